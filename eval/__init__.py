@@ -1,0 +1,1 @@
+"""Suites, tables and benchmarks."""

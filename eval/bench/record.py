@@ -1,0 +1,54 @@
+"""Write a measurement: the figures, the command that made them, the machine they were made on."""
+
+import datetime
+import json
+import os
+import platform
+import shlex
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu")
+
+
+def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:
+    """Write ``out`` with ``figures``; ``corpus`` and ``questions`` say what they were measured on."""
+    row = {
+        "date": datetime.date.today().isoformat(),
+        "command": "python -m " + _module() + " " + shlex.join(_relative(a) for a in sys.argv[1:]),
+        "hardware": hardware(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "corpus": corpus,
+        "questions": questions,
+        **figures,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n")
+    print(json.dumps(figures, indent=1, ensure_ascii=False))
+
+
+def hardware() -> str:
+    """Processor, cores, memory of this machine."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+
+
+def _module() -> str:
+    spec = sys.modules["__main__"].__spec__
+    return spec.name if spec else Path(sys.argv[0]).stem
+
+
+def _relative(argument: str) -> str:
+    path = Path(argument)
+    return os.path.relpath(path) if path.is_absolute() and path.exists() else argument
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,206 @@
+"""Passages on disk: Arrow files, memory-mapped, so that millions of them take no memory and open at once."""
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from ragqa.corpus.source import Document
+from ragqa.errors import ArtefactError, DamagedArtefact
+from ragqa.types import Passage
+
+# Plain strings: dictionaries would save 6 to 8 % of the space, but must be known before a file's first row is
+# written, and rows would be read no faster.
+SCHEMA = pa.schema(
+    [
+        ("document", pa.string()),
+        ("title", pa.string()),
+        ("path", pa.string()),
+        ("start", pa.int32()),
+        ("end", pa.int32()),
+        ("text", pa.string()),
+    ]
+)
+_PASSAGE_FIELDS = ("document", "title", "text", "path", "start", "end")
+_BATCH = 1000
+# A batch of extraordinarily long passages is written early: strings of a batch are limited to 2 GiB.
+_BATCH_CHARACTERS = 32 << 20
+_CACHED_BATCHES = 256
+
+
+class PassageWriter:
+    """Writes ``folder/00000.arrow`` and so on, each file aside and then renamed.
+
+    A context manager: left with an exception it drops the file it was writing. Raises ArtefactError where
+    there are passages already.
+    """
+
+    def __init__(self, folder: Path, *, rows_per_file: int = 50_000) -> None:
+        self.rows = 0
+        self._folder = folder
+        self._rows_per_file = rows_per_file
+        self._files = 0
+        self._pending: list[tuple[str, str, str, int, int, str]] = []
+        self._pending_characters = 0
+        self._rows_in_file = 0
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if any(self._folder.glob("*.arrow")):
+            raise ArtefactError(f"{self._folder} holds passages already: write into an empty folder")
+
+    def __enter__(self) -> "PassageWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._write_batch()
+            self._finish_file()
+        elif self._writer is not None:
+            self._writer.close()
+            self._aside.unlink()
+
+    def add(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
+        """Append the passages ``document.text[start:end]`` and return how many they are."""
+        before = self.rows
+        for start, end in spans:
+            text = document.text[start:end]
+            self._pending.append((document.id, document.title, document.path, start, end, text))
+            self._pending_characters += len(text)
+            self.rows += 1
+            self._rows_in_file += 1
+            full = self._rows_in_file == self._rows_per_file or self._pending_characters > _BATCH_CHARACTERS
+            if full or len(self._pending) == _BATCH:
+                self._write_batch()
+            if full:
+                self._finish_file()
+        return self.rows - before
+
+    @property
+    def _aside(self) -> Path:
+        return self._folder / f".{_file_name(self._files)}.writing"
+
+    def _write_batch(self) -> None:
+        if not self._pending:
+            return
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(str(self._aside), SCHEMA)
+        columns = [list(column) for column in zip(*self._pending, strict=True)]
+        self._writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+        self._pending.clear()
+        self._pending_characters = 0
+
+    def _finish_file(self) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
+        self._aside.rename(self._folder / _file_name(self._files))
+        self._files += 1
+        self._rows_in_file = 0
+
+
+class PassageStore:
+    """The passages that a PassageWriter wrote, by row; only what is asked for is read from disk."""
+
+    def __init__(self, files: Sequence["_File"]) -> None:
+        self._files = files
+        self._first_rows = list(accumulate((file.rows for file in files), initial=0))
+        self._columns = lru_cache(_CACHED_BATCHES)(self._read_columns)
+
+    @classmethod
+    def open(cls, folder: Path) -> "PassageStore":
+        """Map the files of ``folder`` into memory; takes a few milliseconds whatever their size.
+
+        Raises ArtefactError where there is no such folder and DamagedArtefact naming a file that is
+        missing or not whole.
+        """
+        if not folder.is_dir():
+            raise ArtefactError(f"{folder} is not a folder of passages: build the index again")
+        paths = sorted(folder.glob("*.arrow"))
+        for number, path in enumerate(paths):
+            if path.name != _file_name(number):
+                raise DamagedArtefact(f"{folder / _file_name(number)} is missing: build the index again")
+        return cls([_open_file(path) for path in paths])
+
+    def __len__(self) -> int:
+        return self._first_rows[-1]
+
+    def __getitem__(self, row: int) -> Passage:
+        """The passage of a row, 0 … len - 1; IndexError outside."""
+        if not 0 <= row < len(self):
+            raise IndexError(f"there is no row {row} among {len(self)} passages")
+        file, batch, at = self._place(row)
+        return Passage(int(row), *(column[at].as_py() for column in self._columns(file, batch)))
+
+    def get(self, rows: Sequence[int]) -> list[Passage]:
+        """The passages of these rows, in their order; IndexError outside."""
+        return [self[row] for row in rows]
+
+    def batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
+        """All passages from row ``first``, ``size`` at a time."""
+        for start in range(first, len(self), size):
+            yield self._slice(start, min(start + size, len(self)))
+
+    def fingerprint(self) -> str:
+        """SHA-256, in hexadecimal, over the contents of the files in their order; reads them all."""
+        digest = hashlib.sha256()
+        for file in self._files:
+            with file.path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()
+
+    def _slice(self, start: int, end: int) -> list[Passage]:
+        passages: list[Passage] = []
+        while start < end:
+            file, batch, at = self._place(start)
+            columns = [column.slice(at, end - start).to_pylist() for column in self._columns(file, batch)]
+            rows = range(start, start + len(columns[0]))
+            passages.extend(map(Passage, rows, *columns))
+            start = rows.stop
+        return passages
+
+    def _place(self, row: int) -> tuple[int, int, int]:
+        """File, batch of the file, and row of the batch."""
+        file = bisect_right(self._first_rows, row) - 1
+        return file, *divmod(row - self._first_rows[file], self._files[file].rows_per_batch)
+
+    def _read_columns(self, file: int, batch: int) -> list[pa.Array]:
+        """Columns in the order of Passage's fields."""
+        read = self._files[file].reader.get_batch(batch)
+        return [read.column(name) for name in _PASSAGE_FIELDS]
+
+
+@dataclass(frozen=True)
+class _File:
+    """An opened file: all its batches have as many rows as the first, except for the last."""
+
+    path: Path
+    reader: Any  # pa.ipc.RecordBatchFileReader
+    rows: int
+    rows_per_batch: int
+
+
+def _open_file(path: Path) -> _File:
+    try:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        last = reader.num_record_batches - 1
+        rows_per_batch, rest = reader.get_batch(0).num_rows, reader.get_batch(last).num_rows
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DamagedArtefact(f"{path} is not whole ({error}): build the index again") from error
+    if not reader.schema.equals(SCHEMA):
+        raise DamagedArtefact(f"{path} does not have the columns of passages: build the index again")
+    return _File(path, reader, last * rows_per_batch + rest, rows_per_batch)
+
+
+def _file_name(number: int) -> str:
+    return f"{number:05d}.arrow"

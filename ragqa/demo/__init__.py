@@ -1,0 +1,45 @@
+"""The demo: a small encyclopedia written for ragqa, its questions, and the index made of it."""
+
+import fcntl
+import hashlib
+import json
+from pathlib import Path
+
+from ragqa import artefact
+from ragqa.errors import ArtefactError
+from ragqa.paths import cache_dir, demo_dir, weights_dir
+from ragqa.progress import SILENT, Progress
+
+
+def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
+    """The directory of the demo index; made first, where it is not there or is not whole.
+
+    It lies in the user's cache directory under a name that changes with the articles, the
+    encoder and the format, so that an updated ragqa makes a new one. A second process waits.
+    """
+    target = cache_dir() / f"demo-{_signature()}"
+    if not rebuild and _whole(target):
+        return target
+    with artefact.as_bad_input(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if rebuild or not _whole(target):
+                from ragqa.indexing import IndexConfig, build_index
+
+                build_index([demo_dir() / "articles"], target, IndexConfig(), progress=progress)
+    return target
+
+
+def _whole(target: Path) -> bool:
+    try:
+        artefact.read(target, "index")
+    except ArtefactError:
+        return False
+    return True
+
+
+def _signature() -> str:
+    files = [*sorted((demo_dir() / "articles").rglob("*.md")), weights_dir() / "encoder" / artefact.MANIFEST]
+    stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
+    return hashlib.sha256(json.dumps([artefact.FORMAT, stats]).encode()).hexdigest()[:12]

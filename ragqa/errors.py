@@ -1,0 +1,36 @@
+"""The errors ragqa raises on purpose: one line each that says what is wrong, where, and what to do."""
+
+
+class RagqaError(Exception):
+    """Base of every error that is the input's or the machine's fault, not a bug."""
+
+
+class BadInput(RagqaError):
+    """A question, document, option or file that cannot be used as it is."""
+
+
+class BadLine(BadInput):
+    """A malformed record of a corpus file; names the file and the line."""
+
+
+class ArtefactError(RagqaError):
+    """A directory that is not the artefact it should be, or not whole."""
+
+
+class DamagedArtefact(ArtefactError):
+    """An artefact whose files are not those its manifest describes."""
+
+
+class Mismatch(ArtefactError):
+    """Two artefacts that were not made for each other."""
+
+
+class MissingExtra(RagqaError):
+    """Something was asked for that an optional extra of the package brings."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra '{extra}': pip install 'ragqa[{extra}]'")
+
+
+class NonFiniteLoss(RagqaError):
+    """Training stopped before a step that would have spoiled the weights."""

@@ -1,0 +1,246 @@
+"""Documents to an index directory, in steps that a killed run does not do again.
+
+    passages/       what can be found: Arrow, memory-mapped        (corpus.store)
+    bm25/           the terms                                      (retrieval.bm25)
+    dense/          vectors.npy, and FAISS's file where one is     (retrieval.mips)
+    manifest.json   written last
+
+Work goes on in ``.NAME.building`` beside the target, under a lock; each step leaves a mark when
+it is whole, the vectors one file for 2,048 passages. The target changes at the very end, at once.
+"""
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ragqa import artefact
+from ragqa.corpus.blocks import splitter
+from ragqa.corpus.documents import CorpusReport, input_size, read_documents
+from ragqa.corpus.store import PassageStore, PassageWriter
+from ragqa.errors import BadInput
+from ragqa.progress import SILENT, Progress
+from ragqa.retrieval import mips
+from ragqa.retrieval.bm25 import BM25
+from ragqa.runtime.encoder import DEFAULT, TextEncoder, encoder_path, is_export, load_encoder
+from ragqa.runtime.tokens import TextTokenizer
+
+RETRIEVERS = ("hybrid", "dense", "bm25")
+SHARD = 2048
+"""Passages whose vectors are one file, and so the most that a kill costs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexConfig:
+    """How documents become an index."""
+
+    retriever: str = "hybrid"
+    """What the index can do: bm25, dense, or hybrid, which is both."""
+    kind: str = "flat"
+    """Of the dense part: flat, hnsw, ivf-flat, ivf-pq, sq8."""
+    encoder: str = DEFAULT
+    """Export, Hugging Face directory or hub name."""
+    engine: str = "tantivy"
+    """Of BM25: tantivy or lucene."""
+    blocks: str = "words"
+    """What a passage is: words, sentences or wordpieces."""
+    block_size: int | None = None
+    """Words (100 by default) or wordpieces (288) of a passage."""
+    skip_bad: bool = False
+    device: str = "cpu"
+    """Where torch encoders and FAISS run; exports run on the CPU."""
+
+    def __post_init__(self) -> None:
+        choices = {
+            "retriever": RETRIEVERS,
+            "kind": mips.KINDS,
+            "engine": ("tantivy", "lucene"),
+            "blocks": ("words", "sentences", "wordpieces"),
+        }
+        wrong = [
+            f"{name} '{getattr(self, name)}': choose one of {', '.join(allowed)}"
+            for name, allowed in choices.items()
+            if getattr(self, name) not in allowed
+        ]
+        if wrong:
+            raise BadInput("; ".join(wrong))
+
+    @property
+    def dense(self) -> bool:
+        """Whether vectors are part of the index."""
+        return self.retriever != "bm25"
+
+    @property
+    def sparse(self) -> bool:
+        """Whether terms are part of the index."""
+        return self.retriever != "dense"
+
+
+def build_index(
+    paths: Sequence[Path], out: Path, config: IndexConfig | None = None, *, progress: Progress = SILENT
+) -> CorpusReport:
+    """Read documents, cut them into passages and index them into the directory ``out``.
+
+    Raises:
+        BadInput: nothing to index, an unreadable file, a directory that is not an index, a full disk.
+        MissingExtra: the configuration needs a package that is not installed.
+    """
+    config = config or IndexConfig()
+    out = Path(out).absolute()
+    paths = [Path(path).absolute() for path in paths]  # a citation leads back from wherever it is read
+    with artefact.as_bad_input(out):
+        if out.exists() and artefact.peek(out).kind != "index":
+            raise BadInput(f"{out} exists and is not an index: choose another --out")
+    if config.dense and config.kind == "flat" and config.device != "cpu" and is_export(encoder_path(config.encoder)):
+        raise BadInput(
+            f"--device {config.device}: encoder '{config.encoder}' is exported for the CPU; "
+            "name a directory or a hub name with torch weights in --encoder"
+        )
+    encoder = load_encoder(config.encoder, device=config.device) if config.dense else None
+    with artefact.as_bad_input(out), _workplace(out, paths, config, encoder) as folder:
+        report = _passages(folder, paths, config, progress)
+        store = PassageStore.open(folder / "passages")
+        if config.sparse:
+            _once(folder, "bm25", lambda part: _terms(store, part, config.engine, progress))
+        if encoder is not None:
+            _vectors(folder, store, encoder, progress)
+            _once(folder, "dense", lambda part: _dense(folder, part, store, config, progress))
+        for mark in folder.glob(".*"):
+            shutil.rmtree(mark) if mark.is_dir() else mark.unlink()
+        settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths]}
+        parents = {"encoder": encoder.fingerprint} if encoder else {}
+        artefact.seal(folder, "index", settings, {"corpus": store.fingerprint(), **parents})
+        artefact.put_in_place(folder, out)
+    return report
+
+
+@contextmanager
+def _workplace(out: Path, paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> Iterator[Path]:
+    """The locked folder in which ``out`` is made; emptied if it was begun from other input."""
+    folder = out.with_name(f".{out.name}.building")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.with_name(f".{out.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise BadInput(f"another process is making {out} just now: wait for it") from error
+        try:
+            ours = _signature(paths, config, encoder)
+            mark = folder / ".input"
+            if not mark.is_file() or mark.read_text() != ours:
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                mark.write_text(ours)
+            yield folder
+        finally:
+            Path(lock.name).unlink(missing_ok=True)
+
+
+def _signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
+    """Changes with the configuration, the encoder, and any input file's path, size or time."""
+    files = [f for p in paths for f in ([p] if p.is_file() else sorted(p.rglob("*")))]
+    stats = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
+    text = json.dumps([asdict(config), encoder.fingerprint if encoder else None, stats])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
+    """Make the part ``name`` of ``folder`` unless an earlier run left it whole."""
+    if (folder / name).is_dir():
+        return
+    aside = folder / f".{name}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    make(aside)
+    aside.rename(folder / name)
+
+
+def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress: Progress) -> CorpusReport:
+    report = CorpusReport()
+    kept = folder / ".report"
+
+    def make(part: Path) -> None:
+        tokenizer = None
+        if config.blocks == "wordpieces":
+            tokenizer = TextTokenizer(encoder_path(config.encoder))
+        split = splitter(config.blocks, config.block_size, tokenizer)
+        documents = read_documents(paths, skip_bad=config.skip_bad, report=report)
+        with progress.step("reading", input_size(paths), "B") as step, PassageWriter(part) as writer:
+            for document in documents:
+                writer.add(document, split(document.text, document.body))
+                step.at(report.bytes_read)
+            step.at(report.bytes_read)
+        if not writer.rows:
+            raise BadInput(f"nothing to index in {', '.join(map(str, paths))}: {_counts(report)}")
+        kept.write_text(json.dumps(asdict(report)))
+
+    _once(folder, "passages", make)
+    return CorpusReport(**json.loads(kept.read_text()))
+
+
+def _counts(report: CorpusReport) -> str:
+    counts = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v and k != "bytes_read"}
+    return ", ".join(f"{v} {k}" for k, v in counts.items()) or "no documents"
+
+
+def _terms(store: PassageStore, part: Path, engine: str, progress: Progress) -> None:
+    with progress.step("bm25", len(store), "passages") as step:
+        BM25.build(store, part, engine=engine, progress=step.at)
+
+
+def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: Progress) -> None:
+    """A file of vectors for every ``SHARD`` passages, each written aside and renamed."""
+    shards = folder / ".vectors"
+    if (folder / "dense").is_dir():
+        return
+    shards.mkdir(exist_ok=True)
+    with progress.step("embedding", len(store), "passages") as step:
+        for first in range(0, len(store), SHARD):
+            last = min(first + SHARD, len(store))
+            file = shards / f"{first:010d}.npy"
+            if not file.is_file():
+                texts = [p.titled for p in store.get(range(first, last))]
+                vectors = []
+                for at in range(0, len(texts), 64):
+                    vectors.append(encoder.encode(texts[at : at + 64]).astype(np.float16))
+                    step.at(first + at + len(vectors[-1]))
+                aside = file.with_suffix(".writing")
+                with aside.open("wb") as target:
+                    np.save(target, np.concatenate(vectors))
+                aside.rename(file)
+            step.at(last)
+
+
+def _dense(folder: Path, part: Path, store: PassageStore, config: IndexConfig, progress: Progress) -> None:
+    shards = sorted((folder / ".vectors").glob("*.npy"))
+    width = np.load(shards[0], mmap_mode="r").shape[1]
+    vectors = np.lib.format.open_memmap(part / mips.VECTORS, mode="w+", dtype=np.float16, shape=(len(store), width))
+    for file in shards:
+        first = int(file.stem)
+        shard = np.load(file)
+        vectors[first : first + len(shard)] = shard
+    vectors.flush()
+    if config.kind != "flat":
+        with progress.step(config.kind, len(store), "passages") as step:
+            mips.build(vectors, config.kind, part, device=config.device, progress=step.at)
+
+
+def summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
+    """What was indexed and what was left out, for people or for machines."""
+    manifest = artefact.peek(out)
+    if as_json:
+        return json.dumps({"index": str(out), "passages": manifest.config["passages"], **asdict(report)})
+    size = sum(file["size"] for file in manifest.files.values()) / 1e6
+    lines = [f"{report.documents} documents, {manifest.config['passages']} passages, {size:.1f} MB in {out}"]
+    left_out = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v}
+    left_out = {k: v for k, v in left_out.items() if k not in ("documents", "bytes_read")}
+    if left_out:
+        lines.append("left out or mended: " + ", ".join(f"{v} {k}" for k, v in left_out.items()))
+    lines += [f"  {note}" for note in report.notes]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Torch modules, for training: each saves and loads its own weights."""

@@ -1,0 +1,190 @@
+"""A question-answering system: retrieve, read, answer."""
+
+import json
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from ragqa import artefact
+from ragqa.artefact import Manifest
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch
+from ragqa.reading.base import Reader
+from ragqa.retrieval.base import PassageRetriever, Ranker, Retriever
+from ragqa.types import Answer
+
+if TYPE_CHECKING:
+    from ragqa.retrieval.dense import DenseRanker
+
+PASSAGES = 20
+"""Passages that are read for a question."""
+MAX_QUESTION_CHARS = 10_000
+"""Characters of a question that count; more is not a question."""
+
+
+class Pipeline:
+    """Answers questions from the passages its retriever finds with the spans its reader marks."""
+
+    def __init__(self, retriever: Retriever, reader: Reader, *, k: int = PASSAGES) -> None:
+        self.retriever, self.reader, self.k = retriever, reader, k
+        self._settings: dict[str, Any] | None = None
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        retriever: str | None = None,
+        reader: str | Path | None = None,
+        encoder: str | None = None,
+        k: int | None = None,
+        device: str = "cpu",
+    ) -> "Pipeline":
+        """The pipeline of an index directory (with the default reader) or of a pipeline directory.
+
+        Args:
+            path: an index or a pipeline directory.
+            retriever: ``dense``, ``bm25`` or ``hybrid``; by default all that the index can do.
+            reader: a reader in place of the pipeline's own.
+            encoder: another form of the encoder that made the index: its export, its torch weights.
+            k: passages to read for a question.
+            device: where the index is searched and torch models run; exports run on the CPU.
+
+        Raises:
+            ArtefactError, DamagedArtefact: no such directory, or not whole.
+            Mismatch: the index was made with another encoder, or lacks what ``retriever`` needs.
+        """
+        path = Path(path)
+        settings: dict[str, Any] = {
+            "index": str(path),
+            "reader": None,
+            "retriever": None,
+            "encoder": None,
+            "k": PASSAGES,
+        }
+        if artefact.peek(path).kind == "pipeline":
+            artefact.read(path, "pipeline")
+            saved = json.loads((path / "pipeline.json").read_text())
+            settings.update({key: value for key, value in saved.items() if key in settings})
+            settings["index"] = str(path / settings["index"])
+            settings["reader"] = settings["reader"] and str(path / settings["reader"])
+        given = {"retriever": retriever, "reader": reader and str(reader), "encoder": encoder, "k": k}
+        settings.update({key: value for key, value in given.items() if value is not None})
+        from ragqa.reading.span import ExtractiveReader
+
+        index = Path(settings["index"])
+        found = open_retriever(index, settings["retriever"], encoder=settings["encoder"], device=device)
+        chosen = settings["reader"] and Path(settings["reader"])
+        pipeline = cls(found, ExtractiveReader.load(chosen, device=device), k=int(settings["k"]))
+        pipeline._settings = settings
+        return pipeline
+
+    def save(self, path: str | Path) -> None:
+        """Write a pipeline directory that names this pipeline's index, reader and settings.
+
+        Raises:
+            BadInput: the pipeline was put together by hand, so nothing names its parts.
+        """
+        import os
+
+        if self._settings is None:
+            raise BadInput("only a pipeline that was loaded from directories can be saved")
+        target = Path(path)
+        if target.exists() and artefact.peek(target).kind != "pipeline":
+            raise BadInput(f"{target} exists and is not a pipeline: choose another directory")
+        index = Path(self._settings["index"])
+        saved = dict(self._settings)
+        for part in ("index", "reader"):
+            if saved[part]:
+                saved[part] = os.path.relpath(Path(saved[part]).resolve(), target.resolve())
+        with artefact.writing(target) as folder:
+            (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
+            parents = {"index": artefact.peek(index).fingerprint, "reader": self.reader.fingerprint}
+            artefact.seal(folder, "pipeline", {}, parents)
+
+    @overload
+    def ask(self, questions: str, *, k: int | None = None) -> Answer: ...
+    @overload
+    def ask(self, questions: list[str], *, k: int | None = None) -> list[Answer]: ...
+    def ask(self, questions: str | list[str], *, k: int | None = None) -> Answer | list[Answer]:
+        """The answer to a question, or the answers to a list of them in its order.
+
+        Raises:
+            BadInput: a question is empty, or ``k`` is less than 1.
+        """
+        if isinstance(questions, str):
+            return self.ask([questions], k=k)[0]
+        depth = self.k if k is None else k
+        if depth < 1:
+            raise BadInput(f"k = {depth}: at least one passage must be read")
+        asked = [clean_question(question) for question in questions]
+        if not asked:
+            return []
+        return self.reader.read(asked, self.retriever.search(asked, depth))
+
+
+def clean_question(question: str) -> str:
+    """One line of text: control characters become spaces, an absurd length is cut.
+
+    Raises:
+        BadInput: nothing is left.
+    """
+    text = question[:MAX_QUESTION_CHARS].encode("utf-8", "replace").decode("utf-8")
+    text = "".join(" " if unicodedata.category(c) in {"Cc", "Cs"} else c for c in text)
+    text = " ".join(text.split())
+    if not text:
+        raise BadInput("the question is empty: ask something")
+    return text
+
+
+def open_retriever(
+    path: Path, wanted: str | None = None, *, encoder: str | None = None, device: str = "cpu"
+) -> PassageRetriever:
+    """The retriever of the index at ``path``: ``wanted``, or all that it can do.
+
+    ``encoder`` and ``device`` and what is raised: see ``Pipeline.load``.
+    """
+    manifest = artefact.read(path, "index")
+    config = manifest.config
+    can = config["retriever"]
+    chosen = wanted or can
+    if chosen not in ("dense", "bm25", "hybrid"):
+        raise BadInput(f"retriever '{chosen}': choose one of dense, bm25, hybrid")
+    if can not in ("hybrid", chosen):
+        raise Mismatch(f"{path} was made with --retriever {can} and cannot do {chosen}: index it again")
+    store = PassageStore.open(path / "passages")
+    if len(store) != config["passages"]:
+        raise DamagedArtefact(f"{path} holds {len(store)} passages instead of {config['passages']}: make it again")
+    return PassageRetriever(_ranker(path, chosen, manifest, encoder, device), store)
+
+
+def _ranker(path: Path, chosen: str, manifest: Manifest, encoder: str | None, device: str) -> Ranker:
+    if chosen == "bm25":
+        from ragqa.retrieval.bm25 import BM25
+
+        return BM25.open(path / "bm25", engine=manifest.config["engine"])
+    dense = _dense(path, manifest, encoder, device)
+    if chosen == "dense":
+        return dense
+    from ragqa.retrieval.hybrid import Hybrid
+
+    return Hybrid(dense, _ranker(path, "bm25", manifest, encoder, device))
+
+
+def _dense(path: Path, manifest: Manifest, name: str | None, device: str) -> "DenseRanker":
+    from ragqa.retrieval import mips
+    from ragqa.retrieval.dense import DenseRanker
+    from ragqa.runtime.encoder import load_encoder
+
+    config = manifest.config
+    name = name or config["encoder"]
+    encoder = load_encoder(name, device=device)
+    if encoder.fingerprint != manifest.parents["encoder"]:
+        raise Mismatch(
+            f"{path} was made with another encoder ({manifest.parents['encoder']}) than "
+            f"{name} is now ({encoder.fingerprint}): index it again, or name the one it was made with"
+        )
+    index = mips.open_index(path / "dense", config["kind"], device=device)
+    if len(index) != config["passages"]:
+        raise DamagedArtefact(f"{path} holds {len(index)} vectors for {config['passages']} passages: make it again")
+    return DenseRanker(encoder, index)

@@ -1,0 +1,73 @@
+"""Progress of long work: the library says what it does, the command line draws it."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+
+class Step(Protocol):
+    """One piece of work under way."""
+
+    def at(self, done: int) -> None:
+        """So many units are done, of the total that was announced."""
+        ...
+
+
+class Progress(Protocol):
+    """Told of each piece of work as it begins."""
+
+    def step(self, name: str, total: int, unit: str = "") -> AbstractContextManager[Step]:
+        """A context manager around a piece of work of ``total`` units."""
+        ...
+
+
+class Silent:
+    """Draws nothing: the default of the library."""
+
+    def step(self, name: str, total: int, unit: str = "") -> AbstractContextManager[Step]:
+        """A step that nobody sees."""
+        return nullcontext(self)
+
+    def at(self, done: int) -> None:
+        """Nothing happens."""
+
+
+class Bars:
+    """Bars with rate and time left on standard error, by Rich."""
+
+    @contextmanager
+    def step(self, name: str, total: int, unit: str = "") -> Iterator[Step]:
+        """A bar; without a terminal, one line when the work is done."""
+        from rich import progress
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        scale, unit = (1_000_000, "MB") if unit == "B" else (1, unit)
+        with progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
+            progress.TextColumn("{task.fields[rate]}"),
+            progress.TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        ) as bars:
+            task = bars.add_task(name, total=max(1, total) / scale, unit=unit, rate="")
+            began = bars.get_time()
+
+            class Bar:
+                done = 0
+
+                def at(self, done: int) -> None:
+                    self.done = done
+                    rate = done / scale / max(1e-9, bars.get_time() - began)
+                    bars.update(task, completed=done / scale, rate=f"{rate:,.0f} {unit}/s")
+
+            bar = Bar()
+            yield bar
+            seconds = bars.get_time() - began
+        if not console.is_terminal:
+            print(f"{name}: {bar.done / scale:,.0f} {unit} in {seconds:.1f} s", file=console.file)
+
+
+SILENT = Silent()

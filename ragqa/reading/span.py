@@ -1,0 +1,187 @@
+"""The extractive reader: the most probable spans of all passages of a question together.
+
+Spans are normalised over all K passages at once (Clark & Gardner 2018; ORQA section 4.1), so
+that a confident passage beats a vague one; spans that say the same are merged.
+
+Legend: P wordpieces of a window, W longest answer in wordpieces.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ragqa.reading.confidence import Calibration, Evidence
+from ragqa.reading.windows import Window, windows
+from ragqa.runtime.scorer import SpanScorer, SpanScores, load_scorer
+from ragqa.text import normalize_answer
+from ragqa.types import Alternative, Answer, Hit, Source, Span
+
+MAX_ANSWER = 30
+"""Longest answer in wordpieces (BERT's SQuAD setting)."""
+_KEPT = 100
+"""Spans of a question that are looked at for merging; the rest bears no visible weight."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    passage: int
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer that was found, merged from its spans, before anybody says how sure it is."""
+
+    text: str
+    candidates: list[_Candidate]
+    """Its spans, best first."""
+    evidence: Evidence
+
+
+class ExtractiveReader:
+    """Reads spans out of passages; the confidence is that of its calibration."""
+
+    def __init__(
+        self,
+        scorer: SpanScorer,
+        calibration: Calibration,
+        *,
+        max_tokens: int = 384,
+        alternatives: int = 4,
+    ) -> None:
+        self._scorer, self._calibration = scorer, calibration
+        self._max_tokens = min(max_tokens, scorer.max_tokens)
+        self._alternatives = alternatives
+        self.fingerprint = scorer.fingerprint
+
+    @classmethod
+    def load(cls, path: Path | None = None, *, device: str = "cpu") -> "ExtractiveReader":
+        """The reader at ``path`` (see ``load_scorer``) with the calibration that lies beside it."""
+        scorer = load_scorer(path, device=device)
+        return cls(scorer, Calibration.load(scorer.path))
+
+    def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
+        """One answer a question, in order."""
+        found = self.find(questions, hits)
+        return [self._answer(*each) for each in zip(questions, hits, found, strict=True)]
+
+    def find(self, questions: list[str], hits: list[list[Hit]]) -> list[list[Found]]:
+        """The answers found for each question, most probable first, and what speaks for them.
+
+        All windows of all questions are scored in one go.
+        """
+        parts = [
+            list(windows(self._scorer.tokenizer, question, _texts(found), self._max_tokens))
+            for question, found in zip(questions, hits, strict=True)
+        ]
+        scores = iter(self._scorer.score([window.tokens for part in parts for window in part]))
+        return [_merge(found, part, [next(scores) for _ in part]) for found, part in zip(hits, parts, strict=True)]
+
+    def _answer(self, question: str, hits: list[Hit], found: list[Found]) -> Answer:
+        if not found:
+            nearest = tuple(Source(hit, None, 0.0) for hit in hits)
+            return Answer(question, None, float("-inf"), 0.0, nearest)
+        best, *others = _apart(found, 1 + self._alternatives)
+        alternatives = tuple(
+            Alternative(other.text, self._calibration.confidence(other.evidence), _sources(hits, other))
+            for other in others
+        )
+        score = best.candidates[0].score
+        confidence = self._calibration.confidence(best.evidence)
+        return Answer(question, best.text, score, confidence, _sources(hits, best), alternatives)
+
+
+def _apart(found: list[Found], count: int) -> list[Found]:
+    """The first ``count`` answers whose best spans do not overlap: longer and shorter forms say nothing new."""
+    kept: list[Found] = []
+    for each in found:
+        span = each.candidates[0]
+        if not any(
+            span.passage == o.candidates[0].passage
+            and span.start < o.candidates[0].end
+            and o.candidates[0].start < span.end
+            for o in kept
+        ):
+            kept.append(each)
+        if len(kept) == count:
+            break
+    return kept
+
+
+def _texts(hits: list[Hit]) -> list[tuple[str, str]]:
+    return [(hit.passage.title, hit.passage.text) for hit in hits]
+
+
+def _candidates(part: list[Window], scores: list[SpanScores]) -> tuple[list[_Candidate], float]:
+    """The best spans over all windows, best first, and log of the sum over all spans of exp(score)."""
+    tables = [_span_scores(w, s) for w, s in zip(part, scores, strict=True)]
+    if not tables:
+        return [], float("-inf")
+    flat = np.concatenate([table.ravel() for table in tables])
+    top = float(flat.max())
+    if not np.isfinite(top):
+        return [], float("-inf")
+    log_total = top + float(np.log(np.exp(flat - top).sum()))
+    kept = min(_KEPT, len(flat))
+    rows = np.argpartition(-flat, kept - 1)[:kept]
+    rows = rows[np.lexsort((rows, -flat[rows]))]
+    sizes = np.cumsum([0, *(table.size for table in tables)])
+    found: dict[tuple[int, int, int], _Candidate] = {}
+    for row in rows[np.isfinite(flat[rows])]:
+        n = int(np.searchsorted(sizes, row, side="right")) - 1
+        first, length = divmod(int(row - sizes[n]), MAX_ANSWER)
+        window = part[n]
+        start, end = int(window.offsets[first, 0]), int(window.offsets[first + length, 1])
+        # Overlapping windows see the same span twice: the better view of it counts.
+        found.setdefault((window.passage, start, end), _Candidate(window.passage, start, end, float(flat[row])))
+    return list(found.values()), log_total
+
+
+def _span_scores(window: Window, scores: SpanScores) -> np.ndarray:
+    """``[P, W]``: start + end + relevance of the span of w + 1 wordpieces from p; -inf where none is."""
+    count = len(window.offsets)
+    part = slice(window.offset, window.offset + count)
+    start = np.where(window.begins, scores.start[part], -np.inf).astype(np.float64)
+    end = np.full(count + MAX_ANSWER - 1, -np.inf)
+    end[:count] = np.where(window.ends, scores.end[part], -np.inf)
+    ends_PW = np.lib.stride_tricks.sliding_window_view(end, MAX_ANSWER)
+    return start[:, None] + ends_PW + scores.relevance
+
+
+def _merge(hits: list[Hit], part: list[Window], scores: list[SpanScores]) -> list[Found]:
+    """Spans that normalise to the same answer, as one; most probable first."""
+    candidates, log_total = _candidates(part, scores)
+    relevance: dict[int, float] = {}
+    for window, score in zip(part, scores, strict=True):
+        relevance[window.passage] = max(score.relevance, relevance.get(window.passage, -np.inf))
+    groups: dict[str, list[_Candidate]] = {}
+    for candidate in candidates:
+        text = hits[candidate.passage].passage.text[candidate.start : candidate.end]
+        if key := normalize_answer(text):
+            groups.setdefault(key, []).append(candidate)
+    found = []
+    for group in groups.values():
+        best = group[0]
+        evidence = Evidence(
+            weight=min(1.0, float(np.exp([c.score - log_total for c in group]).sum())),
+            span=best.score - relevance[best.passage],
+            relevance=relevance[best.passage],
+        )
+        text = hits[best.passage].passage.text[best.start : best.end]
+        found.append(Found(text, group, evidence))
+    return sorted(found, key=lambda f: -f.evidence.weight)
+
+
+def _sources(hits: list[Hit], found: Found) -> tuple[Source, ...]:
+    """One source a passage that holds the answer, most weighty first, weights summing to 1."""
+    by_passage: dict[int, list[_Candidate]] = {}
+    for candidate in found.candidates:
+        by_passage.setdefault(candidate.passage, []).append(candidate)
+    top = found.candidates[0].score
+    weights = {p: float(np.exp([c.score - top for c in group]).sum()) for p, group in by_passage.items()}
+    total = sum(weights.values())
+    order = sorted(weights, key=lambda p: -weights[p])
+    return tuple(Source(hits[p], Span(by_passage[p][0].start, by_passage[p][0].end), weights[p] / total) for p in order)

@@ -1,0 +1,1 @@
+"""From questions to passages: dense, by terms, or both."""

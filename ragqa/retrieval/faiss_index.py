@@ -1,0 +1,258 @@
+"""Indexes by FAISS: made in bounded memory, tuned against exact search, and read from where they lie on disk.
+
+What FAISS proposes is scored again from the vectors themselves, so that a score is the true inner
+product whatever the kind of index.
+
+Shapes: N passages, B questions, D width.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
+from ragqa.retrieval.base import Ranking, best, check_k
+from ragqa.retrieval.exact import ExactIndex, no_gpu
+from ragqa.retrieval.vectors import CHUNK, Queries, Vectors, check_finite, check_queries, exact_scores
+
+FILE = "faiss.index"
+GPU_LIMIT = 2048
+"""Most results that FAISS returns for a query on a GPU (faiss issue 1384)."""
+
+_RECIPES = {
+    "hnsw": "HNSW32_SQfp16",  # vectors are float16 already, so half the memory of HNSW32 costs nothing
+    "ivf-flat": "IVF{lists},SQfp16",
+    "ivf-pq": "IVF{lists},PQ{parts}",
+    "sq8": "SQ8",
+}
+_ON_GPU = ("flat", "ivf-flat", "ivf-pq")
+_PROPOSALS = {"flat": 1, "hnsw": 1, "ivf-flat": 1, "ivf-pq": 8, "sq8": 2}
+"""Candidates for each passage asked for: the coarser the code, the more are scored again."""
+_PER_LIST = 39
+"""Training vectors that FAISS wants for each centroid; with fewer it warns."""
+_PER_CODE = _PER_LIST * 256
+_RECALL = 0.98
+"""Recall@20 at which tuning stops: above the 0.95 wanted of questions, which are harder than its probes."""
+
+
+def build_faiss(
+    vectors_ND: Vectors, kind: str, folder: Path, *, device: str, progress: Callable[[int], None] | None
+) -> None:
+    """Write ``folder/faiss.index``, an index of ``kind`` over ``vectors_ND`` for inner products.
+
+    Raises:
+        MissingExtra: FAISS is not installed.
+        BadInput: ``device`` cannot make this kind, or the file cannot be written.
+        DamagedArtefact: a vector is not finite.
+    """
+    faiss = _faiss(kind, device)
+    count, width = vectors_ND.shape
+    lists = max(1, min(int(4 * math.sqrt(count)), count // _PER_LIST))
+    recipe = _RECIPES[kind].format(lists=lists, parts=_parts(width))
+    index = faiss.index_factory(width, recipe, faiss.METRIC_INNER_PRODUCT)
+    if kind == "hnsw":
+        index.hnsw.efConstruction = 100
+    if device != "cpu":
+        index = _to_gpu(faiss, index, device)
+    if count:
+        index.train(_sample(vectors_ND, max(_PER_LIST * lists, 2 * _PER_CODE)))
+    for chunk, done in _chunks(vectors_ND):
+        index.add(chunk)
+        if progress:
+            progress(done)
+    if device != "cpu":
+        index = faiss.index_gpu_to_cpu(index)
+    _tune(index, vectors_ND, kind)
+    try:
+        faiss.write_index(index, str(folder / FILE))
+    except RuntimeError as error:
+        raise BadInput(f"cannot write {folder / FILE}: {_reason(error)}") from error
+
+
+class FaissIndex:
+    """Maximum inner product search by a FAISS index whose proposals are scored exactly."""
+
+    def __init__(self, index: Any, vectors_ND: Vectors, kind: str, *, on_gpu: bool = False) -> None:
+        self.vectors: Vectors | None = vectors_ND
+        self.width = int(vectors_ND.shape[1])
+        self._index, self._all, self._kind, self._on_gpu = index, vectors_ND, kind, on_gpu
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
+        """About the ``k`` vectors, or all if they are fewer, with the largest inner product for each query.
+
+        Raises:
+            BadInput: ``k`` < 1 or more than a GPU returns, or a query is not finite.
+            Mismatch: the queries have another width.
+            DamagedArtefact: a vector is not finite.
+        """
+        check_k(k)
+        queries = check_queries(queries_BD, self.width)
+        wanted = min(len(self), k * _PROPOSALS[self._kind])
+        if self._on_gpu:
+            if k > GPU_LIMIT:
+                raise BadInput(
+                    f"k = {k}: FAISS on a GPU returns at most {GPU_LIMIT}; "
+                    "ask for fewer, search on the CPU, or use kind flat with torch"
+                )
+            wanted = min(wanted, GPU_LIMIT)
+        if not len(queries) or not wanted:
+            return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
+        found = self._propose(queries, wanted, min(k, len(self)))
+        rankings = []
+        for query, ids in zip(queries, found, strict=True):
+            rows = ids[ids >= 0]
+            rankings.append(best(rows, exact_scores(self._all, rows, query), k))
+        return rankings
+
+    def _propose(self, queries_BD: Queries, wanted: int, needed: int) -> np.ndarray:
+        """Rows [B, wanted], -1 where there are none; at least ``needed``, however many lists that takes."""
+        ids: np.ndarray = self._index.search(queries_BD, wanted)[1]
+        if not self._kind.startswith("ivf"):
+            return ids
+        import faiss
+
+        lists, probes = self._index.nlist, self._index.nprobe
+        while probes < lists and (short := np.flatnonzero((ids >= 0).sum(axis=1) < needed)).size:
+            probes = min(2 * probes, lists)
+            harder = faiss.SearchParametersIVF()
+            harder.nprobe = probes
+            ids[short] = self._index.search(queries_BD[short], wanted, params=harder)[1]
+        return ids
+
+
+def open_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str) -> FaissIndex:
+    """The index of ``kind`` in ``folder``, memory-mapped on a CPU.
+
+    Raises:
+        MissingExtra, BadInput: FAISS, or the GPU that ``device`` names, is not there, or cannot do this kind.
+        DamagedArtefact: the file is missing or broken, or is not about these vectors.
+    """
+    faiss = _faiss(kind, device)
+    on_gpu = device != "cpu"
+    file = folder / FILE
+    if not file.is_file():
+        raise DamagedArtefact(f"{file} is missing: make the index again")
+    try:
+        index = faiss.read_index(str(file), 0 if on_gpu else _mapped(faiss, kind))
+    except RuntimeError as error:
+        raise DamagedArtefact(f"{file} is damaged: {_reason(error)}; make the index again") from error
+    if (index.ntotal, index.d) != vectors_ND.shape:
+        raise DamagedArtefact(
+            f"{file} holds {index.ntotal} vectors of width {index.d} instead of {len(vectors_ND)} "
+            f"of width {vectors_ND.shape[1]}: make the index again"
+        )
+    return FaissIndex(_to_gpu(faiss, index, device) if on_gpu else index, vectors_ND, kind, on_gpu=on_gpu)
+
+
+def flat_faiss(vectors_ND: Vectors, *, device: str) -> FaissIndex:
+    """All vectors in float16 in memory, scored by FAISS: many times faster than numpy for one question.
+
+    Rows of equal score are sorted, but which of them make the cut at k is FAISS's choice.
+
+    Raises:
+        MissingExtra, BadInput: FAISS, or the GPU that ``device`` names, is not there.
+        DamagedArtefact: a vector is not finite.
+    """
+    faiss = _faiss("flat", device)
+    on_gpu = device != "cpu"
+    width = vectors_ND.shape[1]
+    if on_gpu:
+        index = _to_gpu(faiss, faiss.IndexFlatIP(width), device)
+    else:
+        half = faiss.ScalarQuantizer.QT_fp16
+        index = faiss.IndexScalarQuantizer(width, half, faiss.METRIC_INNER_PRODUCT)
+    for chunk, _ in _chunks(vectors_ND):
+        index.add(chunk)
+    return FaissIndex(index, vectors_ND, "flat", on_gpu=on_gpu)
+
+
+def _faiss(kind: str, device: str) -> Any:
+    """faiss, once it is known to do ``kind`` on ``device``."""
+    on_gpu = device != "cpu"
+    if on_gpu and kind not in _ON_GPU:
+        raise BadInput(f"kind {kind} works on the CPU only: use device cpu, or kind {', '.join(_ON_GPU)}")
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtra(f"an index of kind {kind}", "gpu" if on_gpu else "cpu") from error
+    if on_gpu and not hasattr(faiss, "StandardGpuResources"):
+        raise MissingExtra(f"FAISS on {device}", "gpu")
+    if on_gpu and not faiss.get_num_gpus():
+        raise no_gpu(device, "FAISS")
+    return faiss
+
+
+def _mapped(faiss: Any, kind: str) -> int:
+    """The flag by which FAISS maps a file: one is for inverted lists, the other for codes and links."""
+    flag: int = faiss.IO_FLAG_MMAP if kind.startswith("ivf") else faiss.IO_FLAG_MMAP_IFC
+    return flag
+
+
+def _to_gpu(faiss: Any, index: Any, device: str) -> Any:
+    options = faiss.GpuClonerOptions()
+    options.useFloat16 = True
+    number = int(device.partition(":")[2] or 0)
+    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), number, index, options)
+
+
+def _parts(width: int) -> int:
+    """Sub-vectors of a product code: of 4 values, or as near to that as divides ``width``; a byte each."""
+    return width // next(size for size in (4, 5, 6, 3, 7, 8, 2, 1) if width % size == 0)
+
+
+def _sample(vectors_ND: Vectors, size: int) -> Queries:
+    """Training vectors drawn at random; few are repeated, since FAISS wants more points than codes."""
+    count = len(vectors_ND)
+    if count > size:
+        rows = np.sort(np.random.default_rng(0).choice(count, size, replace=False))
+    else:
+        rows = np.resize(np.arange(count), max(count, _PER_CODE))
+    sample = vectors_ND[rows].astype(np.float32)
+    check_finite(sample)
+    return sample
+
+
+def _chunks(vectors_ND: Vectors) -> Iterator[tuple[Queries, int]]:
+    """Each chunk of the vectors as float32, and how many rows are done with it."""
+    for first in range(0, len(vectors_ND), CHUNK):
+        chunk = vectors_ND[first : first + CHUNK].astype(np.float32)
+        check_finite(chunk, first)
+        yield chunk, first + len(chunk)
+
+
+def _tune(index: Any, vectors_ND: Vectors, kind: str) -> None:
+    """Set how hard the index searches so that recall@20 against exact search is ``_RECALL``.
+
+    The setting is stored with the index. The probes are passages halfway towards other passages.
+    """
+    if kind == "sq8" or not len(vectors_ND):
+        return
+    rng = np.random.default_rng(1)
+    rows = rng.integers(len(vectors_ND), size=(2, min(200, len(vectors_ND))))
+    probes = vectors_ND[rows].astype(np.float32).sum(axis=0)
+    truth = ExactIndex(vectors_ND).search(probes, 20)
+    search = FaissIndex(index, vectors_ND, kind)
+    most = index.nlist if kind.startswith("ivf") else 1024
+    effort = 8
+    while True:
+        effort = min(effort, most)
+        if kind == "hnsw":
+            index.hnsw.efSearch = effort
+        else:
+            index.nprobe = effort
+        found = search.search(probes, 20)
+        hits = sum(len(np.intersect1d(a.rows, b.rows)) for a, b in zip(found, truth, strict=True))
+        if effort == most or hits >= _RECALL * sum(map(len, truth)):
+            return
+        effort *= 2
+
+
+def _reason(error: RuntimeError) -> str:
+    """FAISS's own words, without the C++ they come wrapped in."""
+    return str(error).strip().split("\n")[0].split("Error: ")[-1]

@@ -1,0 +1,104 @@
+"""Maximum inner product search over passage vectors: the kinds of index, and how one is made and opened."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from ragqa.errors import BadInput
+from ragqa.retrieval.base import Ranking
+from ragqa.retrieval.exact import ExactIndex
+from ragqa.retrieval.faiss_index import build_faiss, flat_faiss, open_faiss
+from ragqa.retrieval.vectors import CHUNK, VECTORS, Vectors, check_finite, open_vectors
+
+__all__ = ["ENGINES", "KINDS", "VECTORS", "ExactIndex", "Mips", "build", "open_index"]
+
+KINDS = ("flat", "hnsw", "ivf-flat", "ivf-pq", "sq8")
+ENGINES = ("auto", "numpy", "torch", "faiss")
+"""What searches an index of kind flat; the other kinds are FAISS's."""
+DEVICES = ("cpu", "cuda")
+
+
+class Mips(Protocol):
+    """Finds the vectors with the largest inner product."""
+
+    vectors: Vectors | None
+    """All vectors [N, D], where they are at hand."""
+    width: int
+    """D."""
+
+    def __len__(self) -> int: ...
+
+    def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
+        """The ``k`` best rows, or all if they are fewer, for each query [D]."""
+        ...
+
+
+def build(
+    vectors: Vectors,
+    kind: str,
+    folder: Path,
+    *,
+    device: str = "cpu",
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Write what ``kind`` needs beside ``folder/vectors.npy``: ``folder/faiss.index``, or nothing if flat.
+
+    Args:
+        vectors: float16 [N, D], the same as in ``folder/vectors.npy``; may be memory-mapped.
+        kind: one of ``KINDS``.
+        device: where FAISS trains and adds, ``cpu`` or ``cuda``.
+        progress: told the number of vectors that are in.
+
+    Raises:
+        BadInput: an unknown kind or device, or a kind that ``device`` cannot make.
+        MissingExtra: FAISS is not installed.
+        DamagedArtefact: a vector is not finite.
+    """
+    _check("kind", kind, KINDS)
+    _check("device", device.partition(":")[0], DEVICES)
+    if kind != "flat":
+        return build_faiss(vectors, kind, folder, device=device, progress=progress)
+    for first in range(0, len(vectors), CHUNK):
+        check_finite(vectors[first : first + CHUNK], first)
+        if progress:
+            progress(min(first + CHUNK, len(vectors)))
+
+
+def open_index(folder: Path, kind: str, *, device: str = "cpu", engine: str = "auto") -> Mips:
+    """The index of ``kind`` in ``folder``.
+
+    Args:
+        folder: holds ``vectors.npy``, and ``faiss.index`` unless the kind is flat.
+        kind: one of ``KINDS``.
+        device: ``cpu`` or ``cuda``.
+        engine: one of ``ENGINES``, for kind flat; ``auto`` is numpy on a CPU, else torch where it is
+            installed, else FAISS.
+
+    Raises:
+        BadInput: an unknown kind, engine or device, or a device that is not there or cannot search it.
+        MissingExtra: FAISS or torch is not installed.
+        DamagedArtefact: a file is missing or broken, or the files do not belong together.
+    """
+    _check("kind", kind, KINDS)
+    _check("engine", engine, ENGINES)
+    _check("device", device.partition(":")[0], DEVICES)
+    if kind != "flat" and engine not in ("auto", "faiss"):
+        raise BadInput(f"engine {engine} searches kind flat only, and {folder} is of kind {kind}")
+    if engine == "numpy" and device != "cpu":
+        raise BadInput(f"engine numpy works on the CPU only: device cpu, or engine torch for {device}")
+    vectors = open_vectors(folder / VECTORS)
+    if kind != "flat":
+        return open_faiss(vectors, kind, folder, device=device)
+    if engine == "auto":
+        engine = "numpy" if device == "cpu" else "torch" if find_spec("torch") else "faiss"
+    if engine == "faiss":
+        return flat_faiss(vectors, device=device)
+    return ExactIndex(vectors, engine=engine, device=device)
+
+
+def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise BadInput(f"{name} {value}: choose one of {', '.join(allowed)}")

@@ -1,0 +1,1 @@
+"""What runs a trained encoder or reader: ONNX Runtime on a CPU, torch on a GPU or when asked for."""

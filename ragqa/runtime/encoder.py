@@ -1,0 +1,143 @@
+"""Text encoders: texts in, vectors out, by whichever engine runs them."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragqa import artefact
+from ragqa.errors import ArtefactError, MissingExtra
+from ragqa.paths import weights_dir
+from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
+from ragqa.runtime.tokens import TextTokenizer
+
+DEFAULT = "default"
+"""Name of the encoder that comes with the package."""
+
+
+class TextEncoder:
+    """Texts to vectors; ``load_encoder`` makes one."""
+
+    def __init__(self, runner: Runner, tokenizer: TextTokenizer, config: dict[str, Any]) -> None:
+        self._runner, self._tokenizer = runner, tokenizer
+        self.width: int = config["width"]
+        """Length of a vector, D."""
+        self.max_tokens: int = config["max_tokens"]
+        """Wordpieces of a text that are read; the rest is cut."""
+        self.fingerprint: str = config["identity"]
+        """Same for the same weights, pooling and tokenizer, whatever engine or precision runs them."""
+
+    def encode(self, texts: Iterable[str]) -> np.ndarray:
+        """Vectors ``[N, D]`` float32 of N texts, unit length where the model normalises (most do)."""
+        inputs = [self._tokenizer.text_input(text, self.max_tokens) for text in texts]
+        vectors = [outputs[0] for outputs in self._runner.run(inputs)]
+        return np.stack(vectors).astype(np.float32) if vectors else np.empty((0, self.width), np.float32)
+
+
+def load_encoder(name: str | Path | None = None, *, device: str = "cpu") -> TextEncoder:
+    """The encoder ``name``: an export, a Hugging Face directory, or a hub name.
+
+    None is the one that comes with the package. An export runs in ONNX Runtime on the CPU, whatever
+    ``device`` says; everything else runs in torch, which the extra ``torch`` brings, on ``device``.
+
+    Raises:
+        MissingExtra: torch is needed and not there.
+        ArtefactError, DamagedArtefact: the directory is no encoder, or not whole.
+    """
+    path = encoder_path(name)
+    if is_export(path):
+        config = artefact.read(path, "encoder").config
+        return TextEncoder(OnnxRunner(path, config), TextTokenizer(path), config)
+    if path.exists() and not (path / "config.json").is_file():
+        raise ArtefactError(f"{path} is not an encoder: neither {artefact.MANIFEST} nor config.json is in it")
+    check_device(device)
+    return _load_torch(str(name), device)
+
+
+def encoder_path(name: str | Path | None) -> Path:
+    """The directory that ``name`` stands for; a hub name stands for none that exists."""
+    return weights_dir() / "encoder" if name is None or name == DEFAULT else Path(name)
+
+
+def is_export(path: Path) -> bool:
+    """Whether ``path`` is an exported model."""
+    return (path / artefact.MANIFEST).is_file()
+
+
+def torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
+    """A torch function (ids, mask, types) -> (vectors,), the directory it came from, its settings.
+
+    Pooling and normalisation are those of a sentence-transformers directory; a plain encoder
+    is pooled by the mean and normalised.
+    """
+    try:
+        from transformers import AutoModel
+        from transformers.utils.hub import cached_file
+    except ImportError as error:
+        raise MissingExtra("an encoder that is not exported", "torch") from error
+    path = Path(name)
+    if not path.is_dir():
+        try:
+            path = Path(str(cached_file(name, "config.json"))).parent
+        except OSError as error:
+            reason = str(error).split("\n")[0]
+            raise ArtefactError(f"{name}: no such directory, and no such model to download: {reason}") from error
+    model = AutoModel.from_pretrained(name, use_safetensors=True, attn_implementation="eager")
+    model.eval()
+    pooling, normalise = _pooling(path)
+    settings = {
+        "width": model.config.hidden_size,
+        "max_tokens": min(512, getattr(model.config, "max_position_embeddings", 512)),
+        "pooling": pooling,
+        "normalise": normalise,
+    }
+    return _Pooled(model, pooling, normalise), path, settings
+
+
+def identity(path: Path, settings: dict[str, Any]) -> str:
+    """16 hex digits for the weights, the tokenizer and the settings."""
+    parts = [artefact.checksum(file) for file in sorted(path.glob("*.safetensors"))]
+    parts += [artefact.checksum(path / "tokenizer.json"), json.dumps(settings, sort_keys=True)]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+class _Pooled:
+    """A model with its pooling, called with ids, mask, types."""
+
+    def __init__(self, model: Any, pooling: str, normalise: bool) -> None:
+        self.model, self.pooling, self.normalise = model, pooling, normalise
+
+    def __call__(self, ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
+        import torch
+
+        extra = {"token_type_ids": types} if getattr(self.model.config, "type_vocab_size", 0) > 1 else {}
+        hidden_NLD = self.model(input_ids=ids, attention_mask=mask, **extra).last_hidden_state.float()
+        if self.pooling == "cls":
+            vector_ND = hidden_NLD[:, 0]
+        else:
+            weight_NL1 = mask.unsqueeze(-1).to(hidden_NLD.dtype)
+            vector_ND = (hidden_NLD * weight_NL1).sum(1) / weight_NL1.sum(1)
+        return (torch.nn.functional.normalize(vector_ND, dim=-1) if self.normalise else vector_ND,)
+
+
+def _pooling(path: Path) -> tuple[str, bool]:
+    file = path / "1_Pooling" / "config.json"
+    if not file.is_file():
+        return "mean", True
+    config = json.loads(file.read_text())
+    modules = json.loads((path / "modules.json").read_text()) if (path / "modules.json").is_file() else []
+    normalise = any(module.get("type", "").endswith("Normalize") for module in modules)
+    return ("cls" if config.get("pooling_mode_cls_token") else "mean"), normalise
+
+
+def _load_torch(name: str, device: str) -> TextEncoder:
+    import torch
+
+    function, path, settings = torch_encoder(name)
+    half = torch.bfloat16 if device != "cpu" else torch.float32
+    function.model.to(device=device, dtype=half)
+    config = {**settings, "identity": identity(path, settings)}
+    return TextEncoder(TorchRunner(function, device=device), TextTokenizer(path), config)

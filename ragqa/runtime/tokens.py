@@ -1,0 +1,83 @@
+"""Text to the integers a model reads; the same assembly when it is trained and when it answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tokenizers import Encoding, Tokenizer
+
+from ragqa.errors import ArtefactError
+
+MAX_QUESTION = 64
+"""Wordpieces of a question that are read; the rest is cut (REALM: 64)."""
+MAX_TITLE = 16
+"""Wordpieces of a title that are read before its passage."""
+_SPECIAL = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Wordpieces of a text, each with its character offsets in that text and the word it is part of."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    words: list[int | None]
+
+
+@dataclass(frozen=True)
+class TokenInput:
+    """One sequence for a model: ids, and how many of them are the first segment."""
+
+    ids: Sequence[int]
+    first_segment: int
+
+
+class TextTokenizer:
+    """A ``tokenizer.json``, without the padding and truncation that may be stored in it."""
+
+    def __init__(self, path: Path) -> None:
+        file = path / "tokenizer.json"
+        if not file.is_file():
+            raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
+        self._tokenizer = Tokenizer.from_file(str(file))
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    @cached_property
+    def special(self) -> tuple[int, int]:
+        """Ids of the piece that begins a sequence and of the one that ends a segment."""
+        for first, last in _SPECIAL:
+            begin, end = self._tokenizer.token_to_id(first), self._tokenizer.token_to_id(last)
+            if begin is not None and end is not None:
+                return begin, end
+        raise ArtefactError(f"the tokenizer knows none of {_SPECIAL}")
+
+    def pieces(self, text: str) -> Pieces:
+        """The wordpieces of ``text`` alone, nothing added."""
+        return _pieces(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def many(self, texts: list[str]) -> list[Pieces]:
+        """``pieces`` of each text, on all cores."""
+        return [_pieces(e) for e in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+    def text_input(self, text: str, max_tokens: int) -> TokenInput:
+        """[CLS] text [SEP], cut to ``max_tokens``."""
+        first, last = self.special
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids = [first, *ids[: max_tokens - 2], last]
+        return TokenInput(ids, len(ids))
+
+    def reader_prefix(self, question: list[int], title: list[int]) -> tuple[list[int], int]:
+        """[CLS] question [SEP] title [SEP] and the length of its first segment.
+
+        A passage without a title has no title segment.
+        """
+        first, last = self.special
+        head = [first, *question[:MAX_QUESTION], last]
+        tail = [*title[:MAX_TITLE], last] if title else []
+        return head + tail, len(head)
+
+
+def _pieces(encoding: Encoding) -> Pieces:
+    return Pieces(encoding.ids, encoding.offsets, encoding.word_ids)

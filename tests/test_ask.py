@@ -1,0 +1,244 @@
+"""The command line end to end over a small folder: answers, exits, formats, bad input."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragqa import cli
+from ragqa.errors import BadInput, Mismatch
+from ragqa.indexing import IndexConfig, build_index
+from ragqa.pipeline import Pipeline, clean_question
+
+DOCUMENTS = {
+    "lighthouse.md": "# Skarvik Lighthouse\n\nSkarvik Lighthouse was built in 1871 by the engineer Ada Holm. "
+    "The lighthouse is 34 metres tall and stands on the island of Brenna.\n",
+    "bakery.txt": "The bakery on Mill Street was founded by Otto Brandt in 1923. It is known for rye bread.\n",
+    "comet.html": "<html><head><title>Comet Varga</title></head><body><p>Comet Varga was discovered by Ilona "
+    "Varga in Szeged in 1956.</p><script>alert('no')</script></body></html>",
+}
+QUESTION = "Who built Skarvik Lighthouse?"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("documents")
+    for name, text in DOCUMENTS.items():
+        (path / name).write_text(text)
+    (path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00" * 20)
+    return path
+
+
+@pytest.fixture(scope="session")
+def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("indexes") / "documents.index"
+    build_index([folder], out)
+    return out
+
+
+@pytest.fixture
+def copy(index: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(index, tmp_path / "copy.index"))
+
+
+def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of the command, run in this process."""
+    before, sys.argv = sys.argv, ["ragqa", *arguments]
+    try:
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    finally:
+        sys.argv = before
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    return int(stop.value.code or 0), printed.out, printed.err
+
+
+def test_an_answer_with_its_source(index: Path, folder: Path, capsys) -> None:
+    status, out, _ = run("ask", QUESTION, "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+    row = json.loads(out)
+    assert status == 0
+    assert row["question"] == QUESTION
+    assert row["answer"] == "Ada Holm"
+    assert 0 <= row["confidence"] <= 1
+    source = row["sources"][0]
+    assert source["title"] == "Skarvik Lighthouse"
+    text = Path(source["path"]).read_text()
+    assert Path(source["path"]) == folder / "lighthouse.md"
+    assert text[source["start"] : source["end"]] == source["text"]
+    assert text[source["answer_start"] : source["answer_end"]] == "Ada Holm"
+
+
+def test_for_people(index: Path, capsys) -> None:
+    status, out, err = run("ask", QUESTION, "--index", str(index), "--min-confidence", "0", capsys=capsys)
+    assert status == 0 and err == ""
+    assert out.startswith("Ada Holm   (confidence ")
+    assert "by the engineer **Ada Holm**. The lighthouse" in out
+    assert "lighthouse.md, characters " in out
+    assert "Runners-up: " in out
+
+
+def test_declined_is_exit_status_1(index: Path, capsys) -> None:
+    arguments = ("ask", QUESTION, "--index", str(index), "--min-confidence", "1")
+    status, out, _ = run(*arguments, capsys=capsys)
+    assert status == 1
+    assert out.startswith("No answer in these documents. The nearest passages:")
+    status, out, _ = run(*arguments, "--json", capsys=capsys)
+    row = json.loads(out)
+    assert status == 1 and row["answer"] is None
+    assert row["sources"][0]["title"] and row["sources"][0]["answer_start"] is None
+
+
+def test_a_batch_from_standard_input_keeps_its_order(index: Path, capsys, monkeypatch) -> None:
+    questions = [QUESTION, "Who discovered Comet Varga?", "Who founded the bakery on Mill Street?"] * 7
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n".join(questions) + "\n"))
+    status, out, _ = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert status == 0
+    assert [row["question"] for row in rows] == questions
+    assert [row["answer"] for row in rows[:3]] == ["Ada Holm", "Ilona Varga", "Otto Brandt"]
+
+
+@pytest.mark.parametrize("retriever", ["dense", "bm25", "hybrid"])
+def test_every_retriever_answers(index: Path, retriever: str) -> None:
+    assert Pipeline.load(index, retriever=retriever).ask(QUESTION).text == "Ada Holm"
+
+
+def test_a_batch_answers_like_single_questions(index: Path) -> None:
+    pipeline = Pipeline.load(index)
+    questions = [QUESTION, "How tall is the lighthouse?", "Where was the comet found?"]
+    assert pipeline.ask(questions) == [pipeline.ask(question) for question in questions]
+    assert pipeline.ask([]) == []
+
+
+def test_a_saved_pipeline_is_loaded_as_it_was(index: Path, tmp_path: Path) -> None:
+    pipeline = Pipeline.load(index, retriever="bm25", k=2)
+    pipeline.save(tmp_path / "p")
+    again = Pipeline.load(tmp_path / "p")
+    assert again.k == 2
+    assert again.ask(QUESTION) == pipeline.ask(QUESTION)
+
+
+def test_a_document_cannot_steer_the_terminal(tmp_path: Path, capsys) -> None:
+    (tmp_path / "evil.txt").write_text("The secret colour of \x1b[31mthe door\x07 is crimson.\n")
+    build_index([tmp_path / "evil.txt"], tmp_path / "evil.index")
+    arguments = (
+        "ask",
+        "What colour is the door?",
+        "--index",
+        str(tmp_path / "evil.index"),
+        "--min-confidence",
+        "0",
+    )
+    _, out, _ = run(*arguments, capsys=capsys)
+    assert "crimson" in out and "\x1b" not in out and "\x07" not in out
+
+
+BAD_QUESTIONS = ["", "   ", "\t\n", "\x00\x01\x07"]
+
+
+@pytest.mark.parametrize("question", BAD_QUESTIONS)
+def test_an_empty_question_is_one_line_and_status_2(index: Path, question: str, capsys) -> None:
+    status, out, err = run("ask", question, "--index", str(index), capsys=capsys)
+    assert (status, out) == (2, "")
+    assert err == "ragqa: the question is empty: ask something\n"
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["why? " * 200_000, "\x1b[2J who built\x00 it? \udcff", '")(*&^%$#@! OR AND NOT title:"', "ä" * 5000],
+)
+def test_strange_questions_get_an_answer_or_a_refusal(index: Path, question: str) -> None:
+    answer = Pipeline.load(index).ask(question)
+    assert 0 <= answer.confidence <= 1
+
+
+def test_clean_question() -> None:
+    assert clean_question("  who\x00 built\n it? ") == "who built it?"
+    with pytest.raises(BadInput):
+        clean_question("\x07")
+
+
+def test_what_is_no_index_is_said(tmp_path: Path, folder: Path, capsys) -> None:
+    for path, message in ((tmp_path / "nowhere", "does not exist"), (folder, "is not a ragqa directory")):
+        status, out, err = run("ask", QUESTION, "--index", str(path), capsys=capsys)
+        assert (status, out) == (2, "")
+        assert message in err and err.count("\n") == 1
+
+
+def every_file(index: Path) -> list[str]:
+    return sorted(p.relative_to(index).as_posix() for p in index.rglob("*") if p.is_file())
+
+
+def test_every_damaged_file_is_named(index: Path, tmp_path: Path, capsys) -> None:
+    for name in every_file(index):
+        if name.endswith(".lock"):
+            continue
+        copy = Path(shutil.copytree(index, tmp_path / "damaged.index"))
+        content = (copy / name).read_bytes()
+        (copy / name).write_bytes(content[: len(content) // 2])
+        status, out, err = run("ask", QUESTION, "--index", str(copy), capsys=capsys)
+        assert (status, out) == (2, ""), name
+        assert name in err and err.count("\n") == 1
+        shutil.rmtree(copy)
+
+
+def test_a_hand_edited_file_is_found_by_its_checksum(copy: Path, capsys) -> None:
+    file = copy / "dense" / "vectors.npy"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    status, _, err = run("ask", QUESTION, "--index", str(copy), capsys=capsys)
+    assert status == 2 and "vectors.npy is damaged: its checksum" in err
+
+
+def test_another_encoder_is_refused(copy: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["parents"]["encoder"] = "0" * 16
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(Mismatch, match="another encoder"):
+        Pipeline.load(copy)
+
+
+def test_what_needs_a_gpu_says_so(index: Path, folder: Path, tmp_path: Path, capsys) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    status, _, err = run("ask", QUESTION, "--index", str(index), "--device", "cuda", capsys=capsys)
+    assert status == 2
+    assert "cuda" in err
+    assert err.count("\n") == 1
+    with pytest.raises(BadInput, match="exported for the CPU"):
+        build_index([folder], tmp_path / "g", IndexConfig(device="cuda"))
+
+
+def test_an_index_without_vectors_cannot_be_searched_by_them(folder: Path, tmp_path: Path) -> None:
+    build_index([folder], tmp_path / "b.index", IndexConfig(retriever="bm25"))
+    assert Pipeline.load(tmp_path / "b.index").ask(QUESTION).text == "Ada Holm"
+    with pytest.raises(Mismatch, match="cannot do dense"):
+        Pipeline.load(tmp_path / "b.index", retriever="dense")
+
+
+def test_unknown_choices_are_named(index: Path, folder: Path, tmp_path: Path, capsys) -> None:
+    status, _, err = run("ask", "x?", "--index", str(index), "--retriever", "magic", capsys=capsys)
+    assert status == 2 and "choose one of dense, bm25, hybrid" in err
+    arguments = ("index", str(folder), "--out", str(tmp_path / "x"), "--kind", "pq", "--retriever", "none")
+    status, _, err = run(*arguments, capsys=capsys)
+    assert status == 2 and "retriever 'none'" in err and "kind 'pq'" in err
+    assert not (tmp_path / "x").exists()
+
+
+def test_asking_loads_no_torch(index: Path) -> None:
+    """In a process of its own, over the packaged models: what answers is light."""
+    code = (
+        "import sys; from ragqa import Pipeline;"
+        f"a = Pipeline.load({str(index)!r}).ask({QUESTION!r});"
+        "assert a.text == 'Ada Holm', a;"
+        "bad = {'torch', 'transformers', 'faiss', 'ray', 'datasets'} & set(sys.modules); assert not bad, bad"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,222 @@
+"""Making an index: what goes in, what is left out, and that a kill at any moment loses nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragqa import artefact
+from ragqa.errors import BadInput, BadLine
+from ragqa.indexing import IndexConfig, build_index, summary
+from ragqa.pipeline import Pipeline, open_retriever
+from ragqa.progress import Silent
+
+SMALL = IndexConfig(retriever="bm25")
+
+
+def corpus(path: Path, documents: int, *, words: int = 60) -> Path:
+    rng = np.random.default_rng(0)
+    with path.open("w") as file:
+        for n in range(documents):
+            text = f"Document number {n}. " + " ".join(f"word{i}" for i in rng.integers(0, 500, words))
+            file.write(json.dumps({"id": str(n), "title": f"Title {n}", "text": text}) + "\n")
+    return path
+
+
+def test_counts_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("One text about foxes.")
+    (tmp_path / "in" / "b.txt").write_text("   \n")
+    (tmp_path / "in" / "c.txt").write_bytes(b"caf\xe9 au lait")
+    (tmp_path / "in" / "d.bin").write_bytes(b"\x00" * 100)
+    report = build_index([tmp_path / "in"], tmp_path / "out", SMALL)
+    assert (report.documents, report.empty, report.undecodable, report.binary) == (2, 1, 1, 1)
+    row = json.loads(summary(report, tmp_path / "out", as_json=True))
+    assert row["passages"] == 2
+    assert "1 empty, 1 undecodable, 1 binary" in summary(report, tmp_path / "out")
+
+
+def test_nothing_to_index_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    with pytest.raises(BadInput, match="nothing to index in"):
+        build_index([tmp_path / "in"], tmp_path / "out", SMALL)
+    with pytest.raises(BadInput, match="nowhere"):
+        build_index([tmp_path / "nowhere"], tmp_path / "out", SMALL)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_malformed_line_is_named_or_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "c.jsonl"
+    file.write_text('{"id": "1", "text": "good"}\n{"id": "2", "text"\n{"id": "3", "text": "better"}\n')
+    with pytest.raises(BadLine, match=r"c\.jsonl:2"):
+        build_index([file], tmp_path / "out", SMALL)
+    report = build_index([file], tmp_path / "out", IndexConfig(retriever="bm25", skip_bad=True))
+    assert (report.documents, report.bad) == (2, 1)
+
+
+def test_a_folder_that_is_no_index_is_not_overwritten(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work")
+    with pytest.raises(Exception, match="precious"):
+        build_index([precious], precious, SMALL)
+    assert (precious / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_failed_run_leaves_the_old_index(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build_index([corpus(tmp_path / "c.jsonl", 5)], out, SMALL)
+    before = artefact.read(out, "index").fingerprint
+    (tmp_path / "bad.jsonl").write_text("{")
+    with pytest.raises(BadLine):
+        build_index([tmp_path / "bad.jsonl"], out, SMALL)
+    assert artefact.read(out, "index").fingerprint == before
+
+
+def test_the_same_input_gives_the_same_vectors(tmp_path: Path) -> None:
+    file = corpus(tmp_path / "c.jsonl", 30)
+    for name in ("a", "b"):
+        build_index([file], tmp_path / name)
+    one, other = (np.load(tmp_path / n / "dense" / "vectors.npy") for n in ("a", "b"))
+    assert one.dtype == np.float16 and one.shape == (30, 384)
+    assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq", "sq8"])
+def test_every_kind_finds_what_exact_search_finds(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("faiss")
+    file = corpus(tmp_path / "c.jsonl", 60)
+    build_index([file], tmp_path / "flat", IndexConfig(retriever="dense"))
+    build_index([file], tmp_path / kind, IndexConfig(retriever="dense", kind=kind))
+    asked = [f"Document number {n}" for n in range(0, 60, 7)]
+    exact = open_retriever(tmp_path / "flat").search(asked, 10)
+    found = open_retriever(tmp_path / kind).search(asked, 10)
+    share = [len({h.passage.id for h in a} & {h.passage.id for h in b}) / 10 for a, b in zip(exact, found, strict=True)]
+    assert np.mean(share) >= (0.5 if kind == "ivf-pq" else 0.9)
+
+
+KILLED = """
+import sys
+import ragqa.indexing as indexing
+indexing.SHARD = 64
+from ragqa.cli import main
+sys.argv = ["ragqa", "index", {corpus!r}, "--out", {out!r}]
+main()
+"""
+
+
+def start(corpus: Path, out: Path) -> "subprocess.Popen[bytes]":
+    code = KILLED.format(corpus=str(corpus), out=str(out))
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def wait_for(condition, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: signal.Signals, monkeypatch) -> None:
+    out, file = tmp_path / "out", tmp_path / "c.jsonl"
+    build_index([corpus(file, 3)], out)
+    old = artefact.read(out, "index").fingerprint
+    corpus(file, 700)
+    shards = tmp_path / ".out.building" / ".vectors"
+    process = start(file, out)
+    wait_for(lambda: len(list(shards.glob("*.npy"))) >= 2)
+    process.send_signal(stop)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0 and b"Traceback" not in err
+    assert artefact.read(out, "index").fingerprint == old
+    assert Pipeline.load(out).ask("What is document number 1?").question
+
+    kept = {f.name: f.stat().st_mtime_ns for f in shards.glob("*.npy")}
+    assert kept
+    encoded = []
+    from ragqa.runtime.encoder import TextEncoder
+
+    original = TextEncoder.encode
+    monkeypatch.setattr(TextEncoder, "encode", lambda self, texts: encoded.extend(texts) or original(self, texts))
+    monkeypatch.setattr("ragqa.indexing.SHARD", 64)
+    build_index([file], out)
+    assert len(encoded) == 700 - 64 * len(kept)
+    assert len(open_retriever(out).passages) == 700
+    build_index([file], tmp_path / "unbroken")
+    assert (out / "dense" / "vectors.npy").read_bytes() == (
+        tmp_path / "unbroken" / "dense" / "vectors.npy"
+    ).read_bytes()
+
+
+def test_changed_input_starts_clean(tmp_path: Path) -> None:
+    class Stop(Silent):
+        def at(self, done: int) -> None:
+            if done >= 64:
+                raise KeyboardInterrupt
+
+    file = corpus(tmp_path / "c.jsonl", 100)
+    with pytest.raises(KeyboardInterrupt):
+        build_index([file], tmp_path / "out", IndexConfig(retriever="dense"), progress=Stop())
+    assert (tmp_path / ".out.building").exists()
+    build_index([corpus(file, 90)], tmp_path / "out", IndexConfig(retriever="dense"))
+    assert len(open_retriever(tmp_path / "out").passages) == 90
+    assert not (tmp_path / ".out.building").exists()
+
+
+def test_two_at_once_is_refused_and_harmless(tmp_path: Path) -> None:
+    file = corpus(tmp_path / "c.jsonl", 400)
+    process = start(file, tmp_path / "out")
+    wait_for(lambda: (tmp_path / ".out.building").exists())
+    with pytest.raises(BadInput, match="another process is making"):
+        build_index([file], tmp_path / "out", SMALL)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert len(open_retriever(tmp_path / "out").passages) == 400
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch) -> None:
+    file, out = corpus(tmp_path / "c.jsonl", 10), tmp_path / "out"
+    build_index([file], out, SMALL)
+    before = artefact.read(out, "index").fingerprint
+
+    def full(*_: object, **__: object) -> None:
+        with open("/dev/full", "wb") as disk:
+            disk.write(b"x")
+            disk.flush()
+
+    monkeypatch.setattr("ragqa.artefact.seal", full)
+    with pytest.raises(BadInput, match=r"cannot write .*out: No space left on device"):
+        build_index([file], out, SMALL)
+    assert artefact.read(out, "index").fingerprint == before
+
+
+def test_no_permission_is_one_line(tmp_path: Path) -> None:
+    file, locked = corpus(tmp_path / "c.jsonl", 10), tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(0o500)
+    if os.getuid() != 0:
+        with pytest.raises(BadInput, match="cannot write"):
+            build_index([file], locked / "out", SMALL)
+        return
+    # Root may write anywhere: a child gives its rights up once everything is imported.
+    code = f"""
+import os
+from pathlib import Path
+from ragqa.indexing import IndexConfig, build_index
+os.setuid(65534)
+build_index([Path({str(file)!r})], Path({str(locked / "out")!r}), IndexConfig(retriever="bm25"))
+"""
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    locked.chmod(0o555)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ragqa.errors.BadInput: cannot write" in done.stderr
+    assert "Permission denied" in done.stderr

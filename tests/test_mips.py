@@ -1,0 +1,367 @@
+"""Maximum inner product search: every kind and engine against values worked out by hand and by sorting."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch, MissingExtra
+from ragqa.retrieval import exact, faiss_index, mips
+from ragqa.retrieval.base import PassageRetriever, Ranking, best
+from ragqa.retrieval.dense import DenseRanker
+from ragqa.types import Passage
+
+APPROXIMATE = [kind for kind in mips.KINDS if kind != "flat"]
+ENGINES = ["numpy", "torch", "faiss"]
+
+
+def opened(folder: Path, vectors: np.ndarray, kind: str = "flat", engine: str = "auto") -> mips.Mips:
+    """An index made from ``vectors`` and opened again."""
+    if kind != "flat" or engine == "faiss":
+        pytest.importorskip("faiss", reason="needs the extra 'cpu'")
+    if engine == "torch":
+        pytest.importorskip("torch", reason="needs the extra 'torch'")
+    vectors = np.asarray(vectors, np.float16)
+    np.save(folder / mips.VECTORS, vectors)
+    mips.build(vectors, kind, folder)
+    return mips.open_index(folder, kind, engine=engine)
+
+
+def unit(count: int, width: int, seed: int = 0) -> np.ndarray:
+    """Random unit vectors in clusters, as texts about the same things are."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((max(1, count // 20), width))
+    vectors = centres[rng.integers(len(centres), size=count)] + 0.7 * rng.standard_normal((count, width))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+
+
+def by_sorting(vectors: np.ndarray, query: np.ndarray, k: int) -> list[tuple[int, float]]:
+    """The oracle: all inner products in Python, sorted by falling score and then by row."""
+    scores = [sum(float(a) * float(b) for a, b in zip(row, query, strict=True)) for row in vectors]
+    return sorted(enumerate(scores), key=lambda pair: (-pair[1], pair[0]))[:k]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_by_hand(tmp_path: Path, engine: str) -> None:
+    index = opened(tmp_path, [[1, 0], [0, 1], [0.5, 0.5], [-1, 0]], engine=engine)
+    first, second = index.search(np.array([[2, 1], [-1, 0.5]]), 3)
+    assert first.rows.tolist() == [0, 2, 1]
+    assert first.scores.tolist() == [2, 1.5, 1]
+    assert second.rows.tolist() == [3, 1, 2]
+    assert second.scores.tolist() == [1, 0.5, -0.25]
+    assert (first.rows.dtype, first.scores.dtype) == (np.int64, np.float32)
+    assert (len(index), index.width) == (4, 2)
+
+
+def test_numpy_is_the_engine_on_a_cpu_and_leaves_the_vectors_on_disk(tmp_path: Path) -> None:
+    index = opened(tmp_path, np.eye(3))
+    assert isinstance(index, mips.ExactIndex)
+    assert isinstance(index.vectors, np.memmap)
+    assert [file.name for file in tmp_path.iterdir()] == [mips.VECTORS]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_ties_go_to_the_lower_row_within_and_across_chunks(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "CHUNK", 4)
+    vectors = np.zeros((11, 2))
+    vectors[[1, 3, 4, 7, 8, 10], 0] = 1
+    vectors[9, 0] = 2
+    index = opened(tmp_path, vectors, engine=engine)
+    for k in range(1, 13):
+        (found,) = index.search(np.array([[1, 0]]), k)
+        assert found.rows.tolist() == [9, 1, 3, 4, 7, 8, 10, 0, 2, 5, 6][:k]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    vectors=arrays(np.float16, st.tuples(st.integers(1, 30), st.just(3)), elements=st.integers(-2, 2)),
+    queries=arrays(np.float32, st.tuples(st.integers(1, 4), st.just(3)), elements=st.integers(-2, 2)),
+    k=st.integers(1, 35),
+    chunk=st.integers(1, 31),
+    engine=st.sampled_from(["numpy", "torch"]),
+)
+def test_exact_search_is_sorting(vectors: np.ndarray, queries: np.ndarray, k: int, chunk: int, engine: str) -> None:
+    if engine == "torch":
+        pytest.importorskip("torch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "CHUNK", chunk)
+        patch.setattr(exact, "_QUERIES", 2)
+        found = mips.ExactIndex(vectors, engine=engine).search(queries, k)
+    for ranking, query in zip(found, queries, strict=True):
+        assert list(zip(ranking.rows, ranking.scores, strict=True)) == by_sorting(vectors, query, k)
+
+
+@given(scores=st.lists(st.integers(0, 3), min_size=1, max_size=40), k=st.integers(1, 50))
+def test_best_is_sorting(scores: list[int], k: int) -> None:
+    rows = np.random.default_rng(0).permutation(len(scores))
+    expected = sorted(zip(rows.tolist(), scores, strict=True), key=lambda pair: (-pair[1], pair[0]))[:k]
+    found = best(rows, scores, k)
+    assert list(zip(found.rows.tolist(), found.scores.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("kind", mips.KINDS)
+@pytest.mark.parametrize("count", [1, 2, 3, 40, 300])
+def test_every_kind_takes_a_small_corpus_and_gives_all_of_it(tmp_path: Path, kind: str, count: int) -> None:
+    vectors = unit(count, 12)
+    index = opened(tmp_path, vectors, kind)
+    queries = vectors[[0, count // 2, count - 1]].astype(np.float32)
+    for ranking, query in zip(index.search(queries, count + 5), queries, strict=True):
+        assert sorted(ranking.rows.tolist()) == list(range(count))
+        np.testing.assert_allclose(ranking.scores, vectors[ranking.rows].astype(np.float32) @ query, atol=1e-6)
+        assert (np.diff(ranking.scores) <= 0).all()
+
+
+@pytest.mark.parametrize("kind", mips.KINDS)
+def test_every_kind_takes_an_empty_corpus_and_no_query(tmp_path: Path, kind: str) -> None:
+    index = opened(tmp_path, np.empty((0, 8)), kind)
+    assert len(index) == 0
+    assert [len(ranking) for ranking in index.search(np.ones((2, 8)), 5)] == [0, 0]
+    (tmp_path / "some").mkdir()
+    assert opened(tmp_path / "some", unit(50, 8), kind).search(np.empty((0, 8)), 5) == []
+
+
+@pytest.mark.parametrize("kind", APPROXIMATE)
+@pytest.mark.parametrize("width", [7, 30, 64])
+def test_recall_at_20_with_the_settings_that_were_stored(tmp_path: Path, kind: str, width: int) -> None:
+    vectors = unit(3000, width)
+    index = opened(tmp_path, vectors, kind)
+    rng = np.random.default_rng(5)
+    queries = vectors[:100].astype(np.float32) + rng.normal(scale=0.7 / width**0.5, size=(100, width))
+    truth = mips.ExactIndex(vectors).search(queries, 20)
+    found = index.search(queries, 20)
+    hits = [len(np.intersect1d(a.rows, b.rows)) for a, b in zip(found, truth, strict=True)]
+    assert np.mean(hits) / 20 >= 0.95
+
+
+def test_tuning_searches_less_than_everything(tmp_path: Path) -> None:
+    faiss = pytest.importorskip("faiss", reason="needs the extra 'cpu'")
+    opened(tmp_path, unit(8000, 16), "ivf-flat")
+    index = faiss.read_index(str(tmp_path / faiss_index.FILE))
+    assert index.nlist == 8000 // 39
+    assert 1 < index.nprobe < index.nlist
+
+
+@pytest.mark.parametrize("kind", APPROXIMATE)
+def test_chunks_make_the_same_index_as_one_piece(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = unit(300, 8)
+    monkeypatch.setattr(faiss_index, "CHUNK", 64)
+    told: list[int] = []
+    pytest.importorskip("faiss", reason="needs the extra 'cpu'")
+    np.save(tmp_path / mips.VECTORS, vectors)
+    mips.build(vectors, kind, tmp_path, progress=told.append)
+    assert told == [64, 128, 192, 256, 300]
+    found = mips.open_index(tmp_path, kind).search(vectors.astype(np.float32), 1)
+    assert [ranking.rows[0] for ranking in found] == list(range(300))
+
+
+@pytest.mark.parametrize("kind", mips.KINDS)
+def test_threads_share_an_index(tmp_path: Path, kind: str) -> None:
+    vectors = unit(500, 16)
+    index = opened(tmp_path, vectors, kind)
+    queries = vectors.astype(np.float32)
+    alone = [index.search(queries[i : i + 1], 5)[0].rows.tolist() for i in range(200)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda i: index.search(queries[i : i + 1], 5)[0].rows.tolist(), range(200)))
+    assert together == alone
+
+
+@pytest.mark.parametrize(("kind", "engine"), [(kind, "auto") for kind in mips.KINDS] + [("flat", e) for e in ENGINES])
+def test_what_cannot_be_searched_for(tmp_path: Path, kind: str, engine: str) -> None:
+    index = opened(tmp_path, unit(50, 4), kind, engine)
+    with pytest.raises(BadInput, match="k = 0: at least one"):
+        index.search(np.ones((1, 4)), 0)
+    with pytest.raises(Mismatch, match="width 4"):
+        index.search(np.ones((1, 5)), 1)
+    for bad in (np.nan, np.inf):
+        with pytest.raises(BadInput, match="question 1 is not finite"):
+            index.search(np.array([[1, 1, 1, 1], [0, bad, 0, 0]]), 1)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_a_vector_that_is_not_finite_is_named_when_searching(tmp_path: Path, bad: float, engine: str) -> None:
+    vectors = unit(50, 4)
+    index = opened(tmp_path, vectors, engine=engine)
+    vectors[37, 2] = bad
+    with pytest.raises(DamagedArtefact, match="passage 37 is not finite"):
+        mips.ExactIndex(vectors, engine=engine).search(np.ones((3, 4)), 2)
+    assert len(index.search(np.ones((3, 4)), 2)) == 3
+
+
+@pytest.mark.parametrize("kind", mips.KINDS)
+def test_a_vector_that_is_not_finite_is_named_when_building(tmp_path: Path, kind: str) -> None:
+    vectors = unit(50, 4)
+    vectors[37, 2] = np.nan
+    with pytest.raises(DamagedArtefact, match="passage 37 is not finite"):
+        opened(tmp_path, vectors, kind)
+
+
+def test_a_vector_file_that_is_not_whole(tmp_path: Path) -> None:
+    file = tmp_path / mips.VECTORS
+    with pytest.raises(DamagedArtefact, match=r"vectors\.npy is missing"):
+        mips.open_index(tmp_path, "flat")
+    np.save(file, unit(50, 4))
+    whole = file.read_bytes()
+    for bad in (whole[:-8], whole[:20], b"", b"x" * 500):
+        file.write_bytes(bad)
+        with pytest.raises(DamagedArtefact, match=r"vectors\.npy is damaged"):
+            mips.open_index(tmp_path, "flat")
+    file.write_bytes(whole + b"12345678")
+    with pytest.raises(DamagedArtefact, match="8 bytes longer"):
+        mips.open_index(tmp_path, "flat")
+    for wrong in (unit(50, 4).astype(np.float32), unit(50, 4)[0]):
+        np.save(file, wrong)
+        with pytest.raises(DamagedArtefact, match="instead of rows of float16"):
+            mips.open_index(tmp_path, "flat")
+
+
+@pytest.mark.parametrize("kind", APPROXIMATE)
+def test_a_faiss_file_that_is_not_whole_or_of_other_vectors(tmp_path: Path, kind: str) -> None:
+    opened(tmp_path, unit(60, 4), kind)
+    file = tmp_path / faiss_index.FILE
+    np.save(tmp_path / mips.VECTORS, unit(59, 4))
+    with pytest.raises(DamagedArtefact, match="holds 60 vectors of width 4 instead of 59"):
+        mips.open_index(tmp_path, kind)
+    np.save(tmp_path / mips.VECTORS, unit(60, 4))
+    file.write_bytes(b"no index" * 10)
+    with pytest.raises(DamagedArtefact, match=r"faiss\.index is damaged"):
+        mips.open_index(tmp_path, kind)
+    file.unlink()
+    with pytest.raises(DamagedArtefact, match=r"faiss\.index is missing"):
+        mips.open_index(tmp_path, kind)
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / mips.VECTORS, unit(10, 4))
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"^an index of kind hnsw needs the extra 'cpu': pip install"):
+        mips.build(unit(10, 4), "hnsw", tmp_path)
+    with pytest.raises(MissingExtra, match="kind sq8 needs the extra 'cpu'"):
+        mips.open_index(tmp_path, "sq8")
+    with pytest.raises(MissingExtra, match="needs the extra 'gpu'"):
+        mips.open_index(tmp_path, "ivf-flat", device="cuda")
+    for engine in ("faiss", "torch"):
+        with pytest.raises(MissingExtra, match="needs the extra 'gpu'"):
+            mips.open_index(tmp_path, "flat", device="cuda", engine=engine)
+    with pytest.raises(MissingExtra, match="needs the extra 'torch'"):
+        mips.open_index(tmp_path, "flat", engine="torch")
+    assert len(mips.open_index(tmp_path, "flat")) == 10
+
+
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    np.save(tmp_path / mips.VECTORS, unit(10, 4))
+    with pytest.raises(BadInput, match=r"sees no GPU here.*extra 'gpu'"):
+        mips.open_index(tmp_path, "flat", device="cuda")
+
+
+def test_choices_that_do_not_exist(tmp_path: Path) -> None:
+    np.save(tmp_path / mips.VECTORS, unit(10, 4))
+    with pytest.raises(BadInput, match="kind annoy: choose one of flat, hnsw"):
+        mips.open_index(tmp_path, "annoy")
+    with pytest.raises(BadInput, match="engine jax: choose one of"):
+        mips.open_index(tmp_path, "flat", engine="jax")
+    with pytest.raises(BadInput, match="device tpu: choose one of"):
+        mips.open_index(tmp_path, "flat", device="tpu")
+    with pytest.raises(BadInput, match="engine torch searches kind flat only"):
+        mips.open_index(tmp_path, "sq8", engine="torch")
+    with pytest.raises(BadInput, match="engine numpy works on the CPU only"):
+        mips.open_index(tmp_path, "flat", engine="numpy", device="cuda")
+    for kind in ("hnsw", "sq8"):
+        with pytest.raises(BadInput, match=f"kind {kind} works on the CPU only"):
+            mips.build(unit(10, 4), kind, tmp_path, device="cuda")
+
+
+def test_faiss_on_a_gpu_refuses_more_than_it_returns() -> None:
+    class Gpu:
+        asked = 0
+
+        def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+            self.asked = k
+            return np.zeros((len(queries), k)), np.tile(np.arange(k), (len(queries), 1))
+
+    vectors, gpu = unit(3000, 4), Gpu()
+    index = faiss_index.FaissIndex(gpu, vectors, "sq8", on_gpu=True)
+    with pytest.raises(BadInput, match="k = 2049: FAISS on a GPU returns at most 2048"):
+        index.search(np.ones((1, 4)), 2049)
+    assert len(index.search(np.ones((1, 4)), 2048)[0]) == 2048
+    assert gpu.asked == 2048
+
+
+class Words:
+    """An encoder without a model: a text's vector is the sum of random vectors of its words."""
+
+    width = 64
+    fingerprint = "words"
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        sums = [sum(self._word(word) for word in text.lower().split()) for text in texts]
+        return np.stack([v / np.linalg.norm(v) for v in sums]).astype(np.float32)
+
+    def _word(self, word: str) -> np.ndarray:
+        return np.random.default_rng(list(word.encode())).standard_normal(self.width)
+
+
+class Shelf:
+    """Passages in a list."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.passages = [Passage(i, f"d{i}", "", text, "file", 0, len(text)) for i, text in enumerate(texts)]
+
+    def get(self, rows: list[int]) -> list[Passage]:
+        return [self.passages[row] for row in rows]
+
+
+def test_dense_retrieval_from_questions_to_hits(tmp_path: Path) -> None:
+    texts = ["the cat sat", "a dog barked", "rain fell on the sea"]
+    encoder = Words()
+    ranker = DenseRanker(encoder, opened(tmp_path, encoder.encode(texts)))
+    retriever = PassageRetriever(ranker, Shelf(texts))
+    found = retriever.search(["sea rain", "dog"], 2)
+    assert [next(hit.passage.text for hit in hits) for hits in found] == [texts[2], texts[1]]
+    assert all(len(hits) == 2 and hits[0].score > hits[1].score for hits in found)
+    assert isinstance(found[0][0].score, float)
+    expected = encoder.encode(["dog"])[0] @ encoder.encode([texts[1]])[0]
+    assert found[1][0].score == pytest.approx(expected, abs=1e-3)
+    assert retriever.search([], 2) == []
+    with pytest.raises(BadInput, match="k = 0"):
+        retriever.search(["dog"], 0)
+
+
+def test_dense_scores_of_given_rows_are_those_of_the_search(tmp_path: Path) -> None:
+    encoder = Words()
+    ranker = DenseRanker(encoder, opened(tmp_path, encoder.encode(["one", "two", "three", "four five"])))
+    (query,) = ranker.encode(["five three"])
+    (ranking,) = ranker.search(query[None], 4)
+    assert isinstance(ranking, Ranking)
+    np.testing.assert_array_equal(ranker.score(query, ranking.rows), ranking.scores)
+
+
+def test_an_encoder_of_another_width_does_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(Mismatch, match="64 wide, those of the index 4"):
+        DenseRanker(Words(), opened(tmp_path, unit(5, 4)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["flat", "ivf-flat", "ivf-pq"])
+@pytest.mark.parametrize("engine", ["torch", "faiss"])
+def test_a_gpu_finds_what_a_cpu_finds(tmp_path: Path, kind: str, engine: str) -> None:
+    if kind != "flat" and engine == "torch":
+        pytest.skip("torch searches kind flat only")
+    vectors = unit(20_000, 64)
+    np.save(tmp_path / mips.VECTORS, vectors)
+    mips.build(vectors, kind, tmp_path, device="cuda")
+    found = mips.open_index(tmp_path, kind, device="cuda", engine=engine).search(vectors[:200], 20)
+    truth = mips.ExactIndex(vectors).search(vectors[:200], 20)
+    hits = [len(np.intersect1d(a.rows, b.rows)) for a, b in zip(found, truth, strict=True)]
+    assert np.mean(hits) / 20 >= (0.999 if kind == "flat" else 0.95)

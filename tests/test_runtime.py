@@ -1,0 +1,123 @@
+"""Encoders and readers: the packaged ones, and a small model through torch and through its export."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragqa import artefact
+from ragqa.errors import ArtefactError, Mismatch
+from ragqa.paths import weights_dir
+from ragqa.runtime.encoder import load_encoder
+from ragqa.runtime.scorer import load_scorer
+from ragqa.runtime.tokens import TextTokenizer, TokenInput
+
+
+@pytest.fixture(scope="session")
+def small_reader(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A span reader on the small BERT, its embeddings untouched."""
+    import torch
+
+    from ragqa.models.span_reader import SpanReader
+
+    path = tmp_path_factory.mktemp("small-reader")
+    torch.manual_seed(1)
+    reader = SpanReader.from_encoder(small)
+    for parameter in reader.encoder.encoder.parameters():
+        parameter.data += 0.01 * torch.randn_like(parameter)
+    reader.save(path)
+    (path / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
+    return path
+
+
+@pytest.fixture(scope="session")
+def exported(small: Path, small_reader: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Exports of both, the reader sharing the encoder's embeddings."""
+    from ragqa.runtime.export import export
+
+    path = tmp_path_factory.mktemp("exported")
+    export(small, path / "encoder")
+    export(small_reader, path / "reader", share=path / "encoder")
+    return path
+
+
+def test_the_packaged_encoder_knows_what_is_alike() -> None:
+    vectors = load_encoder().encode(
+        [
+            "Who invented the telescope?",
+            "Lippershey made the first telescopes in 1608.",
+            "Bananas are rich in potassium.",
+        ]
+    )
+    assert vectors.shape == (3, 384)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1.0, abs=1e-5)
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.3
+
+
+def test_a_text_is_encoded_free_of_its_neighbours() -> None:
+    encoder = load_encoder()
+    alone = encoder.encode(["a short text"])
+    beside = encoder.encode(["a short text", "another, much longer text " * 30])
+    assert np.array_equal(alone[0], beside[0])
+    assert encoder.encode([]).shape == (0, 384)
+
+
+def test_long_and_strange_texts_are_encoded() -> None:
+    vectors = load_encoder().encode(["", "word " * 5000, "\x00\x07", "日本語の文", "\U0001f9ea" * 50])
+    assert np.isfinite(vectors).all()
+
+
+def test_export_is_the_torch_model_but_for_rounding(small: Path, exported: Path) -> None:
+    torch_encoder, onnx_encoder = load_encoder(small), load_encoder(exported / "encoder")
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{i}" for i in rng.integers(0, 1100, n)) for n in (1, 3, 17, 120, 700)]
+    one, other = torch_encoder.encode(texts), onnx_encoder.encode(texts)
+    assert np.sum(one * other, axis=1).min() > 0.99
+    assert torch_encoder.fingerprint == onnx_encoder.fingerprint
+    assert onnx_encoder.max_tokens == 512
+
+
+def test_an_exported_reader_scores_like_the_torch_one(small_reader: Path, exported: Path) -> None:
+    inputs = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4), TokenInput([2, 10, 3, 30, 31, 3], 3)]
+    ours, theirs = load_scorer(exported / "reader").score(inputs), load_scorer(small_reader).score(inputs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.start.shape == other.start.shape
+        assert np.corrcoef(one.start, other.start)[0, 1] > 0.95
+        assert one.relevance == pytest.approx(other.relevance, abs=0.05)
+
+
+def test_shared_embeddings_are_one_file_and_are_checked(exported: Path, small_reader: Path, tmp_path: Path) -> None:
+    from ragqa.runtime.export import export
+
+    assert not (exported / "reader" / "embeddings.bin").exists()
+    with pytest.raises(Mismatch, match="are not those of this model"):
+        export(small_reader, tmp_path / "reader", share=weights_dir() / "encoder")
+    assert not (tmp_path / "reader").exists()
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="is not an encoder"):
+        load_encoder(tmp_path)
+    with pytest.raises(ArtefactError, match="is not a reader"):
+        load_scorer(tmp_path)
+    with pytest.raises(ArtefactError, match="not a ragqa encoder"):
+        load_encoder(weights_dir() / "reader")
+
+
+def test_the_packaged_weights_are_whole_and_small() -> None:
+    size = 0
+    for kind in ("encoder", "reader"):
+        manifest = artefact.read(weights_dir() / kind, kind)
+        assert "README.md" in manifest.files, f"the {kind} has no model card"
+        size += sum(file["size"] for file in manifest.files.values())
+    assert size < 36e6
+
+
+def test_reader_prefix_by_hand() -> None:
+    tokenizer = TextTokenizer(weights_dir() / "encoder")
+    first, last = tokenizer.special
+    assert (first, last) == (101, 102)
+    assert tokenizer.reader_prefix([7, 8], [9]) == ([101, 7, 8, 102, 9, 102], 4)
+    assert tokenizer.reader_prefix([7, 8], []) == ([101, 7, 8, 102], 4)
+    assert tokenizer.text_input("the cat " * 50, 8).ids[-1] == 102
+    assert len(tokenizer.text_input("the cat " * 50, 8).ids) == 8

@@ -1,0 +1,127 @@
+"""Decoding: joint over all passages, on whole words, equal answers merged, offsets exact."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragqa.paths import weights_dir
+from ragqa.reading.confidence import Calibration
+from ragqa.reading.span import ExtractiveReader
+from ragqa.reading.windows import OVERLAP, windows
+from ragqa.runtime.scorer import SpanScores
+from ragqa.runtime.tokens import TextTokenizer, TokenInput
+from ragqa.types import Hit, Passage
+
+TOKENIZER = TextTokenizer(weights_dir() / "encoder")
+
+
+class Scorer:
+    """Scores tokens by what a test says of their ids; all else is -9."""
+
+    tokenizer = TOKENIZER
+    max_tokens = 512
+    fingerprint = "fake"
+
+    def __init__(self, start: dict[str, float], end: dict[str, float], relevance: float = 0.0) -> None:
+        self._start = {TOKENIZER.pieces(w).ids[0]: s for w, s in start.items()}
+        self._end = {TOKENIZER.pieces(w).ids[-1]: s for w, s in end.items()}
+        self._relevance = relevance
+
+    def score(self, inputs: list[TokenInput]) -> list[SpanScores]:
+        return [
+            SpanScores(
+                np.array([self._start.get(i, -9.0) for i in item.ids]),
+                np.array([self._end.get(i, -9.0) for i in item.ids]),
+                self._relevance,
+            )
+            for item in inputs
+        ]
+
+
+def hit(text: str, number: int = 0, title: str = "") -> Hit:
+    return Hit(Passage(number, str(number), title, text, "memory", 0, len(text)), 1.0)
+
+
+def reader(scorer: Scorer, **options: int) -> ExtractiveReader:
+    return ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0)), **options)  # type: ignore[arg-type]
+
+
+def test_probability_by_hand() -> None:
+    # Two one-word passages: the only spans are the words, with scores 2 log 2 and 2 log 3.
+    scorer = Scorer({"red": math.log(2), "blue": math.log(3)}, {"red": math.log(2), "blue": math.log(3)})
+    answer = reader(scorer).read(["which colour?"], [[hit("red", 0), hit("blue", 1)]])[0]
+    assert answer.text == "blue"
+    assert answer.confidence == pytest.approx(9 / 13)
+    assert answer.alternatives[0].text == "red"
+    assert answer.alternatives[0].confidence == pytest.approx(4 / 13)
+
+
+def test_equal_answers_are_merged_and_all_their_passages_cited() -> None:
+    # red stands in two passages (4 + 4 against 5): together they win.
+    scorer = Scorer({"red": math.log(2), "blue": math.log(5)}, {"red": math.log(2), "blue": 0.0})
+    hits = [hit("red", 0), hit("blue", 1), hit("Red.", 2)]
+    answer = reader(scorer).read(["which colour?"], [hits])[0]
+    assert answer.text in ("red", "Red")
+    assert answer.confidence == pytest.approx(8 / 13, abs=1e-3)
+    assert {s.hit.passage.id for s in answer.sources} == {0, 2}
+    assert sum(s.weight for s in answer.sources) == pytest.approx(1.0)
+
+
+def test_no_answer_begins_or_ends_inside_a_word() -> None:
+    # "telescopes" is cut into pieces by the tokenizer; its parts score best, and are no answers.
+    text = "xylophonists play"
+    pieces = TOKENIZER.pieces(text)
+    assert len(pieces.ids) > 2
+    inner = TOKENIZER._tokenizer.id_to_token(pieces.ids[1])
+    scorer = Scorer({}, {})
+    scorer._start = {pieces.ids[1]: 50.0}
+    scorer._end = {pieces.ids[1]: 50.0}
+    answer = reader(scorer).read(["who?"], [[hit(text)]])[0]
+    assert inner.startswith("##")
+    assert answer.text in ("xylophonists", "play", "xylophonists play")
+
+
+def test_a_question_without_passages_or_words_is_declined() -> None:
+    scorer = Scorer({}, {})
+    answers = reader(scorer).read(["a?", "b?", "c?"], [[], [hit("")], [hit("...")]])
+    assert [a.text for a in answers] == [None, None, None]
+    assert [a.confidence for a in answers] == [0.0, 0.0, 0.0]
+    assert len(answers[1].sources) == 1
+
+
+def test_an_answer_behind_the_first_window_is_found() -> None:
+    text = "word " * 700 + "zebra " + "word " * 300
+    scorer = Scorer({"zebra": 9.0}, {"zebra": 9.0})
+    answer = reader(scorer).read(["which animal?"], [[hit(text)]])[0]
+    assert answer.text == "zebra"
+    assert answer.sources[0].span is not None
+    assert answer.sources[0].span.start == 3500
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=300), st.text(max_size=40), st.integers(0, 2**32 - 1))
+def test_offsets_are_exact_whatever_the_text(text: str, title: str, seed: int) -> None:
+    class Random(Scorer):
+        def score(self, inputs: list[TokenInput]) -> list[SpanScores]:
+            rng = np.random.default_rng(seed)
+            return [SpanScores(rng.normal(size=len(i.ids)), rng.normal(size=len(i.ids)), 0.0) for i in inputs]
+
+    answer = reader(Random({}, {})).read(["what?"], [[hit(text, title=title)]])[0]
+    if answer.text is not None:
+        span = answer.sources[0].span
+        assert span is not None
+        assert text[span.start : span.end] == answer.text
+        assert 0.0 <= answer.confidence <= 1.0
+
+
+def test_windows_cover_every_piece_and_overlap() -> None:
+    text = " ".join(f"w{i}" for i in range(900))
+    parts = list(windows(TOKENIZER, "what?", [("Title", text)], 256))
+    assert max(len(p.tokens.ids) for p in parts) <= 256
+    seen = sorted({tuple(o) for p in parts for o in p.offsets.tolist()})
+    assert seen == sorted(map(tuple, TOKENIZER.pieces(text).offsets))
+    first, second = parts[0].offsets, parts[1].offsets
+    assert first[-OVERLAP].tolist() == second[0].tolist()

@@ -1,0 +1,239 @@
+"""The passage store: what was written comes back, by row and in batches, and damage is named."""
+
+import tracemalloc
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragqa.corpus import store as store_module
+from ragqa.corpus.documents import Document
+from ragqa.corpus.store import PassageStore, PassageWriter
+from ragqa.errors import ArtefactError, DamagedArtefact
+from ragqa.types import Passage
+
+
+def document(number: int, words: int = 3) -> Document:
+    text = " ".join(f"w{number}.{word}" for word in range(words))
+    return Document(f"d{number}", f"Title {number}", text, f"folder/{number}.txt")
+
+
+def fill(folder: Path, count: int, rows_per_file: int = 50_000) -> PassageStore:
+    with PassageWriter(folder, rows_per_file=rows_per_file) as writer:
+        for number in range(count):
+            text = document(number)
+            assert writer.add(text, [(0, len(text.text))]) == 1
+    assert writer.rows == count
+    return PassageStore.open(folder)
+
+
+def expected(row: int) -> Passage:
+    text = document(row)
+    return Passage(row, text.id, text.title, text.text, text.path, 0, len(text.text))
+
+
+def test_passages_come_back(tmp_path: Path) -> None:
+    first = Document("x", "Ü", "one two\x00 𝄞 three", "a/b.txt")
+    second = Document("y", "", "four", "c.jsonl")
+    with PassageWriter(tmp_path / "p") as writer:
+        assert writer.add(first, [(0, 7), (9, 16)]) == 2
+        assert writer.add(second, []) == 0
+        assert writer.add(second, iter([(0, 4)])) == 1
+        assert writer.rows == 3
+    store = PassageStore.open(tmp_path / "p")
+    assert [store[row] for row in range(3)] == [
+        Passage(0, "x", "Ü", "one two", "a/b.txt", 0, 7),
+        Passage(1, "x", "Ü", "𝄞 three"[:7], "a/b.txt", 9, 16),
+        Passage(2, "y", "", "four", "c.jsonl", 0, 4),
+    ]
+    assert [file.name for file in (tmp_path / "p").iterdir()] == ["00000.arrow"]
+
+
+def test_files_and_batches_have_the_rows_they_should(tmp_path: Path) -> None:
+    store = fill(tmp_path, 5_500, rows_per_file=2_500)
+    assert len(store) == 5_500
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["00000.arrow", "00001.arrow", "00002.arrow"]
+    sizes = []
+    for file in files:
+        with pa.memory_map(str(file)) as source:
+            reader = pa.ipc.open_file(source)
+            sizes.append([reader.get_batch(i).num_rows for i in range(reader.num_record_batches)])
+            names = ["document", "title", "path", "start", "end", "text"]
+            assert reader.schema.names == names
+            assert reader.schema.field("start").type == reader.schema.field("end").type == pa.int32()
+    assert sizes == [[1000, 1000, 500], [1000, 1000, 500], [500]]
+    rows = [0, 999, 1000, 2499, 2500, 4999, 5000, 5499]
+    assert store.get(rows) == [expected(row) for row in rows]
+
+
+def test_rows_may_be_numpy_integers_in_any_order(tmp_path: Path) -> None:
+    store = fill(tmp_path, 10, rows_per_file=4)
+    rows = np.array([7, 0, 7, 9], dtype=np.int64)
+    found = store.get(rows)
+    assert found == [expected(row) for row in (7, 0, 7, 9)]
+    assert type(found[0].id) is int
+    assert store.get([]) == []
+    assert store.get(range(2, 4)) == [expected(2), expected(3)]
+
+
+@pytest.mark.parametrize("row", [-1, 10, 2**40])
+def test_rows_outside_are_refused(tmp_path: Path, row: int) -> None:
+    store = fill(tmp_path, 10)
+    with pytest.raises(IndexError, match=f"no row {row} among 10"):
+        store[row]
+    with pytest.raises(IndexError):
+        store.get([0, row])
+
+
+@pytest.fixture(scope="module")
+def ragged(tmp_path_factory: pytest.TempPathFactory) -> PassageStore:
+    return fill(tmp_path_factory.mktemp("passages"), 2_345, rows_per_file=1_100)
+
+
+@settings(max_examples=30, deadline=None)
+@given(first=st.integers(0, 2_400), size=st.integers(1, 2_500))
+def test_batches_are_all_rows_in_order(ragged: PassageStore, first: int, size: int) -> None:
+    batches = list(ragged.batches(first, size))
+    rows = range(first, 2_345)
+    assert [len(batch) for batch in batches] == [len(rows[at : at + size]) for at in range(0, len(rows), size)]
+    assert [passage.id for batch in batches for passage in batch] == list(rows)
+
+
+def test_batches_hold_what_rows_hold(ragged: PassageStore) -> None:
+    assert [p for batch in ragged.batches(size=700) for p in batch] == [expected(row) for row in range(2_345)]
+    assert list(ragged) == [expected(row) for row in range(2_345)]
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    store = fill(tmp_path / "p", 0)
+    assert len(store) == 0
+    assert list(store.batches()) == []
+    with pytest.raises(IndexError):
+        store[0]
+
+
+def fail_after(folder: Path, count: int) -> None:
+    with PassageWriter(folder, rows_per_file=2_000) as writer:
+        for number in range(count):
+            writer.add(document(number), [(0, 2)])
+        raise RuntimeError(sorted(file.name for file in folder.iterdir()))
+
+
+def test_a_failed_writer_leaves_whole_files_only(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"\['00000.arrow', '00001.arrow'\]"):
+        fail_after(tmp_path / "p", 4_500)
+    assert sorted(file.name for file in (tmp_path / "p").iterdir()) == ["00000.arrow", "00001.arrow"]
+    with pytest.raises(RuntimeError, match=r"\['.00000.arrow.writing'\]"):
+        fail_after(tmp_path / "q", 1_500)
+    assert list((tmp_path / "q").iterdir()) == []
+
+
+def test_passages_are_not_written_over(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    with pytest.raises(ArtefactError, match="holds passages already"):
+        PassageWriter(tmp_path)
+
+
+def test_very_long_passages_are_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_BATCH_CHARACTERS", 1_000)
+    lengths = [400, 400, 400, 2_000, 10, 10]
+    ends = list(accumulate(lengths, initial=0))
+    text = Document("x", "T", "y" * ends[-1], "x.txt")
+    with PassageWriter(tmp_path) as writer:
+        writer.add(text, pairwise(ends))
+    store = PassageStore.open(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert [len(store[row].text) for row in range(6)] == lengths
+    assert [p.end - p.start for batch in store.batches() for p in batch] == lengths
+
+
+# Damage
+
+
+def damaged(tmp_path: Path) -> Iterator[tuple[Path, bytes]]:
+    file = tmp_path / "00001.arrow"
+    whole = file.read_bytes()
+    yield file, b""
+    yield file, whole[:-1]
+    yield file, whole[: len(whole) // 2]
+    yield file, whole[: len(whole) // 2] + whole[-700:]
+    yield file, b"x" * len(whole)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    fill(tmp_path, 5_000, rows_per_file=2_000)
+    for file, content in damaged(tmp_path):
+        file.unlink()
+        file.write_bytes(content)
+        with pytest.raises(DamagedArtefact, match=r"00001\.arrow is not whole"):
+            PassageStore.open(tmp_path)
+
+
+def test_a_missing_file_and_other_columns_are_named(tmp_path: Path) -> None:
+    fill(tmp_path, 5_000, rows_per_file=2_000)
+    (tmp_path / "00001.arrow").unlink()
+    with pytest.raises(DamagedArtefact, match=r"00001\.arrow is missing"):
+        PassageStore.open(tmp_path)
+    batch = pa.record_batch({"text": ["a"]})
+    with pa.ipc.new_file(str(tmp_path / "00001.arrow"), batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(DamagedArtefact, match=r"00001\.arrow does not have the columns"):
+        PassageStore.open(tmp_path)
+    with pytest.raises(ArtefactError, match="nowhere is not a folder of passages"):
+        PassageStore.open(tmp_path / "nowhere")
+
+
+# Contents and cost
+
+
+def test_the_fingerprint_is_of_the_contents(tmp_path: Path) -> None:
+    one, same = fill(tmp_path / "a", 3_000, 2_000), fill(tmp_path / "b", 3_000, 2_000)
+    assert one.fingerprint() == same.fingerprint()
+    assert len(one.fingerprint()) == 64
+    assert fill(tmp_path / "c", 2_999, 2_000).fingerprint() != one.fingerprint()
+    with PassageWriter(tmp_path / "d", rows_per_file=2_000) as writer:
+        for number in range(3_000):
+            text = document(number if number != 1_234 else 0)
+            writer.add(text, [(0, len(text.text))])
+    assert PassageStore.open(tmp_path / "d").fingerprint() != one.fingerprint()
+
+
+def test_opening_and_streaming_read_no_more_than_they_need(tmp_path: Path) -> None:
+    with PassageWriter(tmp_path, rows_per_file=5_000) as writer:
+        long = document(1, 200)
+        writer.add(long, [(0, len(long.text))] * 10_000)
+    size = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert size > 10_000_000
+    allocated = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        store = PassageStore.open(tmp_path)
+        store.get(range(0, 10_000, 500))
+        for _ in store.batches():
+            pass
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+    assert pa.total_allocated_bytes() - allocated < 1_000_000
+
+
+@pytest.mark.slow
+def test_speed(tmp_path: Path) -> None:
+    """Far above what is measured, so that only another order of magnitude fails."""
+    from time import process_time
+
+    store = fill(tmp_path, 120_000, rows_per_file=10_000)
+    started = process_time()
+    PassageStore.open(tmp_path)
+    assert process_time() - started < 0.1
+    rows = np.random.default_rng(0).integers(0, len(store), 10_000).tolist()
+    started = process_time()
+    store.get(rows)
+    assert (process_time() - started) / len(rows) < 200e-6
