@@ -14,7 +14,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 ask: .venv/.core  ## answer Q="…" from the encyclopedia that comes along; without Q, ask at a prompt
-	@$(BIN)/ragqa ask $(if $(Q),-- "$$Q")
+	@$(BIN)/ragqa ask $(if $(Q),-- "$$Q") || [ $$? -eq 1 ]  # 1 is a declined question, not a failure
 
 test: .venv/.test  ## run the fast tests
 	@$(BIN)/python -m pytest -q

@@ -1,6 +1,6 @@
 """Fit the confidence of an exported reader on questions it was not trained on.
 
-    python -m pipelines.calibrate --squad train-v1.1.json.xz --reader DIR --work runs/calibration
+    python -m pipelines.calibrate --squad train-v1.1.json.xz --reader DIR --work DIR --out FILE.json
 
 The questions are those of the articles that ``pipelines.span_reader`` holds out. They are asked
 over all paragraphs, and a half of them once more with those articles taken out of what is found, so
@@ -9,6 +9,7 @@ that whatever is answered is wrong. Writes ``calibration.json`` into the reader.
 
 import argparse
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from ragqa.metrics import exact_match
 from ragqa.pipeline import PASSAGES, open_retriever
 from ragqa.progress import Bars
 from ragqa.questions import SquadParagraph, SquadQuestion, read_squad, write_squad_corpus
-from ragqa.reading.confidence import Calibration, Evidence, fit
+from ragqa.reading.confidence import FEATURES, Calibration, Evidence, fit
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.types import Hit
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--reader", type=Path, required=True, help="exported reader to calibrate")
     parser.add_argument("--work", type=Path, required=True, help="where the index is kept")
     parser.add_argument("--questions", type=int, default=1200)
+    parser.add_argument("--out", type=Path, required=True, help="JSON file of figures")
     parser.add_argument("-k", type=int, default=PASSAGES)
     args = parser.parse_args()
     paragraphs = list(read_squad(args.squad))
@@ -101,13 +103,46 @@ def main() -> None:
     # Judged on the half that was not fitted, then fitted on all.
     first = fit(evidence[::2], right[::2], where)
     said = np.array([first.confidence(e) for e in evidence[1::2]])
+    held = np.array(right[1::2], dtype=float)
     calibration = fit(evidence, right, where)
     install(calibration, args.reader)
-    print(json.dumps({
-        "coefficients": calibration.coefficients,
-        "right_percent": 100 * float(np.mean(right)),
-        "calibration_error_on_the_other_half": calibration_error(said, np.array(right[1::2], dtype=float)),
-    }, indent=1))  # fmt: skip
+    figures = {
+        "command": "python -m pipelines.calibrate " + " ".join(sys.argv[1:]),
+        "fitted_on": where,
+        "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
+        "right_percent": round(100 * float(np.mean(right)), 1),
+        "expected_calibration_error_on_the_half_not_fitted": round(calibration_error(said, held), 4),
+        "reliability_on_the_half_not_fitted": reliability(said, held),
+        "answered_and_right_by_threshold": thresholds(said, held),
+    }
+    args.out.write_text(json.dumps(figures, indent=1) + "\n")
+    print(args.out.read_text())
+
+
+def reliability(said: np.ndarray, right: np.ndarray) -> list[dict[str, float]]:
+    """For each tenth of confidence: answers in it, their mean confidence, the share that is right."""
+    place = np.minimum((said * 10).astype(int), 9)
+    return [
+        {
+            "answers": int((place == b).sum()),
+            "confidence": round(float(said[place == b].mean()), 3),
+            "right": round(float(right[place == b].mean()), 3),
+        }
+        for b in sorted(set(place.tolist()))
+    ]
+
+
+def thresholds(said: np.ndarray, right: np.ndarray) -> dict[str, dict[str, float]]:
+    """What declining below a confidence would do: share answered, share right of those, of the wrong ones declined."""
+    return {
+        str(t): {
+            "answered": round(float((said >= t).mean()), 3),
+            "right_of_answered": round(float(right[said >= t].mean()), 3),
+            "wrong_declined": round(float((said < t)[right == 0].mean()), 3),
+            "right_declined": round(float((said < t)[right == 1].mean()), 3),
+        }
+        for t in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+    }
 
 
 def install(calibration: Calibration, reader: Path) -> None:

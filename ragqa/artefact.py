@@ -1,7 +1,7 @@
-"""Artefacts: directories with a manifest, written aside and renamed into place, checked when opened.
+"""Artefacts: directories with a manifest, written aside and put into place at once, checked when opened.
 
 A directory is an artefact of some kind (index, pipeline, encoder, reader) when it holds a
-``manifest.json`` that names every other file with its size and checksum. Nothing else decides.
+``manifest.json`` that names every other file with its size and checksum, and itself by its fingerprint.
 """
 
 import hashlib
@@ -21,6 +21,8 @@ from ragqa.paths import cache_dir
 FORMAT = 1
 """Version of the layout; a reader refuses a newer one."""
 MANIFEST = "manifest.json"
+SIGNS = {"index": "passages", "pipeline": "pipeline.json", "encoder": "model.onnx", "reader": "model.onnx"}
+"""Kinds, and what lies in each: an artefact is known by it even where its manifest is damaged."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,8 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that change with any file, the configuration or the parents."""
-        parts = {n: f["sha256"] for n, f in self.files.items()}
-        text = json.dumps([self.kind, self.config, self.parents, parts], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """16 hex digits that change with anything the manifest says, and so with any file."""
+        return hashlib.sha256(json.dumps(vars(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def checksum(path: Path) -> str:
@@ -55,11 +55,12 @@ def seal(folder: Path, kind: str, config: dict[str, Any], parents: dict[str, str
     files = {
         path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": checksum(path)}
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST and not path.name.endswith(".lock")
+        if path.is_file() and path.name not in (MANIFEST, f".{MANIFEST}") and path.suffix != ".lock"
     }
     manifest = Manifest(kind, config, parents, files)
+    row = {"fingerprint": manifest.fingerprint, **vars(manifest)}
     aside = folder / f".{MANIFEST}"
-    aside.write_text(json.dumps(vars(manifest), indent=1, ensure_ascii=False))
+    aside.write_text(json.dumps(row, indent=1, ensure_ascii=False), encoding="utf-8")
     aside.rename(folder / MANIFEST)
     return manifest
 
@@ -70,7 +71,7 @@ def writing(target: Path) -> Iterator[Path]:
 
     Whatever ``target`` was stays readable until then, and for good if the block fails.
     """
-    target = target.absolute()
+    target = target.resolve()
     aside = target.with_name(f".{target.name}.{os.getpid()}.writing")
     with as_bad_input(target):
         shutil.rmtree(aside, ignore_errors=True)
@@ -84,18 +85,53 @@ def writing(target: Path) -> Iterator[Path]:
 
 
 def put_in_place(aside: Path, target: Path) -> None:
-    """Rename ``aside`` to ``target``; an artefact that stood there goes once the new one stands."""
-    old = replaced(target)
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
+    """``aside`` becomes ``target``, at once; what stood there is deleted after it."""
+    if target.exists() and not _exchange(aside, target):
+        old = target.with_name(f".{target.name}.{os.getpid()}.replaced")
         target.rename(old)
-    aside.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+        try:
+            aside.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
+        aside = old
+    elif not target.exists():
+        aside.rename(target)
+        return
+    shutil.rmtree(aside, ignore_errors=True)
 
 
-def replaced(target: Path) -> Path:
-    """Where the former artefact stands for the moment between the two renames."""
-    return target.with_name(f".{target.name}.replaced")
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two directories in one step of the kernel's (Linux); False where it cannot."""
+    import ctypes
+
+    at_cwd, exchange = -100, 2
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError):
+        return False
+    return bool(rename(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0)
+
+
+def check_replaceable(target: Path, *kinds: str) -> None:
+    """Raise BadInput unless ``target`` is free, empty, or an artefact of one of ``kinds``, whole or not."""
+    with as_bad_input(target):
+        if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+            return
+    try:
+        if peek(target).kind in kinds:
+            return
+    except DamagedArtefact:
+        if any((target / SIGNS[kind]).exists() for kind in kinds):
+            return
+    except ArtefactError:
+        pass
+    raise BadInput(f"{target} exists and is not a ragqa {' or '.join(kinds)}: choose another place")
+
+
+def is_artefact(folder: Path) -> bool:
+    """Whether ``folder`` looks like something ragqa made: such a folder is no document."""
+    return (folder / MANIFEST).is_file() and any((folder / sign).exists() for sign in SIGNS.values())
 
 
 @contextmanager
@@ -119,27 +155,40 @@ def read(path: Path, kind: str) -> Manifest:
     manifest = peek(path)
     if manifest.kind != kind:
         raise ArtefactError(f"{path} is a ragqa {manifest.kind}, not a ragqa {kind}")
-    _check_files(path, manifest)
+    try:
+        _check_files(path, manifest)
+    except DamagedArtefact:
+        if peek(path).fingerprint != manifest.fingerprint:  # replaced while it was being read
+            return read(path, kind)
+        raise
     return manifest
 
 
 def peek(path: Path) -> Manifest:
-    """The manifest at ``path``, its files unchecked."""
-    if not path.exists() and replaced(path).exists():
-        with suppress(OSError):  # killed between the two renames: the former artefact still answers
-            replaced(path).rename(path)
-    if not path.exists():
-        raise ArtefactError(f"{path} does not exist")
+    """The manifest at ``path``, its files unchecked; raises as ``read`` does."""
     file = path / MANIFEST
-    if not file.is_file():
-        raise ArtefactError(f"{path} is not a ragqa directory (no {MANIFEST}); make one with: ragqa index")
     try:
-        manifest = Manifest(**json.loads(file.read_text()))
-        version = int(manifest.format)
-    except (ValueError, TypeError) as error:
-        raise DamagedArtefact(f"{file} is damaged: {error}; make the directory again") from error
-    if version > FORMAT:
-        raise Mismatch(f"{path} was written by {manifest.created_by} in format {version}: update ragqa")
+        if not path.exists():
+            raise ArtefactError(f"{path} does not exist")
+        if not file.is_file():
+            raise ArtefactError(f"{path} is not a ragqa directory (no {MANIFEST}); make one with: ragqa index")
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DamagedArtefact(f"{file} is damaged: it is not text; make the directory again") from error
+    try:
+        row = json.loads(text)
+        stated = row.pop("fingerprint")
+        manifest = Manifest(**row)
+        newer = int(manifest.format) > FORMAT
+        whole = manifest.fingerprint == stated
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise DamagedArtefact(f"{file} is damaged: {error!r}; make the directory again") from error
+    if newer:
+        raise Mismatch(f"{path} was written by {manifest.created_by} in format {manifest.format}: update ragqa")
+    if not whole:
+        raise DamagedArtefact(f"{file} is damaged: it is not as it was written; make the directory again")
     return manifest
 
 
@@ -147,20 +196,21 @@ def _check_files(path: Path, manifest: Manifest) -> None:
     stamp = cache_dir() / "checked" / hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
     seen = {MANIFEST: _state(path / MANIFEST)}
     for name, expected in manifest.files.items():
-        file = path / name
-        if not file.is_file():
-            raise DamagedArtefact(f"{file} is missing; make the directory again")
-        seen[name] = _state(file)
+        seen[name] = _state(path / name)
         if seen[name][0] != expected["size"]:
             raise DamagedArtefact(
-                f"{file} is damaged: {seen[name][0]} bytes instead of {expected['size']}; make it again"
+                f"{path / name} is damaged: {seen[name][0]} bytes instead of {expected['size']}; make it again"
             )
     text = json.dumps(seen, sort_keys=True)
-    with suppress(OSError):
+    with suppress(OSError, UnicodeDecodeError):
         if stamp.read_text() == text:
             return
     for name, expected in manifest.files.items():
-        if checksum(path / name) != expected["sha256"]:
+        try:
+            found = checksum(path / name)
+        except OSError as error:
+            raise ArtefactError(f"{path / name} cannot be read: {error.strerror}") from error
+        if found != expected["sha256"]:
             raise DamagedArtefact(f"{path / name} is damaged: its checksum is not the manifest's; make it again")
     with suppress(OSError):  # a cache that cannot be written costs time, nothing else
         stamp.parent.mkdir(parents=True, exist_ok=True)
@@ -170,5 +220,10 @@ def _check_files(path: Path, manifest: Manifest) -> None:
 
 
 def _state(file: Path) -> list[int]:
-    stat = file.stat()
+    try:
+        stat = file.stat()
+    except FileNotFoundError as error:
+        raise DamagedArtefact(f"{file} is missing; make the directory again") from error
+    except OSError as error:
+        raise ArtefactError(f"{file} cannot be read: {error.strerror}") from error
     return [stat.st_size, stat.st_mtime_ns, stat.st_ino]

@@ -1,14 +1,14 @@
-"""Asking from the command line: declining, and answers as text or as JSON."""
+"""Asking from the command line: batches, a prompt, and answers as text or as JSON."""
 
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import islice
 
 from ragqa.errors import BadInput
-from ragqa.pipeline import Pipeline
+from ragqa.pipeline import Pipeline, clean_question
 from ragqa.types import Answer, Source
 
 BATCH = 16
@@ -19,6 +19,14 @@ _AROUND = 160
 """Characters of a passage shown on each side of the answer."""
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A question of a batch that could not be asked, and why."""
+
+    question: str
+    error: str
+
+
 class Asker:
     """A pipeline that declines below a confidence."""
 
@@ -26,21 +34,24 @@ class Asker:
         self._pipeline, self._min_confidence = pipeline, min_confidence
 
     def ask(self, questions: list[str]) -> list[Answer]:
-        """Answers, those below the confidence declined."""
-        return [decline(answer, self._min_confidence) for answer in self._pipeline.ask(questions)]
+        """Answers, those below the confidence declined; raises BadInput on a question that is none."""
+        return self._pipeline.ask(questions, min_confidence=self._min_confidence)
 
-    def stream(self, questions: Iterable[str]) -> Iterator[Answer]:
-        """Answers in the order of the questions, as they come."""
+    def stream(self, questions: Iterable[str]) -> Iterator[Answer | Refusal]:
+        """Answers in the order of the questions, as they come; one that cannot be asked stops no other."""
         rest = iter(questions)
         while batch := list(islice(rest, BATCH)):
-            yield from self.ask(batch)
+            refused = {n: Refusal(q, str(error)) for n, q in enumerate(batch) if (error := _unusable(q))}
+            answers = iter(self.ask([q for n, q in enumerate(batch) if n not in refused]))
+            yield from (refused[n] if n in refused else next(answers) for n in range(len(batch)))
 
 
-def decline(answer: Answer, min_confidence: float) -> Answer:
-    """The answer, or the refusal in its place if it is not confident enough."""
-    if answer.text is None or answer.confidence >= min_confidence:
-        return answer
-    return replace(answer, text=None)
+def _unusable(question: str) -> BadInput | None:
+    try:
+        clean_question(question)
+    except BadInput as error:
+        return error
+    return None
 
 
 def converse(asker: Asker, show: Callable[[Answer], str]) -> None:
@@ -61,27 +72,31 @@ def converse(asker: Asker, show: Callable[[Answer], str]) -> None:
             print(f"ragqa: {error}", file=sys.stderr)
 
 
-def as_json(answer: Answer) -> str:
-    """One line: question, answer or null, confidence, sources, alternatives.
+def as_json(answer: Answer | Refusal) -> str:
+    """One line: question, answer or null, confidence, sources, alternatives; or why it could not be asked.
 
     ``start`` and ``end`` of a source are those of its ``text`` in the document at ``path``;
     ``answer_start`` and ``answer_end`` those of the answer, null where it was declined.
     """
+    if isinstance(answer, Refusal):
+        return json.dumps(
+            {"question": answer.question, "answer": None, "confidence": 0.0, "sources": [], "error": answer.error}
+        )
     row = {
         "question": answer.question,
         "answer": answer.text,
         "confidence": round(answer.confidence, 4),
-        "sources": [_source(source, answer.text is not None) for source in answer.sources],
+        "sources": [_source(source) for source in answer.sources],
         "alternatives": [
             {"answer": other.text, "confidence": round(other.confidence, 4)} for other in answer.alternatives
         ],
     }
-    return json.dumps(row, ensure_ascii=False)
+    line = json.dumps(row, ensure_ascii=False)
+    return line.encode("utf-8", "replace").decode("utf-8")  # a question need not have been valid text
 
 
-def _source(source: Source, answered: bool) -> dict[str, object]:
-    passage = source.hit.passage
-    span = source.span if answered else None
+def _source(source: Source) -> dict[str, object]:
+    passage, span = source.hit.passage, source.span
     return {
         "title": passage.title,
         "path": passage.path,
@@ -95,44 +110,49 @@ def _source(source: Source, answered: bool) -> dict[str, object]:
     }
 
 
-def as_text(answer: Answer) -> str:
+def as_text(answer: Answer | Refusal) -> str:
     """For people: the answer, its sources with the answer marked, the runners-up."""
-    lines = []
+    if isinstance(answer, Refusal):
+        return f"{_one_line(answer.question)}: {answer.error}"
     if answer.text is None:
-        lines.append(_bold("No answer in these documents.") + " The nearest passages:")
+        lines = [f"{_bold('No answer in these documents.')} The nearest passages:"]
     else:
-        lines.append(f"{_bold(_one_line(answer.text))}   (confidence {answer.confidence:.2f})")
+        lines = [f"{_bold(_one_line(answer.text))}   (confidence {answer.confidence:.2f})"]
     for number, source in enumerate(answer.sources[:SHOWN], 1):
-        lines += ["", *_citation(number, source, answer.text is not None)]
-    if answer.text is not None and answer.alternatives:
+        lines += ["", *_citation(number, source)]
+    if answer.alternatives:
         others = (f"{_one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives)
         lines += ["", "Runners-up: " + " · ".join(others)]
     return "\n".join(lines)
 
 
-def _citation(number: int, source: Source, answered: bool) -> list[str]:
-    passage = source.hit.passage
-    span = source.span if answered else None
+def _citation(number: int, source: Source) -> list[str]:
+    passage, span = source.hit.passage, source.span
     text = passage.text
-    start, end = (span.start, span.end) if span else (0, 0)
-    low, high = max(0, start - _AROUND), min(len(text), max(end, 1) + _AROUND)
-    before = ("… " if low else "") + text[low:start]
-    after = text[end:high] + (" …" if high < len(text) else "")
-    shown = _one_line(before + _MARK[0] + text[start:end] + _MARK[1] + after) if span else _one_line(before + after)
-    shown = shown.replace(_MARK[0], _on()).replace(_MARK[1], _off())
-    where = f"{_near(passage.path)}, characters {passage.start + start}-{passage.start + end}"
-    if not span:
-        where = f"{_near(passage.path)}, characters {passage.start}-{passage.end}"
-    return [f"[{number}] {_one_line(passage.title) or passage.document}", f"    {shown}", f"    {where}"]
-
-
-_MARK = ("\ue000", "\ue001")
-"""Private-use characters that stand for the marks until white space and controls are cleaned."""
+    if span is None:
+        start, end = 0, len(text)
+        shown = _one_line(text[: 2 * _AROUND]) + (" …" if len(text) > 2 * _AROUND else "")
+    else:
+        start, end = span.start, span.end
+        low, high = max(0, start - _AROUND), min(len(text), end + _AROUND)
+        before, after = _spaced(text[low:start]), _spaced(text[end:high])
+        answer = f"{_on()}{_one_line(text[start:end])}{_off()}"
+        shown = f"{'… ' if low else ''}{before}{answer}{after}{' …' if high < len(text) else ''}".strip()
+    where = _one_line(_near(passage.path))
+    if passage.document != passage.path:  # one record of many in the file: its characters are counted in it
+        where += f", document {_one_line(passage.document)}"
+    where += f", characters {passage.start + start}-{passage.start + end}"
+    return [f"[{number}] {_one_line(passage.title or passage.document)}", f"    {shown}", f"    {where}"]
 
 
 def _one_line(text: str) -> str:
     """White space collapsed and control characters shown as spaces: a document cannot steer a terminal."""
-    return " ".join("".join(c if c.isprintable() or c in _MARK else " " for c in text).split())
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _spaced(text: str) -> str:
+    """``_one_line`` that keeps a space at either end."""
+    return f"{' ' * text[:1].isspace()}{_one_line(text)}{' ' * text[-1:].isspace()}"
 
 
 def _near(path: str) -> str:

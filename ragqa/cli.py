@@ -1,12 +1,14 @@
 """The ``ragqa`` command: parse, one library call, print. Results on stdout, all else on stderr."""
 
+import io
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ragqa.errors import RagqaError
+from ragqa.errors import BadInput, RagqaError
 
 app = typer.Typer(
     add_completion=False,
@@ -16,6 +18,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 ANSWERED, DECLINED, BAD = 0, 1, 2
+INTERRUPTED, PIPE = 130, 141
+"""As a shell reports a process ended by SIGINT or SIGPIPE."""
 
 
 @app.callback()
@@ -30,6 +34,7 @@ def ask(
     k: Annotated[int | None, typer.Option("-k", min=1, help="Passages to read.")] = None,
     retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
     reader: Annotated[Path | None, typer.Option(help="A reader of your own.")] = None,
+    fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
     device: Annotated[str, typer.Option(help="Where the index is searched and torch models run.")] = "cpu",
     min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Decline below this.")] = 0.2,
@@ -44,18 +49,24 @@ def ask(
         from ragqa.progress import Bars
 
         index = demo_index(progress=Bars())
-    pipeline = Pipeline.load(index, retriever=retriever, reader=reader, encoder=encoder, k=k, device=device)
+    pipeline = Pipeline.load(
+        index, retriever=retriever, reader=reader, encoder=encoder, fusion=fusion, k=k, device=device
+    )
     asker = asking.Asker(pipeline, min_confidence)
     show = asking.as_json if as_json else asking.as_text
     if question is not None:
         answer = asker.ask([question])[0]
-        print(show(answer))
+        say(show(answer))
         raise typer.Exit(DECLINED if answer.text is None else ANSWERED)
+    if sys.stdin is None:
+        raise BadInput("no question, and no standard input to read questions from")
     if sys.stdin.isatty():
         asking.converse(asker, show)
         return
-    for answer in asker.stream(line for line in sys.stdin if line.strip()):
-        print(show(answer), flush=True)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    for each in asker.stream(line.rstrip("\r\n") for line in sys.stdin if line.strip()):
+        say(show(each))
 
 
 @app.command(epilog="Example: ragqa index notes/ --out notes.index")
@@ -87,7 +98,7 @@ def index(
         device=device,
     )
     report = build_index(paths, out, config, progress=Bars())
-    print(summary(report, out, as_json=as_json))
+    say(summary(report, out, as_json=as_json))
 
 
 @app.command(epilog="Example: ragqa export runs/reader/model --out my-reader")
@@ -102,7 +113,7 @@ def export(
 
     manifest = run(source, out, share=share, card=card)
     size = sum(file["size"] for file in manifest.files.values()) / 1e6
-    print(f"{manifest.kind} {manifest.fingerprint} in {out}: {size:.1f} MB")
+    say(f"{manifest.kind} {manifest.fingerprint} in {out}: {size:.1f} MB")
 
 
 @app.command(epilog="Example: ragqa demo --rebuild")
@@ -115,21 +126,32 @@ def demo(
     from ragqa.progress import Bars
 
     target = demo_index(rebuild=rebuild, progress=Bars())
-    print(f"index      {target}")
-    print(f"articles   {demo_dir() / 'articles'}")
-    print(f"questions  {demo_dir() / 'questions.jsonl'}")
+    say(f"index      {target}")
+    say(f"articles   {demo_dir() / 'articles'}")
+    say(f"questions  {demo_dir() / 'questions.jsonl'}")
+
+
+def say(line: str) -> None:
+    """Print a result now, so that a full disk or a closed pipe is noticed while it can be said."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens: nothing more is to be flushed
+        raise typer.Exit(PIPE) from None
 
 
 def main() -> None:
-    """Entry point: every error of ours is one line and an exit status."""
+    """Entry point: whatever is not ours to mend is one line on stderr and an exit status."""
     try:
         app()
-    except RagqaError as error:
-        print(f"ragqa: {error}", file=sys.stderr)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            _complain("interrupted; `ragqa index` goes on where it was when it is started again")
+        raise
+    except (RagqaError, OSError, UnicodeError) as error:
+        _complain(str(error))
         raise SystemExit(BAD) from None
-    except KeyboardInterrupt:
-        print("ragqa: interrupted; the same command goes on where it was", file=sys.stderr)
-        raise SystemExit(130) from None
-    except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(BAD) from None
+
+
+def _complain(message: str) -> None:
+    print(f"ragqa: {' '.join(message.split())}", file=sys.stderr)

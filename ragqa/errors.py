@@ -29,7 +29,9 @@ class MissingExtra(RagqaError):
     """Something was asked for that an optional extra of the package brings."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the extra '{extra}': pip install 'ragqa[{extra}]'")
+        super().__init__(
+            f"{what} needs the extra '{extra}'; in the checkout: pip install -c constraints.txt -e '.[{extra}]'"
+        )
 
 
 class NonFiniteLoss(RagqaError):

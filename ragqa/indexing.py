@@ -5,30 +5,39 @@
     dense/          vectors.npy, and FAISS's file where one is     (retrieval.mips)
     manifest.json   written last
 
-Work goes on in ``.NAME.building`` beside the target, under a lock; each step leaves a mark when
-it is whole, the vectors one file for 2,048 passages. The target changes at the very end, at once.
+Work goes on in ``.NAME.building`` beside the target, under a lock; what is whole of the index lies
+there in ``made/``, the vectors in one file for 2,048 passages. The target changes at the end, at once.
 """
 
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from ragqa import artefact
+from ragqa import __version__, artefact
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, input_size, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
+from ragqa.corpus.walk import walk
 from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval import mips
+from ragqa.retrieval import bm25, mips
 from ragqa.retrieval.bm25 import BM25
-from ragqa.runtime.encoder import DEFAULT, TextEncoder, encoder_path, is_export, load_encoder
+from ragqa.runtime.encoder import (
+    DEFAULT,
+    TextEncoder,
+    encoder_path,
+    is_export,
+    load_encoder,
+    tokenizer_folder,
+)
 from ragqa.runtime.tokens import TextTokenizer
 
 RETRIEVERS = ("hybrid", "dense", "bm25")
@@ -92,32 +101,43 @@ def build_index(
         MissingExtra: the configuration needs a package that is not installed.
     """
     config = config or IndexConfig()
-    out = Path(out).absolute()
-    paths = [Path(path).absolute() for path in paths]  # a citation leads back from wherever it is read
-    with artefact.as_bad_input(out):
-        if out.exists() and artefact.peek(out).kind != "index":
-            raise BadInput(f"{out} exists and is not an index: choose another --out")
-    if config.dense and config.kind == "flat" and config.device != "cpu" and is_export(encoder_path(config.encoder)):
+    out = Path(out).resolve()
+    # A citation leads back, and an encoder is found, from wherever the index is used.
+    paths = [Path(path).absolute() for path in paths]
+    if Path(config.encoder).exists():
+        config = replace(config, encoder=str(Path(config.encoder).absolute()))
+    artefact.check_replaceable(out, "index")
+    encoder = _check_parts(config)
+    with artefact.as_bad_input(out), _workplace(out, paths, config, encoder) as folder:
+        made = folder / "made"
+        report = _passages(folder, paths, config, progress)
+        store = PassageStore.open(made / "passages")
+        if config.sparse:
+            _once(made, "bm25", lambda part: _terms(store, part, config.engine, progress))
+        if encoder is not None:
+            _vectors(folder, store, encoder, progress)
+            _once(made, "dense", lambda part: _dense(folder, part, store, config, progress))
+        settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths]}
+        parents = {"encoder": encoder.fingerprint} if encoder else {}
+        artefact.seal(made, "index", settings, {"corpus": store.fingerprint(), **parents})
+        artefact.put_in_place(made, out)
+        shutil.rmtree(folder)
+    return report
+
+
+def _check_parts(config: IndexConfig) -> TextEncoder | None:
+    """The encoder, if one is needed; raises now what would else be raised after hours of work."""
+    if config.sparse:
+        bm25.check(config.engine)
+    if not config.dense:
+        return None
+    mips.check(config.kind, config.device)
+    if config.kind == "flat" and config.device != "cpu" and is_export(encoder_path(config.encoder)):
         raise BadInput(
             f"--device {config.device}: encoder '{config.encoder}' is exported for the CPU; "
             "name a directory or a hub name with torch weights in --encoder"
         )
-    encoder = load_encoder(config.encoder, device=config.device) if config.dense else None
-    with artefact.as_bad_input(out), _workplace(out, paths, config, encoder) as folder:
-        report = _passages(folder, paths, config, progress)
-        store = PassageStore.open(folder / "passages")
-        if config.sparse:
-            _once(folder, "bm25", lambda part: _terms(store, part, config.engine, progress))
-        if encoder is not None:
-            _vectors(folder, store, encoder, progress)
-            _once(folder, "dense", lambda part: _dense(folder, part, store, config, progress))
-        for mark in folder.glob(".*"):
-            shutil.rmtree(mark) if mark.is_dir() else mark.unlink()
-        settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths]}
-        parents = {"encoder": encoder.fingerprint} if encoder else {}
-        artefact.seal(folder, "index", settings, {"corpus": store.fingerprint(), **parents})
-        artefact.put_in_place(folder, out)
-    return report
+    return load_encoder(config.encoder, device=config.device)
 
 
 @contextmanager
@@ -125,29 +145,47 @@ def _workplace(out: Path, paths: Sequence[Path], config: IndexConfig, encoder: T
     """The locked folder in which ``out`` is made; emptied if it was begun from other input."""
     folder = out.with_name(f".{out.name}.building")
     out.parent.mkdir(parents=True, exist_ok=True)
-    with out.with_name(f".{out.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise BadInput(f"another process is making {out} just now: wait for it") from error
-        try:
-            ours = _signature(paths, config, encoder)
-            mark = folder / ".input"
-            if not mark.is_file() or mark.read_text() != ours:
-                shutil.rmtree(folder, ignore_errors=True)
-                folder.mkdir()
-                mark.write_text(ours)
-            yield folder
-        finally:
-            Path(lock.name).unlink(missing_ok=True)
+    with locked(out.with_name(f".{out.name}.lock"), wait=False):
+        ours = _signature(paths, out, config, encoder)
+        mark = folder / "input"
+        if not mark.is_file() or mark.read_text() != ours:
+            shutil.rmtree(folder, ignore_errors=True)
+            (folder / "made").mkdir(parents=True)
+            mark.write_text(ours)
+        yield folder
 
 
-def _signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Changes with the configuration, the encoder, and any input file's path, size or time."""
-    files = [f for p in paths for f in ([p] if p.is_file() else sorted(p.rglob("*")))]
-    stats = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
-    text = json.dumps([asdict(config), encoder.fingerprint if encoder else None, stats])
-    return hashlib.sha256(text.encode()).hexdigest()
+@contextmanager
+def locked(file: Path, *, wait: bool) -> Iterator[None]:
+    """Hold the lock ``file``, which is gone afterwards; one process at a time holds it.
+
+    Raises:
+        BadInput: another process holds it, and this one is not to ``wait``.
+    """
+    while True:
+        with file.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                raise BadInput(f"another process is at work behind {file} just now: wait for it") from error
+            # Who held it before may have deleted the very file that is locked now: then it guards nothing.
+            if not (file.exists() and os.path.samestat(os.fstat(lock.fileno()), file.stat())):
+                continue
+            try:
+                yield
+            finally:
+                file.unlink(missing_ok=True)
+            return
+
+
+def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: TextEncoder | None) -> str:
+    """Changes with ragqa, the configuration, the encoder, and any input file's path, size or time."""
+    stats = []
+    for file in walk(paths, on_error=lambda error: None):
+        with suppress(OSError):
+            stats.append((str(file), file.stat().st_size, file.stat().st_mtime_ns))
+    maker = [__version__, artefact.FORMAT, asdict(config), encoder.fingerprint if encoder else None]
+    return hashlib.sha256(json.dumps([maker, stats], default=str).encode()).hexdigest()
 
 
 def _once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
@@ -156,19 +194,18 @@ def _once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
         return
     aside = folder / f".{name}"
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
+    aside.mkdir(parents=True)
     make(aside)
     aside.rename(folder / name)
 
 
 def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress: Progress) -> CorpusReport:
-    report = CorpusReport()
-    kept = folder / ".report"
+    report, kept = CorpusReport(), folder / "report.json"
 
     def make(part: Path) -> None:
         tokenizer = None
         if config.blocks == "wordpieces":
-            tokenizer = TextTokenizer(encoder_path(config.encoder))
+            tokenizer = TextTokenizer(tokenizer_folder(config.encoder))
         split = splitter(config.blocks, config.block_size, tokenizer)
         documents = read_documents(paths, skip_bad=config.skip_bad, report=report)
         with progress.step("reading", input_size(paths), "B") as step, PassageWriter(part) as writer:
@@ -178,9 +215,9 @@ def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress
             step.at(report.bytes_read)
         if not writer.rows:
             raise BadInput(f"nothing to index in {', '.join(map(str, paths))}: {_counts(report)}")
-        kept.write_text(json.dumps(asdict(report)))
+        kept.write_text(json.dumps(asdict(report)))  # before the passages count as made
 
-    _once(folder, "passages", make)
+    _once(folder / "made", "passages", make)
     return CorpusReport(**json.loads(kept.read_text()))
 
 
@@ -196,8 +233,8 @@ def _terms(store: PassageStore, part: Path, engine: str, progress: Progress) -> 
 
 def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: Progress) -> None:
     """A file of vectors for every ``SHARD`` passages, each written aside and renamed."""
-    shards = folder / ".vectors"
-    if (folder / "dense").is_dir():
+    shards = folder / "vectors"
+    if (folder / "made" / "dense").is_dir():
         return
     shards.mkdir(exist_ok=True)
     with progress.step("embedding", len(store), "passages") as step:
@@ -218,14 +255,15 @@ def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: 
 
 
 def _dense(folder: Path, part: Path, store: PassageStore, config: IndexConfig, progress: Progress) -> None:
-    shards = sorted((folder / ".vectors").glob("*.npy"))
+    shards = sorted((folder / "vectors").glob("*.npy"))
     width = np.load(shards[0], mmap_mode="r").shape[1]
-    vectors = np.lib.format.open_memmap(part / mips.VECTORS, mode="w+", dtype=np.float16, shape=(len(store), width))
-    for file in shards:
-        first = int(file.stem)
-        shard = np.load(file)
-        vectors[first : first + len(shard)] = shard
-    vectors.flush()
+    file = part / mips.VECTORS
+    with file.open("wb") as target:  # not through a memory map: a full disk would kill the process
+        header = {"descr": "<f2", "fortran_order": False, "shape": (len(store), width)}
+        np.lib.format.write_array_header_1_0(target, header)
+        for shard in shards:
+            target.write(np.load(shard).astype("<f2").tobytes())
+    vectors = np.load(file, mmap_mode="r")
     if config.kind != "flat":
         with progress.step(config.kind, len(store), "passages") as step:
             mips.build(vectors, config.kind, part, device=config.device, progress=step.at)

@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -11,13 +12,13 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.reading.base import Reader
 from ragqa.retrieval.base import PassageRetriever, Ranker, Retriever
-from ragqa.types import Answer
+from ragqa.types import Answer, Hit, Source
 
 if TYPE_CHECKING:
     from ragqa.retrieval.dense import DenseRanker
 
-PASSAGES = 20
-"""Passages that are read for a question."""
+PASSAGES = 10
+"""Passages that are read for a question: more cost time and, on SQuAD, gained nothing."""
 MAX_QUESTION_CHARS = 10_000
 """Characters of a question that count; more is not a question."""
 
@@ -37,6 +38,7 @@ class Pipeline:
         retriever: str | None = None,
         reader: str | Path | None = None,
         encoder: str | None = None,
+        fusion: str | None = None,
         k: int | None = None,
         device: str = "cpu",
     ) -> "Pipeline":
@@ -47,6 +49,7 @@ class Pipeline:
             retriever: ``dense``, ``bm25`` or ``hybrid``; by default all that the index can do.
             reader: a reader in place of the pipeline's own.
             encoder: another form of the encoder that made the index: its export, its torch weights.
+            fusion: of a hybrid retriever: ``weighted`` (the default) or ``rrf``.
             k: passages to read for a question.
             device: where the index is searched and torch models run; exports run on the CPU.
 
@@ -55,27 +58,30 @@ class Pipeline:
             Mismatch: the index was made with another encoder, or lacks what ``retriever`` needs.
         """
         path = Path(path)
-        settings: dict[str, Any] = {
-            "index": str(path),
-            "reader": None,
-            "retriever": None,
-            "encoder": None,
-            "k": PASSAGES,
-        }
+        settings: dict[str, Any] = dict.fromkeys(("reader", "retriever", "encoder", "fusion"))
+        settings.update(index=str(path), k=PASSAGES)
+        parents: dict[str, str] = {}
         if artefact.peek(path).kind == "pipeline":
-            artefact.read(path, "pipeline")
+            parents = artefact.read(path, "pipeline").parents
             saved = json.loads((path / "pipeline.json").read_text())
             settings.update({key: value for key, value in saved.items() if key in settings})
-            settings["index"] = str(path / settings["index"])
-            settings["reader"] = settings["reader"] and str(path / settings["reader"])
-        given = {"retriever": retriever, "reader": reader and str(reader), "encoder": encoder, "k": k}
+            for part in ("index", "reader"):
+                settings[part] = settings[part] and str(path / settings[part])
+        own_reader = reader is None
+        given = {"retriever": retriever, "reader": reader and str(reader), "encoder": encoder, "fusion": fusion, "k": k}
         settings.update({key: value for key, value in given.items() if value is not None})
         from ragqa.reading.span import ExtractiveReader
 
         index = Path(settings["index"])
-        found = open_retriever(index, settings["retriever"], encoder=settings["encoder"], device=device)
-        chosen = settings["reader"] and Path(settings["reader"])
-        pipeline = cls(found, ExtractiveReader.load(chosen, device=device), k=int(settings["k"]))
+        found = open_retriever(
+            index, settings["retriever"], encoder=settings["encoder"], fusion=settings["fusion"], device=device
+        )
+        chosen = ExtractiveReader.load(settings["reader"] and Path(settings["reader"]), device=device)
+        now = {"index": artefact.peek(index).fingerprint, "reader": chosen.fingerprint}
+        for part, fingerprint in parents.items():
+            if now[part] != fingerprint and (part == "index" or own_reader):
+                raise Mismatch(f"the {part} of {path} is not the one it was saved with: save the pipeline again")
+        pipeline = cls(found, chosen, k=int(settings["k"]))
         pipeline._settings = settings
         return pipeline
 
@@ -90,37 +96,56 @@ class Pipeline:
         if self._settings is None:
             raise BadInput("only a pipeline that was loaded from directories can be saved")
         target = Path(path)
-        if target.exists() and artefact.peek(target).kind != "pipeline":
-            raise BadInput(f"{target} exists and is not a pipeline: choose another directory")
+        artefact.check_replaceable(target, "pipeline")
         index = Path(self._settings["index"])
         saved = dict(self._settings)
         for part in ("index", "reader"):
             if saved[part]:
                 saved[part] = os.path.relpath(Path(saved[part]).resolve(), target.resolve())
+        if saved["encoder"] and Path(saved["encoder"]).exists():
+            saved["encoder"] = str(Path(saved["encoder"]).resolve())
         with artefact.writing(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
             parents = {"index": artefact.peek(index).fingerprint, "reader": self.reader.fingerprint}
             artefact.seal(folder, "pipeline", {}, parents)
 
     @overload
-    def ask(self, questions: str, *, k: int | None = None) -> Answer: ...
+    def ask(self, questions: str, *, k: int | None = None, min_confidence: float = 0.0) -> Answer: ...
     @overload
-    def ask(self, questions: list[str], *, k: int | None = None) -> list[Answer]: ...
-    def ask(self, questions: str | list[str], *, k: int | None = None) -> Answer | list[Answer]:
+    def ask(self, questions: list[str], *, k: int | None = None, min_confidence: float = 0.0) -> list[Answer]: ...
+    def ask(
+        self, questions: str | list[str], *, k: int | None = None, min_confidence: float = 0.0
+    ) -> Answer | list[Answer]:
         """The answer to a question, or the answers to a list of them in its order.
+
+        Args:
+            questions: one, or a list.
+            k: passages to read for each; by default the pipeline's own.
+            min_confidence: an answer below it is declined: its ``text`` is None, its sources the
+                nearest passages.
 
         Raises:
             BadInput: a question is empty, or ``k`` is less than 1.
         """
         if isinstance(questions, str):
-            return self.ask([questions], k=k)[0]
+            return self.ask([questions], k=k, min_confidence=min_confidence)[0]
         depth = self.k if k is None else k
         if depth < 1:
             raise BadInput(f"k = {depth}: at least one passage must be read")
         asked = [clean_question(question) for question in questions]
         if not asked:
             return []
-        return self.reader.read(asked, self.retriever.search(asked, depth))
+        hits = self.retriever.search(asked, depth)
+        return [
+            replace(answer if answer.confidence >= min_confidence else declined(answer, found), question=question)
+            for question, answer, found in zip(questions, self.reader.read(asked, hits), hits, strict=True)
+        ]
+
+
+def declined(answer: Answer, hits: list[Hit]) -> Answer:
+    """The refusal to give ``answer``: nothing but its confidence, and the nearest passages."""
+    nearest = tuple(Source(hit, None, 0.0) for hit in hits)
+    return replace(answer, text=None, sources=nearest, alternatives=())
 
 
 def clean_question(question: str) -> str:
@@ -138,11 +163,16 @@ def clean_question(question: str) -> str:
 
 
 def open_retriever(
-    path: Path, wanted: str | None = None, *, encoder: str | None = None, device: str = "cpu"
+    path: Path,
+    wanted: str | None = None,
+    *,
+    encoder: str | None = None,
+    fusion: str | None = None,
+    device: str = "cpu",
 ) -> PassageRetriever:
     """The retriever of the index at ``path``: ``wanted``, or all that it can do.
 
-    ``encoder`` and ``device`` and what is raised: see ``Pipeline.load``.
+    ``encoder``, ``fusion``, ``device`` and what is raised: see ``Pipeline.load``.
     """
     manifest = artefact.read(path, "index")
     config = manifest.config
@@ -155,20 +185,22 @@ def open_retriever(
     store = PassageStore.open(path / "passages")
     if len(store) != config["passages"]:
         raise DamagedArtefact(f"{path} holds {len(store)} passages instead of {config['passages']}: make it again")
-    return PassageRetriever(_ranker(path, chosen, manifest, encoder, device), store)
+    if fusion and chosen != "hybrid":
+        raise BadInput(f"fusion {fusion}: there is nothing to fuse in retriever {chosen}")
+    return PassageRetriever(_ranker(path, chosen, manifest, encoder, fusion or "weighted", device), store)
 
 
-def _ranker(path: Path, chosen: str, manifest: Manifest, encoder: str | None, device: str) -> Ranker:
-    if chosen == "bm25":
-        from ragqa.retrieval.bm25 import BM25
-
-        return BM25.open(path / "bm25", engine=manifest.config["engine"])
-    dense = _dense(path, manifest, encoder, device)
+def _ranker(path: Path, chosen: str, manifest: Manifest, encoder: str | None, fusion: str, device: str) -> Ranker:
     if chosen == "dense":
-        return dense
+        return _dense(path, manifest, encoder, device)
+    from ragqa.retrieval.bm25 import BM25
+
+    bm25 = BM25.open(path / "bm25", engine=manifest.config["engine"])
+    if chosen == "bm25":
+        return bm25
     from ragqa.retrieval.hybrid import Hybrid
 
-    return Hybrid(dense, _ranker(path, "bm25", manifest, encoder, device))
+    return Hybrid(_dense(path, manifest, encoder, device), bm25, fusion=fusion)
 
 
 def _dense(path: Path, manifest: Manifest, name: str | None, device: str) -> "DenseRanker":

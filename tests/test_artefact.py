@@ -52,16 +52,37 @@ def test_a_missing_file_is_named(made: Path) -> None:
         artefact.read(made, "index")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": 3, "what": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"kind": 3, "what": 1}', '{"fingerprint": 1}', "\udcff"])
 def test_a_spoiled_manifest_is_damage(made: Path, text: str) -> None:
-    (made / "manifest.json").write_text(text)
+    (made / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(DamagedArtefact, match=r"manifest\.json"):
+        artefact.read(made, "index")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"kind": "reader"},
+        {"config": {}},
+        {"config": {"kind": "hnsw"}},
+        {"files": []},
+        {"files": {}},
+        {"files": {"part/a.bin": {}}},
+        {"parents": {}},
+    ],
+    ids=str,
+)
+def test_every_edit_of_the_manifest_is_seen(made: Path, edit: dict) -> None:
+    row = json.loads((made / "manifest.json").read_text())
+    (made / "manifest.json").write_text(json.dumps(row | edit))
+    with pytest.raises(DamagedArtefact, match=r"manifest\.json is damaged"):
         artefact.read(made, "index")
 
 
 def test_other_kinds_and_newer_formats_are_refused(made: Path) -> None:
     with pytest.raises(ArtefactError, match="is a ragqa index, not a ragqa reader"):
         artefact.read(made, "reader")
+    artefact.seal(made, "index", {}, {})
     row = json.loads((made / "manifest.json").read_text())
     (made / "manifest.json").write_text(json.dumps({**row, "format": artefact.FORMAT + 1}))
     with pytest.raises(Mismatch, match="update ragqa"):
@@ -83,9 +104,51 @@ def test_a_failed_write_leaves_the_old_one(made: Path) -> None:
     assert [p.name for p in made.parent.iterdir()] == ["thing"]
 
 
-def test_a_kill_between_the_two_renames_is_mended(made: Path) -> None:
-    made.rename(artefact.replaced(made))
-    assert artefact.read(made, "index").kind == "index"
+@pytest.mark.parametrize("exchange", [True, False])
+def test_an_artefact_is_replaced(made: Path, exchange: bool, monkeypatch) -> None:
+    if not exchange:  # a file system that cannot swap two directories in one step
+        monkeypatch.setattr(artefact, "_exchange", lambda one, other: False)
+    with artefact.writing(made) as folder:
+        (folder / "b").write_text("new")
+        artefact.seal(folder, "index", {}, {})
+    assert artefact.read(made, "index").files.keys() == {"b"}
+    assert [p.name for p in made.parent.iterdir()] == ["thing"]
+
+
+def test_the_swap_is_one_step_of_the_kernel(made: Path) -> None:
+    other = made.with_name("other")
+    other.mkdir()
+    assert artefact._exchange(other, made)
+    assert list(made.iterdir()) == []
+    assert (other / "manifest.json").is_file()
+
+
+def test_what_may_be_replaced(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "manifest.json").write_text('{"name": "somebody else\'s"}')
+    for free in ("empty", "nowhere", "thing"):
+        artefact.check_replaceable(tmp_path / free, "index")
+    for taken in ("file", "web"):
+        with pytest.raises(BadInput, match="choose another place"):
+            artefact.check_replaceable(tmp_path / taken, "index")
+    with pytest.raises(BadInput, match="is not a ragqa reader"):
+        artefact.check_replaceable(made, "reader")
+    (made / "passages").mkdir()
+    (made / "manifest.json").write_text("{")
+    artefact.check_replaceable(made, "index")  # damaged, but plainly ours: it can be made again
+
+
+def test_a_reader_survives_a_swap_under_its_feet(made: Path, monkeypatch) -> None:
+    old = artefact.peek(made)
+    with artefact.writing(made) as folder:
+        (folder / "b").write_text("new")
+        artefact.seal(folder, "index", {}, {})
+    first = [old]
+    peek = artefact.peek
+    monkeypatch.setattr(artefact, "peek", lambda path: first.pop() if first else peek(path))
+    assert artefact.read(made, "index").files.keys() == {"b"}
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ragqa import cli
+from ragqa import artefact, asking, cli
 from ragqa.errors import BadInput, Mismatch
 from ragqa.indexing import IndexConfig, build_index
-from ragqa.pipeline import Pipeline, clean_question
+from ragqa.pipeline import Pipeline, clean_question, open_retriever
 
 DOCUMENTS = {
     "lighthouse.md": "# Skarvik Lighthouse\n\nSkarvik Lighthouse was built in 1871 by the engineer Ada Holm. "
@@ -89,8 +89,12 @@ def test_declined_is_exit_status_1(index: Path, capsys) -> None:
     assert out.startswith("No answer in these documents. The nearest passages:")
     status, out, _ = run(*arguments, "--json", capsys=capsys)
     row = json.loads(out)
-    assert status == 1 and row["answer"] is None
-    assert row["sources"][0]["title"] and row["sources"][0]["answer_start"] is None
+    assert status == 1
+    assert row["answer"] is None
+    assert row["alternatives"] == []
+    nearest = open_retriever(index).search([QUESTION], 10)[0]
+    assert [source["text"] for source in row["sources"]] == [hit.passage.text for hit in nearest]
+    assert {source["answer_start"] for source in row["sources"]} == {None}
 
 
 def test_a_batch_from_standard_input_keeps_its_order(index: Path, capsys, monkeypatch) -> None:
@@ -101,6 +105,66 @@ def test_a_batch_from_standard_input_keeps_its_order(index: Path, capsys, monkey
     assert status == 0
     assert [row["question"] for row in rows] == questions
     assert [row["answer"] for row in rows[:3]] == ["Ada Holm", "Ilona Varga", "Otto Brandt"]
+
+
+def test_a_bad_question_of_a_batch_stops_no_other(index: Path, capsys, monkeypatch) -> None:
+    lines = [QUESTION.encode(), b"\x07", b"who? \xff", b"  Who discovered\tComet Varga?  "]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(lines)), encoding="utf-8"))
+    status, out, _ = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert status == 0
+    assert [row["question"] for row in rows] == [QUESTION, "\x07", "who? \ufffd", "  Who discovered\tComet Varga?  "]
+    assert rows[0]["answer"] == "Ada Holm"
+    assert rows[1]["answer"] is None
+    assert "is empty" in rows[1]["error"]
+    assert rows[3]["answer"] == "Ilona Varga"
+
+
+def test_the_prompt_answers_until_an_empty_line(index: Path, capsys, monkeypatch) -> None:
+    typed = iter([QUESTION, "\x07", "Who discovered Comet Varga?", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    asking.converse(asking.Asker(Pipeline.load(index), 0.0), asking.as_text)
+    printed = capsys.readouterr()
+    assert "Ada Holm   (confidence" in printed.out
+    assert "Ilona Varga   (confidence" in printed.out
+    assert printed.err == "ragqa: the question is empty: ask something\n"
+
+
+def test_k_is_how_many_passages_are_read(index: Path) -> None:
+    pipeline = Pipeline.load(index)
+    assert len(pipeline.ask(QUESTION, k=1, min_confidence=1.0).sources) == 1
+    assert len(pipeline.ask(QUESTION, k=2, min_confidence=1.0).sources) == 2
+    assert len(pipeline.ask(QUESTION, k=2**40, min_confidence=1.0).sources) == 3
+    with pytest.raises(BadInput, match="at least one passage"):
+        pipeline.ask(QUESTION, k=0)
+
+
+def test_fusion_is_a_choice_that_is_saved(index: Path, tmp_path: Path) -> None:
+    weighted, ranks = Pipeline.load(index), Pipeline.load(index, fusion="rrf")
+    best = [p.retriever.search([QUESTION], 1)[0][0].score for p in (weighted, ranks)]
+    assert best[1] == pytest.approx(2 / 61)  # first in both lists
+    assert best[0] > 0.3
+    ranks.save(tmp_path / "p")
+    assert Pipeline.load(tmp_path / "p").retriever.search([QUESTION], 1)[0][0].score == pytest.approx(2 / 61)
+    with pytest.raises(BadInput, match="nothing to fuse"):
+        Pipeline.load(index, retriever="bm25", fusion="rrf")
+
+
+@pytest.mark.parametrize(
+    ("shell", "status", "message"),
+    [
+        ("{ragqa} ask 'who?' --index {index} > /dev/full", 2, "ragqa: "),
+        ("{ragqa} ask 'who?' --index {index} <&- > /dev/null; {ragqa} ask --index {index} <&-", 2, "no standard input"),
+        ("{ragqa} ask 'who?' --index $(printf 'x%.0s' $(seq 400))", 2, "File name too long"),
+        ("set -o pipefail; {ragqa} ask 'who?' --index {index} --min-confidence 0 | true", 141, ""),
+    ],
+)
+def test_what_the_shell_can_do_to_it(index: Path, shell: str, status: int, message: str) -> None:
+    command = shell.format(ragqa=f"{sys.executable} -m ragqa", index=index)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("retriever", ["dense", "bm25", "hybrid"])
@@ -136,6 +200,25 @@ def test_a_document_cannot_steer_the_terminal(tmp_path: Path, capsys) -> None:
     )
     _, out, _ = run(*arguments, capsys=capsys)
     assert "crimson" in out and "\x1b" not in out and "\x07" not in out
+
+
+def test_no_name_can_steer_the_terminal_either(tmp_path: Path, capsys) -> None:
+    record = {"id": "a\x1b[31m", "title": "t\x1b[2J", "text": "The secret colour is \ue000crimson\ue001."}
+    (tmp_path / "b\x1b[2J.jsonl").write_text(json.dumps(record))
+    build_index([tmp_path / "b\x1b[2J.jsonl"], tmp_path / "e.index")
+    _, out, _ = run("ask", "What is the secret colour?", "--index", str(tmp_path / "e.index"), capsys=capsys)
+    assert "\x1b" not in out
+    assert "document a [31m, characters" in out
+
+
+def test_a_pipeline_whose_index_was_made_again_is_refused(
+    index: Path, copy: Path, folder: Path, tmp_path: Path
+) -> None:
+    Pipeline.load(copy).save(tmp_path / "p")
+    Pipeline.load(tmp_path / "p")
+    build_index([folder / "bakery.txt"], copy)
+    with pytest.raises(Mismatch, match=r"index of .* is not the one it was saved with"):
+        Pipeline.load(tmp_path / "p")
 
 
 BAD_QUESTIONS = ["", "   ", "\t\n", "\x00\x01\x07"]
@@ -197,9 +280,8 @@ def test_a_hand_edited_file_is_found_by_its_checksum(copy: Path, capsys) -> None
 
 
 def test_another_encoder_is_refused(copy: Path) -> None:
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["parents"]["encoder"] = "0" * 16
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    manifest = artefact.read(copy, "index")
+    artefact.seal(copy, "index", manifest.config, manifest.parents | {"encoder": "0" * 16})
     with pytest.raises(Mismatch, match="another encoder"):
         Pipeline.load(copy)
 

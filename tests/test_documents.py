@@ -368,6 +368,11 @@ def test_wikiextractor(tmp_path: Path) -> None:
         Document("12", "Anarchism", "Anarchism\n\nIt is <br> a philosophy.\nHistory.\n", str(path), 10),
         Document("39", "Albedo", "Albedo\n\nReflection.\n", str(path), 7),
     ]
+    documents, _ = read(write(path, articles.replace("\n", "\r\n")))
+    assert [(d.title, d.text[d.body :]) for d in documents] == [
+        ("Anarchism", "\r\nIt is <br> a philosophy.\r\nHistory.\r\n"),
+        ("Albedo", "\r\nReflection.\r\n"),
+    ]
     for name in ("wiki.txt", "wiki.extracted"):
         assert [d.id for d in read(write(tmp_path / name, articles))[0]] == ["12", "39"]
 
@@ -494,6 +499,13 @@ def test_the_last_bytes_of_an_archive_count_too(tmp_path: Path) -> None:
     content = archive_of_articles(".xz", 3)
     with pytest.raises(BadInput, match=r"a\.tar\.xz: cannot be read: "):
         read(write(tmp_path / "a.tar.xz", content[:-20]))
+
+
+def test_an_archive_cut_within_a_header_is_named(tmp_path: Path) -> None:
+    content = archive_of_articles("", 5)
+    cut = content[: content.index(b"AA/wiki_03") + 100]
+    with pytest.raises(BadInput, match=r"a\.tar: cannot be read: cut short"):
+        read(write(tmp_path / "a.tar", cut))
 
 
 def test_a_damaged_header_does_not_end_an_archive_in_silence(tmp_path: Path) -> None:

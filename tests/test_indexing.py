@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 from ragqa import artefact
-from ragqa.errors import BadInput, BadLine
+from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.indexing import IndexConfig, build_index, summary
+from ragqa.paths import weights_dir
 from ragqa.pipeline import Pipeline, open_retriever
 from ragqa.progress import Silent
 
@@ -106,13 +108,13 @@ import sys
 import ragqa.indexing as indexing
 indexing.SHARD = 64
 from ragqa.cli import main
-sys.argv = ["ragqa", "index", {corpus!r}, "--out", {out!r}]
+sys.argv = ["ragqa", "index", {corpus!r}, "--out", {out!r}, "--retriever", {retriever!r}]
 main()
 """
 
 
-def start(corpus: Path, out: Path) -> "subprocess.Popen[bytes]":
-    code = KILLED.format(corpus=str(corpus), out=str(out))
+def start(corpus: Path, out: Path, retriever: str = "hybrid") -> "subprocess.Popen[bytes]":
+    code = KILLED.format(corpus=str(corpus), out=str(out), retriever=retriever)
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -129,12 +131,14 @@ def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: s
     build_index([corpus(file, 3)], out)
     old = artefact.read(out, "index").fingerprint
     corpus(file, 700)
-    shards = tmp_path / ".out.building" / ".vectors"
+    shards = tmp_path / ".out.building" / "vectors"
     process = start(file, out)
     wait_for(lambda: len(list(shards.glob("*.npy"))) >= 2)
     process.send_signal(stop)
     _, err = process.communicate(timeout=60)
-    assert process.returncode != 0 and b"Traceback" not in err
+    assert process.returncode == (130 if stop == signal.SIGINT else -9)
+    assert b"Traceback" not in err
+    assert (b"ragqa: interrupted; `ragqa index` goes on where it was" in err) == (stop == signal.SIGINT)
     assert artefact.read(out, "index").fingerprint == old
     assert Pipeline.load(out).ask("What is document number 1?").question
 
@@ -153,6 +157,52 @@ def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: s
     assert (out / "dense" / "vectors.npy").read_bytes() == (
         tmp_path / "unbroken" / "dense" / "vectors.npy"
     ).read_bytes()
+
+
+def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, monkeypatch) -> None:
+    """Ctrl-C before and after each rename, deletion and small file of a run over an old index."""
+
+    class Stopped(BaseException):
+        pass
+
+    out, file = tmp_path / "out", tmp_path / "c.jsonl"
+    build_index([corpus(file, 2)], out)
+    old = artefact.read(out, "index").fingerprint
+    corpus(file, 4)
+    left = 0
+
+    def counted(call):
+        def step(*arguments, **options):
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Stopped
+            result = call(*arguments, **options)
+            left -= 1
+            if left == 0:
+                raise Stopped
+            return result
+
+        return step
+
+    for owner, name in ((Path, "rename"), (Path, "unlink"), (Path, "write_text"), (shutil, "rmtree")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+    monkeypatch.setattr(artefact, "_exchange", counted(artefact._exchange))
+    for moment in range(1, 200):
+        left = moment
+        try:
+            build_index([file], out)
+        except Stopped:
+            left = 0
+            assert len(open_retriever(out).passages) in (2, 4), moment
+            continue
+        break
+    assert 10 < moment < 199
+    left = 0
+    assert artefact.read(out, "index").fingerprint != old
+    assert len(open_retriever(out).passages) == 4
+    assert Pipeline.load(out).ask("What is document number 3?").text
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "out"]
 
 
 def test_changed_input_starts_clean(tmp_path: Path) -> None:
@@ -174,7 +224,7 @@ def test_two_at_once_is_refused_and_harmless(tmp_path: Path) -> None:
     file = corpus(tmp_path / "c.jsonl", 400)
     process = start(file, tmp_path / "out")
     wait_for(lambda: (tmp_path / ".out.building").exists())
-    with pytest.raises(BadInput, match="another process is making"):
+    with pytest.raises(BadInput, match="another process is at work"):
         build_index([file], tmp_path / "out", SMALL)
     process.communicate(timeout=120)
     assert process.returncode == 0
@@ -182,7 +232,9 @@ def test_two_at_once_is_refused_and_harmless(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("victim", ["00000.arrow", "bm25", "0000000000.npy", "vectors.npy", "manifest.json"])
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch, victim: str) -> None:
+    """Every kind of file in turn cannot be written; a new run then makes the index."""
     file, out = corpus(tmp_path / "c.jsonl", 10), tmp_path / "out"
     build_index([file], out, SMALL)
     before = artefact.read(out, "index").fingerprint
@@ -190,12 +242,97 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch) -> None:
     def full(*_: object, **__: object) -> None:
         with open("/dev/full", "wb") as disk:
             disk.write(b"x")
-            disk.flush()
 
-    monkeypatch.setattr("ragqa.artefact.seal", full)
-    with pytest.raises(BadInput, match=r"cannot write .*out: No space left on device"):
-        build_index([file], out, SMALL)
+    with monkeypatch.context() as patch:
+        if victim == "00000.arrow":
+            patch.setattr("ragqa.corpus.store.PassageWriter._write_batch", full)
+        elif victim == "bm25":
+            patch.setattr("ragqa.retrieval.bm25.BM25.build", full)
+        elif victim == "0000000000.npy":
+            patch.setattr("numpy.save", full)
+        elif victim == "vectors.npy":
+            patch.setattr("numpy.lib.format.write_array_header_1_0", full)
+        else:
+            patch.setattr("ragqa.artefact.seal", full)
+        with pytest.raises(BadInput, match=r"cannot write .*out: No space left on device"):
+            build_index([file], out)
     assert artefact.read(out, "index").fingerprint == before
+    build_index([file], out)
+    assert len(open_retriever(out, "hybrid").passages) == 10
+
+
+def test_a_full_disk_does_not_kill_the_process(tmp_path: Path) -> None:
+    """The real thing where it may be had: a file system of 1 MB."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], capture_output=True).returncode:
+        pytest.skip("no right to mount a small file system here")
+    try:
+        file = corpus(tmp_path / "c.jsonl", 3000)
+        process = start(file, small / "out", retriever="bm25")
+        _, err = process.communicate(timeout=120)
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert process.returncode == 2, err
+    assert err.startswith(b"ragqa: cannot write") or b"\nragqa: cannot write" in err
+
+
+def test_a_damaged_index_can_be_made_again(tmp_path: Path) -> None:
+    file, out = corpus(tmp_path / "c.jsonl", 3), tmp_path / "out"
+    build_index([file], out, SMALL)
+    (out / "manifest.json").write_text("{")
+    build_index([file], out, SMALL)
+    assert len(open_retriever(out).passages) == 3
+    (tmp_path / "empty").mkdir()
+    build_index([file], tmp_path / "empty", SMALL)
+
+
+def test_an_index_inside_its_own_folder_resumes_and_is_no_document(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "a.txt").write_text("A text about foxes.")
+    for _ in range(2):
+        report = build_index([tmp_path], tmp_path / "docs.index")
+        assert (report.documents, report.binary) == (1, 0)
+    monkeypatch.setattr("ragqa.artefact.seal", lambda *_: 1 / 0)
+    marks = []
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            build_index([tmp_path], tmp_path / "docs.index")
+        made = tmp_path / ".docs.index.building" / "made"
+        marks.append({p.name: p.stat().st_mtime_ns for p in made.iterdir()})
+    assert marks[0] == marks[1]
+
+
+def test_what_cannot_be_done_is_said_before_the_work(tmp_path: Path, monkeypatch) -> None:
+    file = corpus(tmp_path / "c.jsonl", 3)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setattr("ragqa.indexing.read_documents", lambda *_, **__: 1 / 0)
+    with pytest.raises(MissingExtra, match=r"hnsw needs the extra 'cpu'.*\.\[cpu\]"):
+        build_index([file], tmp_path / "out", IndexConfig(kind="hnsw"))
+    with pytest.raises(BadInput, match="device banana"):
+        build_index([file], tmp_path / "out", IndexConfig(device="banana"))
+    assert not (tmp_path / ".out.building").exists()
+
+
+def test_a_relative_encoder_is_found_from_elsewhere(tmp_path: Path, monkeypatch) -> None:
+    file = corpus(tmp_path / "c.jsonl", 3)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "enc").symlink_to(weights_dir() / "encoder")
+    monkeypatch.chdir(tmp_path)
+    build_index([Path("c.jsonl")], Path("out"), IndexConfig(encoder="enc"))
+    Pipeline.load("out", encoder="enc").save("saved")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert Pipeline.load("../out").ask("Document number 1?").sources[0].hit.passage.path == str(file)
+    assert Pipeline.load("../saved").ask("Document number 1?").sources
+
+
+def test_a_link_to_an_index_stays_one(tmp_path: Path) -> None:
+    file = corpus(tmp_path / "c.jsonl", 3)
+    build_index([file], tmp_path / "real", SMALL)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for _ in range(2):
+        build_index([file], tmp_path / "link", SMALL)
+    assert (tmp_path / "link").is_symlink()
+    assert len(open_retriever(tmp_path / "link").passages) == 3
 
 
 def test_no_permission_is_one_line(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Decoding: joint over all passages, on whole words, equal answers merged, offsets exact."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,16 @@ def test_equal_answers_are_merged_and_all_their_passages_cited() -> None:
     assert sum(s.weight for s in answer.sources) == pytest.approx(1.0)
 
 
+def test_retrieval_counts_in_standard_deviations() -> None:
+    # Equal spans; scores 3 and 1, so the second passage lies 2 / 1 standard deviations back, on any scale.
+    scorer = Scorer({"red": 0.0, "blue": 0.0}, {"red": 0.0, "blue": 0.0})
+    for scale in (1.0, 100.0):
+        hits = [replace(hit("red", 0), score=3 * scale), replace(hit("blue", 1), score=scale)]
+        answer = reader(scorer).read(["which colour?"], [hits])[0]
+        assert answer.text == "red"
+        assert answer.confidence == pytest.approx(1 / (1 + math.exp(-2)))
+
+
 def test_no_answer_begins_or_ends_inside_a_word() -> None:
     # "telescopes" is cut into pieces by the tokenizer; its parts score best, and are no answers.
     text = "xylophonists play"
@@ -82,6 +93,44 @@ def test_no_answer_begins_or_ends_inside_a_word() -> None:
     answer = reader(scorer).read(["who?"], [[hit(text)]])[0]
     assert inner.startswith("##")
     assert answer.text in ("xylophonists", "play", "xylophonists play")
+
+
+def test_no_answer_is_cut_out_of_a_number() -> None:
+    text = "It weighs 12,345 tons"
+    pieces = TOKENIZER.pieces(text)
+    at = pieces.offsets.index((13, 16))
+    assert text[13:16] == "345"
+    scorer = Scorer({}, {})
+    scorer._start = scorer._end = {pieces.ids[at]: 50.0}
+    assert reader(scorer).read(["how much?"], [[hit(text)]])[0].text not in ("345", "345 tons", ",345")
+    start, end = (
+        next(windows(TOKENIZER, "?", [("", text)], 64)).begins,
+        next(windows(TOKENIZER, "?", [("", text)], 64)).ends,
+    )
+    assert [text[slice(*o)] for o, ok in zip(pieces.offsets, start, strict=True) if ok] == [
+        "It",
+        "weighs",
+        "12",
+        "tons",
+    ]
+    assert [text[slice(*o)] for o, ok in zip(pieces.offsets, end, strict=True) if ok] == ["It", "weighs", "345", "tons"]
+
+
+def test_a_span_in_two_windows_counts_once() -> None:
+    words = [f"w{i}" for i in range(200)]
+    text = " ".join(words)
+    parts = list(windows(TOKENIZER, "?", [("", text)], 128))
+    assert parts[0].seen == 0
+    assert all(p.seen == min(OVERLAP, len(parts[0].offsets) // 2) for p in parts[1:])
+    answer = reader(Scorer({}, {}), max_tokens=128).read(["?"], [[hit(text)]])[0]
+    whole = reader(Scorer({}, {}), max_tokens=512).read(["?"], [[hit(text)]])[0]
+    # All tokens score alike: a span's probability is one over the number of spans, however they are read.
+    assert answer.confidence == pytest.approx(whole.confidence, rel=0.15)
+
+
+def test_a_reader_with_a_tiny_window_ends() -> None:
+    parts = list(windows(TOKENIZER, "what " * 90, [("title " * 40, "word " * 300)], 64))
+    assert max(len(p.tokens.ids) for p in parts) <= 64
 
 
 def test_a_question_without_passages_or_words_is_declined() -> None:

@@ -10,6 +10,7 @@ paragraphs of NQ's train questions (QED).
 import argparse
 import json
 import lzma
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +50,11 @@ def nq(file: Path, work: Path) -> tuple[Path, list[tuple[str, str]]]:
     return out, [(row["question_text"], row["paragraph_text"]) for row in rows]
 
 
-def accuracy(ranker: Ranker, questions: list[str], gold: list[int]) -> dict[str, float]:
-    """Share in % of the questions whose gold row is among the first k."""
+def accuracy(ranker: Ranker, questions: list[str], gold: list[set[int]]) -> dict[str, float]:
+    """Share in % of the questions of whose gold rows (one text under several titles) one is among the first k."""
     found = ranker.rank(questions, max(KS))
     return {
-        f"@{k}": round(100 * float(np.mean([row in r.rows[:k] for row, r in zip(gold, found, strict=True)])), 1)
+        f"@{k}": round(100 * float(np.mean([bool(g & set(r.rows[:k])) for g, r in zip(gold, found, strict=True)])), 1)
         for k in KS
     }
 
@@ -70,9 +71,12 @@ def main() -> None:
     for name, (index, pairs) in {"SQuAD": squad(args.squad, args.work), "NQ": nq(args.nq, args.work)}.items():
         order = np.random.default_rng(0).permutation(len(pairs))[: args.questions]
         retriever = open_retriever(index, "hybrid")
-        row_of = {p.text.strip(): p.id for batch in retriever.passages.batches() for p in batch}
-        chosen = [pairs[n] for n in order if pairs[n][1].strip() in row_of]
-        questions, gold = [q for q, _ in chosen], [row_of[text.strip()] for _, text in chosen]
+        rows_of: dict[str, set[int]] = defaultdict(set)
+        for batch in retriever.passages.batches():
+            for passage in batch:
+                rows_of[passage.text.strip()].add(passage.id)
+        chosen = [pairs[n] for n in order if pairs[n][1].strip() in rows_of]
+        questions, gold = [q for q, _ in chosen], [rows_of[text.strip()] for _, text in chosen]
         hybrid = retriever.ranker
         assert isinstance(hybrid, Hybrid)
         systems: dict[str, Ranker] = {"dense": hybrid.dense, "bm25": hybrid.bm25}

@@ -56,7 +56,6 @@ def main() -> None:
     parser.add_argument("--peer-python", required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--core", type=Path, help="environment with the core alone, for its size")
     args = parser.parse_args()
     prepare_peer(args.models, args.work)
     rows = [json.loads(line) for line in (demo_dir() / "questions.jsonl").read_text().splitlines()]
@@ -114,13 +113,10 @@ def main() -> None:
             "in_one_process": spread(peer_seconds),
             "embedding_passages_per_s": round(peer_speed),
         },
-        "peer_stack": "sentence-transformers and transformers' question-answering pipeline, same weights, 20 passages",
+        "peer_stack": "sentence-transformers and transformers' question-answering pipeline, same weights, 10 passages",
         "ratio_shell_to_answer": round(mine["shell_to_answer_s"] / other["shell_to_answer_s"], 3),
         "runs": RUNS,
     }
-    if args.core:
-        size = sum(f.stat().st_size for f in args.core.rglob("*") if f.is_file() and not f.is_symlink())
-        figures["installed_core_mb"] = round(size / 1e6)
     record(args.out, figures, corpus=f"demo encyclopedia, {len(texts)} passages", questions="100 demo questions")
 
 

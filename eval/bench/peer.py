@@ -3,7 +3,7 @@
     python eval/bench/peer.py DIR "question" [--repeat N]   # DIR made by eval.bench.latency
 
 Runs in an environment of its own (sentence-transformers, transformers < 5 for its
-question-answering pipeline) and imports nothing of ragqa. Encodes the question, finds 20
+question-answering pipeline) and imports nothing of ragqa. Encodes the question, finds 10
 passages by inner product, reads each with the pipeline, prints the best answer.
 """
 
@@ -41,11 +41,11 @@ def main() -> None:
     for question in args.question:
         began = time.perf_counter()
         query = encoder.encode([question], normalize_embeddings=True)[0]
-        best = np.argsort(-(vectors @ query))[:20]
+        best = np.argsort(-(vectors @ query))[:10]
         found = reader(
             question=[question] * len(best),
             context=[passages[i] for i in best],
-            batch_size=20,
+            batch_size=10,
             handle_impossible_answer=False,
         )
         answer = max(found, key=lambda f: f["score"])

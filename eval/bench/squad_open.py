@@ -56,7 +56,7 @@ def main() -> None:
     index = index_of(corpus, args.work / "squad.index")
     asked = [(p, q) for p in dev for q in p.questions][: args.limit]
     questions, gold = [q.text for _, q in asked], [q.answers for _, q in asked]
-    texts = [p.text for p, _ in asked]
+    texts = [p.text.strip() for p, _ in asked]
 
     hybrid = open_retriever(index, "hybrid")
     dense, bm25 = open_retriever(index, "dense"), open_retriever(index, "bm25")

@@ -4,21 +4,23 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from ragqa.artefact import is_artefact
 from ragqa.errors import BadInput
 
 
 def walk(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
     """Files in the order of ``paths``, those of a folder sorted by name, before its folders.
 
-    Hidden files and folders are left out, unless named in ``paths`` themselves; links to folders are not
-    followed. ``on_error`` is called with what went wrong when a folder cannot be listed.
+    Hidden files and folders, and ragqa's own directories, are left out, unless named in ``paths`` themselves;
+    links to folders are not followed. ``on_error`` is called with what went wrong when a folder cannot be listed.
     """
     for path in paths:
         if not path.is_dir():
             yield path
             continue
         for folder, folders, files in os.walk(path, onerror=on_error):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            seen = (name for name in folders if not name.startswith("."))
+            folders[:] = sorted(name for name in seen if not is_artefact(Path(folder, name)))
             yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
 
 

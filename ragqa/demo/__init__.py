@@ -1,6 +1,5 @@
 """The demo: a small encyclopedia written for ragqa, its questions, and the index made of it."""
 
-import fcntl
 import hashlib
 import json
 from pathlib import Path
@@ -22,11 +21,10 @@ def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
         return target
     with artefact.as_bad_input(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if rebuild or not _whole(target):
-                from ragqa.indexing import IndexConfig, build_index
+        from ragqa.indexing import IndexConfig, build_index, locked
 
+        with locked(target.with_suffix(".lock"), wait=True):
+            if rebuild or not _whole(target):
                 build_index([demo_dir() / "articles"], target, IndexConfig(), progress=progress)
     return target
 

@@ -14,6 +14,7 @@ import numpy as np
 from ragqa.errors import DamagedArtefact
 
 FILE = "calibration.json"
+FEATURES = ("constant", "log-odds of weight", "span", "relevance")
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Evidence:
     span: float
     """Start score + end score of its best span."""
     relevance: float
-    """Score of that span's passage."""
+    """Score of the passage, or of the window of it, that the span stands in, retrieval's included."""
 
     def features(self) -> np.ndarray:
         """``[4]``: a constant, the log-odds of the weight (bounded), span, relevance."""

@@ -6,7 +6,7 @@ that a confident passage beats a vague one; spans that say the same are merged.
 Legend: P wordpieces of a window, W longest answer in wordpieces.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,8 @@ class _Candidate:
     start: int
     end: int
     score: float
+    relevance: float
+    """The part of the score that its window has as a whole."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class ExtractiveReader:
             for question, found in zip(questions, hits, strict=True)
         ]
         scores = iter(self._scorer.score([window.tokens for part in parts for window in part]))
-        return [_merge(found, part, [next(scores) for _ in part]) for found, part in zip(hits, parts, strict=True)]
+        each = zip(hits, parts, strict=True)
+        return [_merge(found, part, _with_prior(found, part, [next(scores) for _ in part])) for found, part in each]
 
     def _answer(self, question: str, hits: list[Hit], found: list[Found]) -> Answer:
         if not found:
@@ -115,6 +118,22 @@ def _texts(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(hit.passage.title, hit.passage.text) for hit in hits]
 
 
+def _with_prior(hits: list[Hit], part: list[Window], scores: list[SpanScores]) -> list[SpanScores]:
+    """Scores whose relevance counts what retrieval thought of the passage (ORQA, section 4.1).
+
+    Retrieval scores come on any scale, so they count as distances to the best one, in standard
+    deviations of the scores of this question.
+    """
+    if not part:
+        return scores
+    found = np.array([hit.score for hit in hits])
+    prior = (found - found.max(initial=-np.inf)) / (found.std() or 1.0)
+    return [
+        replace(score, relevance=score.relevance + float(prior[window.passage]))
+        for window, score in zip(part, scores, strict=True)
+    ]
+
+
 def _candidates(part: list[Window], scores: list[SpanScores]) -> tuple[list[_Candidate], float]:
     """The best spans over all windows, best first, and log of the sum over all spans of exp(score)."""
     tables = [_span_scores(w, s) for w, s in zip(part, scores, strict=True)]
@@ -129,15 +148,14 @@ def _candidates(part: list[Window], scores: list[SpanScores]) -> tuple[list[_Can
     rows = np.argpartition(-flat, kept - 1)[:kept]
     rows = rows[np.lexsort((rows, -flat[rows]))]
     sizes = np.cumsum([0, *(table.size for table in tables)])
-    found: dict[tuple[int, int, int], _Candidate] = {}
+    found = []
     for row in rows[np.isfinite(flat[rows])]:
         n = int(np.searchsorted(sizes, row, side="right")) - 1
         first, length = divmod(int(row - sizes[n]), MAX_ANSWER)
         window = part[n]
         start, end = int(window.offsets[first, 0]), int(window.offsets[first + length, 1])
-        # Overlapping windows see the same span twice: the better view of it counts.
-        found.setdefault((window.passage, start, end), _Candidate(window.passage, start, end, float(flat[row])))
-    return list(found.values()), log_total
+        found.append(_Candidate(window.passage, start, end, float(flat[row]), scores[n].relevance))
+    return found, log_total
 
 
 def _span_scores(window: Window, scores: SpanScores) -> np.ndarray:
@@ -147,6 +165,8 @@ def _span_scores(window: Window, scores: SpanScores) -> np.ndarray:
     start = np.where(window.begins, scores.start[part], -np.inf).astype(np.float64)
     end = np.full(count + MAX_ANSWER - 1, -np.inf)
     end[:count] = np.where(window.ends, scores.end[part], -np.inf)
+    if window.seen:  # spans that end where the window before has been: counted there
+        end[: window.seen] = -np.inf
     ends_PW = np.lib.stride_tricks.sliding_window_view(end, MAX_ANSWER)
     return start[:, None] + ends_PW + scores.relevance
 
@@ -154,9 +174,6 @@ def _span_scores(window: Window, scores: SpanScores) -> np.ndarray:
 def _merge(hits: list[Hit], part: list[Window], scores: list[SpanScores]) -> list[Found]:
     """Spans that normalise to the same answer, as one; most probable first."""
     candidates, log_total = _candidates(part, scores)
-    relevance: dict[int, float] = {}
-    for window, score in zip(part, scores, strict=True):
-        relevance[window.passage] = max(score.relevance, relevance.get(window.passage, -np.inf))
     groups: dict[str, list[_Candidate]] = {}
     for candidate in candidates:
         text = hits[candidate.passage].passage.text[candidate.start : candidate.end]
@@ -167,8 +184,8 @@ def _merge(hits: list[Hit], part: list[Window], scores: list[SpanScores]) -> lis
         best = group[0]
         evidence = Evidence(
             weight=min(1.0, float(np.exp([c.score - log_total for c in group]).sum())),
-            span=best.score - relevance[best.passage],
-            relevance=relevance[best.passage],
+            span=best.score - best.relevance,
+            relevance=best.relevance,
         )
         text = hits[best.passage].passage.text[best.start : best.end]
         found.append(Found(text, group, evidence))

@@ -4,6 +4,7 @@ A passage longer than the model's window is read in overlapping windows. Where a
 begin and end (on whole words of the passage) is decided here, once, for every span decoder.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from ragqa.runtime.tokens import MAX_QUESTION, MAX_TITLE, Pieces, TextTokenizer,
 
 OVERLAP = 64
 """Wordpieces that two neighbouring windows of a passage share."""
+_IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Window:
     offset: int
     offsets: np.ndarray
     """``[P, 2]`` characters of each passage wordpiece, in the passage's text."""
+    seen: int
+    """Leading passage wordpieces that the window before this one holds, too."""
     begins: np.ndarray
     """``[P]`` bool: a word begins here."""
     ends: np.ndarray
@@ -40,24 +44,34 @@ def windows(
     texts = tokenizer.many([text for _, text in passages])
     last = tokenizer.special[1]
     for row, (title, pieces) in enumerate(zip(titles, texts, strict=True)):
-        prefix, first_segment = tokenizer.reader_prefix(asked, title.ids[:MAX_TITLE])
+        prefix, first_segment = tokenizer.reader_prefix(asked, title.ids[: min(MAX_TITLE, max_tokens // 8)])
         width = max_tokens - len(prefix) - 1
-        begins, ends = _word_edges(pieces)
+        overlap = min(OVERLAP, width // 2)
+        begins, ends = _word_edges(passages[row][1], pieces)
         offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
-        for first in _starts(len(pieces.ids), width):
+        for first in _starts(len(pieces.ids), width, overlap):
             part = slice(first, first + width)
             tokens = TokenInput([*prefix, *pieces.ids[part], last], first_segment)
-            yield Window(row, tokens, len(prefix), offsets[part], begins[part], ends[part])
+            seen = overlap if first else 0
+            yield Window(row, tokens, len(prefix), offsets[part], seen, begins[part], ends[part])
 
 
-def _starts(length: int, width: int) -> Iterator[int]:
+def _starts(length: int, width: int, overlap: int) -> Iterator[int]:
     first = 0
-    while length and (first == 0 or first + OVERLAP < length):
+    while length and (first == 0 or first + overlap < length):
         yield first
-        first += width - OVERLAP
+        first += width - overlap
 
 
-def _word_edges(pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
+def _word_edges(text: str, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
+    """``[P]`` bools: a word begins at the wordpiece, a word ends with it."""
     word = np.array([-1 if w is None else w for w in pieces.words], dtype=np.int64)
     changes = word[1:] != word[:-1]
-    return np.concatenate([[True], changes]), np.concatenate([changes, [True]])
+    begins, ends = np.concatenate([[True], changes]), np.concatenate([changes, [True]])
+    # BERT cuts numbers at their commas and points: 12,345 must not answer "345".
+    inner = [edge for match in _IN_NUMBER.finditer(text) for edge in match.span()]
+    if inner:
+        offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
+        begins &= ~np.isin(offsets[:, 0], inner)
+        ends &= ~np.isin(offsets[:, 1], inner)
+    return begins, ends

@@ -55,7 +55,9 @@ class PassageRetriever:
         Raises:
             BadInput: ``k`` is less than 1.
         """
-        return [self._hits(ranking) for ranking in self.ranker.rank(questions, k)]
+        check_k(k)
+        # More than there is would only make the engines reserve memory.
+        return [self._hits(ranking) for ranking in self.ranker.rank(questions, min(k, max(1, len(self.passages))))]
 
     def _hits(self, ranking: Ranking) -> list[Hit]:
         passages = self.passages.get(ranking.rows.tolist())

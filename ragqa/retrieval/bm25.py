@@ -100,6 +100,15 @@ def _engine(name: str) -> type[_Engine]:
     raise BadInput(f"engine {name}: choose one of {', '.join(ENGINES)}")
 
 
+def check(engine: str) -> None:
+    """Raise BadInput on an unknown engine, MissingExtra on one that is not installed."""
+    _engine(engine)
+    if engine == "lucene":
+        from ragqa.retrieval.lucene import check_installed
+
+        check_installed()
+
+
 def _silent(done: int) -> None:
     pass
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
-from ragqa.retrieval.base import Ranking, best, check_k
+from ragqa.retrieval.base import Ranking, Rows, best, check_k
 from ragqa.retrieval.exact import ExactIndex, no_gpu
 from ragqa.retrieval.vectors import CHUNK, Queries, Vectors, check_finite, check_queries, exact_scores
 
@@ -32,10 +32,11 @@ _ON_GPU = ("flat", "ivf-flat", "ivf-pq")
 _PROPOSALS = {"flat": 1, "hnsw": 1, "ivf-flat": 1, "ivf-pq": 8, "sq8": 2}
 """Candidates for each passage asked for: the coarser the code, the more are scored again."""
 _PER_LIST = 39
-"""Training vectors that FAISS wants for each centroid; with fewer it warns."""
-_PER_CODE = _PER_LIST * 256
+"""Training vectors for each centroid; with fewer FAISS warns."""
+_CODES = 256
+_PROBES = 200
 _RECALL = 0.98
-"""Recall@20 at which tuning stops: above the 0.95 wanted of questions, which are harder than its probes."""
+"""Recall@20 at which tuning stops: above the 0.95 wanted of questions, which are a little harder than the probes."""
 
 
 def build_faiss(
@@ -55,10 +56,13 @@ def build_faiss(
     index = faiss.index_factory(width, recipe, faiss.METRIC_INNER_PRODUCT)
     if kind == "hnsw":
         index.hnsw.efConstruction = 100
+        index.keep_max_size_level0 = True  # else near-duplicate passages become islands
+    if kind == "ivf-pq":
+        index.pq.cp.min_points_per_centroid = 1  # a small corpus is no reason to warn
     if device != "cpu":
         index = _to_gpu(faiss, index, device)
     if count:
-        index.train(_sample(vectors_ND, max(_PER_LIST * lists, 2 * _PER_CODE)))
+        index.train(_sample(vectors_ND, _PER_LIST * max(lists, 2 * _CODES)))
     for chunk, done in _chunks(vectors_ND):
         index.add(chunk)
         if progress:
@@ -104,25 +108,34 @@ class FaissIndex:
         if not len(queries) or not wanted:
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         found = self._propose(queries, wanted, min(k, len(self)))
-        rankings = []
-        for query, ids in zip(queries, found, strict=True):
-            rows = ids[ids >= 0]
-            rankings.append(best(rows, exact_scores(self._all, rows, query), k))
-        return rankings
+        return [self._ranking(query, ids[ids >= 0], k) for query, ids in zip(queries, found, strict=True)]
+
+    def _ranking(self, query_D: Queries, rows: Rows, k: int) -> Ranking:
+        if len(rows) < min(k, len(self)):  # a graph may not lead everywhere
+            return ExactIndex(self._all).search(query_D[None], k)[0]
+        return best(rows, exact_scores(self._all, rows, query_D), k)
 
     def _propose(self, queries_BD: Queries, wanted: int, needed: int) -> np.ndarray:
-        """Rows [B, wanted], -1 where there are none; at least ``needed``, however many lists that takes."""
-        ids: np.ndarray = self._index.search(queries_BD, wanted)[1]
-        if not self._kind.startswith("ivf"):
+        """Rows [B, wanted], -1 where there are none; at least ``needed``, unless a graph does not lead there."""
+        if self._kind == "hnsw":
+            return self._search(queries_BD, wanted, "HNSW", efSearch=max(self._index.hnsw.efSearch, wanted))
+        ids = self._search(queries_BD, wanted)
+        if self._kind.startswith("ivf"):
+            lists, probes = self._index.nlist, self._index.nprobe
+            while probes < lists and (short := np.flatnonzero((ids >= 0).sum(axis=1) < needed)).size:
+                probes = min(2 * probes, lists)
+                ids[short] = self._search(queries_BD[short], wanted, "IVF", nprobe=probes)
+        return ids
+
+    def _search(self, queries_BD: Queries, wanted: int, family: str = "", **settings: int) -> np.ndarray:
+        """Rows as FAISS gives them, with settings of this search alone: other threads may be searching too."""
+        if not family:
+            ids: np.ndarray = self._index.search(queries_BD, wanted)[1]
             return ids
         import faiss
 
-        lists, probes = self._index.nlist, self._index.nprobe
-        while probes < lists and (short := np.flatnonzero((ids >= 0).sum(axis=1) < needed)).size:
-            probes = min(2 * probes, lists)
-            harder = faiss.SearchParametersIVF()
-            harder.nprobe = probes
-            ids[short] = self._index.search(queries_BD[short], wanted, params=harder)[1]
+        parameters = getattr(faiss, f"SearchParameters{family}")(**settings)
+        ids = self._index.search(queries_BD, wanted, params=parameters)[1]
         return ids
 
 
@@ -172,6 +185,11 @@ def flat_faiss(vectors_ND: Vectors, *, device: str) -> FaissIndex:
     return FaissIndex(index, vectors_ND, "flat", on_gpu=on_gpu)
 
 
+def check_faiss(kind: str, device: str) -> None:
+    """Raise MissingExtra or BadInput unless FAISS is there and does ``kind`` on ``device``."""
+    _faiss(kind, device)
+
+
 def _faiss(kind: str, device: str) -> Any:
     """faiss, once it is known to do ``kind`` on ``device``."""
     on_gpu = device != "cpu"
@@ -212,7 +230,7 @@ def _sample(vectors_ND: Vectors, size: int) -> Queries:
     if count > size:
         rows = np.sort(np.random.default_rng(0).choice(count, size, replace=False))
     else:
-        rows = np.resize(np.arange(count), max(count, _PER_CODE))
+        rows = np.resize(np.arange(count), max(count, _CODES))
     sample = vectors_ND[rows].astype(np.float32)
     check_finite(sample)
     return sample
@@ -227,19 +245,13 @@ def _chunks(vectors_ND: Vectors) -> Iterator[tuple[Queries, int]]:
 
 
 def _tune(index: Any, vectors_ND: Vectors, kind: str) -> None:
-    """Set how hard the index searches so that recall@20 against exact search is ``_RECALL``.
-
-    The setting is stored with the index. The probes are passages halfway towards other passages.
-    """
+    """Set how hard the index searches so that recall@20 against exact search is ``_RECALL``; stored with the index."""
     if kind == "sq8" or not len(vectors_ND):
         return
-    rng = np.random.default_rng(1)
-    rows = rng.integers(len(vectors_ND), size=(2, min(200, len(vectors_ND))))
-    probes = vectors_ND[rows].astype(np.float32).sum(axis=0)
+    probes = _probes(vectors_ND)
     truth = ExactIndex(vectors_ND).search(probes, 20)
     search = FaissIndex(index, vectors_ND, kind)
-    most = index.nlist if kind.startswith("ivf") else 1024
-    effort = 8
+    effort, most = 8, index.nlist if kind.startswith("ivf") else 1024
     while True:
         effort = min(effort, most)
         if kind == "hnsw":
@@ -251,6 +263,15 @@ def _tune(index: Any, vectors_ND: Vectors, kind: str) -> None:
         if effort == most or hits >= _RECALL * sum(map(len, truth)):
             return
         effort *= 2
+
+
+def _probes(vectors_ND: Vectors) -> Queries:
+    """Passages with so much noise that the cosine is 0.5: as far off, and as hard to find, as questions are."""
+    rng = np.random.default_rng(1)
+    passages = vectors_ND[rng.integers(len(vectors_ND), size=_PROBES)].astype(np.float32)
+    noise = rng.standard_normal(passages.shape, np.float32)
+    noise *= np.linalg.norm(passages, axis=1, keepdims=True) / np.linalg.norm(noise, axis=1, keepdims=True)
+    return 0.5 * passages + math.sqrt(0.75) * noise
 
 
 def _reason(error: RuntimeError) -> str:

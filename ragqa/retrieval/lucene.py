@@ -74,18 +74,22 @@ def _java(name: str) -> Any:
     return _machine().autoclass(name)
 
 
+def check_installed() -> Path:
+    """The folder of Pyserini; raises MissingExtra unless it and jnius are installed. Starts no Java."""
+    pyserini = find_spec("pyserini")
+    if pyserini is None or pyserini.origin is None or find_spec("jnius_config") is None:
+        raise MissingExtra("BM25 by Lucene", "lucene")
+    return Path(pyserini.origin).parent
+
+
 @cache
 def _machine() -> Any:
     """jnius with its Java machine running, Anserini on the class path, and no log on standard output."""
-    pyserini = find_spec("pyserini")
-    try:
-        import jnius_config
-    except ImportError:
-        pyserini = None
-    if pyserini is None or pyserini.origin is None:
-        raise MissingExtra("BM25 by Lucene", "lucene")
+    folder = check_installed()
+    import jnius_config
+
     if not jnius_config.vm_running:
-        jars = (Path(pyserini.origin).parent / "resources" / "jars").glob("*.jar")
+        jars = (folder / "resources" / "jars").glob("*.jar")
         jnius_config.set_classpath(*map(str, jars))
         jnius_config.add_options(_HEAP)
     with _environment(_java_home()):

@@ -10,10 +10,10 @@ import numpy as np
 from ragqa.errors import BadInput
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.exact import ExactIndex
-from ragqa.retrieval.faiss_index import build_faiss, flat_faiss, open_faiss
+from ragqa.retrieval.faiss_index import build_faiss, check_faiss, flat_faiss, open_faiss
 from ragqa.retrieval.vectors import CHUNK, VECTORS, Vectors, check_finite, open_vectors
 
-__all__ = ["ENGINES", "KINDS", "VECTORS", "ExactIndex", "Mips", "build", "open_index"]
+__all__ = ["ENGINES", "KINDS", "VECTORS", "ExactIndex", "Mips", "build", "check", "open_index"]
 
 KINDS = ("flat", "hnsw", "ivf-flat", "ivf-pq", "sq8")
 ENGINES = ("auto", "numpy", "torch", "faiss")
@@ -34,6 +34,14 @@ class Mips(Protocol):
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
         """The ``k`` best rows, or all if they are fewer, for each query [D]."""
         ...
+
+
+def check(kind: str, device: str) -> None:
+    """Raise what ``build`` would raise for this kind and device, before there are vectors."""
+    _check("kind", kind, KINDS)
+    _check("device", device.partition(":")[0], DEVICES)
+    if kind != "flat":
+        check_faiss(kind, device)
 
 
 def build(
@@ -57,8 +65,7 @@ def build(
         MissingExtra: FAISS is not installed.
         DamagedArtefact: a vector is not finite.
     """
-    _check("kind", kind, KINDS)
-    _check("device", device.partition(":")[0], DEVICES)
+    check(kind, device)
     if kind != "flat":
         return build_faiss(vectors, kind, folder, device=device, progress=progress)
     for first in range(0, len(vectors), CHUNK):

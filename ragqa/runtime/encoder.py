@@ -75,17 +75,14 @@ def torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
     """
     try:
         from transformers import AutoModel
-        from transformers.utils.hub import cached_file
     except ImportError as error:
         raise MissingExtra("an encoder that is not exported", "torch") from error
-    path = Path(name)
-    if not path.is_dir():
-        try:
-            path = Path(str(cached_file(name, "config.json"))).parent
-        except OSError as error:
-            reason = str(error).split("\n")[0]
-            raise ArtefactError(f"{name}: no such directory, and no such model to download: {reason}") from error
-    model = AutoModel.from_pretrained(name, use_safetensors=True, attn_implementation="eager")
+    path = _downloaded(name)
+    try:
+        model = AutoModel.from_pretrained(name, use_safetensors=True, attn_implementation="eager")
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ArtefactError(f"{name} is not an encoder that can be loaded: {reason}") from error
     model.eval()
     pooling, normalise = _pooling(path)
     settings = {
@@ -95,6 +92,31 @@ def torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
         "normalise": normalise,
     }
     return _Pooled(model, pooling, normalise), path, settings
+
+
+def tokenizer_folder(name: str) -> Path:
+    """The directory with the ``tokenizer.json`` of an encoder, downloaded if ``name`` is one of the hub's."""
+    path = encoder_path(name)
+    return path if path.is_dir() else _downloaded(name)
+
+
+def _downloaded(name: str) -> Path:
+    """The directory ``name``, or that of the hub's model with all that is read of it but the weights."""
+    if Path(name).is_dir():
+        return Path(name)
+    try:
+        from transformers.utils.hub import cached_file
+    except ImportError as error:
+        raise MissingExtra("an encoder by its hub name", "torch") from error
+    try:
+        path = Path(str(cached_file(name, "config.json"))).parent
+        cached_file(name, "tokenizer.json")
+        for optional in ("modules.json", "1_Pooling/config.json"):
+            cached_file(name, optional, _raise_exceptions_for_missing_entries=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ArtefactError(f"{name}: no such directory, and no such model to download: {reason}") from error
+    return path
 
 
 def identity(path: Path, settings: dict[str, Any]) -> str:

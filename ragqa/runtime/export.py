@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefact
-from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
+from ragqa.errors import ArtefactError, Mismatch, MissingExtra
 from ragqa.runtime import encoder as encoders
 
 EMBEDDINGS = "embeddings.bin"
@@ -39,9 +39,8 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
         import transformers  # noqa: F401
     except ImportError as error:
         raise MissingExtra("exporting a model", "torch") from error
+    artefact.check_replaceable(out, "encoder", "reader")
     kind, module, path, config = _trained(source)
-    if out.exists() and not (out / artefact.MANIFEST).is_file() and any(out.iterdir()):
-        raise BadInput(f"{out} is not empty and not an export: choose another --out")
     with artefact.writing(out) as folder:
         with tempfile.TemporaryDirectory() as scratch:
             model = _quantised(module, kind, Path(scratch))

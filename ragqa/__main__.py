@@ -1,0 +1,5 @@
+"""``python -m ragqa``: the command."""
+
+from ragqa.cli import main
+
+main()
