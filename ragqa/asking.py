@@ -120,8 +120,8 @@ def as_text(answer: Answer | Refusal) -> str:
         lines = [f"{_bold(_one_line(answer.text))}   (confidence {answer.confidence:.2f})"]
     for number, source in enumerate(answer.sources[:SHOWN], 1):
         lines += ["", *_citation(number, source)]
-    if answer.alternatives:
-        others = (f"{_one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives)
+    others = [f"{_one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives if o.confidence >= 0.005]
+    if others:
         lines += ["", "Runners-up: " + " · ".join(others)]
     return "\n".join(lines)
 

@@ -275,7 +275,9 @@ def summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
     if as_json:
         return json.dumps({"index": str(out), "passages": manifest.config["passages"], **asdict(report)})
     size = sum(file["size"] for file in manifest.files.values()) / 1e6
-    lines = [f"{report.documents} documents, {manifest.config['passages']} passages, {size:.1f} MB in {out}"]
+    counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
+    said = ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
+    lines = [f"{said}, {size:.1f} MB in {out}"]
     left_out = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v}
     left_out = {k: v for k, v in left_out.items() if k not in ("documents", "bytes_read")}
     if left_out:

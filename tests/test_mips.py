@@ -130,7 +130,7 @@ def test_every_kind_takes_an_empty_corpus_and_no_query(tmp_path: Path, kind: str
 @pytest.mark.parametrize("kind", APPROXIMATE)
 @pytest.mark.parametrize("width", [7, 30])
 def test_recall_at_20_with_the_settings_that_were_stored(tmp_path: Path, kind: str, width: int) -> None:
-    vectors = unit(3000, width)
+    vectors = unit(1500, width)
     index = opened(tmp_path, vectors, kind)
     rng = np.random.default_rng(5)
     queries = vectors[:100].astype(np.float32) + rng.normal(scale=0.7 / width**0.5, size=(100, width))
@@ -317,6 +317,9 @@ class Shelf:
 
     def __init__(self, texts: list[str]) -> None:
         self.passages = [Passage(i, f"d{i}", "", text, "file", 0, len(text)) for i, text in enumerate(texts)]
+
+    def __len__(self) -> int:
+        return len(self.passages)
 
     def get(self, rows: list[int]) -> list[Passage]:
         return [self.passages[row] for row in rows]

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from eval.bench.record import record
-from ragqa.asking import decline
 from ragqa.demo import demo_index
 from ragqa.metrics import exact_match, f1
 from ragqa.paths import demo_dir
@@ -27,39 +26,31 @@ def main() -> None:
     rows = [json.loads(line) for line in (demo_dir() / "questions.jsonl").read_text().splitlines()]
     pipeline = Pipeline.load(demo_index(), retriever=args.retriever)
     answers = pipeline.ask([row["question"] for row in rows])
-    said = [decline(answer, args.min_confidence) for answer in answers]
-    known = [n for n, row in enumerate(rows) if row["answers"]]
-    unknown = [n for n, row in enumerate(rows) if not row["answers"]]
+    said = [answer.text if answer.confidence >= args.min_confidence else None for answer in answers]
+    gold = [tuple(row["answers"]) for row in rows]
+    known = [n for n, answers_of in enumerate(gold) if answers_of]
+    unknown = [n for n, answers_of in enumerate(gold) if not answers_of]
 
-    def em(texts: list[str | None]) -> float:
-        return round(100 * float(np.mean([exact_match(texts[n], rows[n]["answers"]) for n in known])), 1)
+    def percent(values: list[float]) -> float:
+        return round(100 * float(np.mean(values)), 1)
 
     if args.wrong:
-        for n in known:
-            if not exact_match(said[n].text, rows[n]["answers"]):
-                print(
-                    rows[n]["question"],
-                    "|",
-                    rows[n]["answers"][0],
-                    "|",
-                    answers[n].text,
-                    round(answers[n].confidence, 2),
-                )
-        for n in unknown:
-            if said[n].text is not None:
-                print("UNANSWERABLE", rows[n]["question"], "|", answers[n].text, round(answers[n].confidence, 2))
+        for n, row in enumerate(rows):
+            if not exact_match(said[n], gold[n]) and (gold[n] or said[n]):
+                print(row["question"], "|", gold[n][:1], "|", answers[n].text, f"{answers[n].confidence:.2f}")
     figures = {
         "min_confidence": args.min_confidence,
         "answerable": {
             "questions": len(known),
-            "EM": em([a.text for a in said]),
-            "F1": round(100 * float(np.mean([f1(said[n].text, rows[n]["answers"]) for n in known])), 1),
-            "declined_percent": round(100 * float(np.mean([said[n].text is None for n in known])), 1),
-            "EM_if_never_declined": em([a.text for a in answers]),
+            "EM": percent([exact_match(said[n], gold[n]) for n in known]),
+            "F1": percent([f1(said[n], gold[n]) for n in known]),
+            "declined_percent": percent([said[n] is None for n in known]),
+            "EM_if_never_declined": percent([exact_match(answers[n].text, gold[n]) for n in known]),
+            "F1_if_never_declined": percent([f1(answers[n].text, gold[n]) for n in known]),
         },
         "unanswerable": {
             "questions": len(unknown),
-            "declined_percent": round(100 * float(np.mean([said[n].text is None for n in unknown])), 1),
+            "declined_percent": percent([said[n] is None for n in unknown]),
         },
     }
     record(args.out, figures, corpus="demo encyclopedia, 168 articles", questions="ragqa/demo/questions.jsonl")

@@ -32,6 +32,12 @@ class SpanReader(nn.Module):
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
 
+    @property
+    def max_tokens(self) -> int:
+        """Longest sequence it should read: ``reader_tokens`` of its configuration, or what its positions allow."""
+        longest = min(512, int(getattr(self.config, "max_position_embeddings", 512)))
+        return min(longest, int(getattr(self.config, "reader_tokens", longest)))
+
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -51,11 +51,11 @@ class ExtractiveReader:
         scorer: SpanScorer,
         calibration: Calibration,
         *,
-        max_tokens: int = 384,
+        max_tokens: int | None = None,
         alternatives: int = 4,
     ) -> None:
         self._scorer, self._calibration = scorer, calibration
-        self._max_tokens = min(max_tokens, scorer.max_tokens)
+        self._max_tokens = min(max_tokens or scorer.max_tokens, scorer.max_tokens)
         self._alternatives = alternatives
         self.fingerprint = scorer.fingerprint
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ragqa.runtime.tokens import MAX_QUESTION, MAX_TITLE, Pieces, TextTokenizer, TokenInput
 
-OVERLAP = 64
+OVERLAP = 32
 """Wordpieces that two neighbouring windows of a passage share."""
 _IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
 

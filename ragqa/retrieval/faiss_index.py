@@ -25,7 +25,7 @@ GPU_LIMIT = 2048
 _RECIPES = {
     "hnsw": "HNSW32_SQfp16",  # vectors are float16 already, so half the memory of HNSW32 costs nothing
     "ivf-flat": "IVF{lists},SQfp16",
-    "ivf-pq": "IVF{lists},PQ{parts}",
+    "ivf-pq": "IVF{lists},PQ{parts}np",  # np: no polysemous codes, which are not used here and slow to train
     "sq8": "SQ8",
 }
 _ON_GPU = ("flat", "ivf-flat", "ivf-pq")

@@ -22,7 +22,7 @@ class Hybrid:
         bm25: Ranker,
         *,
         fusion: str = "weighted",
-        weight: float = 0.03,
+        weight: float = 0.02,
         depth: int = 100,
     ) -> None:
         """Fuse ``dense`` and ``bm25``.

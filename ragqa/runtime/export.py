@@ -81,8 +81,7 @@ def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
         from ragqa.models.span_reader import SpanReader
 
         reader = SpanReader.load(path).eval()
-        longest = min(512, reader.config.max_position_embeddings)
-        config = {"max_tokens": longest, "identity": artefact.checksum(weights)[:16]}
+        config = {"max_tokens": reader.max_tokens, "identity": artefact.checksum(weights)[:16]}
         return "reader", Alone(reader, reader), path, config
     function, path, settings = encoders.torch_encoder(str(source))
     config = {**settings, "identity": encoders.identity(path, settings)}

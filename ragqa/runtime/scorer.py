@@ -60,7 +60,7 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
     reader = SpanReader.load(path).eval().to(device)
     config = {
-        "max_tokens": min(512, reader.config.max_position_embeddings),
+        "max_tokens": reader.max_tokens,
         "identity": artefact.checksum(path / "model.safetensors")[:16],
     }
     return SpanScorer(TorchRunner(reader, device=device), TextTokenizer(path), config, path)
