@@ -242,7 +242,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     np.save(tmp_path / mips.VECTORS, unit(10, 4))
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"^an index of kind hnsw needs the extra 'cpu': pip install"):
+    with pytest.raises(MissingExtra, match=r"^an index of kind hnsw needs the extra 'cpu'"):
         mips.build(unit(10, 4), "hnsw", tmp_path)
     with pytest.raises(MissingExtra, match="kind sq8 needs the extra 'cpu'"):
         mips.open_index(tmp_path, "sq8")

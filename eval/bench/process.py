@@ -1,24 +1,38 @@
 """Time a command as a whole process."""
 
+import json
 import os
 import subprocess
-import time
+import sys
+import tempfile
+from pathlib import Path
 from typing import Any
+
+# A process keeps the peak memory of the one it was forked from: so a small one starts the command.
+_STARTER = """
+import json, os, subprocess, sys, time
+began = time.perf_counter()
+process = subprocess.Popen(sys.argv[2:], stderr=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+row = {"seconds": time.perf_counter() - began, "rss_mb": usage.ru_maxrss / 1024}
+open(sys.argv[1], "w").write(json.dumps(row | {"status": os.waitstatus_to_exitcode(status)}))
+"""
 
 
 def timed(command: list[str], **environment: str) -> dict[str, Any]:
-    """Wall seconds, peak RSS in MB and standard output of a process."""
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert process.stdout is not None
-    out = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if os.waitstatus_to_exitcode(status) not in (0, 1):
-        raise RuntimeError(f"{command} failed")
-    return {"seconds": time.perf_counter() - began, "rss_mb": usage.ru_maxrss / 1024, "out": out}
+    """Wall seconds, peak RSS in MB, exit status and standard output of a command.
+
+    Raises RuntimeError where it ends otherwise than answered (0) or declined (1).
+    """
+    with tempfile.NamedTemporaryFile() as figures:
+        run = subprocess.run(
+            [sys.executable, "-S", "-c", _STARTER, figures.name, *command],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+            check=True,
+        )
+        row: dict[str, Any] = json.loads(Path(figures.name).read_text())
+    if row["status"] not in (0, 1):
+        raise RuntimeError(f"{command} ended with status {row['status']}")
+    return {**row, "out": run.stdout}

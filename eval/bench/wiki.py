@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--wiki", type=Path, required=True, help="folder with A?.tar.xz")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--files", type=int, default=20, help="of the 100 of part AA, to be embedded")
+    parser.add_argument("--files", type=int, default=10, help="of the 100 of part AA, to be embedded")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     parts = sorted(args.wiki.glob("A?.tar.xz"))

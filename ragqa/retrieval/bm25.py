@@ -164,11 +164,12 @@ class Tantivy:
 
     def _rank(self, question: str, k: int) -> Ranking:
         query = self._query(question)
-        limit = min(k, self._searcher.num_docs) + 1
+        cut = min(k, self._searcher.num_docs)
+        limit = cut + 1
         while True:
             hits = self._searcher.search(query, limit, count=False).hits
-            # Equal scores come segment by segment, not by row: go on until the cut at k is not among equals.
-            if len(hits) < limit or hits[-1][0] < hits[-2][0]:
+            # Equal scores come segment by segment, not by row: go on until the cut is not among equals.
+            if len(hits) < limit or hits[-1][0] < hits[cut - 1][0]:
                 break
             limit *= 4
         rows = np.array(self._searcher.fast_field_values("row", [address for _, address in hits]), np.int64)
