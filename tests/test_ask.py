@@ -13,6 +13,7 @@ from ragqa import artefact, asking, cli
 from ragqa.errors import BadInput, Mismatch
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.pipeline import Pipeline, clean_question, open_retriever
+from ragqa.types import Alternative, Answer
 
 DOCUMENTS = {
     "lighthouse.md": "# Skarvik Lighthouse\n\nSkarvik Lighthouse was built in 1871 by the engineer Ada Holm. "
@@ -79,7 +80,12 @@ def test_for_people(index: Path, capsys) -> None:
     assert out.startswith("Ada Holm   (confidence ")
     assert "by the engineer **Ada Holm**. The lighthouse" in out
     assert "lighthouse.md, characters " in out
-    assert "Runners-up: " in out
+
+
+def test_runners_up_are_shown_unless_they_are_hopeless() -> None:
+    others = (Alternative("blue", 0.25), Alternative("green", 0.004))
+    shown = asking.as_text(Answer("which?", "red", 1.0, 0.7, (), others))
+    assert shown == "red   (confidence 0.70)\n\nRunners-up: blue (0.25)"
 
 
 def test_declined_is_exit_status_1(index: Path, capsys) -> None:

@@ -70,18 +70,22 @@ def test_weighted_by_hand() -> None:
 
 
 def test_weighted_gives_a_passage_of_bm25_alone_its_true_cosine() -> None:
-    hybrid = Hybrid(DenseRanker(Question(), Table(VECTORS)), Terms({4: 50, 3: 20}), depth=2)
+    hybrid = Hybrid(DenseRanker(Question(), Table(VECTORS)), Terms({4: 50, 3: 20}), weight=0.03, depth=2)
     (found,) = hybrid.rank(["1 0"], 2)
     assert pairs(found) == [(0, 1.0), (3, 0.6)]  # 0 + 0.03 * 20; row 4: -1 + 0.03 * 50 = 0.5, as much as row 1
-    (found,) = Hybrid(DenseRanker(Question(), Table(VECTORS)), Terms({4: 50, 3: 20}), depth=4).rank(["1 0"], 4)
+    (found,) = Hybrid(DenseRanker(Question(), Table(VECTORS)), Terms({4: 50, 3: 20}), weight=0.03, depth=4).rank(
+        ["1 0"], 4
+    )
     assert pairs(found) == [(0, 1.0), (3, 0.6), (1, 0.5), (4, 0.5)]
 
 
 def test_weighted_without_vectors_gives_it_the_lowest_cosine_found() -> None:
     table = Table(VECTORS, at_hand=False)
-    (found,) = Hybrid(DenseRanker(Question(), table), Terms({4: 50, 3: 20}), depth=2).rank(["1 0"], 2)
+    (found,) = Hybrid(DenseRanker(Question(), table), Terms({4: 50, 3: 20}), weight=0.03, depth=2).rank(["1 0"], 2)
     assert pairs(found) == [(4, 2.0), (3, 1.1)]  # 0.5 + 0.03 * 50, 0.5 + 0.03 * 20
-    (found,) = Hybrid(DenseRanker(Question(), Table([[1, 0]] * 3, at_hand=False)), Terms({1: 1})).rank(["1 0"], 3)
+    (found,) = Hybrid(DenseRanker(Question(), Table([[1, 0]] * 3, at_hand=False)), Terms({1: 1}), weight=0.03).rank(
+        ["1 0"], 3
+    )
     assert pairs(found) == [(1, 1.03), (0, 1.0), (2, 1.0)]
 
 
@@ -89,7 +93,7 @@ def test_weighted_where_one_list_is_empty() -> None:
     dense = DenseRanker(Question(), Table(VECTORS))
     assert pairs(Hybrid(dense, Terms({})).rank(["1 0"], 2)[0]) == [(0, 1.0), (1, 0.5)]
     nothing = DenseRanker(Question(), _Nothing())
-    assert pairs(Hybrid(nothing, Terms({7: 10, 2: 20})).rank(["1 0"], 5)[0]) == [(2, 0.6), (7, 0.3)]
+    assert pairs(Hybrid(nothing, Terms({7: 10, 2: 20}), weight=0.03).rank(["1 0"], 5)[0]) == [(2, 0.6), (7, 0.3)]
     assert pairs(Hybrid(nothing, Terms({})).rank(["1 0"], 5)[0]) == []
 
 
@@ -159,7 +163,7 @@ def test_both_are_asked_for_the_depth_or_for_more_and_questions_are_encoded_once
 
 
 def test_each_question_has_its_own_lists() -> None:
-    hybrid = Hybrid(DenseRanker(Question(), Table(VECTORS)), Terms({3: 100}, {2: 100}))
+    hybrid = Hybrid(DenseRanker(Question(), Table(VECTORS)), Terms({3: 100}, {2: 100}), weight=0.03)
     first, second = hybrid.rank(["1 0", "-1 0"], 1)
     assert pairs(first) == [(3, 3.0)]
     assert pairs(second) == [(2, 2.75)]
