@@ -131,7 +131,10 @@ def check_replaceable(target: Path, *kinds: str) -> None:
 
 def is_artefact(folder: Path) -> bool:
     """Whether ``folder`` looks like something ragqa made: such a folder is no document."""
-    return (folder / MANIFEST).is_file() and any((folder / sign).exists() for sign in SIGNS.values())
+    try:
+        return (folder / MANIFEST).is_file() and any((folder / sign).exists() for sign in SIGNS.values())
+    except OSError:  # a folder that may not be entered
+        return False
 
 
 @contextmanager
@@ -146,7 +149,7 @@ def as_bad_input(path: Path) -> Iterator[None]:
 def read(path: Path, kind: str) -> Manifest:
     """The manifest of the artefact at ``path``, every file checked against it.
 
-    Files whose size, time and inode are those of the last full check are not read again.
+    Files whose size, times and inode are those of the last full check are not read again.
 
     Raises:
         ArtefactError: ``path`` is not an artefact of this kind, or of a newer format.
@@ -226,4 +229,4 @@ def _state(file: Path) -> list[int]:
         raise DamagedArtefact(f"{file} is missing; make the directory again") from error
     except OSError as error:
         raise ArtefactError(f"{file} cannot be read: {error.strerror}") from error
-    return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]

@@ -115,7 +115,7 @@ def as_text(answer: Answer | Refusal) -> str:
     if isinstance(answer, Refusal):
         return f"{_one_line(answer.question)}: {answer.error}"
     if answer.text is None:
-        lines = [f"{_bold('No answer in these documents.')} The nearest passages:"]
+        lines = [_bold("No answer in these documents.") + " The nearest passages:" * bool(answer.sources)]
     else:
         lines = [f"{_bold(_one_line(answer.text))}   (confidence {answer.confidence:.2f})"]
     for number, source in enumerate(answer.sources[:SHOWN], 1):

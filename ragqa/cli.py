@@ -142,6 +142,9 @@ def say(line: str) -> None:
 
 def main() -> None:
     """Entry point: whatever is not ours to mend is one line on stderr and an exit status."""
+    if sys.stdout is None:
+        _complain("standard output is closed: there is nowhere to answer to")
+        raise SystemExit(BAD)
     try:
         app()
     except SystemExit as stop:

@@ -101,6 +101,8 @@ def build_index(
         MissingExtra: the configuration needs a package that is not installed.
     """
     config = config or IndexConfig()
+    if isinstance(paths, str | Path):
+        raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
     # A citation leads back, and an encoder is found, from wherever the index is used.
     paths = [Path(path).absolute() for path in paths]

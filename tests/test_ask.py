@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -161,6 +162,7 @@ def test_fusion_is_a_choice_that_is_saved(index: Path, tmp_path: Path) -> None:
     [
         ("{ragqa} ask 'who?' --index {index} > /dev/full", 2, "ragqa: "),
         ("{ragqa} ask 'who?' --index {index} <&- > /dev/null; {ragqa} ask --index {index} <&-", 2, "no standard input"),
+        ("{ragqa} ask 'who?' --index {index} >&-", 2, "standard output is closed"),
         ("{ragqa} ask 'who?' --index $(printf 'x%.0s' $(seq 400))", 2, "File name too long"),
         ("set -o pipefail; {ragqa} ask 'who?' --index {index} --min-confidence 0 | true", 141, ""),
     ],
@@ -318,6 +320,16 @@ def test_unknown_choices_are_named(index: Path, folder: Path, tmp_path: Path, ca
     status, _, err = run(*arguments, capsys=capsys)
     assert status == 2 and "retriever 'none'" in err and "kind 'pq'" in err
     assert not (tmp_path / "x").exists()
+
+
+def test_asking_reports_to_nobody(index: Path, tmp_path: Path) -> None:
+    """ONNX Runtime's telemetry keeps its queue in the cache: nothing of it may appear."""
+    environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    environment.update(XDG_CACHE_HOME=str(tmp_path), HOME=str(tmp_path))
+    command = [sys.executable, "-m", "ragqa", "ask", QUESTION, "--index", str(index)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert "Ada Holm" in done.stdout, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["ragqa"]
 
 
 def test_asking_loads_no_torch(index: Path) -> None:

@@ -242,7 +242,7 @@ def test_pdf_without_pypdf_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     text = write(tmp_path / "b.txt", "text")
     documents, report = read(path, text, skip_bad=True)
     assert ([d.text for d in documents], report.bad) == (["text"], 1)
-    assert "ragqa[docs]" in report.notes[0]
+    assert "needs the extra 'docs'" in report.notes[0]
 
 
 # Records

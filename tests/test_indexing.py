@@ -115,7 +115,13 @@ main()
 
 def start(corpus: Path, out: Path, retriever: str = "hybrid") -> "subprocess.Popen[bytes]":
     code = KILLED.format(corpus=str(corpus), out=str(out), retriever=retriever)
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # In the background of a script SIGINT is ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def wait_for(condition, seconds: float = 60) -> None:
@@ -357,3 +363,16 @@ build_index([Path({str(file)!r})], Path({str(locked / "out")!r}), IndexConfig(re
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ragqa.errors.BadInput: cannot write" in done.stderr
     assert "Permission denied" in done.stderr
+
+
+def test_files_that_number_their_records_alike_go_together(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        row = {"id": "1", "title": name, "text": f"The text of file {name}."}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
+    report = build_index([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "out", SMALL)
+    assert report.documents == 2
+
+
+def test_a_path_that_is_no_list_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="a list of files and folders"):
+        build_index("docs", tmp_path / "out")  # type: ignore[arg-type]

@@ -282,20 +282,42 @@ def test_choices_that_do_not_exist(tmp_path: Path) -> None:
             mips.build(unit(10, 4), kind, tmp_path, device="cuda")
 
 
+class Proposals:
+    """In place of a FAISS index: proposes the first rows, ``most`` of them."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.asked = most, 0
+
+    def search(self, queries: np.ndarray, k: int, params: None = None) -> tuple[np.ndarray, np.ndarray]:
+        self.asked = k
+        rows = np.where(np.arange(k) < self.most, np.arange(k), -1)
+        return np.zeros((len(queries), k)), np.tile(rows, (len(queries), 1))
+
+
 def test_faiss_on_a_gpu_refuses_more_than_it_returns() -> None:
-    class Gpu:
-        asked = 0
-
-        def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-            self.asked = k
-            return np.zeros((len(queries), k)), np.tile(np.arange(k), (len(queries), 1))
-
-    vectors, gpu = unit(3000, 4), Gpu()
-    index = faiss_index.FaissIndex(gpu, vectors, "sq8", on_gpu=True)
+    vectors, gpu = unit(3000, 4), Proposals(3000)
+    index = faiss_index.FaissIndex(gpu, vectors, "ivf-pq", on_gpu=True)
     with pytest.raises(BadInput, match="k = 2049: FAISS on a GPU returns at most 2048"):
         index.search(np.ones((1, 4)), 2049)
     assert len(index.search(np.ones((1, 4)), 2048)[0]) == 2048
     assert gpu.asked == 2048
+
+
+def test_where_faiss_comes_upon_too_few_all_vectors_are_searched() -> None:
+    vectors = unit(50, 4)
+    index = faiss_index.FaissIndex(Proposals(7), vectors, "ivf-flat")
+    (few,) = index.search(vectors[:1], 7)
+    assert sorted(few.rows.tolist()) == list(range(7))
+    (found,) = index.search(vectors[:1], 8)
+    (truth,) = mips.ExactIndex(vectors).search(vectors[:1], 8)
+    assert found.rows.tolist() == truth.rows.tolist()
+
+
+def test_a_graph_is_walked_as_far_as_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = unit(1000, 12)
+    index = opened(tmp_path, vectors, "hnsw")
+    monkeypatch.setattr(faiss_index, "ExactIndex", None)
+    assert len(index.search(vectors[:1].astype(np.float32), 900)[0]) == 900
 
 
 class Words:

@@ -12,6 +12,7 @@ Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
 
 SIZES = {"words": 100, "sentences": 100, "wordpieces": 288}
 """Size of a block where none is asked for."""
+MAX_SIZE = 1_000_000
 
 _WORD = re.compile(r"\S+")
 # Words that are handed to a tokenizer at a time, so that a long text needs little memory.
@@ -45,6 +46,8 @@ def splitter(kind: str, size: int | None = None, tokenizer: Tokenizer | None = N
     size = SIZES[kind] if size is None else size
     if size < 1:
         raise BadInput(f"the size of a block is {size}: it must be at least 1")
+    if size > MAX_SIZE:
+        raise BadInput(f"the size of a block is {size}: it must be at most {MAX_SIZE}")
     if kind == "words":
         return words(size)
     if kind == "sentences":

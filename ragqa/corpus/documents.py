@@ -114,10 +114,11 @@ def _shown(path: str | Path) -> str:
 
 
 def _digests(document: Document) -> tuple[bytes, bytes]:
-    """16 bytes that stand for title and text, and 16 for the id."""
+    """16 bytes that stand for title and text, and 16 for the id within its file: many files count from 1."""
     text = blake2b(f"{len(document.title)} {document.title}".encode(), digest_size=16, person=b"text")
     text.update(document.text.encode())
-    return text.digest(), blake2b(document.id.encode(), digest_size=16, person=b"id").digest()
+    within = f"{document.path}\0{document.id}".encode()
+    return text.digest(), blake2b(within, digest_size=16, person=b"id").digest()
 
 
 def _without_surrogates(document: Document) -> Document:

@@ -66,7 +66,7 @@ class Intake:
         where = _where(path, line)
         if not self.skip_bad:
             kind = BadLine if line else BadInput
-            raise kind(f"{where}: {what} (mend it, or leave such input out with skip_bad)")
+            raise kind(f"{where}: {what} (mend it, or leave such input out with --skip-bad)")
         self.report.bad += 1
         self.report.note(where, what)
 

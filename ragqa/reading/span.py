@@ -92,6 +92,7 @@ class ExtractiveReader:
             Alternative(other.text, self._calibration.confidence(other.evidence), _sources(hits, other))
             for other in others
         )
+        alternatives = tuple(sorted(alternatives, key=lambda a: -a.confidence))
         score = best.candidates[0].score
         confidence = self._calibration.confidence(best.evidence)
         return Answer(question, best.text, score, confidence, _sources(hits, best), alternatives)

@@ -29,13 +29,13 @@ _RECIPES = {
     "sq8": "SQ8",
 }
 _ON_GPU = ("flat", "ivf-flat", "ivf-pq")
-_PROPOSALS = {"flat": 1, "hnsw": 1, "ivf-flat": 1, "ivf-pq": 8, "sq8": 2}
+_PROPOSALS = {"flat": 1, "hnsw": 1, "ivf-flat": 1, "ivf-pq": 4, "sq8": 2}
 """Candidates for each passage asked for: the coarser the code, the more are scored again."""
 _PER_LIST = 39
 """Training vectors for each centroid; with fewer FAISS warns."""
 _CODES = 256
 _PROBES = 200
-_RECALL = 0.98
+_RECALL = 0.99
 """Recall@20 at which tuning stops: above the 0.95 wanted of questions, which are a little harder than the probes."""
 
 
@@ -107,36 +107,22 @@ class FaissIndex:
             wanted = min(wanted, GPU_LIMIT)
         if not len(queries) or not wanted:
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
-        found = self._propose(queries, wanted, min(k, len(self)))
+        found = self._propose(queries, wanted)
         return [self._ranking(query, ids[ids >= 0], k) for query, ids in zip(queries, found, strict=True)]
 
+    def _propose(self, queries_BD: Queries, wanted: int) -> np.ndarray:
+        """Rows [B, wanted], -1 where FAISS came upon no more."""
+        settings = None
+        if self._kind == "hnsw":  # the walk ends when it has seen efSearch passages, and that may be too soon
+            settings = _faiss("hnsw", "cpu").SearchParametersHNSW()
+            settings.efSearch = max(self._index.hnsw.efSearch, wanted)
+        ids: np.ndarray = self._index.search(queries_BD, wanted, params=settings)[1]
+        return ids
+
     def _ranking(self, query_D: Queries, rows: Rows, k: int) -> Ranking:
-        if len(rows) < min(k, len(self)):  # a graph may not lead everywhere
+        if len(rows) < min(k, len(self)):  # more are wanted than the lists that were probed hold, or a graph reaches
             return ExactIndex(self._all).search(query_D[None], k)[0]
         return best(rows, exact_scores(self._all, rows, query_D), k)
-
-    def _propose(self, queries_BD: Queries, wanted: int, needed: int) -> np.ndarray:
-        """Rows [B, wanted], -1 where there are none; at least ``needed``, unless a graph does not lead there."""
-        if self._kind == "hnsw":
-            return self._search(queries_BD, wanted, "HNSW", efSearch=max(self._index.hnsw.efSearch, wanted))
-        ids = self._search(queries_BD, wanted)
-        if self._kind.startswith("ivf"):
-            lists, probes = self._index.nlist, self._index.nprobe
-            while probes < lists and (short := np.flatnonzero((ids >= 0).sum(axis=1) < needed)).size:
-                probes = min(2 * probes, lists)
-                ids[short] = self._search(queries_BD[short], wanted, "IVF", nprobe=probes)
-        return ids
-
-    def _search(self, queries_BD: Queries, wanted: int, family: str = "", **settings: int) -> np.ndarray:
-        """Rows as FAISS gives them, with settings of this search alone: other threads may be searching too."""
-        if not family:
-            ids: np.ndarray = self._index.search(queries_BD, wanted)[1]
-            return ids
-        import faiss
-
-        parameters = getattr(faiss, f"SearchParameters{family}")(**settings)
-        ids = self._index.search(queries_BD, wanted, params=parameters)[1]
-        return ids
 
 
 def open_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str) -> FaissIndex:

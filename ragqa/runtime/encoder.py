@@ -53,6 +53,8 @@ def load_encoder(name: str | Path | None = None, *, device: str = "cpu") -> Text
         return TextEncoder(OnnxRunner(path, config), TextTokenizer(path), config)
     if path.exists() and not (path / "config.json").is_file():
         raise ArtefactError(f"{path} is not an encoder: neither {artefact.MANIFEST} nor config.json is in it")
+    if not path.exists() and (path.is_absolute() or str(name).startswith(".")):
+        raise ArtefactError(f"{path}: no such directory")  # and no hub's name for one
     check_device(device)
     return _load_torch(str(name), device)
 
