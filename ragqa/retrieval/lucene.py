@@ -21,8 +21,8 @@ K1, B = 0.9, 0.4
 MAX_CHARACTERS = 1024
 """Characters of a question that are searched: so it cannot have more terms than Lucene takes in a query."""
 _THREADS = 2
-_HEAP = "-Xmx4g"
-"""Most memory that Java takes: Anserini lets 2 GB of postings gather before it writes them."""
+_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC")
+"""Of Java: Anserini lets 2 GB of postings gather before it writes them; the default collector keeps 4 times as much."""
 
 
 class Lucene:
@@ -91,7 +91,7 @@ def _machine() -> Any:
     if not jnius_config.vm_running:
         jars = (folder / "resources" / "jars").glob("*.jar")
         jnius_config.set_classpath(*map(str, jars))
-        jnius_config.add_options(_HEAP)
+        jnius_config.add_options(*_OPTIONS)
     with _environment(_java_home()):
         import jnius
     log4j = "org.apache.logging.log4j"
