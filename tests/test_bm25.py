@@ -183,6 +183,27 @@ def test_an_index_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
     assert BM25.open(tmp_path / "terms", engine="tantivy").rank(["cat"], 2)[0].rows.tolist() == [0]
 
 
+def test_an_index_that_may_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a read-only disk, in an image, in somebody else's folder; root writes anywhere, so access is faked."""
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{i}" for i in rng.integers(0, 99, size=9)) for _ in range(500)]
+    expected = indexed(tmp_path, texts).rank(texts, 5)
+    for lock in (tmp_path / "terms").glob("*.lock"):
+        lock.unlink()
+    before = sorted((tmp_path / "terms").iterdir())
+    monkeypatch.setattr(bm25.os, "access", lambda path, mode: False)
+    found = BM25.open(tmp_path / "terms", engine="tantivy").rank(texts, 5)
+    assert [each.rows.tolist() for each in found] == [each.rows.tolist() for each in expected]
+    assert sorted((tmp_path / "terms").iterdir()) == before
+
+
+def test_all_files_have_the_mode_of_new_files(tmp_path: Path) -> None:
+    indexed(tmp_path, ["cat"])
+    (tmp_path / "new").touch()
+    modes = {file.name: file.stat().st_mode for file in (tmp_path / "terms").iterdir()}
+    assert set(modes.values()) == {(tmp_path / "new").stat().st_mode}, modes
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "terms").mkdir()
     (tmp_path / "terms" / "meta.json").write_text("no index")

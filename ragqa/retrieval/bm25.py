@@ -1,10 +1,13 @@
 """BM25 by Tantivy, in the core, or by Lucene, with the extra ``lucene``: one interface."""
 
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import numpy as np
@@ -141,6 +144,8 @@ class Tantivy:
                 progress(row)
             writer.commit()
             writer.wait_merging_threads()
+            for name in (".managed.json", "meta.json"):  # Tantivy makes these for their owner's eyes only
+                (folder / name).chmod((folder / ".tantivy-writer.lock").stat().st_mode)
         except (OSError, ValueError) as error:
             raise BadInput(f"cannot write the terms into {folder}: {error}") from error
 
@@ -148,10 +153,11 @@ class Tantivy:
     def open(cls, folder: Path) -> "Tantivy":
         """The index in ``folder``, memory-mapped."""
         try:
-            index = tantivy.Index.open(str(folder))
-            index.config_reader(reload_policy="manual")  # no thread that watches the folder
-            index.register_tokenizer("ragqa", _analyzer())
-            return cls(index)
+            with _lockable(folder) as place:
+                index = tantivy.Index.open(str(place))
+                index.config_reader(reload_policy="manual")  # no thread that watches the folder
+                index.register_tokenizer("ragqa", _analyzer())
+                return cls(index)
         except (OSError, ValueError) as error:
             raise DamagedArtefact(f"{folder}: {error}; make the index again") from error
 
@@ -184,6 +190,19 @@ class Tantivy:
     def _term(self, term: str, count: int) -> tantivy.Query:
         query = tantivy.Query.term_query(self._schema, "text", term, "freq")
         return query if count == 1 else tantivy.Query.boost_query(query, float(count))
+
+
+@contextmanager
+def _lockable(folder: Path) -> Iterator[Path]:
+    """``folder``, or links to its files where it is read-only: Tantivy wants a lock beside them while it opens them."""
+    if os.access(folder, os.W_OK):
+        yield folder
+        return
+    with TemporaryDirectory(prefix="ragqa-") as links:
+        for file in folder.iterdir():
+            if file.suffix != ".lock":
+                (Path(links) / file.name).symlink_to(file.resolve())
+        yield Path(links)
 
 
 def _analyzer() -> tantivy.TextAnalyzer:
