@@ -222,18 +222,3 @@ def test_opening_and_streaming_read_no_more_than_they_need(tmp_path: Path) -> No
     finally:
         tracemalloc.stop()
     assert pa.total_allocated_bytes() - allocated < 1_000_000
-
-
-@pytest.mark.slow
-def test_speed(tmp_path: Path) -> None:
-    """Far above what is measured, so that only another order of magnitude fails."""
-    from time import process_time
-
-    store = fill(tmp_path, 120_000, rows_per_file=10_000)
-    started = process_time()
-    PassageStore.open(tmp_path)
-    assert process_time() - started < 0.1
-    rows = np.random.default_rng(0).integers(0, len(store), 10_000).tolist()
-    started = process_time()
-    store.get(rows)
-    assert (process_time() - started) / len(rows) < 200e-6
