@@ -4,7 +4,6 @@ python -m eval.bench.demo_scores --out docs/measurements/demo.json
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from ragqa.demo import demo_index
 from ragqa.metrics import exact_match, f1
 from ragqa.paths import demo_dir
 from ragqa.pipeline import Pipeline
+from ragqa.questions import read_questions
 
 
 def main() -> None:
@@ -23,11 +23,11 @@ def main() -> None:
     parser.add_argument("--retriever")
     parser.add_argument("--wrong", action="store_true", help="print the questions that went wrong")
     args = parser.parse_args()
-    rows = [json.loads(line) for line in (demo_dir() / "questions.jsonl").read_text().splitlines()]
+    rows = list(read_questions(demo_dir() / "questions.jsonl"))
     pipeline = Pipeline.load(demo_index(), retriever=args.retriever)
-    answers = pipeline.ask([row["question"] for row in rows])
+    answers = pipeline.ask([row.text for row in rows])
     said = [answer.text if answer.confidence >= args.min_confidence else None for answer in answers]
-    gold = [tuple(row["answers"]) for row in rows]
+    gold = [row.answers for row in rows]
     known = [n for n, answers_of in enumerate(gold) if answers_of]
     unknown = [n for n, answers_of in enumerate(gold) if not answers_of]
 
@@ -37,7 +37,7 @@ def main() -> None:
     if args.wrong:
         for n, row in enumerate(rows):
             if not exact_match(said[n], gold[n]) and (gold[n] or said[n]):
-                print(row["question"], "|", gold[n][:1], "|", answers[n].text, f"{answers[n].confidence:.2f}")
+                print(row.text, "|", gold[n][:1], "|", answers[n].text, f"{answers[n].confidence:.2f}")
     figures = {
         "min_confidence": args.min_confidence,
         "answerable": {

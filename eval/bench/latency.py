@@ -21,6 +21,7 @@ from eval.bench.record import record
 from ragqa.demo import demo_index
 from ragqa.paths import demo_dir
 from ragqa.pipeline import Pipeline, open_retriever
+from ragqa.questions import read_questions
 from ragqa.runtime.encoder import load_encoder
 
 RUNS = 7
@@ -58,8 +59,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     prepare_peer(args.models, args.work)
-    rows = [json.loads(line) for line in (demo_dir() / "questions.jsonl").read_text().splitlines()]
-    questions = [row["question"] for row in rows[:100]]
+    questions = [question.text for question in read_questions(demo_dir() / "questions.jsonl")][:100]
     ragqa = [str(Path(sys.executable).parent / "ragqa"), "ask", questions[0]]
     peer = [args.peer_python, str(Path(__file__).with_name("peer.py")), str(args.work)]
 
