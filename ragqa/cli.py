@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 ANSWERED, DECLINED, BAD = 0, 1, 2
+BUG = 70
+"""EX_SOFTWARE of sysexits.h."""
 INTERRUPTED, PIPE = 130, 141
 """As a shell reports a process ended by SIGINT or SIGPIPE."""
 
@@ -154,6 +157,9 @@ def main() -> None:
     except (RagqaError, OSError, UnicodeError) as error:
         _complain(str(error))
         raise SystemExit(BAD) from None
+    except Exception:  # a bug of ours: Python's own status for it, 1, would read as declined
+        traceback.print_exc()
+        raise SystemExit(BUG) from None
 
 
 def _complain(message: str) -> None:

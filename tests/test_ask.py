@@ -322,6 +322,15 @@ def test_unknown_choices_are_named(index: Path, folder: Path, tmp_path: Path, ca
     assert not (tmp_path / "x").exists()
 
 
+def test_a_bug_does_not_read_as_declined(index: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(Pipeline, "ask", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(sys, "argv", ["ragqa", "ask", QUESTION, "--index", str(index)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == cli.BUG
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
 def test_asking_reports_to_nobody(index: Path, tmp_path: Path) -> None:
     """ONNX Runtime's telemetry keeps its queue in the cache: nothing of it may appear."""
     environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
