@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ragqa.retrieval.dense import DenseRanker
 
 PASSAGES = 10
-"""Passages that are read for a question: more cost time and, on SQuAD, gained nothing."""
+"""Passages that are read for a question: more cost time and, on SQuAD, gained little."""
 MAX_QUESTION_CHARS = 10_000
 """Characters of a question that count; more is not a question."""
 
