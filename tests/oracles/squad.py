@@ -1,0 +1,49 @@
+"""SQuAD 1.1's scores (Rajpurkar et al. 2016, section 6.1), written from the rule; no script was copied.
+
+Normalise: lower-case, delete ASCII punctuation, replace the words a, an, the by a space, collapse
+white space. A score is the best over the gold answers, and a question without a prediction has 0.
+"""
+
+import string
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+
+def normalise(text: str) -> str:
+    kept = "".join(char for char in text.lower() if char not in string.punctuation)
+    runs = ("".join(run) for _, run in groupby(kept, _is_word_character))
+    return " ".join("".join(" " if run in ("a", "an", "the") else run for run in runs).split())
+
+
+def _is_word_character(char: str) -> bool:
+    """What ``\\w`` matches, so that a run's ends are the rule's word boundaries."""
+    return char.isalnum() or char == "_"
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> int:
+    return max(int(normalise(prediction) == normalise(answer)) for answer in answers)
+
+
+def f1(prediction: str, answers: Sequence[str]) -> float:
+    return max(_overlap(normalise(prediction).split(), normalise(answer).split()) for answer in answers)
+
+
+def _overlap(said: list[str], gold: list[str]) -> float:
+    left = list(gold)
+    for token in said:
+        if token in left:
+            left.remove(token)
+    same = len(gold) - len(left)
+    if same == 0:
+        return 0.0
+    precision, recall = same / len(said), same / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def evaluate(golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
+    """Both means over the questions of ``golds`` (answers by id), in per cent."""
+    answered = [id_ for id_ in golds if id_ in predictions]
+    return {
+        "exact_match": 100 * sum(exact_match(predictions[id_], golds[id_]) for id_ in answered) / len(golds),
+        "f1": 100 * sum(f1(predictions[id_], golds[id_]) for id_ in answered) / len(golds),
+    }
