@@ -9,10 +9,8 @@ Work goes on in ``.NAME.building`` beside the target, under a lock; what is whol
 there in ``made/``, the vectors in one file for 2,048 passages. The target changes at the end, at once.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +25,7 @@ from ragqa.corpus.documents import CorpusReport, input_size, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk
 from ragqa.errors import BadInput
+from ragqa.locks import locked
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval import bm25, mips
 from ragqa.retrieval.bm25 import BM25
@@ -157,29 +156,6 @@ def _workplace(out: Path, paths: Sequence[Path], config: IndexConfig, encoder: T
         yield folder
 
 
-@contextmanager
-def locked(file: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock ``file``, which is gone afterwards; one process at a time holds it.
-
-    Raises:
-        BadInput: another process holds it, and this one is not to ``wait``.
-    """
-    while True:
-        with file.open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError as error:
-                raise BadInput(f"another process is at work behind {file} just now: wait for it") from error
-            # Who held it before may have deleted the very file that is locked now: then it guards nothing.
-            if not (file.exists() and os.path.samestat(os.fstat(lock.fileno()), file.stat())):
-                continue
-            try:
-                yield
-            finally:
-                file.unlink(missing_ok=True)
-            return
-
-
 def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: TextEncoder | None) -> str:
     """Changes with ragqa, the configuration, the encoder, and any input file's path, size or time."""
     stats = []
@@ -239,7 +215,8 @@ def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: 
     if (folder / "made" / "dense").is_dir():
         return
     shards.mkdir(exist_ok=True)
-    with progress.step("embedding", len(store), "passages") as step:
+    done = SHARD * sum(1 for _ in shards.glob("*.npy"))
+    with progress.step("embedding", len(store), "passages", min(done, len(store))) as step:
         for first in range(0, len(store), SHARD):
             last = min(first + SHARD, len(store))
             file = shards / f"{first:010d}.npy"

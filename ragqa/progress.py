@@ -16,15 +16,15 @@ class Step(Protocol):
 class Progress(Protocol):
     """Told of each piece of work as it begins."""
 
-    def step(self, name: str, total: int, unit: str = "") -> AbstractContextManager[Step]:
-        """A context manager around a piece of work of ``total`` units."""
+    def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
+        """A context manager around a piece of work of ``total`` units, ``done`` of them by an earlier run."""
         ...
 
 
 class Silent:
     """Draws nothing: the default of the library."""
 
-    def step(self, name: str, total: int, unit: str = "") -> AbstractContextManager[Step]:
+    def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
         """A step that nobody sees."""
         return nullcontext(self)
 
@@ -36,7 +36,7 @@ class Bars:
     """Bars with rate and time left on standard error, by Rich."""
 
     @contextmanager
-    def step(self, name: str, total: int, unit: str = "") -> Iterator[Step]:
+    def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
         """A bar; without a terminal, one line when the work is done."""
         from rich import progress
         from rich.console import Console
@@ -53,21 +53,22 @@ class Bars:
             disable=not console.is_terminal,
         ) as bars:
             task = bars.add_task(name, total=max(1, total) / scale, unit=unit, rate="")
-            began = bars.get_time()
+            bars.update(task, completed=done / scale)
+            began, before = bars.get_time(), done
 
             class Bar:
-                done = 0
+                done = before
 
                 def at(self, done: int) -> None:
                     self.done = done
-                    rate = done / scale / max(1e-9, bars.get_time() - began)
+                    rate = (done - before) / scale / max(1e-9, bars.get_time() - began)
                     bars.update(task, completed=done / scale, rate=f"{rate:,.0f} {unit}/s")
 
             bar = Bar()
             yield bar
             seconds = bars.get_time() - began
         if not console.is_terminal:
-            print(f"{name}: {bar.done / scale:,.0f} {unit} in {seconds:.1f} s", file=console.file)
+            print(f"{name}: {(bar.done - before) / scale:,.0f} {unit} in {seconds:.1f} s", file=console.file)
 
 
 SILENT = Silent()

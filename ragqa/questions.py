@@ -1,11 +1,13 @@
-"""Question sets as they come in files: NQ-open's JSON lines, and SQuAD 1.1's articles."""
+"""Question sets as they come in files: JSON lines (NQ-open), DPR's TSV, and SQuAD 1.1's articles."""
 
+import ast
+import gzip
 import json
 import lzma
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ragqa.errors import BadInput, BadLine
 from ragqa.types import Question
@@ -13,7 +15,7 @@ from ragqa.types import Question
 
 @dataclass(frozen=True)
 class SquadQuestion:
-    """A question of SQuAD with its gold answers and the character where the first one starts."""
+    """A question of SQuAD with its gold answers and the character where the first one starts (-1 without any)."""
 
     id: str
     text: str
@@ -31,47 +33,112 @@ class SquadParagraph:
 
 
 def read_squad(path: Path) -> Iterator[SquadParagraph]:
-    """The paragraphs of a SQuAD 1.1 file (``.json`` or ``.json.xz``) in their order."""
+    """The paragraphs of a SQuAD 1.1 file (``.json``, ``.json.xz`` or ``.json.gz``) in their order.
+
+    Raises:
+        BadInput: the file cannot be read, or is not such a file.
+    """
     try:
         with _open(path) as file:
             articles = json.load(file)["data"]
-    except (ValueError, KeyError, TypeError, lzma.LZMAError) as error:
-        raise BadInput(f"{path} is not a SQuAD 1.1 file: {error}") from error
-    for article in articles:
-        for paragraph in article["paragraphs"]:
-            questions = tuple(
-                SquadQuestion(
-                    qa["id"],
-                    qa["question"],
-                    tuple(answer["text"] for answer in qa["answers"]),
-                    qa["answers"][0]["answer_start"],
-                )
-                for qa in paragraph["qas"]
-            )
-            yield SquadParagraph(article["title"].replace("_", " "), paragraph["context"], questions)
+        for article in articles:
+            for paragraph in article["paragraphs"]:
+                questions = tuple(map(_squad_question, paragraph["qas"]))
+                yield SquadParagraph(article["title"].replace("_", " "), paragraph["context"], questions)
+    except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise BadInput(f"{path} is not a SQuAD 1.1 file: {error!r}") from error
+
+
+def _squad_question(row: dict[str, Any]) -> SquadQuestion:
+    answers = row["answers"]
+    start = answers[0]["answer_start"] if answers else -1
+    return SquadQuestion(row["id"], row["question"], tuple(answer["text"] for answer in answers), start)
 
 
 def read_questions(path: Path) -> Iterator[Question]:
-    """Questions of a JSON-lines file: ``{"question": str, "answers": [str, …]}``, ``.xz`` allowed."""
-    with _open(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                yield Question(
-                    text=row["question"],
-                    answers=tuple(row.get("answers", ())),
-                    id=str(row.get("id", number)),
-                )
-            except (ValueError, KeyError, TypeError) as error:
-                raise BadLine(f"{path}:{number}: not a question: {error!r}") from error
+    """The questions of a file in their order, one by one.
+
+    - ``.jsonl``: an object a line, with ``question``, ``answers`` (or NQ-open's ``answer``; [] where
+      nothing answers it) and, if wanted, ``id``, ``documents`` (ids or ends of paths) and ``passages``
+      (texts), where the answer stands
+    - ``.tsv``, ``.csv``: DPR's: the question, a tab, a Python list of answers
+    - ``.json``: SQuAD 1.1, each question with its paragraph as the gold passage
+
+    Any of them may be compressed (``.xz``, ``.gz``). A question without an id has the number of its line.
+
+    Raises:
+        BadInput: the file cannot be read or is of another kind.
+        BadLine: a line is not a question; names the file and the line.
+    """
+    name = path.name.removesuffix(".xz").removesuffix(".gz").lower()
+    if name.endswith(".json"):
+        for paragraph in read_squad(path):
+            for q in paragraph.questions:
+                yield Question(q.text, q.answers, q.id, passages=(paragraph.text,))
+        return
+    if not name.endswith((".jsonl", ".ndjson", ".tsv", ".csv")):
+        raise BadInput(f"{path}: questions are read from .jsonl, .tsv, .csv (DPR) or .json (SQuAD 1.1) files")
+    parse = _tab_separated if name.endswith((".tsv", ".csv")) else _json_line
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    try:
+                        yield parse(line, str(number))
+                    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+                        raise BadLine(f"{path}:{number}: not a question: {error}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 text: {error}") from error
+    except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
+
+
+def _json_line(line: str, number: str) -> Question:
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError("an object with question and answers is needed")
+    answers = row.get("answers", row.get("answer"))
+    if answers is None:
+        raise ValueError("no answers; give [] where nothing answers it")
+    return Question(
+        text=_text(row.get("question")),
+        answers=_texts(answers, "answers"),
+        id=str(row.get("id", number)),
+        documents=_texts(row.get("documents", []), "documents"),
+        passages=_texts(row.get("passages", []), "passages"),
+    )
+
+
+def _tab_separated(line: str, number: str) -> Question:
+    question, tab, answers = line.rstrip("\r\n").partition("\t")
+    if not tab:
+        raise ValueError("no tab between the question and its answers")
+    return Question(_text(question), _texts(ast.literal_eval(answers.strip()), "answers"), number)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("the question must be a text that is not empty")
+    return value
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    """A list of texts; a single text counts as one, not as its letters."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{name} must be a list of texts")
+    return tuple(texts)
 
 
 def _open(path: Path) -> IO[str]:
-    if path.suffix == ".xz":
-        return lzma.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
+    try:
+        if path.suffix == ".xz":
+            return lzma.open(path, "rt", encoding="utf-8-sig")
+        if path.suffix == ".gz":
+            return gzip.open(path, "rt", encoding="utf-8-sig")
+        return path.open(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def write_squad_corpus(paragraphs: Iterable[SquadParagraph], out: Path) -> None:

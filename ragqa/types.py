@@ -33,7 +33,12 @@ class Question:
 
     text: str
     answers: tuple[str, ...] = ()
+    """Any of them is right; none: nothing in the corpus answers it."""
     id: str = ""
+    documents: tuple[str, ...] = ()
+    """Ids, or ends of the paths, of the documents where the answer stands."""
+    passages: tuple[str, ...] = ()
+    """Texts of the passages where the answer stands."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
         return target
     with artefact.as_bad_input(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        from ragqa.indexing import IndexConfig, build_index, locked
+        from ragqa.indexing import IndexConfig, build_index
+        from ragqa.locks import locked
 
         with locked(target.with_suffix(".lock"), wait=True):
             if rebuild or not _whole(target):

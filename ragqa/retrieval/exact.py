@@ -15,6 +15,9 @@ from ragqa.retrieval.vectors import CHUNK, Queries, Vectors, check_finite, check
 _QUERIES = 256
 """Queries that are scored at a time: 64 MiB of scores a chunk."""
 
+_KEPT = 2**30
+"""Bytes of widened vectors that a process keeps: 700,000 rows of width 384."""
+
 _Found = tuple[npt.NDArray[np.int64], Rows, Scores]
 """Query, row and score of every candidate, by rising query."""
 
@@ -91,13 +94,25 @@ def _merged(found: list[Ranking], new: _Found, k: int) -> list[Ranking]:
 
 
 class _NumpyScan:
-    """Vectors stay on disk; BLAS multiplies."""
+    """Vectors stay on disk; BLAS multiplies.
+
+    To widen them takes ten times as long as to multiply them, so whoever searches more than once keeps
+    the widened chunks, up to ``_KEPT`` bytes.
+    """
 
     def __init__(self, vectors_ND: Vectors) -> None:
         self._vectors = vectors_ND
+        self._seen: set[int] = set()
+        self._kept: dict[int, npt.NDArray[np.float32]] = {}
 
     def chunk(self, first: int, last: int) -> npt.NDArray[np.float32]:
-        return self._vectors[first:last].astype(np.float32)
+        if first in self._kept:
+            return self._kept[first]
+        chunk_CD = self._vectors[first:last].astype(np.float32)
+        if first in self._seen and last * chunk_CD.shape[1] * 4 <= _KEPT:
+            self._kept[first] = chunk_CD
+        self._seen.add(first)
+        return chunk_CD
 
     def above(self, chunk_CD: Any, first: int, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
         score_BC = queries_BD @ chunk_CD.T
