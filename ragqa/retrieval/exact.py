@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.retrieval.base import Ranking, Rows, Scores, best, check_k
-from ragqa.retrieval.vectors import CHUNK, Queries, Vectors, check_finite, check_queries, exact_scores
+from ragqa.retrieval.vectors import CHUNK, NONE, Deleted, Queries, Vectors, check_finite, check_queries, exact_scores
 
 _QUERIES = 256
 """Queries that are scored at a time: 64 MiB of scores a chunk."""
@@ -29,8 +29,10 @@ class _Scan(Protocol):
         """The vectors of rows ``first … last`` as float32 [C, D], where they are multiplied."""
         ...
 
-    def above(self, chunk_CD: Any, first: int, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
+    def above(self, chunk_CD: Any, first: int, gone: Rows, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
         """What in the chunk of rows ``first …`` is above a query's floor and in its best ``k``, with ties.
+
+        Rows ``first + gone`` are passed over.
 
         Raises DamagedArtefact where a vector is not finite.
         """
@@ -40,15 +42,19 @@ class _Scan(Protocol):
 class ExactIndex:
     """Maximum inner product search over all vectors, with the rows of equal score in ascending order."""
 
-    def __init__(self, vectors_ND: Vectors, *, engine: str = "numpy", device: str = "cpu") -> None:
+    def __init__(
+        self, vectors_ND: Vectors, *, deleted: Deleted = NONE, engine: str = "numpy", device: str = "cpu"
+    ) -> None:
         """Over ``vectors_ND``, which stay on disk with ``numpy`` and are copied to ``device`` with ``torch``.
+
+        The rows ``deleted`` are never found.
 
         Raises:
             MissingExtra, BadInput: torch, or the GPU that ``device`` names, is not there.
         """
         self.vectors: Vectors | None = vectors_ND
         self.width = int(vectors_ND.shape[1])
-        self._all = vectors_ND
+        self._all, self._deleted = vectors_ND, deleted
         self._scan: _Scan = _TorchScan(vectors_ND, device) if engine == "torch" else _NumpyScan(vectors_ND)
 
     def __len__(self) -> int:
@@ -67,10 +73,12 @@ class ExactIndex:
         nothing = Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
         found = [nothing] * len(queries)
         for first in range(0, len(self) if found else 0, CHUNK):
-            chunk_CD = self._scan.chunk(first, min(first + CHUNK, len(self)))
+            last = min(first + CHUNK, len(self))
+            chunk_CD = self._scan.chunk(first, last)
+            gone = self._deleted[slice(*np.searchsorted(self._deleted, (first, last)))] - first
             for at in range(0, len(queries), _QUERIES):
                 part = slice(at, at + _QUERIES)
-                new = self._scan.above(chunk_CD, first, queries[part], _floors(found[part], k), k)
+                new = self._scan.above(chunk_CD, first, gone, queries[part], _floors(found[part], k), k)
                 found[part] = _merged(found[part], new, k)
         return [
             best(each.rows, exact_scores(self._all, each.rows, query), k)
@@ -114,10 +122,11 @@ class _NumpyScan:
         self._seen.add(first)
         return chunk_CD
 
-    def above(self, chunk_CD: Any, first: int, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
+    def above(self, chunk_CD: Any, first: int, gone: Rows, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
         score_BC = queries_BD @ chunk_CD.T
         if not np.isfinite(score_BC.sum()):
             check_finite(chunk_CD, first)
+        score_BC[:, gone] = -np.inf  # above no floor
         rows = [_top(scores, floor, k) for scores, floor in zip(score_BC, floor_B, strict=True)]
         which = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
         all_rows = np.concatenate(rows)
@@ -147,11 +156,12 @@ class _TorchScan:
     def chunk(self, first: int, last: int) -> Any:
         return self._chunks[first].float()
 
-    def above(self, chunk_CD: Any, first: int, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
+    def above(self, chunk_CD: Any, first: int, gone: Rows, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
         queries, floors = (self._torch.from_numpy(array).to(self._device) for array in (queries_BD, floor_B))
         score_BC = queries @ chunk_CD.T
         if not bool(score_BC.sum().isfinite()):
             check_finite(chunk_CD.cpu().numpy(), first)
+        score_BC[:, self._torch.from_numpy(gone).to(self._device)] = -self._torch.inf
         last_B1 = score_BC.topk(min(k, score_BC.shape[1])).values[:, -1:]
         which, rows = ((score_BC >= last_B1) & (score_BC > floors[:, None])).nonzero(as_tuple=True)
         return which.cpu().numpy(), first + rows.cpu().numpy(), score_BC[which, rows].cpu().numpy()

@@ -16,7 +16,7 @@ import numpy as np
 from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
 from ragqa.retrieval.base import Ranking, Rows, best, check_k
 from ragqa.retrieval.exact import ExactIndex, no_gpu
-from ragqa.retrieval.vectors import CHUNK, Queries, Vectors, check_finite, check_queries, exact_scores
+from ragqa.retrieval.vectors import CHUNK, NONE, Deleted, Queries, Vectors, check_finite, check_queries, exact_scores
 
 FILE = "faiss.index"
 GPU_LIMIT = 2048
@@ -79,10 +79,15 @@ def build_faiss(
 class FaissIndex:
     """Maximum inner product search by a FAISS index whose proposals are scored exactly."""
 
-    def __init__(self, index: Any, vectors_ND: Vectors, kind: str, *, on_gpu: bool = False) -> None:
+    def __init__(
+        self, index: Any, vectors_ND: Vectors, kind: str, *, deleted: Deleted = NONE, on_gpu: bool = False
+    ) -> None:
+        """``index`` of ``kind`` over ``vectors_ND``; the rows ``deleted`` are never found."""
         self.vectors: Vectors | None = vectors_ND
         self.width = int(vectors_ND.shape[1])
         self._index, self._all, self._kind, self._on_gpu = index, vectors_ND, kind, on_gpu
+        self._deleted = deleted
+        self._live = np.packbits(~np.isin(np.arange(len(vectors_ND)), deleted), bitorder="little")
 
     def __len__(self) -> int:
         return len(self._all)
@@ -97,7 +102,8 @@ class FaissIndex:
         """
         check_k(k)
         queries = check_queries(queries_BD, self.width)
-        wanted = min(len(self), k * _PROPOSALS[self._kind])
+        # A GPU cannot pass rows over: it is asked for as many more.
+        wanted = min(len(self), k * _PROPOSALS[self._kind] + self._on_gpu * len(self._deleted))
         if self._on_gpu:
             if k > GPU_LIMIT:
                 raise BadInput(
@@ -112,20 +118,31 @@ class FaissIndex:
 
     def _propose(self, queries_BD: Queries, wanted: int) -> np.ndarray:
         """Rows [B, wanted], -1 where FAISS came upon no more."""
-        settings = None
-        if self._kind == "hnsw":  # the walk ends when it has seen efSearch passages, and that may be too soon
-            settings = _faiss("hnsw", "cpu").SearchParametersHNSW()
-            settings.efSearch = max(self._index.hnsw.efSearch, wanted)
-        ids: np.ndarray = self._index.search(queries_BD, wanted, params=settings)[1]
+        ids: np.ndarray = self._index.search(queries_BD, wanted, params=self._parameters(wanted))[1]
         return ids
 
+    def _parameters(self, wanted: int) -> Any:
+        """What FAISS is told beside the queries: the rows to pass over, and how far a graph is walked."""
+        if self._on_gpu or (self._kind != "hnsw" and not len(self._deleted)):
+            return None
+        faiss = _faiss(self._kind, "cpu")
+        passed = {"sel": faiss.IDSelectorBitmap(self._live)} if len(self._deleted) else {}
+        if self._kind == "hnsw":  # the walk ends when it has seen efSearch passages, and that may be too soon
+            return faiss.SearchParametersHNSW(efSearch=max(self._index.hnsw.efSearch, wanted), **passed)
+        if self._kind.startswith("ivf"):
+            made = faiss.IVFPQSearchParameters if self._kind == "ivf-pq" else faiss.SearchParametersIVF
+            return made(nprobe=self._index.nprobe, **passed)
+        return faiss.SearchParameters(**passed)
+
     def _ranking(self, query_D: Queries, rows: Rows, k: int) -> Ranking:
-        if len(rows) < min(k, len(self)):  # more are wanted than the lists that were probed hold, or a graph reaches
-            return ExactIndex(self._all).search(query_D[None], k)[0]
+        rows = np.setdiff1d(rows, self._deleted)
+        # More may be wanted than the lists that were probed hold, or a graph reaches.
+        if len(rows) < min(k, len(self) - len(self._deleted)):
+            return ExactIndex(self._all, deleted=self._deleted).search(query_D[None], k)[0]
         return best(rows, exact_scores(self._all, rows, query_D), k)
 
 
-def open_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str) -> FaissIndex:
+def open_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, deleted: Deleted = NONE) -> FaissIndex:
     """The index of ``kind`` in ``folder``, memory-mapped on a CPU.
 
     Raises:
@@ -146,10 +163,11 @@ def open_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str) -> 
             f"{file} holds {index.ntotal} vectors of width {index.d} instead of {len(vectors_ND)} "
             f"of width {vectors_ND.shape[1]}: make the index again"
         )
-    return FaissIndex(_to_gpu(faiss, index, device) if on_gpu else index, vectors_ND, kind, on_gpu=on_gpu)
+    moved = _to_gpu(faiss, index, device) if on_gpu else index
+    return FaissIndex(moved, vectors_ND, kind, deleted=deleted, on_gpu=on_gpu)
 
 
-def flat_faiss(vectors_ND: Vectors, *, device: str) -> FaissIndex:
+def flat_faiss(vectors_ND: Vectors, *, device: str, deleted: Deleted = NONE) -> FaissIndex:
     """All vectors in float16 in memory, scored by FAISS: many times faster than numpy for one question.
 
     Rows of equal score are sorted, but which of them make the cut at k is FAISS's choice.
@@ -168,7 +186,7 @@ def flat_faiss(vectors_ND: Vectors, *, device: str) -> FaissIndex:
         index = faiss.IndexScalarQuantizer(width, half, faiss.METRIC_INNER_PRODUCT)
     for chunk, _ in _chunks(vectors_ND):
         index.add(chunk)
-    return FaissIndex(index, vectors_ND, "flat", on_gpu=on_gpu)
+    return FaissIndex(index, vectors_ND, "flat", deleted=deleted, on_gpu=on_gpu)
 
 
 def check_faiss(kind: str, device: str) -> None:

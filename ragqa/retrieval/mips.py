@@ -8,10 +8,10 @@ from typing import Protocol
 import numpy as np
 
 from ragqa.errors import BadInput
-from ragqa.retrieval.base import Ranking
+from ragqa.retrieval.base import Ranking, best
 from ragqa.retrieval.exact import ExactIndex
 from ragqa.retrieval.faiss_index import build_faiss, check_faiss, flat_faiss, open_faiss
-from ragqa.retrieval.vectors import CHUNK, VECTORS, Vectors, check_finite, open_vectors
+from ragqa.retrieval.vectors import CHUNK, NONE, VECTORS, Deleted, Vectors, check_finite, open_all, open_vectors
 
 __all__ = ["ENGINES", "KINDS", "VECTORS", "ExactIndex", "Mips", "build", "check", "open_index"]
 
@@ -74,7 +74,27 @@ def build(
             progress(min(first + CHUNK, len(vectors)))
 
 
-def open_index(folder: Path, kind: str, *, device: str = "cpu", engine: str = "auto") -> Mips:
+class WithAdded:
+    """An index over the first rows, and exact search over those that updates have added since."""
+
+    def __init__(self, first: Mips, added: Mips, vectors_ND: Vectors) -> None:
+        self.vectors: Vectors | None = vectors_ND
+        self.width = first.width
+        self._first, self._added = first, added
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._added)
+
+    def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
+        """The best of both, scores being exact in either."""
+        found = self._first.search(queries_BD, k), self._added.search(queries_BD, k)
+        return [
+            best(np.concatenate([old.rows, new.rows + len(self._first)]), np.concatenate([old.scores, new.scores]), k)
+            for old, new in zip(*found, strict=True)
+        ]
+
+
+def open_index(folder: Path, kind: str, *, device: str = "cpu", engine: str = "auto", deleted: Deleted = NONE) -> Mips:
     """The index of ``kind`` in ``folder``.
 
     Args:
@@ -83,6 +103,7 @@ def open_index(folder: Path, kind: str, *, device: str = "cpu", engine: str = "a
         device: ``cpu`` or ``cuda``.
         engine: one of ``ENGINES``, for kind flat; ``auto`` is numpy on a CPU, else torch where it is
             installed, else FAISS.
+        deleted: rows that no search returns, sorted.
 
     Raises:
         BadInput: an unknown kind, engine or device, or a device that is not there or cannot search it.
@@ -96,14 +117,26 @@ def open_index(folder: Path, kind: str, *, device: str = "cpu", engine: str = "a
         raise BadInput(f"engine {engine} searches kind flat only, and {folder} is of kind {kind}")
     if engine == "numpy" and device != "cpu":
         raise BadInput(f"engine numpy works on the CPU only: device cpu, or engine torch for {device}")
-    vectors = open_vectors(folder / VECTORS)
     if kind != "flat":
-        return open_faiss(vectors, kind, folder, device=device)
+        return _open_faiss(folder, kind, device, deleted)
+    vectors = open_all(folder)
     if engine == "auto":
         engine = "numpy" if device == "cpu" else "torch" if find_spec("torch") else "faiss"
     if engine == "faiss":
-        return flat_faiss(vectors, device=device)
-    return ExactIndex(vectors, engine=engine, device=device)
+        return flat_faiss(vectors, device=device, deleted=deleted)
+    return ExactIndex(vectors, deleted=deleted, engine=engine, device=device)
+
+
+def _open_faiss(folder: Path, kind: str, device: str, deleted: Deleted) -> Mips:
+    """FAISS over the rows that it was built of; rows that were added since are few, and searched exactly."""
+    vectors = open_vectors(folder / VECTORS)
+    border = np.searchsorted(deleted, len(vectors))
+    first = open_faiss(vectors, kind, folder, device=device, deleted=deleted[:border])
+    everything = open_all(folder)
+    if len(everything) == len(vectors):
+        return first
+    added = everything[len(vectors) : len(everything)]
+    return WithAdded(first, ExactIndex(added, deleted=deleted[border:] - len(vectors)), everything)
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
