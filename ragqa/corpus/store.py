@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.ipc
 
@@ -30,6 +32,8 @@ SCHEMA = pa.schema(
     ]
 )
 _PASSAGE_FIELDS = ("document", "title", "text", "path", "start", "end")
+DELETED = "deleted.npy"
+"""Int64, sorted: rows that updates deleted."""
 _BATCH = 1000
 # A batch of extraordinarily long passages is written early: strings of a batch are limited to 2 GiB.
 _BATCH_CHARACTERS = 32 << 20
@@ -40,20 +44,21 @@ class PassageWriter:
     """Writes ``folder/00000.arrow`` and so on, each file aside and then renamed.
 
     A context manager: left with an exception it drops the file it was writing. Raises ArtefactError where
-    there are passages already.
+    there are passages already, unless it is to ``append`` further files to them.
     """
 
-    def __init__(self, folder: Path, *, rows_per_file: int = 50_000) -> None:
+    def __init__(self, folder: Path, *, rows_per_file: int = 50_000, append: bool = False) -> None:
         self.rows = 0
+        """Passages that were added."""
         self._folder = folder
         self._rows_per_file = rows_per_file
-        self._files = 0
         self._pending: list[tuple[str, str, str, int, int, str]] = []
         self._pending_characters = 0
         self._rows_in_file = 0
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._folder.mkdir(parents=True, exist_ok=True)
-        if any(self._folder.glob("*.arrow")):
+        self._files = sum(1 for _ in self._folder.glob("*.arrow"))
+        if self._files and not append:
             raise ArtefactError(f"{self._folder} holds passages already: write into an empty folder")
 
     def __enter__(self) -> "PassageWriter":
@@ -110,10 +115,15 @@ class PassageWriter:
 
 
 class PassageStore:
-    """The passages that a PassageWriter wrote, by row; only what is asked for is read from disk."""
+    """The passages that a PassageWriter wrote, by row; only what is asked for is read from disk.
 
-    def __init__(self, files: Sequence["_File"]) -> None:
+    Rows that an update deleted keep their place, so that no other row changes its number.
+    """
+
+    def __init__(self, files: Sequence["_File"], deleted: npt.NDArray[np.int64] | None = None) -> None:
         self._files = files
+        self.deleted = np.empty(0, np.int64) if deleted is None else deleted
+        """Rows, sorted, that no search may return."""
         self._first_rows = list(accumulate((file.rows for file in files), initial=0))
         self._columns = lru_cache(_CACHED_BATCHES)(self._read_columns)
 
@@ -130,10 +140,27 @@ class PassageStore:
         for number, path in enumerate(paths):
             if path.name != _file_name(number):
                 raise DamagedArtefact(f"{folder / _file_name(number)} is missing: build the index again")
-        return cls([_open_file(path) for path in paths])
+        return cls([_open_file(path) for path in paths], _read_deleted(folder / DELETED))
 
     def __len__(self) -> int:
+        """Rows, the deleted ones included."""
         return self._first_rows[-1]
+
+    @property
+    def live(self) -> int:
+        """Passages that a search may return."""
+        return len(self) - len(self.deleted)
+
+    def rows_of(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
+        """The rows, sorted, of all passages of these documents, but for those that are deleted."""
+        import pyarrow.compute as pc  # takes as long to load as a question to answer
+
+        wanted = pa.array(sorted(documents), pa.string())
+        found = []
+        for first, file in zip(self._first_rows, self._files, strict=False):
+            column = file.reader.read_all().column("document")
+            found.append(first + np.flatnonzero(pc.is_in(column, wanted).to_numpy(zero_copy_only=False)))
+        return np.setdiff1d(np.concatenate(found) if found else self.deleted[:0], self.deleted)
 
     def __getitem__(self, row: int) -> Passage:
         """The passage of a row, 0 … len - 1; IndexError outside."""
@@ -147,9 +174,11 @@ class PassageStore:
         return [self[row] for row in rows]
 
     def batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
-        """All passages from row ``first``, ``size`` at a time."""
+        """All passages from row ``first`` that are not deleted, those of ``size`` rows at a time."""
         for start in range(first, len(self), size):
-            yield self._slice(start, min(start + size, len(self)))
+            batch = self._slice(start, min(start + size, len(self)))
+            gone = set(self.deleted[slice(*np.searchsorted(self.deleted, (start, start + size)))].tolist())
+            yield [passage for passage in batch if passage.id not in gone] if gone else batch
 
     def fingerprint(self) -> str:
         """SHA-256, in hexadecimal, over the contents of the files in their order; reads them all."""
@@ -200,6 +229,13 @@ def _open_file(path: Path) -> _File:
     if not reader.schema.equals(SCHEMA):
         raise DamagedArtefact(f"{path} does not have the columns of passages: build the index again")
     return _File(path, reader, last * rows_per_batch + rest, rows_per_batch)
+
+
+def _read_deleted(file: Path) -> npt.NDArray[np.int64] | None:
+    try:
+        return np.load(file) if file.exists() else None
+    except (OSError, ValueError, EOFError) as error:
+        raise DamagedArtefact(f"{file} is damaged: {error}; make the index again") from error
 
 
 def _file_name(number: int) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
@@ -15,7 +15,8 @@ import tantivy
 
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact
-from ragqa.retrieval.base import Ranker, Ranking, best, check_k
+from ragqa.retrieval.base import Ranker, Ranking, Rows, best, check_k
+from ragqa.types import Passage
 
 ENGINES = ("tantivy", "lucene")
 MAX_TERMS = 256
@@ -72,6 +73,25 @@ class BM25:
             DamagedArtefact: no index of this engine, or not whole.
         """
         return cls(_engine(engine).open(folder))
+
+    @classmethod
+    def update(
+        cls,
+        folder: Path,
+        *,
+        engine: str,
+        deleted: Rows,
+        added: Iterable[Passage],
+    ) -> None:
+        """Take rows out of the index in ``folder`` and put passages in, in one step.
+
+        Raises:
+            BadInput: this engine cannot, or a file cannot be written.
+            DamagedArtefact: no index of this engine, or not whole.
+        """
+        if engine != "tantivy":
+            raise BadInput(f"engine {engine} cannot be updated: make the index again, or make it with tantivy")
+        Tantivy.update(folder, deleted, added)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
         """At most ``k`` rows for each question, best first; none for a question without a term.
@@ -150,6 +170,23 @@ class Tantivy:
             raise BadInput(f"cannot write the terms into {folder}: {error}") from error
 
     @classmethod
+    def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
+        """Delete rows and add passages; Tantivy writes new files beside the old ones, which it leaves as they are."""
+        try:
+            index = tantivy.Index.open(str(folder))
+            index.register_tokenizer("ragqa", _analyzer())
+            writer = index.writer(heap_size=_HEAP, num_threads=1)
+            for first, last in _runs(deleted):
+                query = tantivy.Query.range_query(index.schema, "row", tantivy.FieldType.Integer, first, last)
+                writer.delete_documents_by_query(query)
+            for passage in added:
+                writer.add_document(tantivy.Document(text=passage.titled, row=passage.id))
+            writer.commit()
+            writer.wait_merging_threads()
+        except (OSError, ValueError) as error:
+            raise BadInput(f"cannot write the terms into {folder}: {error}") from error
+
+    @classmethod
     def open(cls, folder: Path) -> "Tantivy":
         """The index in ``folder``, memory-mapped."""
         try:
@@ -190,6 +227,13 @@ class Tantivy:
     def _term(self, term: str, count: int) -> tantivy.Query:
         query = tantivy.Query.term_query(self._schema, "text", term, "freq")
         return query if count == 1 else tantivy.Query.boost_query(query, float(count))
+
+
+def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
+    """First and last of each run of consecutive rows: those of a document are one."""
+    for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
+        if len(run):
+            yield int(run[0]), int(run[-1])
 
 
 @contextmanager
