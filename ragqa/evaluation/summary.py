@@ -42,7 +42,8 @@ def heading(about: dict[str, Any]) -> str:
     """Name, split and number of the questions."""
     split = f", {about['split']}" if about["split"] else ""
     without = about["questions"] - about["answerable"]
-    return f"{about['name']}{split}: {about['questions']:,} questions" + (
+    count = about["questions"]
+    return f"{about['name']}{split}: {count:,} question{'s' * (count != 1)}" + (
         f", {without:,} of them without an answer" if without else ""
     )
 
@@ -50,7 +51,7 @@ def heading(about: dict[str, Any]) -> str:
 def corpus(about: dict[str, Any]) -> str:
     """What the passages are, and how many."""
     passages = about["system"].get("passages")
-    return about["corpus"] + (f", {passages:,} passages" if passages else "")
+    return about["corpus"] + (f", {passages:,} passage{'s' * (passages != 1)}" if passages else "")
 
 
 def percent(share: float) -> str:
