@@ -10,7 +10,7 @@ that whatever is answered is wrong. Writes ``calibration.json`` into the reader.
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from rich.progress import track
 
 from pipelines.span_reader import held_out
 from ragqa import artefact
+from ragqa.evaluation.statistics import calibration_error, reliability
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.metrics import exact_match
 from ragqa.pipeline import PASSAGES, open_retriever
@@ -70,13 +71,6 @@ def judged(
     return rows
 
 
-def calibration_error(confidence: np.ndarray, right: np.ndarray, *, bins: int = 10) -> float:
-    """Expected calibration error over bins of equal width (Guo et al. 2017)."""
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = [abs(confidence[place == b].mean() - right[place == b].mean()) * np.mean(place == b) for b in set(place)]
-    return float(sum(gaps))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--squad", type=Path, required=True, help="SQuAD 1.1 train file")
@@ -112,24 +106,11 @@ def main() -> None:
         "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
         "right_percent": round(100 * float(np.mean(right)), 1),
         "expected_calibration_error_on_the_half_not_fitted": round(calibration_error(said, held), 4),
-        "reliability_on_the_half_not_fitted": reliability(said, held),
+        "reliability_on_the_half_not_fitted": [asdict(part) for part in reliability(said, held)],
         "answered_and_right_by_threshold": thresholds(said, held),
     }
     args.out.write_text(json.dumps(figures, indent=1) + "\n")
     print(args.out.read_text())
-
-
-def reliability(said: np.ndarray, right: np.ndarray) -> list[dict[str, float]]:
-    """For each tenth of confidence: answers in it, their mean confidence, the share that is right."""
-    place = np.minimum((said * 10).astype(int), 9)
-    return [
-        {
-            "answers": int((place == b).sum()),
-            "confidence": round(float(said[place == b].mean()), 3),
-            "right": round(float(right[place == b].mean()), 3),
-        }
-        for b in sorted(set(place.tolist()))
-    ]
 
 
 def thresholds(said: np.ndarray, right: np.ndarray) -> dict[str, dict[str, float]]:

@@ -21,7 +21,13 @@ from ragqa.paths import cache_dir
 FORMAT = 1
 """Version of the layout; a reader refuses a newer one."""
 MANIFEST = "manifest.json"
-SIGNS = {"index": "passages", "pipeline": "pipeline.json", "encoder": "model.onnx", "reader": "model.onnx"}
+SIGNS = {
+    "index": "passages",
+    "pipeline": "pipeline.json",
+    "encoder": "model.onnx",
+    "reader": "model.onnx",
+    "report": "report.json",
+}
 """Kinds, and what lies in each: an artefact is known by it even where its manifest is damaged."""
 
 

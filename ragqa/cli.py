@@ -5,19 +5,32 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ragqa.errors import BadInput, RagqaError
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+class WithDefault(TyperGroup):
+    """A group of commands, the first of which is meant where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, the default command before them if they name none."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [next(iter(self.commands)), *args]
+        return super().parse_args(ctx, args)
+
+
+_SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+app = typer.Typer(**_SETTINGS)
 ANSWERED, DECLINED, BAD = 0, 1, 2
 BUG = 70
 """EX_SOFTWARE of sysexits.h."""
@@ -102,6 +115,83 @@ def index(
     )
     report = build_index(paths, out, config, progress=Bars())
     say(summary(report, out, as_json=as_json))
+
+
+evaluation = typer.Typer(
+    **_SETTINGS,
+    cls=WithDefault,
+    help="Score a pipeline on questions with known answers; `ragqa eval questions --help` lists the options.",
+    epilog="Example: ragqa eval questions.jsonl --index notes.index --out notes.report",
+)
+app.add_typer(evaluation, name="eval")
+
+
+@evaluation.command("questions", epilog="Example: ragqa eval questions.jsonl --index notes.index --out notes.report")
+def evaluate_questions(
+    questions: Annotated[Path, typer.Argument(help="JSON lines, DPR's TSV, or a SQuAD file; 'demo' for the demo's.")],
+    index: Annotated[Path | None, typer.Option("--index", "--pipeline", help="Index or pipeline directory.")] = None,
+    predictions: Annotated[Path | None, typer.Option(help="Score these answers of another system instead.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the report.  [default: QUESTIONS.report]")] = None,
+    rule: Annotated[str | None, typer.Option(help="nq (Unicode NFD), squad or regex.  [default: by the file]")] = None,
+    k: Annotated[int | None, typer.Option("-k", min=1, help="Passages to read.")] = None,
+    depth: Annotated[int, typer.Option(min=1, help="Hits to look for answers in.")] = 100,
+    batch: Annotated[int, typer.Option(min=1, help="Questions asked together.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="The first N questions only.")] = None,
+    retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
+    reader: Annotated[Path | None, typer.Option(help="A reader of your own.")] = None,
+    fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
+    device: Annotated[str, typer.Option(help="Where the index is searched and torch models run.")] = "cpu",
+    corpus: Annotated[str | None, typer.Option(help="What to call the corpus in the report.")] = None,
+    min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Report what declining below does.")] = 0.2,
+    no_read: Annotated[bool, typer.Option("--no-read", help="Score retrieval alone.")] = False,
+    no_coverage: Annotated[bool, typer.Option("--no-coverage", help="Do not search the corpus for answers.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
+) -> None:
+    """Ask every question and score the answers (the default command); a killed run goes on where it was."""
+    from ragqa import scoring
+
+    report = scoring.score_file(
+        questions,
+        index,
+        predictions=predictions,
+        out=out,
+        rule=rule,
+        limit=limit,
+        pipeline={"retriever": retriever, "reader": reader, "fusion": fusion, "encoder": encoder, "device": device},
+        k=k,
+        depth=depth,
+        batch=batch,
+        corpus=corpus,
+        min_confidence=min_confidence,
+        read=not no_read,
+        coverage=not no_coverage,
+    )
+    say(scoring.shown(report, as_json=as_json))
+
+
+@evaluation.command(epilog="Example: ragqa eval compare bm25.report hybrid.report --html both.html")
+def compare(
+    a: Annotated[Path, typer.Argument(help="A report.")],
+    b: Annotated[Path, typer.Argument(help="A report on the same questions.")],
+    html: Annotated[Path | None, typer.Option(help="Write both side by side as a page.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
+) -> None:
+    """Two reports side by side: differences, their intervals, and whether chance explains them."""
+    from ragqa import scoring
+
+    say(scoring.compared(a, b, html, as_json=as_json))
+
+
+@evaluation.command(epilog="Example: ragqa eval page notes.report")
+def page(
+    report: Annotated[Path, typer.Argument(help="A report.")],
+) -> None:
+    """Make figures and page of a report anew from its rows, as after installing the extra 'eval' for the plots."""
+    from ragqa import scoring
+    from ragqa.evaluation import Report
+
+    say(scoring.shown(Report.load(report).renew()))
 
 
 @app.command(epilog="Example: ragqa export runs/reader/model --out my-reader")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PASSAGES = 10
 """Passages that are read for a question: more cost time and, on SQuAD, gained little."""
+FUSION = "weighted"
+"""How dense retrieval and BM25 are fused where nothing else is said."""
 MAX_QUESTION_CHARS = 10_000
 """Characters of a question that count; more is not a question."""
 
@@ -109,6 +111,26 @@ class Pipeline:
             parents = {"index": artefact.peek(index).fingerprint, "reader": self.reader.fingerprint}
             artefact.seal(folder, "pipeline", {}, parents)
 
+    def describe(self) -> dict[str, Any]:
+        """What this pipeline is made of, by fingerprint: two that answer differently are described differently."""
+        parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
+        if self._settings is None:  # put together by hand
+            return {**parts, "retriever": type(self.retriever).__name__}
+        index = artefact.peek(Path(self._settings["index"]))
+        retriever = self._settings["retriever"] or index.config["retriever"]
+        dense = retriever != "bm25"
+        return {
+            **parts,
+            "retriever": retriever,
+            "fusion": (self._settings["fusion"] or FUSION) if retriever == "hybrid" else None,
+            "kind": index.config["kind"] if dense else None,
+            "encoder": index.parents["encoder"] if dense else None,
+            "index": index.fingerprint,
+            "passages": index.config["passages"],
+            "corpus": index.parents["corpus"],
+            "sources": [Path(source).name for source in index.config["sources"]],
+        }
+
     @overload
     def ask(self, questions: str, *, k: int | None = None, min_confidence: float = 0.0) -> Answer: ...
     @overload
@@ -187,7 +209,7 @@ def open_retriever(
         raise DamagedArtefact(f"{path} holds {len(store)} passages instead of {config['passages']}: make it again")
     if fusion and chosen != "hybrid":
         raise BadInput(f"fusion {fusion}: there is nothing to fuse in retriever {chosen}")
-    return PassageRetriever(_ranker(path, chosen, manifest, encoder, fusion or "weighted", device), store)
+    return PassageRetriever(_ranker(path, chosen, manifest, encoder, fusion or FUSION, device), store)
 
 
 def _ranker(path: Path, chosen: str, manifest: Manifest, encoder: str | None, fusion: str, device: str) -> Ranker:

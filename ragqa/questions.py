@@ -1,16 +1,21 @@
 """Question sets as they come in files: JSON lines (NQ-open), DPR's TSV, and SQuAD 1.1's articles."""
 
 import ast
+import csv
 import gzip
 import json
 import lzma
+import warnings
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO, cast
 
 from ragqa.errors import BadInput, BadLine
 from ragqa.types import Question
+
+_DAMAGED = (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
 @dataclass(frozen=True)
@@ -40,19 +45,25 @@ def read_squad(path: Path) -> Iterator[SquadParagraph]:
     """
     try:
         with _open(path) as file:
-            articles = json.load(file)["data"]
+            articles = json.loads(file.read().decode("utf-8-sig"))["data"]
         for article in articles:
             for paragraph in article["paragraphs"]:
                 questions = tuple(map(_squad_question, paragraph["qas"]))
-                yield SquadParagraph(article["title"].replace("_", " "), paragraph["context"], questions)
-    except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise BadInput(f"{path} is not a SQuAD 1.1 file: {error!r}") from error
+                title, text = _string(article["title"], "title"), _string(paragraph["context"], "context")
+                yield SquadParagraph(title.replace("_", " "), text, questions)
+    except KeyError as error:
+        raise BadInput(f"{path} is not a SQuAD 1.1 file: no {error}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadInput(f"{path} is not a SQuAD 1.1 file: {error}") from error
+    except _DAMAGED as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
 
 
 def _squad_question(row: dict[str, Any]) -> SquadQuestion:
     answers = row["answers"]
     start = answers[0]["answer_start"] if answers else -1
-    return SquadQuestion(row["id"], row["question"], tuple(answer["text"] for answer in answers), start)
+    texts = tuple(_string(answer["text"], "answer") for answer in answers)
+    return SquadQuestion(str(row["id"]), _text(row["question"]), texts, start)
 
 
 def read_questions(path: Path) -> Iterator[Question]:
@@ -81,15 +92,17 @@ def read_questions(path: Path) -> Iterator[Question]:
     parse = _tab_separated if name.endswith((".tsv", ".csv")) else _json_line
     try:
         with _open(path) as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    try:
-                        yield parse(line, str(number))
-                    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-                        raise BadLine(f"{path}:{number}: not a question: {error}") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not UTF-8 text: {error}") from error
-    except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
+            for number, data in enumerate(file, 1):
+                try:
+                    line = data.decode("utf-8-sig" if number == 1 else "utf-8")
+                    question = parse(line, str(number)) if line.strip() else None
+                except UnicodeDecodeError as error:
+                    raise BadLine(f"{path}:{number}: not UTF-8 text") from error
+                except (ValueError, RecursionError) as error:
+                    raise BadLine(f"{path}:{number}: not a question: {error}") from error
+                if question is not None:
+                    yield question
+    except _DAMAGED as error:
         raise BadInput(f"{path} is damaged: {error}") from error
 
 
@@ -103,17 +116,32 @@ def _json_line(line: str, number: str) -> Question:
     return Question(
         text=_text(row.get("question")),
         answers=_texts(answers, "answers"),
-        id=str(row.get("id", number)),
+        id=number if row.get("id") is None else str(row["id"]),
         documents=_texts(row.get("documents", []), "documents"),
         passages=_texts(row.get("passages", []), "passages"),
     )
 
 
 def _tab_separated(line: str, number: str) -> Question:
-    question, tab, answers = line.rstrip("\r\n").partition("\t")
-    if not tab:
-        raise ValueError("no tab between the question and its answers")
-    return Question(_text(question), _texts(ast.literal_eval(answers.strip()), "answers"), number)
+    try:
+        question, *rest = next(csv.reader([line.rstrip("\r\n")], delimiter="\t"))
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+    if len(rest) != 1:
+        raise ValueError("one tab is needed, between the question and its answers")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a pattern's backslash is no escape of Python's
+            answers = ast.literal_eval(rest[0].strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError("the answers must be a Python list of texts") from error
+    return Question(_text(question), _texts(answers, "answers"), number)
+
+
+def _string(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"the {name} must be a text")
+    return value
 
 
 def _text(value: Any) -> str:
@@ -130,13 +158,13 @@ def _texts(value: Any, name: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _open(path: Path) -> IO[str]:
+def _open(path: Path) -> BinaryIO:
     try:
         if path.suffix == ".xz":
-            return lzma.open(path, "rt", encoding="utf-8-sig")
+            return cast(BinaryIO, lzma.open(path))
         if path.suffix == ".gz":
-            return gzip.open(path, "rt", encoding="utf-8-sig")
-        return path.open(encoding="utf-8-sig")
+            return cast(BinaryIO, gzip.open(path))
+        return path.open("rb")
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
 

@@ -1,6 +1,7 @@
 """What all tests share, and an environment in which none reaches the network or the user's files."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -50,3 +51,45 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     BertModel(config).save_pretrained(path)
     return path
+
+
+DOCUMENTS = {
+    "lighthouse.md": "# Skarvik Lighthouse\n\nSkarvik Lighthouse was built in 1871 by the engineer Ada Holm. "
+    "The lighthouse is 34 metres tall and stands on the island of Brenna.\n",
+    "bakery.txt": "The bakery on Mill Street was founded by Otto Brandt in 1923. It is known for rye bread.\n",
+    "comet.html": "<html><head><title>Comet Varga</title></head><body><p>Comet Varga was discovered by Ilona "
+    "Varga in Szeged in 1956.</p><script>alert('no')</script></body></html>",
+}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("documents")
+    for name, text in DOCUMENTS.items():
+        (path / name).write_text(text)
+    (path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00" * 20)
+    return path
+
+
+@pytest.fixture(scope="session")
+def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("indexes") / "documents.index"
+    from ragqa.indexing import build_index
+
+    build_index([folder], out)
+    return out
+
+
+def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of the command, run in this process."""
+    from ragqa import cli
+
+    before, sys.argv = sys.argv, ["ragqa", *arguments]
+    try:
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    finally:
+        sys.argv = before
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    return int(stop.value.code or 0), printed.out, printed.err

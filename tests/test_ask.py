@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import run
 
 from ragqa import artefact, asking, cli
 from ragqa.errors import BadInput, Mismatch
@@ -16,48 +17,12 @@ from ragqa.indexing import IndexConfig, build_index
 from ragqa.pipeline import Pipeline, clean_question, open_retriever
 from ragqa.types import Alternative, Answer
 
-DOCUMENTS = {
-    "lighthouse.md": "# Skarvik Lighthouse\n\nSkarvik Lighthouse was built in 1871 by the engineer Ada Holm. "
-    "The lighthouse is 34 metres tall and stands on the island of Brenna.\n",
-    "bakery.txt": "The bakery on Mill Street was founded by Otto Brandt in 1923. It is known for rye bread.\n",
-    "comet.html": "<html><head><title>Comet Varga</title></head><body><p>Comet Varga was discovered by Ilona "
-    "Varga in Szeged in 1956.</p><script>alert('no')</script></body></html>",
-}
 QUESTION = "Who built Skarvik Lighthouse?"
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("documents")
-    for name, text in DOCUMENTS.items():
-        (path / name).write_text(text)
-    (path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00" * 20)
-    return path
-
-
-@pytest.fixture(scope="session")
-def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("indexes") / "documents.index"
-    build_index([folder], out)
-    return out
 
 
 @pytest.fixture
 def copy(index: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(index, tmp_path / "copy.index"))
-
-
-def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of the command, run in this process."""
-    before, sys.argv = sys.argv, ["ragqa", *arguments]
-    try:
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    finally:
-        sys.argv = before
-    printed = capsys.readouterr()
-    assert "Traceback" not in printed.err
-    return int(stop.value.code or 0), printed.out, printed.err
 
 
 def test_an_answer_with_its_source(index: Path, folder: Path, capsys) -> None:

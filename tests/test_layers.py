@@ -36,6 +36,7 @@ MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
     "ragqa.pretraining": ("ragqa.models", "ragqa.retrieval", "faiss"),
     "ragqa.training": ("ragqa.models", "ragqa.pipeline"),
     "ragqa.pipeline": ("ragqa.training",),
+    "ragqa.evaluation": ("ragqa.training", "ragqa.models", "ragqa.runtime", "ragqa.indexing"),
     "ragqa.serve": ("ragqa.training",),
 }
 """Part of ragqa (a module, or a package with all that is in it): modules it may import nowhere."""
@@ -45,7 +46,7 @@ BUT = {"ragqa.corpus": ("ragqa.runtime.tokens",)}
 
 TYPING_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
-HEAVY = ("torch", "transformers", "datasets", "faiss", "ray", "jnius", "pyserini", "pypdf")
+HEAVY = ("torch", "transformers", "datasets", "faiss", "ray", "jnius", "pyserini", "pypdf", "matplotlib", "jinja2")
 """Loaded neither by ``import ragqa`` nor by ``ragqa --help``."""
 
 

@@ -3,21 +3,27 @@
 import datetime
 import json
 import os
-import platform
 import shlex
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ragqa.machine import hardware
+
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu")
 
 
-def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:
+def command() -> str:
+    """The one that runs, as it is typed in the checkout."""
+    return "python -m " + _module() + " " + shlex.join(_relative(a) for a in sys.argv[1:])
+
+
+def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str, show: bool = True) -> None:
     """Write ``out`` with ``figures``; ``corpus`` and ``questions`` say what they were measured on."""
     row = {
         "date": datetime.date.today().isoformat(),
-        "command": "python -m " + _module() + " " + shlex.join(_relative(a) for a in sys.argv[1:]),
+        "command": command(),
         "hardware": hardware(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
         "corpus": corpus,
@@ -26,15 +32,8 @@ def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n")
-    print(json.dumps(figures, indent=1, ensure_ascii=False))
-
-
-def hardware() -> str:
-    """Processor, cores, memory of this machine."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+    if show:
+        print(json.dumps(figures, indent=1, ensure_ascii=False))
 
 
 def _module() -> str:

@@ -1,0 +1,26 @@
+"""The corpus that SQuAD's questions were written for: every paragraph of train and dev-a is a passage.
+
+    python -m eval.bench.squad_index --squad DIR --out squad.index
+
+Over it ``python -m eval.squad --pipeline squad.index …`` scores gold-passage accuracy and the pipeline; with
+``--gold`` the reader alone.
+"""
+
+import argparse
+from pathlib import Path
+
+from pipelines.calibrate import index_of
+from ragqa.questions import read_squad
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--squad", type=Path, required=True, help="folder with train- and dev-a-v1.1.json.xz")
+    parser.add_argument("--out", type=Path, required=True, help="index directory to make")
+    args = parser.parse_args()
+    files = (args.squad / "train-v1.1.json.xz", args.squad / "dev-a-v1.1.json.xz")
+    index_of([paragraph for file in files for paragraph in read_squad(file)], args.out)
+
+
+if __name__ == "__main__":
+    main()

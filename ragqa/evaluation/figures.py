@@ -1,0 +1,163 @@
+"""The figures of a report: everything that ``report.json`` says. Shares are in [0, 1].
+
+Shapes: N questions, of which A have gold answers.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ragqa import __version__
+from ragqa.evaluation import statistics
+from ragqa.evaluation.kinds import ORDER
+from ragqa.evaluation.tally import LOSSES, Tally
+from ragqa.metrics import accuracy_at, mean_reciprocal_rank
+
+KS = (1, 5, 20, 100)
+"""Depths at which retrieval is scored (DPR, Table 2, and k = 1)."""
+_POINTS = 200
+"""Points kept of a curve."""
+
+
+def figures(tally: Tally, about: dict[str, Any], missing: set[int] | None) -> dict[str, Any]:
+    """What ``tally`` adds up to.
+
+    Args:
+        tally: of all rows.
+        about: what was asked, of what, how; it stands first in the result.
+        missing: numbers of the questions whose answers the corpus lacks; None where nobody looked.
+    """
+    answerable = tally.column("answerable") == 1
+    read = about["system"].get("reader", "") is not None
+    retrieved = tally.with_hits > 0  # predictions may come without passages
+    f1 = tally.column("f1")[answerable]
+    has_f1 = read and len(f1) and not np.isnan(f1).any()
+    return {
+        "about": {
+            **about,
+            "questions": len(tally),
+            "answerable": int(answerable.sum()),
+            "created_by": f"ragqa {__version__}",
+        },
+        "em": _interval(tally.column("em")[answerable]) if read else None,
+        "f1": _interval(f1) if has_f1 else None,
+        "answer_recall": _recall(tally, answerable, about) if retrieved else {},
+        "coverage_bound": _coverage(tally, answerable, missing) if retrieved else None,
+        "gold_passage": _gold(tally, about) if retrieved else None,
+        "loss": _loss(tally, missing) if read and retrieved else None,
+        "confidence": _confidence(tally, answerable, about["min_confidence"]) if read else None,
+        "breakdown": _breakdown(tally, answerable) if read else {},
+        "seconds": _seconds(tally, read),
+        "warnings": _warnings(tally, about),
+    }
+
+
+def _loss(tally: Tally, missing: set[int] | None) -> dict[str, int]:
+    looked = [name for name in LOSSES if missing is not None or name != "not in the corpus"]
+    return {name: tally.losses[name] for name in looked}
+
+
+def _interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
+    return asdict(statistics.bootstrap(values)) if len(values) else None
+
+
+def depths(about: dict[str, Any]) -> list[int]:
+    """The depths at which retrieval is scored: the usual ones and the number of passages read."""
+    depth, k = about["system"].get("depth", 0), about["system"].get("k") or 0
+    return sorted({d for d in (*KS, k) if 0 < d <= depth})
+
+
+def _recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict[str, Any]) -> dict[str, Any]:
+    ranks = np.array([rank or np.inf for rank in tally.ranks("rank")])[answerable]
+    return {str(k): _interval((ranks <= k).astype(float)) for k in depths(about)} if len(ranks) else {}
+
+
+def _coverage(
+    tally: Tally, answerable: npt.NDArray[np.bool_], missing: set[int] | None
+) -> dict[str, float | None] | None:
+    """No system that answers out of these passages can be right more often."""
+    if not answerable.any():
+        return None
+    found = np.array([rank is not None for rank in tally.ranks("rank")])[answerable]
+    held = None if missing is None else float(1 - len(missing) / answerable.sum())
+    return {"corpus": held, "retrieved": float(found.mean())}
+
+
+def _gold(tally: Tally, about: dict[str, Any]) -> dict[str, Any] | None:
+    known = tally.column("gold_known") == 1
+    if not known.any():
+        return None
+    ranks = [rank for rank, is_known in zip(tally.ranks("gold_rank"), known, strict=True) if is_known]
+    accuracy = {str(k): share for k, share in accuracy_at(ranks, depths(about)).items()}
+    return {"questions": int(known.sum()), "accuracy": accuracy, "mrr": mean_reciprocal_rank(ranks)}
+
+
+def _confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
+    """How far the confidence can be trusted; an answer to a question without one is wrong."""
+    confidence, right = tally.column("confidence"), tally.column("em") * answerable
+    if not len(tally) or np.isnan(confidence).any():
+        return None
+    coverage, risk = statistics.risk_coverage(confidence, right)
+    kept = np.unique(np.linspace(0, len(coverage) - 1, _POINTS).astype(int))
+    answered = confidence >= threshold
+    return {
+        "calibration_error": statistics.calibration_error(confidence, right),
+        "reliability": [asdict(b) for b in statistics.reliability(confidence, right)],
+        "risk_coverage": [[float(coverage[n]), float(risk[n])] for n in kept],
+        "area_under_risk": statistics.area_under_risk(coverage, risk),
+        "right_at_half_coverage": statistics.accuracy_at_coverage(coverage, risk, 0.5),
+        "declining": {
+            "below": threshold,
+            "answered": float(answered.mean()),
+            "right_of_answered": float(right[answered].mean()) if answered.any() else None,
+            "answerable_declined": float((~answered[answerable]).mean()) if answerable.any() else None,
+            "unanswerable": int((~answerable).sum()),
+            "unanswerable_declined": float((~answered[~answerable]).mean()) if (~answerable).any() else None,
+            "em": float((right * answered)[answerable].mean()) if answerable.any() else None,
+        },
+    }
+
+
+def _breakdown(tally: Tally, answerable: npt.NDArray[np.bool_]) -> dict[str, list[dict[str, Any]]]:
+    em, f1 = tally.column("em"), tally.column("f1")
+    table: dict[str, list[dict[str, Any]]] = {}
+    for name, kinds in tally.kinds().items():
+        of_kind = {str(kind): answerable & (kinds == kind) for kind in set(kinds[answerable].tolist())}
+        rows = [
+            {
+                "kind": kind,
+                "questions": int(inside.sum()),
+                "em": _interval(em[inside]),
+                "f1": None if np.isnan(f1[inside]).any() else float(f1[inside].mean()),
+            }
+            for kind, inside in of_kind.items()
+        ]
+        order = ORDER.get(name)
+        table[name] = sorted(
+            rows, key=lambda row: (order.index(row["kind"]) if order else -row["questions"], row["kind"])
+        )
+    return table
+
+
+def _seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | None:
+    retrieve = tally.column("retrieve_seconds")
+    if not len(tally) or np.isnan(retrieve).any():
+        return None
+    parts = {"retrieve": retrieve}
+    if read:
+        parts["read"] = tally.column("read_seconds")
+        parts["total"] = parts["retrieve"] + parts["read"]
+    return {name: statistics.percentiles(seconds) for name, seconds in parts.items()}
+
+
+def _warnings(tally: Tally, about: dict[str, Any]) -> list[str]:
+    said = {
+        "have a gold answer without a single token, which no passage can hold": tally.blank,
+        "have a gold answer that is no valid pattern, which counts as wrong": tally.invalid,
+        "got no prediction, which counts as wrong": tally.no_prediction
+        if about["system"].get("reader", "") is not None
+        else 0,
+    }
+    return [f"{count} of {len(tally)} questions {what}" for what, count in said.items() if count]

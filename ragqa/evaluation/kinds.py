@@ -1,0 +1,79 @@
+"""Kinds of questions and answers by which scores are broken down: plain rules, said where they are shown."""
+
+import re
+
+from ragqa.types import Question
+
+_WORDS = {
+    "who": "who",
+    "whom": "who",
+    "whose": "who",
+    "what": "what",
+    "which": "which",
+    "when": "when",
+    "where": "where",
+    "why": "why",
+    "how": "how",
+}
+_COUNTS = {"many", "much"}
+_MONTHS = (
+    "january|february|march|april|may|june|july|august|september|october|november|december"
+    "|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec"
+)
+_DATE = re.compile(
+    rf"\b(1[0-9]{{3}}|20[0-9]{{2}})s?\b(?![,.]?\d)|\b({_MONTHS})\b\.? ?\d|\d (of )?({_MONTHS})\b"
+    r"|\b(bce?|ad)\b|\bcentury\b|^(" + _MONTHS + r")$",
+    re.IGNORECASE,
+)
+_NUMBER_WORDS = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen"
+    "|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|billion"
+)
+_NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
+
+
+def question_word(question: Question) -> str:
+    """The first of who, what, which, when, where, why, how many, how in the question; else ``other``."""
+    tokens = re.findall(r"[a-z]+", question.text.lower())
+    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
+        if token in _WORDS:
+            return "how many" if token == "how" and following in _COUNTS else _WORDS[token]
+    return "other"
+
+
+def answer_type(question: Question) -> str:
+    """date, number, name (every long word capitalised) or phrase, by the first gold answer."""
+    answer = question.answers[0].strip() if question.answers else ""
+    if not answer:
+        return "none"
+    if _DATE.search(answer):
+        return "date"
+    if _NUMBER.search(answer):
+        return "number"
+    long = [word for word in answer.split() if len(word) > 3] or answer.split()
+    return "name" if all(word[0].isupper() for word in long) else "phrase"
+
+
+def answer_length(question: Question) -> str:
+    """Words of the first gold answer."""
+    count = len(question.answers[0].split()) if question.answers else 0
+    return "none" if not count else f"{count}" if count < 4 else "4-5" if count < 6 else "6 or more"
+
+
+def question_length(question: Question) -> str:
+    """Words of the question."""
+    count = len(question.text.split())
+    return "up to 5" if count < 6 else "6-8" if count < 9 else "9-12" if count < 13 else "13 or more"
+
+
+BREAKDOWNS = {
+    "question word": question_word,
+    "question length (words)": question_length,
+    "answer type": answer_type,
+    "answer length (words)": answer_length,
+}
+ORDER = {
+    "question length (words)": ("up to 5", "6-8", "9-12", "13 or more"),
+    "answer length (words)": ("none", "1", "2", "3", "4-5", "6 or more"),
+}
+"""Kinds that have an order of their own; others are shown by falling number of questions."""

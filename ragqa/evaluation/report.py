@@ -1,0 +1,90 @@
+"""A finished evaluation on disk.
+
+report.json     the figures (``Report.figures``)
+rows.jsonl      a line a question (``Report.rows``)
+missing.json    numbers of the questions whose answers the corpus lacks; null where nobody looked
+report.html     to look at
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragqa import artefact
+from ragqa.errors import DamagedArtefact
+from ragqa.evaluation.figures import figures
+from ragqa.evaluation.rows import Row
+from ragqa.evaluation.tally import Tally
+
+FIGURES, ROWS, MISSING, PAGE = "report.json", "rows.jsonl", "missing.json", "report.html"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished evaluation, as it lies in the directory ``path``."""
+
+    path: Path
+    figures: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Report":
+        """The report in the directory ``path``.
+
+        Raises:
+            ArtefactError, DamagedArtefact: there is none, or it is not whole.
+        """
+        folder = Path(path)
+        artefact.read(folder, "report")
+        return cls(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
+
+    def rows(self) -> Iterator[Row]:
+        """The questions in their order, one by one."""
+        return read_rows(self.path)
+
+    def missing(self) -> set[int] | None:
+        """Numbers of the questions whose answers the corpus lacks; None where nobody looked."""
+        numbers = json.loads((self.path / MISSING).read_text())
+        return None if numbers is None else set(numbers)
+
+    @property
+    def em(self) -> float | None:
+        """Share of exact matches among the questions with gold answers; None where nothing was read."""
+        return self.figures["em"] and float(self.figures["em"]["value"])
+
+    @property
+    def f1(self) -> float | None:
+        """Mean F1 of the same; None where nothing was read, and for patterns."""
+        return self.figures["f1"] and float(self.figures["f1"]["value"])
+
+    def renew(self) -> "Report":
+        """The same rows with figures and page made anew, by this version of ragqa and with what is installed now."""
+        about, missing = self.figures["about"], self.missing()
+        with artefact.writing(self.path) as folder:
+            (folder / ROWS).write_bytes((self.path / ROWS).read_bytes())
+            write_report(folder, about, missing)
+        return Report.load(self.path)
+
+
+def read_rows(folder: Path) -> Iterator[Row]:
+    """The rows in ``folder``, one by one; raises DamagedArtefact naming a line that is none."""
+    with (folder / ROWS).open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield Row.from_json(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise DamagedArtefact(f"{folder / ROWS}:{number} is not a row: {error!r}") from error
+
+
+def write_report(folder: Path, about: dict[str, Any], missing: set[int] | None) -> None:
+    """Write figures and page of the rows in ``folder``, and seal it."""
+    from ragqa.evaluation.page import page
+
+    tally = Tally(read_rows(folder), regex=about["rule"] == "regex", missing=missing)
+    made = figures(tally, about, missing)
+    (folder / MISSING).write_text(json.dumps(None if missing is None else sorted(missing)) + "\n")
+    text = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+    (folder / FIGURES).write_bytes(text.encode("utf-8", "replace"))  # a file's name need not be valid text
+    (folder / PAGE).write_text(page(Report(folder, made)), encoding="utf-8")
+    artefact.seal(folder, "report", {"name": about["name"]}, {})

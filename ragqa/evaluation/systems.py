@@ -1,0 +1,195 @@
+"""What is examined: a pipeline, a reader alone, or the predictions that another system left in a file."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+from ragqa.errors import BadInput, BadLine, Mismatch
+from ragqa.evaluation.rows import Examined
+from ragqa.pipeline import Pipeline, clean_question
+from ragqa.reading.base import Reader
+from ragqa.types import Answer, Hit, Passage, Question
+
+
+class System(Protocol):
+    """Answers questions, a batch at a time, in the order of the question set."""
+
+    known: bool
+    """Whether ``describe`` tells it from any other, so that a run can go on with it."""
+
+    def examine(self, questions: list[Question]) -> list[Examined]:
+        """What the system gives for each question."""
+        ...
+
+    def skip(self, questions: list[Question]) -> None:
+        """These questions were examined by an earlier run."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What the system is; a run goes on only with the same one."""
+        ...
+
+
+class AskedPipeline:
+    """A pipeline, asked as ``Pipeline.ask`` asks it, and searched deeper for retrieval's own scores."""
+
+    def __init__(self, pipeline: Pipeline, *, k: int | None, depth: int, read: bool) -> None:
+        """Examine ``pipeline``.
+
+        Args:
+            pipeline: what is asked.
+            k: passages to read; by default the pipeline's own number.
+            depth: hits that are scored for answers.
+            read: whether questions are answered at all, or retrieval alone is scored.
+        """
+        self._pipeline, self._depth, self._read = pipeline, depth, read
+        self.known = "index" in pipeline.describe()
+        self._k = pipeline.k if k is None else k
+        if min(self._k, depth) < 1:
+            raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
+
+    def describe(self) -> dict[str, Any]:
+        """What the pipeline is made of."""
+        parts = {**self._pipeline.describe(), "k": self._k, "depth": self._depth}
+        return parts if self._read else {**parts, "k": 0, "reader": None}
+
+    def skip(self, questions: list[Question]) -> None:
+        """Nothing to do: a question does not depend on those before it."""
+
+    def examine(self, questions: list[Question]) -> list[Examined]:
+        """Ask; the seconds of a batch are divided evenly among its questions."""
+        texts = [clean_question(question.text) for question in questions]
+        retriever, share = self._pipeline.retriever, 1 / len(questions)
+        began = perf_counter()
+        hits = retriever.search(texts, self._k if self._read else self._depth)
+        retrieved = perf_counter()
+        retrieve_seconds = (retrieved - began) * share
+        if not self._read:
+            return [Examined(None, [], found, retrieve_seconds) for found in hits]
+        answers = self._pipeline.reader.read(texts, hits)
+        read_seconds = (perf_counter() - retrieved) * share
+        # An approximate index may find other passages when it is asked for more: what is read is what is asked for.
+        deep = retriever.search(texts, self._depth) if self._depth > self._k else hits
+        return [
+            Examined(answer, read, found[: self._depth], retrieve_seconds, read_seconds)
+            for answer, read, found in zip(answers, hits, deep, strict=True)
+        ]
+
+
+class GoldPassages:
+    """A reader alone: each question is read beside its gold passages (SQuAD's own task)."""
+
+    known = True
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def describe(self) -> dict[str, Any]:
+        """The reader."""
+        return {"reader": self._reader.fingerprint, "retriever": "gold passages", "depth": 1, "k": 1}
+
+    def skip(self, questions: list[Question]) -> None:
+        """Nothing to do: a question does not depend on those before it."""
+
+    def examine(self, questions: list[Question]) -> list[Examined]:
+        """Read; the seconds of a batch are divided evenly among its questions."""
+        hits = [[_hit(n, {"text": text}) for n, text in enumerate(question.passages)] for question in questions]
+        began = perf_counter()
+        answers = self._reader.read([clean_question(question.text) for question in questions], hits)
+        seconds = (perf_counter() - began) / len(questions)
+        return [Examined(answer, found, found, 0.0, seconds) for answer, found in zip(answers, hits, strict=True)]
+
+
+class Predictions:
+    """Answers, and passages if there are any, that another system wrote to a file.
+
+    - ``.json``: an object of question id to answer, as SQuAD's script takes it
+    - ``.jsonl``: an object a line, in the order of the questions and as many: ``prediction`` and, if
+      there are, ``question`` (checked), ``confidence``, ``ctxs`` (the passages in order, each with
+      ``text``, ``title``, ``id``, ``score``, as DPR and FiD write them)
+    """
+
+    known = True
+
+    def __init__(self, file: Path, *, depth: int) -> None:
+        """Open ``file``; the first ``depth`` passages of a prediction are scored, and count as read.
+
+        Raises:
+            BadInput: the file cannot be read or is of neither form.
+        """
+        self._file, self._depth = file, depth
+        self._by_id: dict[str, Any] | None = None
+        self._lines: Iterator[tuple[int, str]] = iter(())
+        try:
+            if file.suffix == ".json":
+                self._by_id = json.loads(file.read_text(encoding="utf-8"))
+            elif file.suffix in (".jsonl", ".ndjson"):
+                self._lines = _lines(file)
+            else:
+                raise BadInput(f"{file}: predictions are read from .json (id to answer) or .jsonl files")
+        except OSError as error:
+            raise BadInput(f"{file} cannot be read: {error.strerror or error}") from error
+        except ValueError as error:
+            raise BadInput(f"{file} is not JSON: {error}") from error
+        if self._by_id is not None and not isinstance(self._by_id, dict):
+            raise BadInput(f"{file} must be an object of question id to answer")
+
+    def describe(self) -> dict[str, Any]:
+        """The file, with its size and time, by which a changed one is noticed."""
+        stat = self._file.stat()
+        return {
+            "predictions": self._file.name,
+            "bytes": stat.st_size,
+            "changed": stat.st_mtime_ns,
+            "depth": self._depth,
+        }
+
+    def skip(self, questions: list[Question]) -> None:
+        """Pass over the lines of these questions."""
+        self.examine(questions)
+
+    def examine(self, questions: list[Question]) -> list[Examined]:
+        """The predictions for these questions; one that is missing is no answer."""
+        if self._by_id is not None:
+            return [Examined(_answer(q.text, self._by_id.get(q.id), None), [], []) for q in questions]
+        return [self._next(question) for question in questions]
+
+    def _next(self, question: Question) -> Examined:
+        number, line = next(self._lines, (0, ""))
+        if not number:
+            raise Mismatch(f"{self._file} ends before the questions do: a prediction for each is needed")
+        where = f"{self._file}:{number}"
+        try:
+            row = json.loads(line)
+            hits = [_hit(n, ctx) for n, ctx in enumerate(row.get("ctxs", [])[: self._depth])]
+            answer = _answer(question.text, row.get("prediction"), row.get("confidence"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadLine(f"{where}: not a prediction: {error!r}") from error
+        if row.get("question", question.text).strip() != question.text.strip():
+            raise Mismatch(f"{where}: it answers '{row['question']}', but the question here is '{question.text}'")
+        return Examined(answer, hits, hits)
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    file.open("rb").close()  # a missing file is said before the first question
+    return _numbered(file)
+
+
+def _numbered(file: Path) -> Iterator[tuple[int, str]]:
+    with file.open(encoding="utf-8") as lines:
+        yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _answer(question: str, text: Any, confidence: Any) -> Answer:
+    if text is not None and not isinstance(text, str):
+        raise TypeError(f"the prediction must be a text, not {text!r}")
+    return Answer(question, text, 0.0, math.nan if confidence is None else float(confidence))
+
+
+def _hit(number: int, ctx: dict[str, Any]) -> Hit:
+    text = ctx["text"]
+    passage = Passage(number, str(ctx.get("id", number)), str(ctx.get("title", "")), text, "", 0, len(text))
+    return Hit(passage, float(ctx.get("score") or 0.0))

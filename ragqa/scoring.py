@@ -1,0 +1,120 @@
+"""``ragqa eval``: question files, reports and comparisons as the command line takes and prints them."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ragqa.artefact import as_bad_input
+from ragqa.errors import BadInput
+from ragqa.evaluation import Report, evaluate
+from ragqa.evaluation.compare import compare
+from ragqa.evaluation.rows import Rule
+from ragqa.evaluation.summary import comparison_summary, summary
+from ragqa.evaluation.systems import Predictions, System
+from ragqa.pipeline import Pipeline
+from ragqa.progress import Bars
+from ragqa.questions import read_questions
+from ragqa.types import Question
+
+DEMO = "demo"
+"""In place of a question file: the demo's own."""
+
+
+def score_file(
+    file: Path,
+    index: Path | None,
+    *,
+    predictions: Path | None,
+    out: Path | None,
+    rule: str | None,
+    limit: int | None,
+    pipeline: dict[str, Any],
+    k: int | None,
+    depth: int,
+    **options: Any,
+) -> Report:
+    """Evaluate a pipeline, or predictions, on the questions of ``file``; further options as of ``evaluate``.
+
+    Raises:
+        BadInput: a line is not a question (all are looked at before the first is asked), an unknown rule,
+            neither an index nor predictions, or both.
+    """
+    if (index is None) == (predictions is None) and str(file) != DEMO:
+        raise BadInput("give --index DIR to ask, or --predictions FILE to score what another system said")
+    progress = Bars()
+    name = file.name
+    if str(file) == DEMO:
+        from ragqa.demo import demo_index
+        from ragqa.paths import demo_dir
+
+        file, name = demo_dir() / "questions.jsonl", "demo questions"
+        if index is None and predictions is None:
+            index = demo_index(progress=progress)
+            options["corpus"] = options["corpus"] or "demo encyclopedia"
+    scoring = _rule(rule, file)
+    total = sum(1 for _ in read_questions(file))
+    questions: Iterable[Question] = read_questions(file)
+    part = ""
+    if limit is not None and limit < total:
+        questions, total, part = islice(questions, limit), limit, f"the first {limit:,}"
+    asked: Pipeline | System
+    if predictions is not None:
+        asked = Predictions(predictions, depth=depth)
+    else:
+        assert index is not None
+        asked = Pipeline.load(index, **pipeline)
+    return evaluate(
+        asked,
+        questions,
+        out=out or Path(f"{_stem(name)}.report"),
+        name=name,
+        split=part,
+        regex=scoring.regex,
+        unicode=scoring.unicode,
+        k=k,
+        depth=depth,
+        about={"command": f"ragqa {shlex.join(sys.argv[1:])}"},
+        total=total,
+        progress=progress,
+        **options,
+    )
+
+
+def _rule(name: str | None, file: Path) -> Rule:
+    """The rule of this name; without one SQuAD's for its own files, else that of NQ-open."""
+    if name is None:
+        name = "squad" if ".json" in file.suffixes else "nq"
+    try:
+        return Rule.named(name)
+    except KeyError:
+        raise BadInput(f"rule '{name}': choose one of nq, squad, regex") from None
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0].replace(" ", "-") or "questions"
+
+
+def shown(report: Report, *, as_json: bool = False) -> str:
+    """The figures, for people or for machines."""
+    if as_json:
+        return json.dumps({"report": str(report.path), **report.figures}, ensure_ascii=False)
+    return f"{summary(report)}\n\nreport: {report.path / 'report.html'}"
+
+
+def compared(a: Path, b: Path, html: Path | None, *, as_json: bool = False) -> str:
+    """Two reports side by side; written as a page, too, if ``html`` is given."""
+    both = compare(Report.load(a), Report.load(b))
+    text = json.dumps(both.figures, ensure_ascii=False) if as_json else comparison_summary(both)
+    if html is None:
+        return text
+    from ragqa.evaluation.page import comparison_page
+
+    with as_bad_input(html):
+        aside = html.with_name(f".{html.name}.writing")
+        aside.write_text(comparison_page(both), encoding="utf-8")
+        aside.rename(html)
+    return text if as_json else f"{text}\n\npage: {html}"

@@ -1,0 +1,134 @@
+"""``ragqa eval`` end to end: formats, bad input, nothing half-written."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import run
+
+from ragqa import Pipeline
+from ragqa.evaluation import Report, evaluate
+from ragqa.questions import read_questions
+
+ROWS = [
+    {"question": "Who built Skarvik Lighthouse?", "answers": ["Ada Holm"], "documents": ["lighthouse.md"]},
+    {"question": "When was the bakery on Mill Street founded?", "answers": ["1923"], "documents": ["bakery.txt"]},
+    {"question": "Who sold the comet?", "answers": []},
+]
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return file
+
+
+@pytest.fixture
+def report(questions: Path, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    out = tmp_path / "r.report"
+    assert run("eval", str(questions), "--index", str(index), "--out", str(out), capsys=capsys)[0] == 0
+    return out
+
+
+def test_for_people(questions: Path, index: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run("eval", str(questions), "--index", str(index), capsys=capsys)
+    assert status == 0
+    assert "questions.jsonl: 3 questions, 1 of them without an answer" in out
+    assert "3 passages" in out and "exact match" in out and "100.0 %" in out
+    assert "asking: 3 questions" in err
+    assert out.splitlines()[-1] == f"report: {tmp_path / 'questions.report' / 'report.html'}"
+    assert (tmp_path / "questions.report" / "report.html").is_file()
+
+
+def test_for_machines_and_from_python(questions: Path, index: Path, tmp_path: Path, capsys) -> None:
+    arguments = ("eval", str(questions), "--index", str(index), "--out", str(tmp_path / "a"), "--json")
+    status, out, _ = run(*arguments, capsys=capsys)
+    figures = json.loads(out)
+    python = evaluate(Pipeline.load(index), read_questions(questions), out=tmp_path / "b", name="questions.jsonl")
+    assert status == 0
+    assert figures["em"] == python.figures["em"] and figures["gold_passage"] == python.figures["gold_passage"]
+    assert figures["gold_passage"]["accuracy"] == {"1": 1.0, "5": 1.0, "10": 1.0, "20": 1.0, "100": 1.0}
+    assert figures["coverage_bound"]["corpus"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "options", [["--retriever", "bm25"], ["--no-read"], ["--batch", "2"], ["--limit", "2"], ["-k", "1"]]
+)
+def test_options(questions: Path, index: Path, tmp_path: Path, options: list[str], capsys) -> None:
+    status, out, _ = run(
+        "eval", str(questions), "--index", str(index), "--out", str(tmp_path / "r"), *options, capsys=capsys
+    )
+    assert status == 0 and "answer recall @1" in out
+    assert ("exact match  " in out) == (options != ["--no-read"])
+
+
+def test_a_comparison(report: Path, tmp_path: Path, capsys) -> None:
+    status, out, _ = run("eval", "compare", str(report), str(report), capsys=capsys)
+    assert status == 0 and "exact match" in out and "1.0000" in out
+    page = tmp_path / "both.html"
+    status, out, _ = run("eval", "compare", str(report), str(report), "--json", "--html", str(page), capsys=capsys)
+    assert json.loads(out)["em"]["p"] == 1.0
+    assert page.read_text().lower().startswith("<!doctype html>")
+
+
+def test_a_page_made_anew(report: Path, capsys) -> None:
+    before = Report.load(report).figures
+    status, out, _ = run("eval", "page", str(report), capsys=capsys)
+    assert status == 0 and "exact match" in out
+    assert Report.load(report).figures == before
+
+
+def test_help_shows_an_example(capsys) -> None:
+    for command in (["eval"], ["eval", "questions"], ["eval", "compare"], ["eval", "page"]):
+        status, out, _ = run(*command, "--help", capsys=capsys)
+        assert status == 0 and "Example: ragqa eval" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.jsonl", "--index", "INDEX"], "missing.jsonl cannot be read"),
+        (["bad.jsonl", "--index", "INDEX"], "bad.jsonl:2: not a question"),
+        (["empty.jsonl", "--index", "INDEX"], "no questions"),
+        (["notes.txt", "--index", "INDEX"], "questions are read from"),
+        (["questions.jsonl"], "--index DIR"),
+        (["questions.jsonl", "--index", "missing"], "missing does not exist"),
+        (["questions.jsonl", "--index", "INDEX", "--rule", "f1"], "choose one of nq, squad, regex"),
+        (["questions.jsonl", "--index", "INDEX", "--predictions", "p.jsonl"], "--index DIR"),
+        (["questions.jsonl", "--index", "INDEX", "--out", "precious"], "not a ragqa report"),
+        (["questions.jsonl", "--index", "INDEX", "--reader", "precious"], "precious"),
+        (["questions.jsonl", "--predictions", "p.jsonl"], "ends before the questions do"),
+        (["compare", "missing", "REPORT"], "missing does not exist"),
+        (["compare", "INDEX", "REPORT"], "not a ragqa report"),
+        (["page", "precious"], "precious is not a ragqa directory"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], message: str, questions: Path, report: Path, index: Path, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.jsonl").write_text('{"question": "a?", "answers": []}\nnothing\n')
+    Path("empty.jsonl").write_text("\n")
+    Path("notes.txt").write_text("notes")
+    Path("p.jsonl").write_text('{"prediction": "a"}\n')
+    Path("precious").mkdir()
+    Path("precious", "file").write_text("kept")
+    before = sorted(tmp_path.rglob("*"))
+    capsys.readouterr()
+    real = [{"INDEX": str(index), "REPORT": str(report)}.get(argument, argument) for argument in arguments]
+    status, out, err = run("eval", *real, capsys=capsys)
+    assert status == 2 and out == ""
+    assert err.splitlines()[-1].startswith("ragqa: ") and message in err
+    left = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
+    assert all(".evaluating" in str(path) for path in left)
+
+
+def test_a_failed_run_keeps_the_report_that_was_there(report: Path, questions: Path, index: Path, capsys) -> None:
+    before = (report / "report.json").read_bytes()
+    questions.write_text('{"question": "Who?", "answers": ["x"]}\n')
+    status, _, _ = run(
+        "eval", str(questions), "--index", str(index), "--out", str(report), "--rule", "x", capsys=capsys
+    )
+    assert status == 2 and (report / "report.json").read_bytes() == before
