@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,13 +56,24 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(folder: Path, kind: str, config: dict[str, Any], parents: dict[str, str]) -> Manifest:
-    """Write the manifest of the files in ``folder``; from then on it is an artefact."""
-    files = {
-        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": checksum(path)}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in (MANIFEST, f".{MANIFEST}") and path.suffix != ".lock"
-    }
+def seal(
+    folder: Path,
+    kind: str,
+    config: dict[str, Any],
+    parents: dict[str, str],
+    *,
+    known: Mapping[str, dict[str, Any]] | None = None,
+) -> Manifest:
+    """Write the manifest of the files in ``folder``; from then on it is an artefact.
+
+    ``known``: entries of files that are those of another manifest, and need not be read for their checksums.
+    """
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name not in (MANIFEST, f".{MANIFEST}") and path.suffix != ".lock":
+            name = path.relative_to(folder).as_posix()
+            entry = (known or {}).get(name)
+            files[name] = entry or {"size": path.stat().st_size, "sha256": checksum(path)}
     manifest = Manifest(kind, config, parents, files)
     row = {"fingerprint": manifest.fingerprint, **vars(manifest)}
     aside = folder / f".{MANIFEST}"
@@ -201,18 +212,15 @@ def peek(path: Path) -> Manifest:
     return manifest
 
 
+def vouch(path: Path) -> None:
+    """Mark the artefact at ``path`` as checked: whoever has just written it knows that it is whole."""
+    _mark(path, _states(path, peek(path)))
+
+
 def _check_files(path: Path, manifest: Manifest) -> None:
-    stamp = cache_dir() / "checked" / hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
-    seen = {MANIFEST: _state(path / MANIFEST)}
-    for name, expected in manifest.files.items():
-        seen[name] = _state(path / name)
-        if seen[name][0] != expected["size"]:
-            raise DamagedArtefact(
-                f"{path / name} is damaged: {seen[name][0]} bytes instead of {expected['size']}; make it again"
-            )
-    text = json.dumps(seen, sort_keys=True)
+    states = _states(path, manifest)
     with suppress(OSError, UnicodeDecodeError):
-        if stamp.read_text() == text:
+        if _stamp(path).read_text() == states:
             return
     for name, expected in manifest.files.items():
         try:
@@ -221,10 +229,31 @@ def _check_files(path: Path, manifest: Manifest) -> None:
             raise ArtefactError(f"{path / name} cannot be read: {error.strerror}") from error
         if found != expected["sha256"]:
             raise DamagedArtefact(f"{path / name} is damaged: its checksum is not the manifest's; make it again")
+    _mark(path, states)
+
+
+def _stamp(path: Path) -> Path:
+    return cache_dir() / "checked" / hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
+
+
+def _states(path: Path, manifest: Manifest) -> str:
+    """Size, times and inode of every file; raises DamagedArtefact where one has another size than it should."""
+    seen = {MANIFEST: _state(path / MANIFEST)}
+    for name, expected in manifest.files.items():
+        seen[name] = _state(path / name)
+        if seen[name][0] != expected["size"]:
+            raise DamagedArtefact(
+                f"{path / name} is damaged: {seen[name][0]} bytes instead of {expected['size']}; make it again"
+            )
+    return json.dumps(seen, sort_keys=True)
+
+
+def _mark(path: Path, states: str) -> None:
+    stamp = _stamp(path)
     with suppress(OSError):  # a cache that cannot be written costs time, nothing else
         stamp.parent.mkdir(parents=True, exist_ok=True)
         aside = stamp.with_suffix(f".{os.getpid()}")
-        aside.write_text(text)
+        aside.write_text(states)
         aside.rename(stamp)
 
 

@@ -2,19 +2,24 @@
 
 import json
 import unicodedata
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, overload
 
 from ragqa import artefact
 from ragqa.artefact import Manifest
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import BadInput, DamagedArtefact, Mismatch
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 from ragqa.reading.base import Reader
 from ragqa.retrieval.base import PassageRetriever, Ranker, Retriever
 from ragqa.types import Answer, Hit, Source
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from ragqa.retrieval.dense import DenseRanker
 
 PASSAGES = 10
@@ -184,6 +189,61 @@ def clean_question(question: str) -> str:
     return text
 
 
+class LiveRetriever:
+    """The retriever of an index directory, opened again once another version stands in its place.
+
+    An update or a new build changes the directory at once: the next search finds another manifest there.
+    """
+
+    def __init__(self, path: Path, load: Callable[[], PassageRetriever]) -> None:
+        """Search the index at ``path``, which ``load`` opens."""
+        self._path, self._load = path, load
+        self._lock = Lock()
+        self._open()
+
+    @property
+    def ranker(self) -> Ranker:
+        """Of the version that is open."""
+        return self._now.ranker
+
+    @property
+    def passages(self) -> PassageStore:
+        """Of the version that is open."""
+        return self._now.passages
+
+    def search(self, questions: list[str], k: int) -> list[list[Hit]]:
+        """At most ``k`` hits for each question, best first, of the version that stands there now.
+
+        Raises:
+            BadInput: ``k`` is less than 1.
+            ArtefactError, Mismatch: what stands there now cannot be searched as what was opened first.
+        """
+        with self._lock:
+            if _version(self._path) != self._seen:
+                self._open()
+            now = self._now
+        return now.search(questions, k)
+
+    def _open(self) -> None:
+        while True:
+            seen = _version(self._path)
+            try:
+                self._now, self._seen = self._load(), seen
+                return
+            except (ArtefactError, OSError):
+                if _version(self._path) == seen:  # else it was replaced while it was being opened
+                    raise
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """Changes with every version of the artefact at ``path``; None where there is none."""
+    try:
+        stat = (path / artefact.MANIFEST).stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns
+
+
 def open_retriever(
     path: Path,
     wanted: str | None = None,
@@ -191,11 +251,17 @@ def open_retriever(
     encoder: str | None = None,
     fusion: str | None = None,
     device: str = "cpu",
-) -> PassageRetriever:
+) -> LiveRetriever:
     """The retriever of the index at ``path``: ``wanted``, or all that it can do.
 
     ``encoder``, ``fusion``, ``device`` and what is raised: see ``Pipeline.load``.
     """
+    return LiveRetriever(path, lambda: _open_version(path, wanted, encoder, fusion, device))
+
+
+def _open_version(
+    path: Path, wanted: str | None, encoder: str | None, fusion: str | None, device: str
+) -> PassageRetriever:
     manifest = artefact.read(path, "index")
     config = manifest.config
     can = config["retriever"]
@@ -205,27 +271,35 @@ def open_retriever(
     if can not in ("hybrid", chosen):
         raise Mismatch(f"{path} was made with --retriever {can} and cannot do {chosen}: index it again")
     store = PassageStore.open(path / "passages")
-    if len(store) != config["passages"]:
-        raise DamagedArtefact(f"{path} holds {len(store)} passages instead of {config['passages']}: make it again")
+    if len(store) != _rows(config):
+        raise DamagedArtefact(f"{path} holds {len(store)} passages instead of {_rows(config)}: make it again")
     if fusion and chosen != "hybrid":
         raise BadInput(f"fusion {fusion}: there is nothing to fuse in retriever {chosen}")
-    return PassageRetriever(_ranker(path, chosen, manifest, encoder, fusion or FUSION, device), store)
+    deleted = store.deleted
 
+    def dense() -> "DenseRanker":
+        return _dense(path, manifest, encoder, device, deleted)
 
-def _ranker(path: Path, chosen: str, manifest: Manifest, encoder: str | None, fusion: str, device: str) -> Ranker:
     if chosen == "dense":
-        return _dense(path, manifest, encoder, device)
+        return PassageRetriever(dense(), store)
     from ragqa.retrieval.bm25 import BM25
 
-    bm25 = BM25.open(path / "bm25", engine=manifest.config["engine"])
+    bm25 = BM25.open(path / "bm25", engine=config["engine"])
     if chosen == "bm25":
-        return bm25
+        return PassageRetriever(bm25, store)
     from ragqa.retrieval.hybrid import Hybrid
 
-    return Hybrid(_dense(path, manifest, encoder, device), bm25, fusion=fusion)
+    return PassageRetriever(Hybrid(dense(), bm25, fusion=fusion or FUSION), store)
 
 
-def _dense(path: Path, manifest: Manifest, name: str | None, device: str) -> "DenseRanker":
+def _rows(config: dict[str, Any]) -> int:
+    """Rows of the passage store: those of deleted passages are among them."""
+    return int(config.get("rows", config["passages"]))
+
+
+def _dense(
+    path: Path, manifest: Manifest, name: str | None, device: str, deleted: "npt.NDArray[np.int64]"
+) -> "DenseRanker":
     from ragqa.retrieval import mips
     from ragqa.retrieval.dense import DenseRanker
     from ragqa.runtime.encoder import load_encoder
@@ -238,7 +312,7 @@ def _dense(path: Path, manifest: Manifest, name: str | None, device: str) -> "De
             f"{path} was made with another encoder ({manifest.parents['encoder']}) than "
             f"{name} is now ({encoder.fingerprint}): index it again, or name the one it was made with"
         )
-    index = mips.open_index(path / "dense", config["kind"], device=device)
-    if len(index) != config["passages"]:
-        raise DamagedArtefact(f"{path} holds {len(index)} vectors for {config['passages']} passages: make it again")
+    index = mips.open_index(path / "dense", config["kind"], device=device, deleted=deleted)
+    if len(index) != _rows(config):
+        raise DamagedArtefact(f"{path} holds {len(index)} vectors for {_rows(config)} passages: make it again")
     return DenseRanker(encoder, index)

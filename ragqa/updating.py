@@ -14,7 +14,7 @@ index is compacted: passages, terms and vectors are written as one build would, 
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -27,14 +27,13 @@ from ragqa import artefact
 from ragqa.artefact import Manifest
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, read_documents
-from ragqa.corpus.source import Document
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
 from ragqa.errors import BadInput, Mismatch
 from ragqa.locks import locked
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval import mips
 from ragqa.retrieval.bm25 import BM25
-from ragqa.retrieval.vectors import ADDED, VECTORS, open_all
+from ragqa.retrieval.vectors import ADDED, CHUNK, VECTORS, open_all
 from ragqa.runtime.encoder import load_encoder, tokenizer_folder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
@@ -138,7 +137,8 @@ class _Update:
 
     def __init__(self, folder: Path, manifest: Manifest, device: str, progress: Progress) -> None:
         self._folder, self._manifest, self._device, self._progress = folder, manifest, device, progress
-        self._config: dict[str, Any] = dict(manifest.config)
+        self._config: dict[str, Any] = {"built": manifest.config["passages"], **manifest.config}
+        """``built``: rows that were there when the index was last built or compacted."""
         self._store = PassageStore.open(folder / "passages")
         self.report = CorpusReport()
         self.compacted = False
@@ -151,8 +151,7 @@ class _Update:
     @property
     def scattered(self) -> float:
         """Share of the rows that are deleted, or were added since the index was built."""
-        built = self._config.get("built", self._manifest.config["passages"])
-        scattered = len(self._store.deleted) + len(self._store) - built
+        scattered = len(self._store.deleted) + len(self._store) - self._config["built"]
         return scattered / max(1, len(self._store))
 
     def apply(self, add: Sequence[Path], delete: Sequence[str], skip_bad: bool) -> dict[str, int]:
@@ -163,7 +162,6 @@ class _Update:
         rows = self._store.rows_of([*gone_documents, *new])
         replaced = {p.document for p in self._store.get(rows.tolist())} & new
         self._tombstone(rows)
-        self._config.setdefault("built", self._manifest.config["passages"])
         self._store = PassageStore.open(self._folder / "passages")
         if not self._store.live:
             raise BadInput("no passage would be left: delete the index instead")
@@ -270,8 +268,8 @@ class _Update:
         with (folder / VECTORS).open("wb") as target:
             header = {"descr": "<f2", "fortran_order": False, "shape": (len(kept), vectors.shape[1])}
             np.lib.format.write_array_header_1_0(target, header)
-            for at in range(0, len(kept), mips.CHUNK):
-                target.write(vectors[kept[at : at + mips.CHUNK]].astype("<f2").tobytes())
+            for at in range(0, len(kept), CHUNK):
+                target.write(vectors[kept[at : at + CHUNK]].astype("<f2").tobytes())
         written = np.load(folder / VECTORS, mmap_mode="r")
         kind = self._config["kind"]
         with self._progress.step(kind, len(kept), "passages") as step:
@@ -279,7 +277,7 @@ class _Update:
 
     def seal(self, old: Path) -> None:
         """Sign the new version; files that are the old version's keep their checksums."""
-        config = {**self._config, "passages": len(self._store), "deleted": len(self._store.deleted)}
+        config = {**self._config, "passages": self.live, "rows": len(self._store)}
         parents = {**self._manifest.parents, "corpus": self._store.fingerprint()}
         artefact.seal(self._folder, "index", config, parents, known=_same_files(old, self._folder, self._manifest))
 
@@ -298,13 +296,5 @@ def summary(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
     if as_json:
         return json.dumps({"index": str(index), **asdict(report)})
     counts = [f"{count} {what}" for what in ("added", "replaced", "deleted") if (count := getattr(report, what))]
-    compacted = ", compacted" if report.compacted else ""
-    return f"{', '.join(counts) or 'nothing changed'}; {report.passages} passages in {index}{compacted} ({report.seconds} s)"
-
-
-def documents(store: PassageStore) -> Iterator[str]:
-    """Ids of the documents of a store."""
-    raise NotImplementedError
-
-
-__all__ = ["Document", "UpdateReport", "summary", "update_index"]
+    done = ", ".join([*counts, *["compacted"] * report.compacted])
+    return f"{done}: {report.passages:,} passages in {index} ({report.seconds:.1f} s)"

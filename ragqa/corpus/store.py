@@ -78,17 +78,23 @@ class PassageWriter:
         """Append the passages ``document.text[start:end]`` and return how many they are."""
         before = self.rows
         for start, end in spans:
-            text = document.text[start:end]
-            self._pending.append((document.id, document.title, document.path, start, end, text))
-            self._pending_characters += len(text)
-            self.rows += 1
-            self._rows_in_file += 1
-            full = self._rows_in_file == self._rows_per_file or self._pending_characters > _BATCH_CHARACTERS
-            if full or len(self._pending) == _BATCH:
-                self._write_batch()
-            if full:
-                self._finish_file()
+            self._append((document.id, document.title, document.path, start, end, document.text[start:end]))
         return self.rows - before
+
+    def copy(self, passage: Passage) -> None:
+        """Append a passage of another store."""
+        self._append((passage.document, passage.title, passage.path, passage.start, passage.end, passage.text))
+
+    def _append(self, row: tuple[str, str, str, int, int, str]) -> None:
+        self._pending.append(row)
+        self._pending_characters += len(row[-1])
+        self.rows += 1
+        self._rows_in_file += 1
+        full = self._rows_in_file == self._rows_per_file or self._pending_characters > _BATCH_CHARACTERS
+        if full or len(self._pending) == _BATCH:
+            self._write_batch()
+        if full:
+            self._finish_file()
 
     @property
     def _aside(self) -> Path:
