@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ragqa.errors import BadInput, RagqaError
 
@@ -21,6 +21,23 @@ class WithDefault(TyperGroup):
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = [next(iter(self.commands)), *args]
         return super().parse_args(ctx, args)
+
+
+class ManyValues(TyperCommand):
+    """A command whose options that can be given often also take several values in a row: ``--add a b c``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, such an option repeated before each of its values."""
+        often = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
+        spread: list[str] = []
+        current, values = "", 0
+        for argument in args:
+            if argument.startswith("-"):
+                current, values = (argument if argument in often else ""), 0
+            elif current and (values := values + 1) > 1:
+                spread.append(current)
+            spread.append(argument)
+        return super().parse_args(ctx, spread)
 
 
 _SETTINGS: dict[str, Any] = {
@@ -115,6 +132,32 @@ def index(
     )
     report = build_index(paths, out, config, progress=Bars())
     say(summary(report, out, as_json=as_json))
+
+
+@app.command(cls=ManyValues, epilog="Example: ragqa update notes.index --add notes/new.md --delete notes/old.md")
+def update(
+    index: Annotated[Path, typer.Argument(help="Index directory; searches that are under way go on.")],
+    add: Annotated[list[Path] | None, typer.Option(help="Folders or files; known documents are replaced.")] = None,
+    delete: Annotated[list[str] | None, typer.Option(help="Ids of documents, as cited; of files, the path.")] = None,
+    compact: Annotated[bool, typer.Option("--compact", help="Write the index anew without what was deleted.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and count malformed records.")] = False,
+    device: Annotated[str, typer.Option(help="Where torch encoders and FAISS run: cpu or cuda.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="The counts as one JSON object.")] = False,
+) -> None:
+    """Add, delete and replace documents in an index, which is searched on meanwhile."""
+    from ragqa.progress import Bars
+    from ragqa.updating import summary, update_index
+
+    report = update_index(
+        index,
+        add=add or [],
+        delete=delete or [],
+        compact=compact or None,
+        skip_bad=skip_bad,
+        device=device,
+        progress=Bars(),
+    )
+    say(summary(report, index, as_json=as_json))
 
 
 evaluation = typer.Typer(
