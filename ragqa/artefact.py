@@ -27,6 +27,7 @@ SIGNS = {
     "encoder": "model.onnx",
     "reader": "model.onnx",
     "report": "report.json",
+    "vectors": "begun.json",
 }
 """Kinds, and what lies in each: an artefact is known by it even where its manifest is damaged."""
 

@@ -6,7 +6,7 @@
     manifest.json   written last
 
 Work goes on in ``.NAME.building`` beside the target, under a lock; what is whole of the index lies
-there in ``made/``, the vectors in one file for 2,048 passages. The target changes at the end, at once.
+there in ``made/``, the vectors in one file for 512 passages. The target changes at the end, at once.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, input_size, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk
+from ragqa.embedding import concatenate, embed_shard, finished, shards
 from ragqa.errors import BadInput
 from ragqa.locks import locked
 from ragqa.progress import SILENT, Progress
@@ -40,7 +41,7 @@ from ragqa.runtime.encoder import (
 from ragqa.runtime.tokens import TextTokenizer
 
 RETRIEVERS = ("hybrid", "dense", "bm25")
-SHARD = 2048
+SHARD = 512
 """Passages whose vectors are one file, and so the most that a kill costs."""
 
 
@@ -210,39 +211,24 @@ def _terms(store: PassageStore, part: Path, engine: str, progress: Progress) -> 
 
 
 def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: Progress) -> None:
-    """A file of vectors for every ``SHARD`` passages, each written aside and renamed."""
-    shards = folder / "vectors"
+    """A file of vectors for every ``SHARD`` passages."""
+    target = folder / "vectors"
     if (folder / "made" / "dense").is_dir():
         return
-    shards.mkdir(exist_ok=True)
-    done = SHARD * sum(1 for _ in shards.glob("*.npy"))
-    with progress.step("embedding", len(store), "passages", min(done, len(store))) as step:
-        for first in range(0, len(store), SHARD):
-            last = min(first + SHARD, len(store))
-            file = shards / f"{first:010d}.npy"
-            if not file.is_file():
-                texts = [p.titled for p in store.get(range(first, last))]
-                vectors = []
-                for at in range(0, len(texts), 64):
-                    vectors.append(encoder.encode(texts[at : at + 64]).astype(np.float16))
-                    step.at(first + at + len(vectors[-1]))
-                aside = file.with_suffix(".writing")
-                with aside.open("wb") as target:
-                    np.save(target, np.concatenate(vectors))
-                aside.rename(file)
-            step.at(last)
+    target.mkdir(exist_ok=True)
+    parts = shards(len(store), SHARD)
+    missing = [shard for shard in parts if not finished(target, shard, encoder.fingerprint)]
+    done = len(store) - sum(shard.last - shard.first for shard in missing)
+    with progress.step("embedding", len(store), "passages", done) as step:
+        for shard in missing:
+            embed_shard(store, encoder, target, shard)
+            done += shard.last - shard.first
+            step.at(done)
 
 
 def _dense(folder: Path, part: Path, store: PassageStore, config: IndexConfig, progress: Progress) -> None:
-    shards = sorted((folder / "vectors").glob("*.npy"))
-    width = np.load(shards[0], mmap_mode="r").shape[1]
-    file = part / mips.VECTORS
-    with file.open("wb") as target:  # not through a memory map: a full disk would kill the process
-        header = {"descr": "<f2", "fortran_order": False, "shape": (len(store), width)}
-        np.lib.format.write_array_header_1_0(target, header)
-        for shard in shards:
-            target.write(np.load(shard).astype("<f2").tobytes())
-    vectors = np.load(file, mmap_mode="r")
+    concatenate(folder / "vectors", len(store), part / mips.VECTORS)
+    vectors = np.load(part / mips.VECTORS, mmap_mode="r")
     if config.kind != "flat":
         with progress.step(config.kind, len(store), "passages") as step:
             mips.build(vectors, config.kind, part, device=config.device, progress=step.at)

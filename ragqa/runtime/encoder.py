@@ -137,6 +137,7 @@ class _Pooled:
     def __call__(self, ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
         import torch
 
+        assert not self.model.training  # dropout would make other vectors each time
         extra = {"token_type_ids": types} if getattr(self.model.config, "type_vocab_size", 0) > 1 else {}
         hidden_NLD = self.model(input_ids=ids, attention_mask=mask, **extra).last_hidden_state.float()
         if self.pooling == "cls":

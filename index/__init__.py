@@ -1,0 +1,1 @@
+"""Ray jobs that make and keep an index."""

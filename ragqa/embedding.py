@@ -1,0 +1,120 @@
+"""Passages to vectors, a shard of rows a file: what is whole is never made twice.
+
+    0000000000.npy     float16 [rows of the shard, D]
+    0000000000.json    first and last row, checksum, encoder: written last, so a shard without it is not there
+
+A shard is encoded at once, by one encoder, and so comes out the same whoever makes it and when: batches are
+cut within the shard, never across shards or by who happens to be free.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragqa import artefact
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import DamagedArtefact
+from ragqa.retrieval.vectors import CHUNK
+from ragqa.runtime.encoder import TextEncoder
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows ``first … last`` (exclusive) of a passage store."""
+
+    first: int
+    last: int
+
+    @property
+    def vectors(self) -> str:
+        """Name of the file of its vectors."""
+        return f"{self.first:010d}.npy"
+
+    @property
+    def record(self) -> str:
+        """Name of the file that says that it is whole."""
+        return f"{self.first:010d}.json"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a finished shard is."""
+
+    first: int
+    last: int
+    encoder: str
+    """Fingerprint of the encoder that made it."""
+    bytes: int
+    sha256: str
+
+
+def shards(rows: int, size: int) -> list[Shard]:
+    """The shards of a store of ``rows``, of ``size`` rows each but the last."""
+    return [Shard(first, min(first + size, rows)) for first in range(0, rows, size)]
+
+
+def embed_shard(store: PassageStore, encoder: TextEncoder, folder: Path, shard: Shard) -> Record:
+    """Encode title and text of the rows of ``shard`` and write its files into ``folder``.
+
+    Deleted rows have a vector, too, so that rows and vectors count the same.
+    """
+    texts = [passage.titled for passage in store.get(range(shard.first, shard.last))]
+    buffer = io.BytesIO()
+    np.save(buffer, encoder.encode(texts).astype("<f2"))
+    data = buffer.getvalue()
+    record = Record(shard.first, shard.last, encoder.fingerprint, len(data), hashlib.sha256(data).hexdigest())
+    _write(folder / shard.vectors, data)
+    _write(folder / shard.record, json.dumps(asdict(record)).encode())
+    return record
+
+
+def _write(file: Path, data: bytes) -> None:
+    aside = file.with_name(f".{file.name}.writing")
+    aside.write_bytes(data)
+    aside.replace(file)
+
+
+def finished(folder: Path, shard: Shard, encoder: str) -> Record | None:
+    """The record of a shard that is there with all its bytes, made by this encoder; None where it is to be made."""
+    try:
+        record = Record(**json.loads((folder / shard.record).read_text()))
+        size = (folder / shard.vectors).stat().st_size
+    except (OSError, ValueError, TypeError):
+        return None
+    whole = (record.first, record.last, record.encoder, record.bytes) == (shard.first, shard.last, encoder, size)
+    return record if whole else None
+
+
+def damaged(folder: Path, records: list[Record]) -> Iterator[Path]:
+    """Files whose bytes are not those that were written: reads them all."""
+    for record in records:
+        file = folder / Shard(record.first, record.last).vectors
+        try:
+            if file.stat().st_size != record.bytes or artefact.checksum(file) != record.sha256:
+                yield file
+        except OSError:
+            yield file
+
+
+def concatenate(folder: Path, rows: int, target: Path) -> None:
+    """Write all vectors of ``folder`` as one array [rows, D]; a shard at a time is in memory.
+
+    Raises:
+        DamagedArtefact: they are not as many as there are rows.
+    """
+    files = sorted(folder.glob("*.npy"))
+    arrays = [np.load(file, mmap_mode="r") for file in files]
+    if not arrays or sum(map(len, arrays)) != rows:
+        raise DamagedArtefact(f"{folder} holds {sum(map(len, arrays))} vectors for {rows} passages: embed them again")
+    with target.open("wb") as out:  # not through a memory map: a full disk would kill the process
+        header: dict[str, Any] = {"descr": "<f2", "fortran_order": False, "shape": (rows, arrays[0].shape[1])}
+        np.lib.format.write_array_header_1_0(out, header)
+        for array in arrays:
+            for at in range(0, len(array), CHUNK):
+                out.write(np.asarray(array[at : at + CHUNK]).astype("<f2").tobytes())
