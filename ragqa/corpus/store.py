@@ -2,7 +2,7 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.ipc
 
+from ragqa.artefact import checksum
 from ragqa.corpus.source import Document
 from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.types import Passage
@@ -180,18 +181,22 @@ class PassageStore:
         return [self[row] for row in rows]
 
     def batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
-        """All passages from row ``first`` that are not deleted, those of ``size`` rows at a time."""
+        """All passages from row ``first`` that are not deleted, those of ``size`` rows at a time; no batch is empty."""
         for start in range(first, len(self), size):
             batch = self._slice(start, min(start + size, len(self)))
             gone = set(self.deleted[slice(*np.searchsorted(self.deleted, (start, start + size)))].tolist())
-            yield [passage for passage in batch if passage.id not in gone] if gone else batch
+            if left := [passage for passage in batch if passage.id not in gone] if gone else batch:
+                yield left
 
-    def fingerprint(self) -> str:
-        """SHA-256, in hexadecimal, over the contents of the files in their order; reads them all."""
+    def fingerprint(self, known: Mapping[str, str] | None = None) -> str:
+        """SHA-256, in hexadecimal, over the contents of the files in their order, and over what is deleted.
+
+        Reads all files but those whose SHA-256 is ``known`` by their names.
+        """
         digest = hashlib.sha256()
         for file in self._files:
-            with file.path.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
+            digest.update(bytes.fromhex((known or {}).get(file.path.name) or checksum(file.path)))
+        digest.update(self.deleted.astype("<i8").tobytes())
         return digest.hexdigest()
 
     def _slice(self, start: int, end: int) -> list[Passage]:
