@@ -105,10 +105,11 @@ def put_in_place(aside: Path, target: Path) -> None:
     """``aside`` becomes ``target``, at once; what stood there is deleted after it."""
     if target.exists() and not _exchange(aside, target):
         old = target.with_name(f".{target.name}.{os.getpid()}.replaced")
+        shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
         try:
             aside.rename(target)
-        except OSError:
+        except BaseException:
             old.rename(target)
             raise
         aside = old
