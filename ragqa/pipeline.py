@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, overload
 
 from ragqa import artefact
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ragqa.retrieval.dense import DenseRanker
+    from ragqa.runtime.encoder import TextEncoder
+
+    Encoders = dict[str, TextEncoder]
+    """Encoders by their names: to load one takes longer than to open an index."""
 
 PASSAGES = 10
 """Passages that are read for a question: more cost time and, on SQuAD, gained little."""
@@ -28,6 +33,11 @@ FUSION = "weighted"
 """How dense retrieval and BM25 are fused where nothing else is said."""
 MAX_QUESTION_CHARS = 10_000
 """Characters of a question that count; more is not a question."""
+SWAP = 1.0
+"""Seconds in which an index that was there and is not may come back: not every file system swaps at once."""
+
+Version = tuple[int, int] | None
+"""What tells one version of an artefact from the next; None where there is none."""
 
 
 class Pipeline:
@@ -199,7 +209,7 @@ class LiveRetriever:
         """Search the index at ``path``, which ``load`` opens."""
         self._path, self._load = path, load
         self._lock = Lock()
-        self._open()
+        self._now, self._seen = self._open(0.0)
 
     @property
     def ranker(self) -> Ranker:
@@ -220,22 +230,26 @@ class LiveRetriever:
         """
         with self._lock:
             if _version(self._path) != self._seen:
-                self._open()
+                self._now, self._seen = self._open(SWAP)
             now = self._now
         return now.search(questions, k)
 
-    def _open(self) -> None:
+    def _open(self, patience: float) -> tuple[PassageRetriever, Version]:
+        """A retriever, and the version that all of it is of; waits ``patience`` seconds where none stands there."""
+        end = monotonic() + patience
         while True:
             seen = _version(self._path)
             try:
-                self._now, self._seen = self._load(), seen
-                return
-            except (ArtefactError, OSError):
+                now = self._load()
                 if _version(self._path) == seen:  # else it was replaced while it was being opened
+                    return now, seen
+            except (ArtefactError, OSError):
+                if _version(self._path) == seen and (seen is not None or monotonic() >= end):
                     raise
+            sleep(0.001)
 
 
-def _version(path: Path) -> tuple[int, int] | None:
+def _version(path: Path) -> Version:
     """Changes with every version of the artefact at ``path``; None where there is none."""
     try:
         stat = (path / artefact.MANIFEST).stat()
@@ -256,11 +270,15 @@ def open_retriever(
 
     ``encoder``, ``fusion``, ``device`` and what is raised: see ``Pipeline.load``.
     """
-    return LiveRetriever(path, lambda: _open_version(path, wanted, encoder, fusion, device))
+    path = path.absolute()  # it is opened again, perhaps from elsewhere
+    if encoder and Path(encoder).exists():
+        encoder = str(Path(encoder).absolute())
+    encoders: Encoders = {}
+    return LiveRetriever(path, lambda: _open_version(path, wanted, encoder, fusion, device, encoders))
 
 
 def _open_version(
-    path: Path, wanted: str | None, encoder: str | None, fusion: str | None, device: str
+    path: Path, wanted: str | None, encoder: str | None, fusion: str | None, device: str, encoders: "Encoders"
 ) -> PassageRetriever:
     manifest = artefact.read(path, "index")
     config = manifest.config
@@ -278,7 +296,7 @@ def _open_version(
     deleted = store.deleted
 
     def dense() -> "DenseRanker":
-        return _dense(path, manifest, encoder, device, deleted)
+        return _dense(path, manifest, encoder, device, deleted, encoders)
 
     if chosen == "dense":
         return PassageRetriever(dense(), store)
@@ -298,7 +316,12 @@ def _rows(config: dict[str, Any]) -> int:
 
 
 def _dense(
-    path: Path, manifest: Manifest, name: str | None, device: str, deleted: "npt.NDArray[np.int64]"
+    path: Path,
+    manifest: Manifest,
+    name: str | None,
+    device: str,
+    deleted: "npt.NDArray[np.int64]",
+    encoders: "Encoders",
 ) -> "DenseRanker":
     from ragqa.retrieval import mips
     from ragqa.retrieval.dense import DenseRanker
@@ -306,7 +329,9 @@ def _dense(
 
     config = manifest.config
     name = name or config["encoder"]
-    encoder = load_encoder(name, device=device)
+    encoder = encoders.get(name)
+    if encoder is None or encoder.fingerprint != manifest.parents["encoder"]:
+        encoder = encoders[name] = load_encoder(name, device=device)
     if encoder.fingerprint != manifest.parents["encoder"]:
         raise Mismatch(
             f"{path} was made with another encoder ({manifest.parents['encoder']}) than "
