@@ -26,6 +26,7 @@ from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk
 from ragqa.errors import BadInput
 from ragqa.locks import locked
+from ragqa.paths import absolute
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval import bm25, mips
 from ragqa.retrieval.bm25 import BM25
@@ -104,7 +105,7 @@ def build_index(
         raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
     # A citation leads back, and an encoder is found, from wherever the index is used.
-    paths = [Path(path).absolute() for path in paths]
+    paths = [absolute(path) for path in paths]
     if Path(config.encoder).exists():
         config = replace(config, encoder=str(Path(config.encoder).absolute()))
     artefact.check_replaceable(out, "index")
@@ -257,9 +258,4 @@ def summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
     counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
     said = ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
     lines = [f"{said}, {size:.1f} MB in {out}"]
-    left_out = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v}
-    left_out = {k: v for k, v in left_out.items() if k not in ("documents", "bytes_read")}
-    if left_out:
-        lines.append("left out or mended: " + ", ".join(f"{v} {k}" for k, v in left_out.items()))
-    lines += [f"  {note}" for note in report.notes]
-    return "\n".join(lines)
+    return "\n".join([*lines, *report.left_out])

@@ -5,7 +5,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from io import BufferedReader
@@ -16,7 +16,7 @@ from ragqa.corpus.formats import BUFFER, records
 from ragqa.corpus.source import CorpusReport, Document, Intake, Source
 from ragqa.corpus.walk import check_paths, size_of, walk
 
-__all__ = ["CorpusReport", "Document", "input_size", "read_documents"]
+__all__ = ["CorpusReport", "Document", "as_id", "input_size", "read_documents"]
 
 MAX_CHARACTERS = 500_000_000
 """Longest document: of a text no longer, offsets in characters and in UTF-8 fit into 32 bits."""
@@ -35,7 +35,11 @@ def input_size(paths: Sequence[Path]) -> int:
 
 
 def read_documents(
-    paths: Sequence[Path], *, skip_bad: bool = False, report: CorpusReport | None = None
+    paths: Sequence[Path],
+    *,
+    skip_bad: bool = False,
+    report: CorpusReport | None = None,
+    left_out: Callable[[Document], object] | None = None,
 ) -> Iterator[Document]:
     """Documents of files and folders, one at a time, always in the same order.
 
@@ -44,22 +48,24 @@ def read_documents(
     Where it tells nothing the first bytes do: WikiExtractor's output and PDF under any name; JSON lines and
     plain text under a name without a suffix. Text is UTF-8, or UTF-16 with a byte order mark, and is kept
     as it is: line ends and control characters too. What is binary, of no known type, empty, or there twice
-    is left out and counted in ``report``.
+    is left out and counted in ``report``; ``left_out`` is called with documents that are empty or there twice.
 
     Raises BadInput on a file that cannot be read, BadLine on a malformed record and on an id that belongs
     to another text already, MissingExtra on a PDF without the extra ``docs``; with ``skip_bad`` such input
     is left out, counted and noted instead.
     """
     check_paths(paths)
-    return _unique(paths, Intake(CorpusReport() if report is None else report, skip_bad))
+    intake = Intake(CorpusReport() if report is None else report, skip_bad)
+    return _unique(paths, intake, left_out or (lambda document: None))
 
 
-def _unique(paths: Sequence[Path], intake: Intake) -> Iterator[Document]:
+def _unique(paths: Sequence[Path], intake: Intake, left_out: Callable[[Document], object]) -> Iterator[Document]:
     report = intake.report
     seen = Digests()
     for source, line, document in _files(paths, intake):
         if _VISIBLE.search(document.text, document.body) is None:
             report.empty += 1
+            left_out(_without_surrogates(document))
             continue
         try:
             text, identifier = _digests(document)
@@ -69,6 +75,7 @@ def _unique(paths: Sequence[Path], intake: Intake) -> Iterator[Document]:
             text, identifier = _digests(document)
         if text in seen:
             report.duplicates += 1
+            left_out(document)
         elif identifier in seen:
             source.bad(f"the id {document.id[:80]!r} belongs to another text already", line)
         elif len(document.text) > MAX_CHARACTERS:
@@ -111,6 +118,14 @@ def _reason(error: Exception) -> str:
 def _shown(path: str | Path) -> str:
     """A path as text that can be written: a file's name need not be valid UTF-8."""
     return os.fsencode(path).decode(errors="replace")
+
+
+def as_id(name: str) -> str:
+    """What a document's id, or the path of a file, is once it has been read."""
+    try:
+        return _shown(name)
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", name)
 
 
 def _digests(document: Document) -> tuple[bytes, bytes]:

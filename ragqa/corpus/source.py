@@ -48,6 +48,13 @@ class CorpusReport:
     notes: list[str] = field(default_factory=list)
     """The first problems, each as ``path[:line]: what``."""
 
+    @property
+    def left_out(self) -> list[str]:
+        """Lines for people: what was left out or mended, and the notes; none where nothing was."""
+        counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
+        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        return [f"left out or mended: {said}"] * bool(said) + [f"  {note}" for note in self.notes]
+
     def note(self, where: str, what: str) -> None:
         """Describe a problem, if there is still room."""
         if len(self.notes) < MAX_NOTES:

@@ -45,10 +45,10 @@ class PassageWriter:
     """Writes ``folder/00000.arrow`` and so on, each file aside and then renamed.
 
     A context manager: left with an exception it drops the file it was writing. Raises ArtefactError where
-    there are passages already, unless it is to ``append`` further files to them.
+    there are passages already, unless it is told the number of the ``first_file`` that it is to write.
     """
 
-    def __init__(self, folder: Path, *, rows_per_file: int = 50_000, append: bool = False) -> None:
+    def __init__(self, folder: Path, *, rows_per_file: int = 50_000, first_file: int | None = None) -> None:
         self.rows = 0
         """Passages that were added."""
         self._folder = folder
@@ -58,8 +58,8 @@ class PassageWriter:
         self._rows_in_file = 0
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._files = sum(1 for _ in self._folder.glob("*.arrow"))
-        if self._files and not append:
+        self._files = first_file or 0
+        if first_file is None and any(self._folder.glob("*.arrow")):
             raise ArtefactError(f"{self._folder} holds passages already: write into an empty folder")
 
     def __enter__(self) -> "PassageWriter":
@@ -157,6 +157,11 @@ class PassageStore:
     def live(self) -> int:
         """Passages that a search may return."""
         return len(self) - len(self.deleted)
+
+    @property
+    def last_file(self) -> tuple[int, int]:
+        """Number and first row of the last file; -1 and 0 where there is none."""
+        return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
     def rows_of(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
         """The rows, sorted, of all passages of these documents, but for those that are deleted."""
