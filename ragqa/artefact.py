@@ -49,6 +49,11 @@ class Manifest:
         """16 hex digits that change with anything the manifest says, and so with any file."""
         return hashlib.sha256(json.dumps(vars(self), sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def origin(self) -> str:
+        """The fingerprint of what this is an updated version of, or its own: updates do not change it."""
+        return self.parents.get("origin", self.fingerprint)
+
 
 def checksum(path: Path) -> str:
     """SHA-256 of a file, in hex."""

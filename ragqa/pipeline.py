@@ -94,7 +94,7 @@ class Pipeline:
             index, settings["retriever"], encoder=settings["encoder"], fusion=settings["fusion"], device=device
         )
         chosen = ExtractiveReader.load(settings["reader"] and Path(settings["reader"]), device=device)
-        now = {"index": artefact.peek(index).fingerprint, "reader": chosen.fingerprint}
+        now = {"index": artefact.peek(index).origin, "reader": chosen.fingerprint}
         for part, fingerprint in parents.items():
             if now[part] != fingerprint and (part == "index" or own_reader):
                 raise Mismatch(f"the {part} of {path} is not the one it was saved with: save the pipeline again")
@@ -123,7 +123,8 @@ class Pipeline:
             saved["encoder"] = str(Path(saved["encoder"]).resolve())
         with artefact.writing(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
-            parents = {"index": artefact.peek(index).fingerprint, "reader": self.reader.fingerprint}
+            # The index may be updated, as it may be under a pipeline that is loaded; another must not take its place.
+            parents = {"index": artefact.peek(index).origin, "reader": self.reader.fingerprint}
             artefact.seal(folder, "pipeline", {}, parents)
 
     def describe(self) -> dict[str, Any]:

@@ -320,7 +320,8 @@ class _Update:
         config = {**self._config, "passages": self.live, "rows": len(self._store)}
         known = _same_files(old, self._folder, self._manifest)
         passages = {Path(name).name: entry["sha256"] for name, entry in known.items() if name.startswith("passages/")}
-        parents = {**self._manifest.parents, "corpus": self._store.fingerprint(passages)}
+        old_parents = {"origin": self._manifest.fingerprint, **self._manifest.parents}
+        parents = {**old_parents, "corpus": self._store.fingerprint(passages)}
         artefact.seal(self._folder, "index", config, parents, known=known)
 
 
