@@ -143,7 +143,8 @@ def test_passages_are_not_written_over(tmp_path: Path) -> None:
 
 
 def append(folder: Path, numbers: Iterable[int]) -> PassageStore:
-    with PassageWriter(folder, rows_per_file=2, append=True) as writer:
+    number, _ = PassageStore.open(folder).last_file
+    with PassageWriter(folder, rows_per_file=2, first_file=number + 1) as writer:
         for number in numbers:
             writer.add(document(number), [(0, 2), (3, 5)])
     return PassageStore.open(folder)
@@ -170,9 +171,26 @@ def test_passages_are_appended_in_files_of_their_own(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == [f"0000{n}.arrow" for n in range(4)]
 
 
+def test_the_last_file_can_be_written_again(tmp_path: Path) -> None:
+    """Into a file of its own: the old one may be linked to from elsewhere."""
+    store = fill(tmp_path, 5, rows_per_file=3)
+    assert store.last_file == (1, 3)
+    (tmp_path / "link").hardlink_to(tmp_path / "00001.arrow")
+    before = (tmp_path / "link").read_bytes()
+    with PassageWriter(tmp_path, first_file=1) as writer:
+        for row in (3, 4):
+            writer.copy(store[row])
+        writer.add(document(5), [(0, len(document(5).text))])
+    assert (tmp_path / "link").read_bytes() == before
+    assert list(PassageStore.open(tmp_path)) == [expected(row) for row in range(6)]
+    assert store[4] == expected(4)
+    (tmp_path / "empty").mkdir()
+    assert PassageStore.open(tmp_path / "empty").last_file == (-1, 0)
+
+
 def test_a_writer_that_appends_and_fails_leaves_what_was_there(tmp_path: Path) -> None:
     fill(tmp_path, 5)
-    with pytest.raises(ZeroDivisionError), PassageWriter(tmp_path, append=True) as writer:
+    with pytest.raises(ZeroDivisionError), PassageWriter(tmp_path, first_file=1) as writer:
         writer.add(document(7), [(0, 2)])
         1 / 0  # noqa: B018
     assert [file.name for file in tmp_path.iterdir()] == ["00000.arrow"]
