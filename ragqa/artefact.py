@@ -4,6 +4,7 @@ A directory is an artefact of some kind (index, pipeline, encoder, reader) when 
 ``manifest.json`` that names every other file with its size and checksum, and itself by its fingerprint.
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -122,6 +123,15 @@ def put_in_place(aside: Path, target: Path) -> None:
         aside.rename(target)
         return
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def recover(target: Path) -> None:
+    """Mend what a killed process left of putting a directory in place; for whoever holds a lock on ``target``."""
+    for old in target.parent.glob(f".{glob.escape(target.name)}.*.replaced"):
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.rename(target)
 
 
 def _exchange(one: Path, other: Path) -> bool:

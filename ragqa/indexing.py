@@ -148,6 +148,7 @@ def _workplace(out: Path, paths: Sequence[Path], config: IndexConfig, encoder: T
     folder = out.with_name(f".{out.name}.building")
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(out.with_name(f".{out.name}.lock"), wait=False):
+        artefact.recover(out)
         ours = _signature(paths, out, config, encoder)
         mark = folder / "input"
         if not mark.is_file() or mark.read_text() != ours:

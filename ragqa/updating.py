@@ -110,9 +110,11 @@ def update_index(
     if not (add or delete or compact):
         raise BadInput("nothing to do: name what to add or to delete")
     target = Path(index).resolve()
-    artefact.peek(target)
+    if not target.parent.is_dir():
+        artefact.peek(target)  # says so
     aside = target.with_name(f".{target.name}.updating")
     with artefact.as_bad_input(target), locked(target.with_name(f".{target.name}.lock"), wait=False):
+        artefact.recover(target)
         manifest = artefact.read(target, "index")
         if manifest.config["engine"] != "tantivy" and manifest.config["retriever"] != "dense":
             raise BadInput(f"{target} holds terms of {manifest.config['engine']}, which cannot be updated: index again")

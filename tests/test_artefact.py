@@ -211,3 +211,16 @@ def test_links_to_the_files_elsewhere_cost_one_check(made: Path, monkeypatch) ->
     for _ in range(2):
         artefact.read(made, "index")
     assert read == ["a.bin"]
+
+
+def test_a_swap_that_was_killed_half_way_is_mended(made: Path) -> None:
+    """Where two directories cannot change places at once: between the two renames, and while the old one is deleted."""
+    left = made.with_name(".thing.123.replaced")
+    made.rename(left)
+    artefact.recover(made)
+    assert artefact.read(made, "index").files.keys() == {"part/a.bin"}
+    (left / "part").mkdir(parents=True)
+    made.with_name(".thing2.9.replaced").mkdir()
+    artefact.recover(made)
+    assert sorted(p.name for p in made.parent.iterdir()) == [".thing2.9.replaced", "thing"]
+    artefact.read(made, "index")

@@ -675,6 +675,17 @@ def test_any_step_may_fail(
     assert beside(index) == ["docs.index"]
 
 
+def test_what_a_killed_update_left_is_cleared_away(tmp_path: Path, encoder: Words, monkeypatch) -> None:
+    index = made(tmp_path)
+    shutil.copytree(index, tmp_path / ".docs.index.updating")
+    (tmp_path / ".docs.index.updating" / "passages" / "00001.arrow").write_text("half of it")
+    (tmp_path / ".docs.index.lock").touch()
+    index.rename(tmp_path / ".docs.index.4711.replaced")
+    assert counts(change(index, {"fox": "a fox ran"}, ["cat"])) == (1, 0, 0, 1)
+    assert documents(index) == ["dog", "sea", "owl", "fox"]
+    assert beside(index) == ["docs.index"]
+
+
 def test_files_that_may_not_grow(tmp_path: Path, encoder: Words) -> None:
     """The disk is full for whoever writes, Tantivy and Arrow among them: files end at so many bytes."""
     index = made(tmp_path)
