@@ -247,14 +247,11 @@ class _Update:
 
     def _known(self, delete: Sequence[str]) -> set[Name]:
         """The documents to delete."""
-        found: set[Name] = set()
-        unknown = []
-        for name in delete:
-            rows = self._store.rows_of({as_id(name), as_id(str(absolute(name)))})
-            found |= {(p.document, p.path) for p in self._store.get(rows.tolist())}
-            if not len(rows):
-                unknown.append(as_id(name))
-        if unknown:
+        meant = {name: {as_id(name), as_id(str(absolute(name)))} for name in delete}
+        rows = self._store.rows_of(set().union(*meant.values()))
+        found = {(p.document, p.path) for p in self._store.get(rows.tolist())}
+        there = {identifier for identifier, _ in found}
+        if unknown := [as_id(name) for name in meant if not meant[name] & there]:
             raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
         return found
 

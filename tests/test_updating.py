@@ -274,6 +274,40 @@ def test_many_random_updates_end_in_what_a_build_makes(tmp_path: Path, encoder: 
     check_random_updates(tmp_path, seed, RETRIEVERS[seed % 3])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_folder_added_again_is_what_a_build_makes_of_it(tmp_path: Path, encoder: Words, seed: int) -> None:
+    """Files that number their records alike, emptied, doubled, changed and new ones; nothing is embedded twice."""
+    rng, docs = random.Random(seed), tmp_path / "docs"
+    docs.mkdir()
+    texts = ["", *(f"text {n} of a few" for n in range(12))]  # few, so that doubles are frequent
+    files: dict[str, Texts] = {"a": {"0": "the first of all"}}
+    for step in range(8):
+        for name in rng.sample("abc", 2):
+            held = files.setdefault(name, {})
+            held.update({str(rng.randrange(6)): rng.choice(texts) for _ in range(rng.randint(0, 3))})
+            rows = [{"id": identifier, "text": text} for identifier, text in held.items()]
+            (docs / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (docs / f"{rng.randrange(3)}.txt").write_text(rng.choice(texts))
+        index, fresh = tmp_path / "x.index", tmp_path / f"{step}.index"
+        if step == 0:
+            build_index([docs], index)
+        else:
+            report = update_index(index, add=[docs], compact=rng.random() < 0.2)
+            assert report.corpus.documents == report.added + report.replaced + report.unchanged
+        build_index([docs], fresh)
+        left, expected = (
+            sorted(
+                (p.document, p.path, p.start, p.text)
+                for batch in PassageStore.open(i / "passages").batches()
+                for p in batch
+            )
+            for i in (index, fresh)
+        )
+        assert left == expected
+        one, other = (open_retriever(i, "dense") for i in (index, fresh))
+        assert found(one, "text 7 of a few") == found(other, "text 7 of a few")
+
+
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf-flat", "ivf-pq", "sq8"])
 def test_every_kind_answers_like_one_built_afresh(tmp_path: Path, encoder: Words, kind: str) -> None:
     """Recall@20 of the true best, by exact search over a fresh build, before and after the compaction."""
