@@ -131,7 +131,7 @@ def evaluate_questions(
     questions: Annotated[Path, typer.Argument(help="JSON lines, DPR's TSV, or a SQuAD file; 'demo' for the demo's.")],
     index: Annotated[Path | None, typer.Option("--index", "--pipeline", help="Index or pipeline directory.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Score these answers of another system instead.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory of the report.  [default: QUESTIONS.report]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Report to make.  [default: QUESTIONS-INDEX.report]")] = None,
     rule: Annotated[str | None, typer.Option(help="nq (Unicode NFD), squad or regex.  [default: by the file]")] = None,
     k: Annotated[int | None, typer.Option("-k", min=1, help="Passages to read.")] = None,
     depth: Annotated[int, typer.Option(min=1, help="Hits to look for answers in.")] = 100,
@@ -141,10 +141,11 @@ def evaluate_questions(
     reader: Annotated[Path | None, typer.Option(help="A reader of your own.")] = None,
     fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
-    device: Annotated[str, typer.Option(help="Where the index is searched and torch models run.")] = "cpu",
+    device: Annotated[str | None, typer.Option(help="Where the index is searched: cpu (default) or cuda.")] = None,
     corpus: Annotated[str | None, typer.Option(help="What to call the corpus in the report.")] = None,
     min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Report what declining below does.")] = 0.2,
     no_read: Annotated[bool, typer.Option("--no-read", help="Score retrieval alone.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Drop the rows of a run that did not end.")] = False,
     no_coverage: Annotated[bool, typer.Option("--no-coverage", help="Do not search the corpus for answers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
 ) -> None:
@@ -165,6 +166,7 @@ def evaluate_questions(
         corpus=corpus,
         min_confidence=min_confidence,
         read=not no_read,
+        restart=restart,
         coverage=not no_coverage,
     )
     say(scoring.shown(report, as_json=as_json))
@@ -242,7 +244,7 @@ def main() -> None:
         app()
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            _complain("interrupted; `ragqa index` goes on where it was when it is started again")
+            _complain("interrupted; `ragqa index` and `ragqa eval` go on where they were when they are started again")
         raise
     except (RagqaError, OSError, UnicodeError) as error:
         _complain(str(error))

@@ -17,7 +17,7 @@ from ragqa.evaluation.summary import comparison_summary, summary
 from ragqa.evaluation.systems import Predictions, System
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
-from ragqa.questions import read_questions
+from ragqa.questions import is_squad, read_questions
 from ragqa.types import Question
 
 DEMO = "demo"
@@ -35,16 +35,16 @@ def score_file(
     pipeline: dict[str, Any],
     k: int | None,
     depth: int,
+    read: bool,
+    restart: bool,
     **options: Any,
 ) -> Report:
     """Evaluate a pipeline, or predictions, on the questions of ``file``; further options as of ``evaluate``.
 
     Raises:
         BadInput: a line is not a question (all are looked at before the first is asked), an unknown rule,
-            neither an index nor predictions, or both.
+            neither an index nor predictions, or both, options of a pipeline with predictions.
     """
-    if (index is None) == (predictions is None) and str(file) != DEMO:
-        raise BadInput("give --index DIR to ask, or --predictions FILE to score what another system said")
     progress = Bars()
     name = file.name
     if str(file) == DEMO:
@@ -55,6 +55,8 @@ def score_file(
         if index is None and predictions is None:
             index = demo_index(progress=progress)
             options["corpus"] = options["corpus"] or "demo encyclopedia"
+    if (index is None) == (predictions is None):
+        raise BadInput("give --index DIR to ask, or --predictions FILE to score what another system said")
     scoring = _rule(rule, file)
     total = sum(1 for _ in read_questions(file))
     questions: Iterable[Question] = read_questions(file)
@@ -63,20 +65,23 @@ def score_file(
         questions, total, part = islice(questions, limit), limit, f"the first {limit:,}"
     asked: Pipeline | System
     if predictions is not None:
-        asked = Predictions(predictions, depth=depth)
+        _refuse({**pipeline, "k": k})
+        asked = Predictions(predictions, depth=depth, read=read, all_asked=not part)
     else:
         assert index is not None
-        asked = Pipeline.load(index, **pipeline)
+        asked = Pipeline.load(index, **{**pipeline, "device": pipeline["device"] or "cpu"})
     return evaluate(
         asked,
         questions,
-        out=out or Path(f"{_stem(name)}.report"),
+        out=out or Path(f"{_stem(name)}-{_stem((index or predictions or file).resolve().name)}.report"),
         name=name,
         split=part,
         regex=scoring.regex,
         unicode=scoring.unicode,
         k=k,
         depth=depth,
+        read=read,
+        resume=False if restart else None,
         about={"command": f"ragqa {shlex.join(sys.argv[1:])}"},
         total=total,
         progress=progress,
@@ -84,10 +89,17 @@ def score_file(
     )
 
 
+def _refuse(given: dict[str, Any]) -> None:
+    """Options that say something of a pipeline say nothing of predictions."""
+    named = [f"--{name}" if len(name) > 1 else f"-{name}" for name, value in given.items() if value is not None]
+    if named:
+        raise BadInput(f"{', '.join(named)} cannot change predictions that were made already: leave it out")
+
+
 def _rule(name: str | None, file: Path) -> Rule:
     """The rule of this name; without one SQuAD's for its own files, else that of NQ-open."""
     if name is None:
-        name = "squad" if ".json" in file.suffixes else "nq"
+        name = "squad" if is_squad(file) else "nq"
     try:
         return Rule.named(name)
     except KeyError:
@@ -95,7 +107,11 @@ def _rule(name: str | None, file: Path) -> Rule:
 
 
 def _stem(name: str) -> str:
-    return name.partition(".")[0].replace(" ", "-") or "questions"
+    """A file's or index's name without what says its kind."""
+    known = {".xz", ".gz", ".json", ".jsonl", ".ndjson", ".tsv", ".csv", ".index", ".pipeline"}
+    while (suffix := Path(name).suffix.lower()) in known:
+        name = name[: -len(suffix)]
+    return name.replace(" ", "-") or "questions"
 
 
 def shown(report: Report, *, as_json: bool = False) -> str:

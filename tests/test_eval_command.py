@@ -38,8 +38,8 @@ def test_for_people(questions: Path, index: Path, tmp_path: Path, capsys, monkey
     assert "questions.jsonl: 3 questions, 1 of them without an answer" in out
     assert "3 passages" in out and "exact match" in out and "100.0 %" in out
     assert "asking: 3 questions" in err
-    assert out.splitlines()[-1] == f"report: {tmp_path / 'questions.report' / 'report.html'}"
-    assert (tmp_path / "questions.report" / "report.html").is_file()
+    assert out.splitlines()[-1] == f"report: {tmp_path / 'questions-documents.report' / 'report.html'}"
+    assert (tmp_path / "questions-documents.report" / "report.html").is_file()
 
 
 def test_for_machines_and_from_python(questions: Path, index: Path, tmp_path: Path, capsys) -> None:
@@ -48,8 +48,8 @@ def test_for_machines_and_from_python(questions: Path, index: Path, tmp_path: Pa
     figures = json.loads(out)
     python = evaluate(Pipeline.load(index), read_questions(questions), out=tmp_path / "b", name="questions.jsonl")
     assert status == 0
-    assert figures["em"] == python.figures["em"] and figures["gold_passage"] == python.figures["gold_passage"]
-    assert figures["gold_passage"]["accuracy"] == {"1": 1.0, "5": 1.0, "10": 1.0, "20": 1.0, "100": 1.0}
+    assert figures["em"] == python.figures["em"] and figures["gold_document"] == python.figures["gold_document"]
+    assert figures["gold_document"]["accuracy"] == {"1": 1.0, "5": 1.0, "10": 1.0, "20": 1.0, "100": 1.0}
     assert figures["coverage_bound"]["corpus"] == 1.0
 
 

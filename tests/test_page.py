@@ -43,7 +43,10 @@ class Fake:
     def examine(self, questions: list[Question]) -> list[Examined]:
         return [self.examined[question.id] for question in questions]
 
-    def skip(self, questions: list[Question]) -> None:
+    def skip(self, question: Question) -> None:
+        pass
+
+    def finish(self) -> None:
         pass
 
     def describe(self) -> dict[str, Any]:
@@ -167,7 +170,11 @@ def test_scores_and_bounds(full: Report) -> None:
     assert "an answer occurs in the corpus (coverage bound)" not in rows  # a fake has no corpus to look through
     assert rows_of(html, "Where answers are lost") == {
         "right": ["1", "25.0", "the prediction matches a gold answer"],
-        "not retrieved": ["1", "25.0", *[rows_of(html, "Where answers are lost")["not retrieved"][2]]],
+        "not retrieved": [
+            "1",
+            "25.0",
+            "none of the top 20 passages holds an answer; whether another does was not looked for",
+        ],
         "not read": ["1", "25.0", "an answer is among the top 20 passages, but not among those that were read"],
         "not chosen": ["1", "25.0", "an answer is in the passages that were read, but another was given"],
     }
@@ -177,7 +184,7 @@ def test_scores_and_bounds(full: Report) -> None:
         "5": ["75.0", "25.0–100.0", "75.0"],
         "20": ["75.0", "25.0–100.0", "75.0"],
     }
-    assert "mean reciprocal rank (MRR) 0.458" in html  # (1 + 1/2 + 1/3 + 0) / 4
+    assert "mean reciprocal rank (MRR) among the first 20: 0.458" in html  # (1 + 1/2 + 1/3 + 0) / 4
 
 
 def test_confidence_and_time(full: Report) -> None:
@@ -198,7 +205,7 @@ def test_setting_is_spelled_out(full: Report) -> None:
     assert rows["passages"] == ["504"]
     assert rows["split"] == ["dev"]
     assert rows["questions"] == ["5, 4 of them with gold answers"]
-    assert rows["scoring rule"][0].startswith("exact match (EM) with any gold answer after Unicode NFD")
+    assert rows["scoring rule"][0].startswith("nq: equal to a gold answer after Unicode NFD")
     assert [rows[name] for name in ("retriever", "fusion", "index", "passages read (k)")] == [
         ["hybrid"],
         ["rrf"],
@@ -257,7 +264,7 @@ def test_published_results_stand_in_a_table_of_their_own(full: Report) -> None:
 def test_warnings_are_shown(tmp_path: Path) -> None:
     given = {question.id: read(None) for question in QUESTIONS}
     html = page(report(tmp_path, given))
-    assert "5 of 5 questions got no prediction, which counts as wrong" in html
+    assert "4 of 5 questions with gold answers got no prediction, which counts as wrong" in html
     assert html.count("no prediction</span>") >= 5
 
 
@@ -297,7 +304,7 @@ def test_a_question_shows_its_passages(full: Report) -> None:
 def test_questions_that_the_corpus_cannot_answer_are_told_apart(full: Report, tmp_path: Path) -> None:
     looked = {**full.figures, "coverage_bound": {"corpus": 0.75, "retrieved": 0.75}}
     (tmp_path / "rows.jsonl").write_bytes((full.path / "rows.jsonl").read_bytes())
-    (tmp_path / "missing.json").write_text("[3]")
+    (tmp_path / "missing.json").write_text(json.dumps({"answers": [3], "passages": [], "documents": []}))
     made = Report(tmp_path, {**looked, "loss": {**looked["loss"], "not in the corpus": 1, "not retrieved": 0}})
     groups = {group.name: [item.row.id for item in group.shown] for group in sample(made)}
     assert groups["not in the corpus"] == ["not retrieved"] and "not retrieved" not in groups
@@ -306,8 +313,11 @@ def test_questions_that_the_corpus_cannot_answer_are_told_apart(full: Report, tm
 
 
 def row(number: int, question: str = "who?", **values: Any) -> Row:
-    none = dict.fromkeys(("prediction", "f1", "confidence", "rank", "gold_rank", "retrieve_seconds", "read_seconds"))
-    row = {**none, "id": "", "answers": ("x",), "em": False, "loss": "not read", "read": 0, "gold_known": False}
+    none = dict.fromkeys(
+        ("prediction", "f1", "confidence", "rank", "passage_rank", "document_rank", "retrieve_seconds", "read_seconds")
+    )
+    row = {**none, "id": "", "answers": ("x",), "em": False, "loss": "not read", "read": 0, "digest": ""}
+    row |= {"documents": (), "passages": ()}
     passages = {"cited": None, "holding": None, "hits": ()}
     return Row(number=number, question=question, **{**row, **passages, **values})
 
@@ -549,7 +559,7 @@ def test_plots(full: Report) -> None:
         "EM by answer length",
     ]
     texts = {name: Parsed(plot.svg).all("text") for name, plot in drawn.items()}
-    assert {"1", "2", "5", "20", "the gold passage among the first k"} <= {
+    assert {"1", "2", "5", "20", "the gold document among the first k"} <= {
         *texts["Answer recall by number of passages"]
     }
     assert texts["Where answers are lost"].count("1 (25.0 %)") == 4

@@ -19,7 +19,7 @@ def command() -> str:
     return "python -m " + _module() + " " + shlex.join(_relative(a) for a in sys.argv[1:])
 
 
-def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str, show: bool = True) -> None:
+def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:
     """Write ``out`` with ``figures``; ``corpus`` and ``questions`` say what they were measured on."""
     row = {
         "date": datetime.date.today().isoformat(),
@@ -32,8 +32,7 @@ def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str, s
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n")
-    if show:
-        print(json.dumps(figures, indent=1, ensure_ascii=False))
+    print(json.dumps(figures, indent=1, ensure_ascii=False))
 
 
 def _module() -> str:

@@ -7,6 +7,7 @@ report.html     to look at
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from ragqa import artefact
 from ragqa.errors import DamagedArtefact
+from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.figures import figures
 from ragqa.evaluation.rows import Row
 from ragqa.evaluation.tally import Tally
@@ -43,10 +45,10 @@ class Report:
         """The questions in their order, one by one."""
         return read_rows(self.path)
 
-    def missing(self) -> set[int] | None:
-        """Numbers of the questions whose answers the corpus lacks; None where nobody looked."""
-        numbers = json.loads((self.path / MISSING).read_text())
-        return None if numbers is None else set(numbers)
+    def missing(self) -> Missing | None:
+        """Of which questions the corpus lacks answers or gold passages; None where nobody looked."""
+        row = json.loads((self.path / MISSING).read_text())
+        return None if row is None else Missing.from_json(row)
 
     @property
     def em(self) -> float | None:
@@ -62,7 +64,7 @@ class Report:
         """The same rows with figures and page made anew, by this version of ragqa and with what is installed now."""
         about, missing = self.figures["about"], self.missing()
         with artefact.writing(self.path) as folder:
-            (folder / ROWS).write_bytes((self.path / ROWS).read_bytes())
+            shutil.copyfile(self.path / ROWS, folder / ROWS)
             write_report(folder, about, missing)
         return Report.load(self.path)
 
@@ -77,13 +79,13 @@ def read_rows(folder: Path) -> Iterator[Row]:
                 raise DamagedArtefact(f"{folder / ROWS}:{number} is not a row: {error!r}") from error
 
 
-def write_report(folder: Path, about: dict[str, Any], missing: set[int] | None) -> None:
+def write_report(folder: Path, about: dict[str, Any], missing: Missing | None) -> None:
     """Write figures and page of the rows in ``folder``, and seal it."""
     from ragqa.evaluation.page import page
 
     tally = Tally(read_rows(folder), regex=about["rule"] == "regex", missing=missing)
     made = figures(tally, about, missing)
-    (folder / MISSING).write_text(json.dumps(None if missing is None else sorted(missing)) + "\n")
+    (folder / MISSING).write_text(json.dumps(missing and missing.to_json()) + "\n")
     text = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
     (folder / FIGURES).write_bytes(text.encode("utf-8", "replace"))  # a file's name need not be valid text
     (folder / PAGE).write_text(page(Report(folder, made)), encoding="utf-8")
