@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from eval.bench.record import command
-from eval.publish import publish
-from ragqa.errors import BadInput, MissingExtra, RagqaError
+from eval.command import command, one_line
+from eval.publish import check_place, publish
+from ragqa.errors import BadInput, MissingExtra
 from ragqa.evaluation import Report, evaluate
 from ragqa.evaluation.summary import summary
 from ragqa.evaluation.systems import GoldPassages
@@ -126,6 +126,11 @@ def _from_hub(hub: Hub, split: str) -> Sequence[Question]:
         from datasets import load_dataset
     except ImportError as error:
         raise MissingExtra(f"loading {hub.name} from the hub", "torch") from error
+    try:
+        rows = load_dataset(hub.name, revision=hub.revision, split=hub.splits[split][0])
+    except Exception as error:  # of any kind, a dozen packages deep
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"{hub.name} cannot be loaded ({reason}): give the folder of its files as --data") from error
     column, _, inner = hub.answers.partition(".")
     return [
         Question(
@@ -134,12 +139,16 @@ def _from_hub(hub: Hub, split: str) -> Sequence[Question]:
             str(row.get("id", number)),
             passages=(row[hub.passage],) if hub.passage else (),
         )
-        for number, row in enumerate(load_dataset(hub.name, revision=hub.revision, split=hub.splits[split][0]), 1)
+        for number, row in enumerate(rows, 1)
     ]
 
 
 def run(suite: Suite, args: argparse.Namespace) -> Report:
     """Score a pipeline on a split of ``suite``."""
+    if args.record:
+        check_place(args.record)
+    if args.gold and (args.no_read or args.k or args.retriever or args.fusion):
+        raise BadInput("--gold reads each question's own passage: leave -k, --retriever, --fusion and --no-read out")
     split = args.split or usual_split(suite, args.data)
     questions, total = read_split(suite, split, args.data)
     part = split
@@ -154,7 +163,7 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
         GoldPassages(pipeline.reader) if args.gold else pipeline,
         questions,
         out=args.out or Path("runs", "eval", f"{default_name(suite, split, args)}.report"),
-        name=suite.title,
+        name=f"{suite.title}, reader on the gold passage" if args.gold else suite.title,
         split=part,
         corpus=args.corpus,
         regex=suite.regex,
@@ -166,14 +175,18 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
         resume=False if args.restart else None,
         about={
             "command": command(),
-            "source": suite.about,
+            "source": _READ_ALONE if args.gold else suite.about,
             "answer_type": suite.answer_type,
             "caution": suite.caution,
-            "published": [asdict(row) for row in suite.published],
+            # Of other systems that had to find the passage: not what a reader alone is set beside.
+            "published": [] if args.gold else [asdict(row) for row in suite.published],
         },
         total=total,
         progress=Bars(),
     )
+
+
+_READ_ALONE = "Each question is read beside its own gold passage; nothing is retrieved."
 
 
 def default_name(suite: Suite, split: str, args: argparse.Namespace) -> str:
@@ -220,14 +233,14 @@ def main(suite: Suite) -> None:
     """Score a pipeline, print what comes out, write the report."""
     doc = sys.modules["__main__"].__doc__
     args = parser(suite, doc).parse_args()
-    try:
+    with one_line():
         report = run(suite, args)
         if args.record:
             publish(report, args.record)
-    except (RagqaError, OSError) as error:
-        raise SystemExit(f"eval.{suite.key}: {' '.join(str(error).split())}") from None
     print(summary(report))
-    print(f"\n{published(suite)}\n\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")
+    if not args.gold:
+        print(f"\n{published(suite)}")
+    print(f"\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")
 
 
 def published(suite: Suite) -> str:

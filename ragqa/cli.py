@@ -143,6 +143,7 @@ def evaluate_questions(
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
     device: Annotated[str | None, typer.Option(help="Where the index is searched: cpu (default) or cuda.")] = None,
     corpus: Annotated[str | None, typer.Option(help="What to call the corpus in the report.")] = None,
+    split: Annotated[str, typer.Option(help="What part of a data set the questions are.")] = "",
     min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Report what declining below does.")] = 0.2,
     no_read: Annotated[bool, typer.Option("--no-read", help="Score retrieval alone.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Drop the rows of a run that did not end.")] = False,
@@ -164,6 +165,7 @@ def evaluate_questions(
         depth=depth,
         batch=batch,
         corpus=corpus,
+        split=split,
         min_confidence=min_confidence,
         read=not no_read,
         restart=restart,
@@ -191,9 +193,9 @@ def page(
 ) -> None:
     """Make figures and page of a report anew from its rows, as after installing the extra 'eval' for the plots."""
     from ragqa import scoring
-    from ragqa.evaluation import Report
+    from ragqa.evaluation import renew
 
-    say(scoring.shown(Report.load(report).renew()))
+    say(scoring.shown(renew(report)))
 
 
 @app.command(epilog="Example: ragqa export runs/reader/model --out my-reader")

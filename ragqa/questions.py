@@ -120,7 +120,7 @@ def _json_line(line: str, number: str) -> Question:
     row = json.loads(line)
     if not isinstance(row, dict):
         raise ValueError("an object with question and answers is needed")
-    answers = row.get("answers", row.get("answer"))
+    answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if answers is None:
         raise ValueError("no answers; give [] where nothing answers it")
     return Question(

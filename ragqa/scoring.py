@@ -8,10 +8,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ragqa.artefact import as_bad_input
+from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report, evaluate
 from ragqa.evaluation.compare import compare
+from ragqa.evaluation.page import comparison_page
 from ragqa.evaluation.rows import Rule
 from ragqa.evaluation.summary import comparison_summary, summary
 from ragqa.evaluation.systems import Predictions, System
@@ -22,6 +23,8 @@ from ragqa.types import Question
 
 DEMO = "demo"
 """In place of a question file: the demo's own."""
+_GENERATOR = b'name="generator" content="ragqa'
+"""By which a page of ours is known."""
 
 
 def score_file(
@@ -35,6 +38,7 @@ def score_file(
     pipeline: dict[str, Any],
     k: int | None,
     depth: int,
+    split: str,
     read: bool,
     restart: bool,
     **options: Any,
@@ -60,13 +64,13 @@ def score_file(
     scoring = _rule(rule, file)
     total = sum(1 for _ in read_questions(file))
     questions: Iterable[Question] = read_questions(file)
-    part = ""
+    part = split
     if limit is not None and limit < total:
-        questions, total, part = islice(questions, limit), limit, f"the first {limit:,}"
+        questions, total, part = islice(questions, limit), limit, f"the first {limit:,}" + f" of {split}" * bool(split)
     asked: Pipeline | System
     if predictions is not None:
         _refuse({**pipeline, "k": k})
-        asked = Predictions(predictions, depth=depth, read=read, all_asked=not part)
+        asked = Predictions(predictions, depth=depth, read=read, all_asked=limit is None)
     else:
         assert index is not None
         asked = Pipeline.load(index, **{**pipeline, "device": pipeline["device"] or "cpu"})
@@ -122,15 +126,27 @@ def shown(report: Report, *, as_json: bool = False) -> str:
 
 
 def compared(a: Path, b: Path, html: Path | None, *, as_json: bool = False) -> str:
-    """Two reports side by side; written as a page, too, if ``html`` is given."""
+    """Two reports side by side; written as a page, too, if ``html`` is given.
+
+    Raises:
+        BadInput: ``html`` is something else than a page of ragqa's, or cannot be written.
+    """
     both = compare(Report.load(a), Report.load(b))
     text = json.dumps(both.figures, ensure_ascii=False) if as_json else comparison_summary(both)
     if html is None:
         return text
-    from ragqa.evaluation.page import comparison_page
-
-    with as_bad_input(html):
-        aside = html.with_name(f".{html.name}.writing")
-        aside.write_text(comparison_page(both), encoding="utf-8")
-        aside.rename(html)
+    _write_page(html, comparison_page(both))
     return text if as_json else f"{text}\n\npage: {html}"
+
+
+def _write_page(file: Path, page: str) -> None:
+    in_report = (file.parent / artefact.MANIFEST).exists()
+    if in_report or (file.exists() and not (file.is_file() and _GENERATOR in file.read_bytes()[:2000])):
+        raise BadInput(f"{file} is not a page of a comparison: choose another place for --html")
+    aside = file.with_name(f".{file.name}.writing")
+    try:
+        with artefact.as_bad_input(file):
+            aside.write_text(page, encoding="utf-8")
+            aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -181,8 +181,7 @@ def test_scores_and_bounds(full: Report) -> None:
     assert rows_of(html, "Retrieval") == {
         "1": ["25.0", "0.0–75.0", "25.0"],
         "2": ["50.0", "0.0–100.0", "50.0"],
-        "5": ["75.0", "25.0–100.0", "75.0"],
-        "20": ["75.0", "25.0–100.0", "75.0"],
+        "3": ["75.0", "25.0–100.0", "75.0"],
     }
     assert "mean reciprocal rank (MRR) among the first 20: 0.458" in html  # (1 + 1/2 + 1/3 + 0) / 4
 
@@ -487,7 +486,7 @@ def test_retrieval_alone(tmp_path: Path) -> None:
     assert [group.split(" (")[0] for group in Parsed(html).all("a")[-3:]] == ["not retrieved", "found", "unanswerable"]
     assert "prediction</dt>" not in html and "EM" not in rows_of(html, "What could be answered")
     assert rows_of(html, "What was measured")["reader"] == ["none: retrieval alone is scored"]
-    assert "Answer recall@20" in Parsed(html).text
+    assert "Answer recall@3" in Parsed(html).text
 
 
 def predictions(folder: Path, name: str, text: str, **settings: Any) -> Report:
@@ -522,7 +521,9 @@ def test_only_unanswerable_questions(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib(full: Report) -> None:
-    says = "Plots need the extra 'eval': pip install 'ragqa[eval]', then: "
+    says = (
+        "drawing the plots needs the extra 'eval'; in the checkout: pip install -c constraints.txt -e '.[eval]', then: "
+    )
     assert says + "ragqa eval page DIR" in Parsed(page(full)).all("p")
     assert says + "ragqa eval compare A B --html FILE" in Parsed(comparison_page(compare(full, full))).all("p")
     assert "<svg" not in page(full)
@@ -559,9 +560,7 @@ def test_plots(full: Report) -> None:
         "EM by answer length",
     ]
     texts = {name: Parsed(plot.svg).all("text") for name, plot in drawn.items()}
-    assert {"1", "2", "5", "20", "the gold document among the first k"} <= {
-        *texts["Answer recall by number of passages"]
-    }
+    assert {"1", "2", "3", "the gold document among the first k"} <= {*texts["Answer recall by number of passages"]}
     assert texts["Where answers are lost"].count("1 (25.0 %)") == 4
     assert "all answered: 80.0 % wrong" in texts["Risk and coverage"]
     assert "declined below 0.2: 100.0 % answered, 80.0 % of them wrong" in texts["Risk and coverage"]
@@ -606,10 +605,10 @@ def test_comparison(full: Report, tmp_path: Path) -> None:
 
 
 def test_comparison_of_retrieval(full: Report, tmp_path: Path) -> None:
-    given = {question.id: Examined(None, [], found()[:1], 0.01) for question in QUESTIONS}
+    given = {question.id: Examined(None, [], found()[:1] * 3, 0.01) for question in QUESTIONS}
     other = report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None, "retriever": "bm25"})
     html = comparison_page(compare(other, full))
-    found_by = [link.split(" found an answer in the top 20")[0] for link in Parsed(html).all("a")[-4:-1]]
+    found_by = [link.split(" found an answer in the top 3")[0] for link in Parsed(html).all("a")[-4:-1]]
     assert found_by == ["only b", "neither", "both"]
     assert "Which is right" not in html
     assert "<b>b</b>" in html and '<span class="said"><b>a</b>' not in html

@@ -2,21 +2,14 @@
 
 import datetime
 import json
-import os
-import shlex
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from eval.command import command
 from ragqa.machine import hardware
 
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu")
-
-
-def command() -> str:
-    """The one that runs, as it is typed in the checkout."""
-    return "python -m " + _module() + " " + shlex.join(_relative(a) for a in sys.argv[1:])
 
 
 def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:
@@ -33,16 +26,6 @@ def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n")
     print(json.dumps(figures, indent=1, ensure_ascii=False))
-
-
-def _module() -> str:
-    spec = sys.modules["__main__"].__spec__
-    return spec.name if spec else Path(sys.argv[0]).stem
-
-
-def _relative(argument: str) -> str:
-    path = Path(argument)
-    return os.path.relpath(path) if path.is_absolute() and path.exists() else argument
 
 
 def _version(name: str) -> str | None:

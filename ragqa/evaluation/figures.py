@@ -37,7 +37,7 @@ def figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dic
     """
     answerable = tally.column("answerable") == 1
     read = reads(about)
-    retrieved = tally.with_hits > 0  # predictions may come without passages
+    retrieved = tally.most_hits > 0  # predictions may come without passages
     f1 = tally.column("f1")[answerable]
     has_f1 = read and len(f1) and not np.isnan(f1).any()
     return {
@@ -71,15 +71,15 @@ def _interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
     return asdict(statistics.bootstrap(values)) if len(values) else None
 
 
-def depths(about: dict[str, Any]) -> list[int]:
-    """The depths at which retrieval is scored: the usual ones and the number of passages read."""
-    depth, k = about["system"].get("depth", 0), about["system"].get("k") or 0
-    return sorted({d for d in (*KS, k) if 0 < d <= depth})
+def _depths(tally: Tally, about: dict[str, Any]) -> list[int]:
+    """The depths at which retrieval is scored: the usual ones, the passages read, and all the hits there are."""
+    deepest = min(about["system"].get("depth", 0), tally.most_hits)
+    return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
 
 
 def _recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict[str, Any]) -> dict[str, Any]:
     ranks = np.array([rank or np.inf for rank in tally.ranks("rank")])[answerable]
-    return {str(k): _interval((ranks <= k).astype(float)) for k in depths(about)} if len(ranks) else {}
+    return {str(k): _interval((ranks <= k).astype(float)) for k in _depths(tally, about)} if len(ranks) else {}
 
 
 def _coverage(
@@ -104,10 +104,11 @@ def _gold(tally: Tally, what: str, about: dict[str, Any], missing: Missing | Non
     held = [ranks[n] for n in known if n not in lacking]
     # A corpus that was cut otherwise has none of these passages: a score of 0 would say nothing of the retriever.
     scored = any(held) if missing is None else bool(held)
+    accuracy = accuracy_at(held, _depths(tally, about))
     return {
         "questions": len(known),
         "in_corpus": None if missing is None else len(held),
-        "accuracy": {str(k): share for k, share in accuracy_at(held, depths(about)).items()} if scored else None,
+        "accuracy": {str(k): share for k, share in accuracy.items()} if scored else None,
         "mrr": mean_reciprocal_rank(held) if scored else None,
         "depth": about["system"].get("depth"),
     }
@@ -174,7 +175,8 @@ def _seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | None:
 def _warnings(tally: Tally, about: dict[str, Any]) -> list[str]:
     read = reads(about)
     said = {
-        "have a gold answer without a single token, which no passage can hold": tally.blank,
+        "have an empty gold answer: no passage holds it"
+        + (", every prediction matches it" if about["rule"] == "regex" else ""): tally.blank,
         "have a gold answer that is no valid pattern, which matches nothing": tally.invalid,
         "have a pattern that is invalid after Unicode NFD, so no passage counts as holding it": tally.invalid_in_text,
         "with gold answers got no prediction, which counts as wrong": tally.no_prediction * read,

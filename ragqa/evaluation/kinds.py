@@ -1,6 +1,7 @@
 """Kinds of questions and answers by which scores are broken down: plain rules on words and digits."""
 
 import re
+from itertools import pairwise
 
 from ragqa.types import Question
 
@@ -37,7 +38,7 @@ _NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
 def question_word(question: Question) -> str:
     """The first of who, what, which, when, where, why, how many, how in the question; else ``other``."""
     tokens = re.findall(r"[a-z]+", question.text.lower())
-    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
+    for token, following in pairwise([*tokens, ""]):
         if token in _WORDS:
             return "how many" if token == "how" and following in _COUNTS else _WORDS[token]
     return "other"

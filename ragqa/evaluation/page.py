@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragqa.errors import MissingExtra
 from ragqa.evaluation import plots
 from ragqa.evaluation.compare import Comparison
 from ragqa.evaluation.figures import reads
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 Figures = dict[str, Any]
 
-_NO_PLOTS = "Plots need the extra 'eval': pip install 'ragqa[eval]', then: {command}"
+_NO_PLOTS = f"{MissingExtra('drawing the plots', 'eval')}, then: {{command}}"
 _WIKIPEDIA = 10_000_000
 """Passages from which on a corpus may be all of Wikipedia (ORQA's has 13 million, DPR's 21 million)."""
 _MEANING = {
@@ -131,8 +132,8 @@ def _tiles(figures: Figures) -> Iterator[dict[str, str] | None]:
     where = "the corpus" if bound and bound["corpus"] is not None else f"the top {system.get('depth')} passages"
     yield bound and _tile("Coverage bound", percent(held), "%", f"questions with an answer in {where}")
     yield _interval_tile("F1", figures["f1"])
-    k = str(system.get("k") or 20)
-    yield _interval_tile(f"Answer recall@{k}", figures["answer_recall"].get(k))
+    k = max((d for d in map(int, figures["answer_recall"]) if d <= (system.get("k") or 20)), default=None)
+    yield k and _interval_tile(f"Answer recall@{k}", figures["answer_recall"][str(k)])
     if seconds:
         last = list(seconds)[-1]
         share = "median" if figures["about"]["batch"] == 1 else "median share of a batch"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragqa import artefact
-from ragqa.errors import DamagedArtefact
+from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.figures import figures
 from ragqa.evaluation.rows import Row
@@ -60,13 +60,27 @@ class Report:
         """Mean F1 of the same; None where nothing was read, and for patterns."""
         return self.figures["f1"] and float(self.figures["f1"]["value"])
 
-    def renew(self) -> "Report":
-        """The same rows with figures and page made anew, by this version of ragqa and with what is installed now."""
-        about, missing = self.figures["about"], self.missing()
-        with artefact.writing(self.path) as folder:
-            shutil.copyfile(self.path / ROWS, folder / ROWS)
-            write_report(folder, about, missing)
-        return Report.load(self.path)
+
+def renew(path: str | Path) -> Report:
+    """Figures and page made anew from the rows, by this version of ragqa and with what is installed now.
+
+    Whatever else lies in the folder stays; page and manifest need not be whole.
+
+    Raises:
+        ArtefactError, DamagedArtefact: no report, or its rows are not whole.
+    """
+    folder = Path(path)
+    manifest = artefact.peek(folder)
+    if manifest.kind != "report":
+        raise ArtefactError(f"{folder} is a ragqa {manifest.kind}, not a ragqa report")
+    for name in (ROWS, FIGURES, MISSING):
+        if not (folder / name).is_file() or artefact.checksum(folder / name) != manifest.files[name]["sha256"]:
+            raise DamagedArtefact(f"{folder / name} is damaged, and the report cannot be made anew without it")
+    old = Report(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
+    with artefact.writing(folder) as made:
+        shutil.copytree(folder, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artefact.MANIFEST))
+        write_report(made, old.figures["about"], old.missing())
+    return Report.load(folder)
 
 
 def read_rows(folder: Path) -> Iterator[Row]:

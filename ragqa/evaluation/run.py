@@ -100,6 +100,7 @@ def evaluate(
         "hardware": hardware(),
         "system": described,
     }
+    told = _plain(told)
     identity = [__version__, rule.name, batch, hardware(), described]
     resume = system.known if resume is None else resume
     if total is None and isinstance(questions, Sized):
@@ -139,8 +140,8 @@ def _workplace(target: Path, identity: list[Any], resume: bool) -> Iterator[Path
     with artefact.as_bad_input(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     with locked(target.with_name(f".{target.name}.lock"), wait=False):
-        mark, ours = folder / "run.json", json.dumps(identity, sort_keys=True)
-        if resume and mark.is_file() and mark.read_text() != ours:
+        mark, ours = folder / "run.json", json.dumps(identity, sort_keys=True).encode()
+        if resume and mark.is_file() and mark.read_bytes() != ours:
             raise BadInput(
                 f"{folder} holds the rows of a run of another system, rule or batch that did not end: choose another "
                 "--out, or start anew with --restart"
@@ -149,9 +150,21 @@ def _workplace(target: Path, identity: list[Any], resume: bool) -> Iterator[Path
             if not (resume and mark.is_file()):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
-                mark.write_text(ours)
-        yield folder
+                mark.write_bytes(ours)
+        try:
+            yield folder
+        except BaseException:
+            rows = folder / ROWS
+            if not rows.is_file() or not rows.stat().st_size:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
         shutil.rmtree(folder)
+
+
+def _plain(told: dict[str, Any]) -> dict[str, Any]:
+    """The same as text that can be written: a file's name need not be."""
+    plain: dict[str, Any] = json.loads(json.dumps(told, ensure_ascii=False).encode("utf-8", "replace"))
+    return plain
 
 
 def _ask(

@@ -130,7 +130,7 @@ class Predictions:
     """Answers, and passages if there are any, that another system wrote to a file.
 
     - ``.json``: an object of question id to answer, as SQuAD's script takes it
-    - ``.jsonl``: an object a line, in the order of the questions and as many: ``prediction`` (none or null is no
+    - ``.jsonl``: an object a line, in the order of the questions and as many: ``prediction`` (null is no
       answer) and, if there are, ``question`` (checked), ``confidence`` (0 to 1) and ``ctxs`` (the passages in
       order, each with ``text``, ``title``, ``score``, as DPR and FiD have them)
     """
@@ -200,13 +200,24 @@ class Predictions:
         try:
             row = json.loads(line)
             hits = [_hit(n, ctx) for n, ctx in enumerate((row.get("ctxs") or [])[: self._depth])]
+            if self._read and "prediction" not in row:
+                raise ValueError("no prediction; give null where there is none, or leave reading out")
             answer = _answer(question.text, row.get("prediction"), row.get("confidence"))
             asked = row.get("question") or question.text
             if asked.strip() != question.text.strip():
                 raise Mismatch(f"{where}: it answers '{asked}', but the question here is '{question.text}'")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise BadLine(f"{where}: not a prediction: {error!r}") from error
+            raise BadLine(f"{where}: not a prediction: {_reason(error)}") from error
         return Examined(answer if self._read else None, hits, hits)
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a line, without Python's own words where they would say nothing."""
+    if isinstance(error, KeyError):
+        return f"a passage has no {error}"
+    if isinstance(error, AttributeError) or "indices must be" in str(error) or "unhashable" in str(error):
+        return "an object with prediction, and with ctxs as a list of objects, is needed"
+    return str(error)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
@@ -227,5 +238,5 @@ def _hit(number: int, ctx: dict[str, Any]) -> Hit:
     text = ctx["text"]
     if not isinstance(text, str):
         raise TypeError("the text of a passage must be a text")
-    passage = Passage(number, str(ctx.get("id", number)), str(ctx.get("title", "")), text, "", 0, len(text))
+    passage = Passage(number, str(ctx.get("id", number)), str(ctx.get("title") or ""), text, "", 0, len(text))
     return Hit(passage, float(ctx.get("score") or 0.0))

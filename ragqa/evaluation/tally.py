@@ -55,9 +55,9 @@ class Tally:
         self.losses: Counter[str] = Counter()
         self.gold: dict[str, list[int]] = {"passage_rank": [], "document_rank": []}
         """Places of the questions that name gold passages, or gold documents."""
-        self.blank = self.invalid = self.invalid_in_text = self.no_prediction = self.no_confidence = self.with_hits = 0
+        self.blank = self.invalid = self.invalid_in_text = self.no_prediction = self.no_confidence = self.most_hits = 0
         """Questions: a gold answer of no token, an invalid pattern, one that is invalid in NFD; answerable and without
-        a prediction; with one but without a confidence; with hits."""
+        a prediction; with one but without a confidence. Most hits of a question."""
         for row in rows:
             self._add(row, regex, missing)
 
@@ -119,7 +119,7 @@ class Tally:
             self.invalid_in_text += valid and not all(compiled(nfd(answer)) for answer in row.answers)
         self.no_prediction += row.prediction is None and bool(row.answers)
         self.no_confidence += row.prediction is not None and row.confidence is None
-        self.with_hits += bool(row.hits)
+        self.most_hits = max(self.most_hits, len(row.hits))
 
 
 def stage(row: Row, missing: Missing | None) -> str:
