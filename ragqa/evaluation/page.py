@@ -133,7 +133,8 @@ def _tiles(figures: Figures) -> Iterator[dict[str, str] | None]:
     yield bound and _tile("Coverage bound", percent(held), "%", f"questions with an answer in {where}")
     yield _interval_tile("F1", figures["f1"])
     k = max((d for d in map(int, figures["answer_recall"]) if d <= (system.get("k") or 20)), default=None)
-    yield k and _interval_tile(f"Answer recall@{k}", figures["answer_recall"][str(k)])
+    if k is not None:
+        yield _interval_tile(f"Answer recall@{k}", figures["answer_recall"][str(k)])
     if seconds:
         last = list(seconds)[-1]
         share = "median" if figures["about"]["batch"] == 1 else "median share of a batch"
