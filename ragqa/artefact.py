@@ -207,7 +207,9 @@ def peek(path: Path) -> Manifest:
         if not path.exists():
             raise ArtefactError(f"{path} does not exist")
         if not file.is_file():
-            raise ArtefactError(f"{path} is not a ragqa directory (no {MANIFEST}); make one with: ragqa index")
+            raise ArtefactError(
+                f"{path} is not a ragqa directory (no {MANIFEST}): ragqa index makes an index, ragqa eval a report"
+            )
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error

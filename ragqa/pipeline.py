@@ -46,6 +46,8 @@ class Pipeline:
     def __init__(self, retriever: Retriever, reader: Reader, *, k: int = PASSAGES) -> None:
         self.retriever, self.reader, self.k = retriever, reader, k
         self._settings: dict[str, Any] | None = None
+        self._parts: tuple[object, ...] = ()
+        self._index: Manifest | None = None
 
     @classmethod
     def load(
@@ -99,7 +101,8 @@ class Pipeline:
             if now[part] != fingerprint and (part == "index" or own_reader):
                 raise Mismatch(f"the {part} of {path} is not the one it was saved with: save the pipeline again")
         pipeline = cls(found, chosen, k=int(settings["k"]))
-        pipeline._settings = settings
+        pipeline._settings, pipeline._index = settings, artefact.peek(index)
+        pipeline._parts = (pipeline.retriever, pipeline.reader)
         return pipeline
 
     def save(self, path: str | Path) -> None:
@@ -127,12 +130,18 @@ class Pipeline:
             parents = {"index": artefact.peek(index).origin, "reader": self.reader.fingerprint}
             artefact.seal(folder, "pipeline", {}, parents)
 
+    @property
+    def loaded(self) -> bool:
+        """Whether this pipeline is what ``load`` made of its directories: then ``describe`` says all of it."""
+        return self._index is not None and self._parts == (self.retriever, self.reader)
+
     def describe(self) -> dict[str, Any]:
-        """What this pipeline is made of, by fingerprint: two that answer differently are described differently."""
+        """What this pipeline is made of, by fingerprint; of one that was put together by hand it knows little."""
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
-        if self._settings is None:  # put together by hand
+        if not self.loaded:
             return {**parts, "retriever": type(self.retriever).__name__}
-        index = artefact.peek(Path(self._settings["index"]))
+        assert self._settings is not None and self._index is not None
+        index = self._index
         retriever = self._settings["retriever"] or index.config["retriever"]
         dense = retriever != "bm25"
         return {
