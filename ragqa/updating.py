@@ -393,5 +393,6 @@ def summary(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
     kinds = ("added", "replaced", "unchanged", "deleted")
     counts = [f"{count} {what}" for what in kinds if (count := getattr(report, what))]
     done = ", ".join([*counts, *["compacted"] * report.compacted])
-    line = f"{done}: {report.passages:,} passages in {index} ({report.seconds:.1f} s)"
+    passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
+    line = f"{done}: {passages} in {index} ({report.seconds:.1f} s)"
     return "\n".join([line, *report.corpus.left_out])
