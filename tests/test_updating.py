@@ -23,11 +23,13 @@ from ragqa import artefact, updating
 from ragqa.corpus.blocks import words as word_blocks
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.errors import ArtefactError, BadInput, BadLine, DamagedArtefact, Mismatch
-from ragqa.evaluation.coverage import not_in_corpus
+from ragqa.evaluation.coverage import look_through
+from ragqa.evaluation.rows import Examined, Rule, score
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.locks import locked
 from ragqa.pipeline import LiveRetriever, Pipeline, open_retriever
 from ragqa.retrieval.base import Retriever
+from ragqa.types import Answer, Question
 from ragqa.updating import UpdateReport, summary, update_index
 
 RETRIEVERS = ["bm25", "dense", "hybrid"]
@@ -1052,11 +1054,13 @@ def test_a_corpus_does_not_hold_the_answers_of_what_was_deleted(tmp_path: Path, 
     texts = {f"d{n}": f"text {n} holds answer{n}" for n in range(1100)}
     index = made(tmp_path, texts, retriever="bm25")
     change(index, {"d1050": "text 1050 holds another"}, [f"d{n}" for n in range(100)], compact=False)
-    wanted = [(0, ("answer7",)), (1, ("answer500",)), (2, ("answer1050",)), (3, ("another",))]
-    assert not_in_corpus(open_retriever(index).passages, wanted) == {0, 2}
+    nothing = Examined(Answer("?", None, 0.0, 0.0), [], [])
+    answers = ("answer7", "answer500", "answer1050", "another")
+    rows = [score(n, Question("?", (answer,)), nothing, Rule()) for n, answer in enumerate(answers)]
+    assert look_through(open_retriever(index).passages, rows).answers == {0, 2}
     rest = [f"d{n}" for n in range(100, 1100)]  # no row of the first 1,000 is left
     change(index, {"new": "text holds answer7"}, rest, compact=False)
-    assert not_in_corpus(open_retriever(index).passages, wanted) == {1, 2, 3}
+    assert look_through(open_retriever(index).passages, rows).answers == {1, 2, 3}
 
 
 # The command
