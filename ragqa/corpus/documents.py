@@ -1,10 +1,7 @@
 """Documents out of files, folders and archives: one at a time, each text and each id once."""
 
-import lzma
 import os
 import re
-import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -13,14 +10,13 @@ from pathlib import Path
 
 from ragqa.corpus.digests import Digests
 from ragqa.corpus.formats import BUFFER, records
-from ragqa.corpus.source import CorpusReport, Document, Intake, Source
+from ragqa.corpus.source import UNREADABLE, CorpusReport, Document, Intake, Source, reason_of
 from ragqa.corpus.walk import check_paths, size_of, walk
 
 __all__ = ["CorpusReport", "Document", "as_id", "input_size", "read_documents"]
 
 MAX_CHARACTERS = 500_000_000
 """Longest document: of a text no longer, offsets in characters and in UTF-8 fit into 32 bits."""
-_UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError)
 _VISIBLE = re.compile(r"\S")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -45,14 +41,15 @@ def read_documents(
 
     The suffix tells the format: ``.txt``, ``.md``, ``.markdown``, ``.html``, ``.htm``, ``.pdf``, ``.jsonl``,
     ``.tsv`` (DPR's passages) and ``.tar`` (its members), each also compressed as ``.xz``, ``.gz``, ``.bz2``.
-    Where it tells nothing the first bytes do: WikiExtractor's output and PDF under any name; JSON lines and
-    plain text under a name without a suffix. Text is UTF-8, or UTF-16 with a byte order mark, and is kept
-    as it is: line ends and control characters too. What is binary, of no known type, empty, or there twice
-    is left out and counted in ``report``; ``left_out`` is called with documents that are empty or there twice.
+    Where it tells nothing the first bytes do: WikiExtractor's output, Wikipedia's XML dumps and PDF under any
+    name; JSON lines and plain text under a name without a suffix. Text is UTF-8, or UTF-16 with a byte order
+    mark, and is kept as it is: line ends and control characters too. What is binary, of no known type, empty,
+    or there twice is left out and counted in ``report``; ``left_out`` is called with documents that are empty or
+    there twice.
 
     Raises BadInput on a file that cannot be read, BadLine on a malformed record and on an id that belongs
-    to another text already, MissingExtra on a PDF without the extra ``docs``; with ``skip_bad`` such input
-    is left out, counted and noted instead.
+    to another text already, MissingExtra on a PDF without the extra ``docs`` and on a dump without ``wiki``;
+    with ``skip_bad`` such input is left out, counted and noted instead.
     """
     check_paths(paths)
     intake = Intake(CorpusReport() if report is None else report, skip_bad)
@@ -93,7 +90,7 @@ def _files(paths: Sequence[Path], intake: Intake) -> Iterator[tuple[Source, int,
         end = intake.report.bytes_read + size_of(path)
         try:
             yield from _file(path, intake)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             intake.bad(_shown(path), _reason(error))
         intake.report.bytes_read = end
 
@@ -111,8 +108,7 @@ def _file(path: Path, intake: Intake) -> Iterator[tuple[Source, int, Document]]:
 
 
 def _reason(error: Exception) -> str:
-    system = error.strerror if isinstance(error, OSError) else None
-    return f"cannot be read: {system or error or type(error).__name__}"
+    return f"cannot be read: {reason_of(error)}"
 
 
 def _shown(path: str | Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any, cast
 
 from ragqa.corpus import archive, dpr, html, jsonl, pdf, plain, wikiextractor
+from ragqa.corpus.mediawiki import dump
 from ragqa.corpus.source import Document, Record, Source, encoding_of
 
 BUFFER = 1 << 18
@@ -43,7 +44,7 @@ def records(source: Source) -> Iterator[tuple[Source, int, Document]]:
     head = source.stream.peek(_HEAD)[:_HEAD]
     read = _reader(_suffix(source), head)
     if read is None:
-        source.intake.not_text(source.path, "binary" if _binary(head) else "of no known type")
+        source.intake.not_text(source.path, _unknown(_suffix(source), head))
         return
     for line, document in read(source):
         yield source, line, document
@@ -58,9 +59,17 @@ def _reader(suffix: str, head: bytes) -> Callable[[Source], Iterator[Record]] | 
     start = head.removeprefix(BOM_UTF8).lstrip()
     if known in (plain.read, None) and start.startswith(wikiextractor.BEGINNING.encode()):
         return wikiextractor.read
+    if known is None and dump.BEGINNING.match(start):  # .xml, and .xml-p1p41242 of a dump in parts
+        return dump.read
     if suffix == "":
         return jsonl.read if start.startswith(b'{"') else plain.read
     return known
+
+
+def _unknown(suffix: str, head: bytes) -> str:
+    if _binary(head):
+        return "binary"
+    return "XML, but not a dump of a wiki (no <mediawiki>)" if suffix == ".xml" else "of no known type"
 
 
 def _binary(head: bytes) -> bool:
