@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from ragqa import __version__, artefact
+from ragqa.corpus import hub
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, input_size, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk
 from ragqa.errors import BadInput
 from ragqa.locks import locked
-from ragqa.paths import absolute
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval import bm25, mips
 from ragqa.retrieval.bm25 import BM25
@@ -105,7 +105,7 @@ def build_index(
         raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
     # A citation leads back, and an encoder is found, from wherever the index is used.
-    paths = [absolute(path) for path in paths]
+    paths = [hub.absolute(path) for path in paths]
     if Path(config.encoder).exists():
         config = replace(config, encoder=str(Path(config.encoder).absolute()))
     artefact.check_replaceable(out, "index")
@@ -162,6 +162,9 @@ def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: T
     """Changes with ragqa, the configuration, the encoder, and any input file's path, size or time."""
     stats = []
     for file in walk(paths, on_error=lambda error: None):
+        if hub.is_hub(file):
+            stats.append((str(file), 0, 0))
+            continue
         with suppress(OSError):
             stats.append((str(file), file.stat().st_size, file.stat().st_mtime_ns))
     maker = [__version__, artefact.FORMAT, asdict(config), encoder.fingerprint if encoder else None]

@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from ragqa import artefact
 from ragqa.artefact import Manifest
+from ragqa.corpus import hub
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, Document, as_id, read_documents
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
@@ -121,7 +122,7 @@ def update_index(
         try:
             _link(target, aside)
             update = _Update(aside, manifest, device, progress)
-            counts = update.apply([absolute(path) for path in add], delete, skip_bad)
+            counts = update.apply([hub.absolute(path) for path in add], delete, skip_bad)
             if compact or (compact is None and update.scattered >= COMPACT_AT):
                 update.compact()
             if update.changed:

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from io import BufferedReader
 from pathlib import Path
 
+from ragqa.corpus import hub
 from ragqa.corpus.digests import Digests
 from ragqa.corpus.formats import BUFFER, records
 from ragqa.corpus.source import UNREADABLE, CorpusReport, Document, Intake, Source, reason_of
@@ -22,7 +23,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def input_size(paths: Sequence[Path]) -> int:
-    """Bytes, as they lie on disk, of all files that ``read_documents`` looks at.
+    """Bytes, as they lie on disk, of all files that ``read_documents`` looks at; of the hub it knows nothing.
 
     Raises BadInput where a path does not exist.
     """
@@ -39,17 +40,19 @@ def read_documents(
 ) -> Iterator[Document]:
     """Documents of files and folders, one at a time, always in the same order.
 
-    The suffix tells the format: ``.txt``, ``.md``, ``.markdown``, ``.html``, ``.htm``, ``.pdf``, ``.jsonl``,
-    ``.tsv`` (DPR's passages) and ``.tar`` (its members), each also compressed as ``.xz``, ``.gz``, ``.bz2``.
-    Where it tells nothing the first bytes do: WikiExtractor's output, Wikipedia's XML dumps and PDF under any
-    name; JSON lines and plain text under a name without a suffix. Text is UTF-8, or UTF-16 with a byte order
-    mark, and is kept as it is: line ends and control characters too. What is binary, of no known type, empty,
-    or there twice is left out and counted in ``report``; ``left_out`` is called with documents that are empty or
-    there twice.
+    A path that begins with ``hf:`` names a data set of the Hugging Face hub (``ragqa.corpus.hub``). Of a file, the
+    suffix tells the format: ``.txt``, ``.md``, ``.markdown``, ``.html``, ``.htm``, ``.pdf``, ``.jsonl``,
+    ``.tsv`` (DPR's passages) and ``.tar`` (its members), each also compressed as ``.xz``, ``.gz``, ``.bz2``, and
+    ``.arrow`` and ``.parquet``, tables with columns id, title and text. Where it tells nothing the first bytes
+    do: WikiExtractor's output, Wikipedia's XML dumps and PDF under any name; JSON lines and plain text under a
+    name without a suffix. Text is UTF-8, or UTF-16 with a byte order mark, and is kept as it is: line ends and
+    control characters too. What is binary, of no known type, empty, or there twice is left out and counted in
+    ``report``; ``left_out`` is called with documents that are empty or there twice.
 
     Raises BadInput on a file that cannot be read, BadLine on a malformed record and on an id that belongs
-    to another text already, MissingExtra on a PDF without the extra ``docs`` and on a dump without ``wiki``;
-    with ``skip_bad`` such input is left out, counted and noted instead.
+    to another text already, MissingExtra on a PDF without the extra ``docs``, on a dump without
+    ``wiki`` and on a name of the hub without ``torch``; with ``skip_bad`` such input is left out, counted and
+    noted instead.
     """
     check_paths(paths)
     intake = Intake(CorpusReport() if report is None else report, skip_bad)
@@ -87,6 +90,9 @@ def _unique(paths: Sequence[Path], intake: Intake, left_out: Callable[[Document]
 def _files(paths: Sequence[Path], intake: Intake) -> Iterator[tuple[Source, int, Document]]:
     """The documents of each file in turn; counts its bytes, and reports it where it cannot be read."""
     for path in walk(paths, on_error=lambda error: intake.bad(_shown(error.filename), _reason(error))):
+        if hub.is_hub(path):
+            yield from hub.read(path, intake)
+            continue
         end = intake.report.bytes_read + size_of(path)
         try:
             yield from _file(path, intake)

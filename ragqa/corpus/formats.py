@@ -10,7 +10,7 @@ from io import BufferedReader
 from pathlib import PurePath
 from typing import Any, cast
 
-from ragqa.corpus import archive, dpr, html, jsonl, pdf, plain, wikiextractor
+from ragqa.corpus import archive, arrow, dpr, html, jsonl, parquet, pdf, plain, wikiextractor
 from ragqa.corpus.mediawiki import dump
 from ragqa.corpus.source import Document, Record, Source, encoding_of
 
@@ -26,7 +26,10 @@ _SUFFIXES: dict[str, Callable[[Source], Iterator[Record]]] = {
     ".pdf": pdf.read,
     ".jsonl": jsonl.read,
     ".tsv": dpr.read,
+    ".arrow": arrow.read,
+    ".parquet": parquet.read,
 }
+_BINARY = (arrow.read, parquet.read)
 _COMPRESSION: dict[str, Callable[[BufferedReader], object]] = {
     ".xz": lzma.open,
     ".gz": gzip.open,
@@ -54,6 +57,8 @@ def _reader(suffix: str, head: bytes) -> Callable[[Source], Iterator[Record]] | 
     known = _SUFFIXES.get(suffix)
     if known is pdf.read or (known is None and head.startswith(b"%PDF-")):
         return pdf.read
+    if known in _BINARY:
+        return known
     if _binary(head):
         return None
     start = head.removeprefix(BOM_UTF8).lstrip()

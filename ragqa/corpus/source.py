@@ -55,7 +55,7 @@ class CorpusReport:
     bad: int = 0
     """Files and records left out by ``skip_bad``."""
     bytes_read: int = 0
-    """Of the bytes that ``input_size`` counts."""
+    """Of the bytes that ``input_size`` counts; and the characters of what came from the hub."""
     notes: list[str] = field(default_factory=list)
     """The first problems, each as ``path[:line]: what``."""
 
