@@ -104,7 +104,9 @@ def ask(
 
 @app.command(epilog="Example: ragqa index notes/ --out notes.index")
 def index(
-    paths: Annotated[list[Path], typer.Argument(help="Folders or files: text, Markdown, HTML, PDF, JSONL, TSV, wiki.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Folders or files: text, PDF, tables, a Wikipedia dump …; or hf:NAME.")
+    ],
     out: Annotated[Path, typer.Option(help="Index directory to make, or to make again.")],
     retriever: Annotated[str, typer.Option(help="dense, bm25 or hybrid (both).")] = "hybrid",
     kind: Annotated[str, typer.Option(help="Of the dense part: flat, hnsw, ivf-flat, ivf-pq, sq8.")] = "flat",

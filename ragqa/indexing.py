@@ -206,7 +206,7 @@ def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress
 
 def _counts(report: CorpusReport) -> str:
     counts = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v and k != "bytes_read"}
-    said = ", ".join(f"{v} {k}" for k, v in counts.items()) or "no documents"
+    said = ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in counts.items()) or "no documents"
     return f"{said} ({report.notes[0]})" if report.notes else said
 
 

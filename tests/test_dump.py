@@ -124,7 +124,7 @@ def test_a_dump_gives_its_articles(tmp_path: Path, name: str, compressed: type[b
     documents, report = read(path)
     assert documents == expected(path)
     counts = CorpusReport(
-        documents=2, redirects=1, disambiguations=1, non_articles=3, empty=1, bytes_read=path.stat().st_size
+        documents=2, redirects=1, disambiguations=1, other_pages=3, empty=1, bytes_read=path.stat().st_size
     )
     assert report == counts
 
@@ -165,7 +165,7 @@ def test_old_dumps_have_neither_namespaces_nor_redirects_marked(tmp_path: Path) 
     path = write(tmp_path / "a.xml", export(*pages, namespaces={0: "", 1: "Talk", 2: "User", 3: "User talk"}))
     documents, report = read(path)
     assert [d.id for d in documents] == ["2"]
-    assert (report.non_articles, report.redirects) == (2, 1)
+    assert (report.other_pages, report.redirects) == (2, 1)
 
 
 def test_of_several_revisions_the_last_one_counts(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def peak(count: int) -> int:
     tracemalloc.start()
     try:
         documents = sum(1 for _ in records(source))
-        assert (documents, report.non_articles) == (count // 4, count - count // 4)
+        assert (documents, report.other_pages) == (count // 4, count - count // 4)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -50,8 +50,8 @@ class CorpusReport:
     """Pages of a wiki left out because they only lead to another one."""
     disambiguations: int = 0
     """Pages of a wiki left out because they only list what their title can mean."""
-    non_articles: int = 0
-    """Pages of a wiki left out because of their namespace (talk, templates …), or because they are not wikitext."""
+    other_pages: int = 0
+    """Pages of a wiki left out because they are no articles: talk, templates, whatever is not wikitext."""
     bad: int = 0
     """Files and records left out by ``skip_bad``."""
     bytes_read: int = 0
@@ -63,7 +63,7 @@ class CorpusReport:
     def left_out(self) -> list[str]:
         """Lines for people: what was left out or mended, and the notes; none where nothing was."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
-        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        said = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items() if count)
         return [f"left out or mended: {said}"] * bool(said) + [f"  {note}" for note in self.notes]
 
     def note(self, where: str, what: str) -> None:

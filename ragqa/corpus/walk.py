@@ -36,7 +36,7 @@ def _data(folder: Path, files: list[str], on_error: Callable[[OSError], object])
     if _SPLITS in files:
         files.remove(_SPLITS)
     try:
-        names = [part["filename"] for part in json.loads((folder / _SAVED).read_bytes())["_data_files"]]
+        names = [str(part["filename"]) for part in json.loads((folder / _SAVED).read_bytes())["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError):  # no data set
         names = files
     for name in names:

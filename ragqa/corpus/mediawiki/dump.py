@@ -163,7 +163,7 @@ def _pages(source: Source, export: _Export) -> Iterator[_Page]:
 
 def _is_article(page: _Page, export: _Export, report: CorpusReport) -> bool:
     if export.namespace_of(page) != _ARTICLES or page.model != "wikitext":
-        report.non_articles += 1
+        report.other_pages += 1
     elif page.redirect or _REDIRECT.match(page.text):
         report.redirects += 1
     elif is_disambiguation(page.title, page.text):
