@@ -20,6 +20,7 @@ _INLINE = """
 abbr b bdi bdo big cite code data del dfn em font i ins kbd mark noinclude onlyinclude q rb rp rt ruby s samp small span
 strike strong sub sup time tt u var wbr
 """
+_TABLE_PARTS = "table caption colgroup col thead tbody tfoot tr th td"
 
 GONE = "\x01"
 """Stands where something was taken out; XML cannot hold it, so that no page has it."""
@@ -39,6 +40,8 @@ _FORMATTING = re.compile(rf"</?(?:({_tags(BLOCKS)})|{_tags(DROPPED.union(_INLINE
 _BRACES = re.compile(r"\{{2,}|\}{2,}")
 _TABLE = re.compile(r"^[ \t:*#;]*(\{\|)|^[ \t]*\|\}(?!\})", re.MULTILINE)
 _HTML_TABLE = re.compile(r"(<table(?:\s[^<>]*)?>)|</table\s*>", re.IGNORECASE)
+_TABLE_TAG = re.compile(rf"</?{_tags(frozenset(_TABLE_PARTS.split()))}/?>", re.IGNORECASE)
+_OPEN_TABLE = re.compile(r"^[ \t:*#;]*\{\|", re.MULTILINE)
 _NO_TAG = re.compile(r"<(?![^<>]*>)")
 _LIST = re.compile(r"^[*#:]++(?!;)", re.MULTILINE)
 _SIGN = re.compile(r"(&#?\w+;)|[^\w \t.,/]|_")
@@ -48,9 +51,9 @@ def prepared(text: str) -> str:
     """Wikitext without all that; GONE, BREAK and NOTHING stand where something was."""
     text = _FORMATTING.sub(lambda tag: BREAK if tag[1] else "", _without_elements(text))
     text = _without_nested(_without_templates(text), _TABLE)
-    text = _without_nested(text, _HTML_TABLE)
+    text = _TABLE_TAG.sub(BREAK, _without_nested(text, _HTML_TABLE))
     # What is still there was never closed. It shows as it is, and the parser would look far for its end.
-    text = _NO_TAG.sub("&lt;", text.replace("{{", "&#123;" * 2).replace("{|", "|"))
+    text = _NO_TAG.sub("&lt;", _OPEN_TABLE.sub("|", text.replace("{{", "&#123;" * 2)))
     return _LIST.sub(BREAK, text)
 
 
