@@ -192,7 +192,9 @@ def test_a_part_of_a_saved_data_set_that_is_missing_is_named(tmp_path: Path) -> 
     assert ([d.text for d in documents], report.bad) == (["one"], 1)
 
 
-@pytest.mark.parametrize("state", ["{", "[]", "{}", '{"_data_files": 3}', '{"_data_files": [{}]}', '{"_data_files": ["a"]}'])
+@pytest.mark.parametrize(
+    "state", ["{", "[]", "{}", '{"_data_files": 3}', '{"_data_files": [{}]}', '{"_data_files": ["a"]}']
+)
 def test_another_state_file_means_nothing(tmp_path: Path, state: str) -> None:
     (tmp_path / "state.json").write_text(state)
     (tmp_path / "a.txt").write_text("Text.")
