@@ -538,6 +538,7 @@ def test_a_reader_alone_reads_the_gold_passage(tmp_path: Path) -> None:
 
     report = evaluate(GoldPassages(Echo({})), QUESTIONS[:1], out=tmp_path / "r")
     assert report.em == 1.0 and report.figures["answer_recall"] == {}
+    assert report.figures["coverage_bound"] is report.figures["gold_passage"] is report.figures["loss"] is None
     assert report.figures["about"]["corpus"] == "the gold passages"
     assert report.figures["seconds"] is not None and list(report.figures["seconds"]) == ["read"]
     with pytest.raises(BadInput, match="'who is third\\?' names no gold passage"):

@@ -37,7 +37,8 @@ def figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dic
     """
     answerable = tally.column("answerable") == 1
     read = reads(about)
-    retrieved = tally.most_hits > 0  # predictions may come without passages
+    # Predictions may come without passages, and a reader alone retrieves none.
+    retrieved = tally.most_hits > 0 and bool(about["system"].get("depth"))
     f1 = tally.column("f1")[answerable]
     has_f1 = read and len(f1) and not np.isnan(f1).any()
     return {
