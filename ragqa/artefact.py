@@ -251,7 +251,7 @@ def _check_files(path: Path, manifest: Manifest) -> None:
 
 
 def _stamp(path: Path) -> Path:
-    return cache_dir() / "checked" / hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
+    return cache_dir() / "checked" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:24]
 
 
 def _states(path: Path, manifest: Manifest) -> str:

@@ -276,7 +276,7 @@ def demo(
 def say(line: str) -> None:
     """Print a result now, so that a full disk or a closed pipe is noticed while it can be said."""
     try:
-        print(line, flush=True)
+        print(line.encode("utf-8", "replace").decode("utf-8"), flush=True)  # a file's name need not be valid text
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens: nothing more is to be flushed
         raise typer.Exit(PIPE) from None

@@ -64,6 +64,16 @@ def test_options(questions: Path, index: Path, tmp_path: Path, options: list[str
     assert ("exact match  " in out) == (options != ["--no-read"])
 
 
+def test_a_name_that_is_no_text(questions: Path, index: Path, capsys, monkeypatch) -> None:
+    """A file may be called anything; such a name is written with question marks."""
+    monkeypatch.chdir(questions.parent)
+    named = questions.parent / "q\udcff.jsonl"
+    questions.rename(named)
+    status, out, _ = run("eval", str(named), "--index", str(index), capsys=capsys)
+    assert status == 0 and "q?.jsonl: 3 questions" in out
+    assert Report.load(questions.parent / "q\udcff-documents.report").figures["about"]["name"] == "q?.jsonl"
+
+
 def test_a_comparison(report: Path, tmp_path: Path, capsys) -> None:
     status, out, _ = run("eval", "compare", str(report), str(report), capsys=capsys)
     assert status == 0 and "exact match" in out and "1.0000" in out
