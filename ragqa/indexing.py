@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragqa import __version__, artefact
+from ragqa import __version__, artefact, npy
 from ragqa.corpus import hub
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, input_size, read_documents
@@ -241,14 +241,14 @@ def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: 
 
 def _dense(folder: Path, part: Path, store: PassageStore, config: IndexConfig, progress: Progress) -> None:
     shards = sorted((folder / "vectors").glob("*.npy"))
-    width = np.load(shards[0], mmap_mode="r").shape[1]
+    width = npy.load(shards[0], mapped=True).shape[1]
     file = part / mips.VECTORS
     with file.open("wb") as target:  # not through a memory map: a full disk would kill the process
         header = {"descr": "<f2", "fortran_order": False, "shape": (len(store), width)}
         np.lib.format.write_array_header_1_0(target, header)
         for shard in shards:
-            target.write(np.load(shard).astype("<f2").tobytes())
-    vectors = np.load(file, mmap_mode="r")
+            target.write(npy.load(shard).astype("<f2").tobytes())
+    vectors = npy.load(file, mapped=True)
     if config.kind != "flat":
         with progress.step(config.kind, len(store), "passages") as step:
             mips.build(vectors, config.kind, part, device=config.device, progress=step.at)

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragqa import artefact
+from ragqa import artefact, npy
 from ragqa.artefact import Manifest
 from ragqa.corpus import hub
 from ragqa.corpus.blocks import splitter
@@ -272,7 +272,7 @@ class _Update:
                 "now: index it again"
             )
         files = sorted(folder.glob("added-*.npy"))
-        vectors = [np.load(files.pop())] if files and len(np.load(files[-1], mmap_mode="r")) < _SMALL else []
+        vectors = [npy.load(files.pop())] if files and len(npy.load(files[-1], mapped=True)) < _SMALL else []
         with self._progress.step("embedding", len(added), "passages") as step:
             for at in range(0, len(added), _BATCH):
                 texts = [passage.titled for passage in added[at : at + _BATCH]]
@@ -310,7 +310,7 @@ class _Update:
             np.lib.format.write_array_header_1_0(target, header)
             for at in range(0, len(kept), CHUNK):
                 target.write(vectors[kept[at : at + CHUNK]].astype("<f2").tobytes())
-        written = np.load(folder / VECTORS, mmap_mode="r")
+        written = npy.load(folder / VECTORS, mapped=True)
         kind = self._config["kind"]
         with self._progress.step(kind, len(kept), "passages") as step:
             mips.build(written, kind, folder, device=self._device, progress=step.at)

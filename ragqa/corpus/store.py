@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.ipc
 
+from ragqa import npy
 from ragqa.artefact import checksum
 from ragqa.corpus.source import Document
 from ragqa.errors import ArtefactError, DamagedArtefact
@@ -249,7 +250,7 @@ def _open_file(path: Path) -> _File:
 
 def _read_deleted(file: Path) -> npt.NDArray[np.int64] | None:
     try:
-        return np.load(file) if file.exists() else None
+        return npy.load(file) if file.exists() else None
     except (OSError, ValueError, EOFError) as error:
         raise DamagedArtefact(f"{file} is damaged: {error}; make the index again") from error
 
