@@ -44,5 +44,5 @@ clean:  ## remove .venv, caches and builds; runs/ stays
 
 .venv/.test: .venv/.core
 	@echo 'adding torch and what else the tests need to .venv (once, a few minutes)' >&2
-	@$(PIP) -e '.[torch,cpu,docs,eval,dev]'
+	@$(PIP) -e '.[torch,cpu,docs,wiki,eval,dev]'
 	@touch $@

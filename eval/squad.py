@@ -43,6 +43,7 @@ SQUAD = Suite(
         revision="7b6d24c440a36b6815f21b70d25016731768db1f",
         question="question",
         answers="answers.text",  # the column answers holds two lists, text and answer_start
+        passage="context",
         splits={"train": ("train", 87_599), "dev": ("validation", 10_570)},
     ),
     unicode=None,

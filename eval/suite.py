@@ -5,15 +5,15 @@ One data set, one file: ``eval/nq.py``, ``webq.py``, ``curatedtrec.py``, ``squad
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from eval.bench.record import command
-from eval.publish import publish
-from ragqa.errors import BadInput, MissingExtra, RagqaError
+from eval.command import command, one_line
+from eval.publish import check_place, publish
+from ragqa.errors import BadInput, MissingExtra
 from ragqa.evaluation import Report, evaluate
 from ragqa.evaluation.summary import summary
 from ragqa.evaluation.systems import GoldPassages
@@ -43,6 +43,8 @@ class Hub:
     """Column of the question."""
     answers: str
     """Column of the answers; ``a.b`` is the list b in the column a."""
+    passage: str | None = None
+    """Column of the gold passage, where there is one."""
     splits: dict[str, tuple[str, int]]
     """Our name of a split: the hub's, and how many questions it must hold."""
 
@@ -79,7 +81,12 @@ class Suite:
     """What a reader of scores must know."""
 
 
-def read_split(suite: Suite, split: str, data: Path | None) -> tuple[Iterator[Question], int]:
+def usual_split(suite: Suite, data: Path | None) -> str:
+    """The split that is scored unless another is asked for: of the hub its test questions."""
+    return suite.default_split if data or not suite.hub else list(suite.hub.splits)[-1]
+
+
+def read_split(suite: Suite, split: str, data: Path | None) -> tuple[Iterable[Question], int]:
     """The questions of a split, one by one, and how many they are.
 
     Args:
@@ -88,71 +95,75 @@ def read_split(suite: Suite, split: str, data: Path | None) -> tuple[Iterator[Qu
         data: folder of its files; None to load it from the hub.
 
     Raises:
-        BadInput: there is no such split or file. While it is read: it holds another number of questions.
+        BadInput: there is no such split or file, or it holds another number of questions.
         MissingExtra: the hub is asked for without the package ``datasets``.
     """
-    known: Iterable[str] = suite.splits if data else suite.hub.splits if suite.hub else ()
+    known = list(suite.splits) if data else list(suite.hub.splits) if suite.hub else []
+    if not known:
+        raise BadInput(f"{suite.title} is not on the hub: give the folder of its files as --data")
     if split not in known:
-        raise BadInput(
-            f"{suite.title} has no split '{split}' {'in files' if data else 'on the hub'}: "
-            + (f"choose one of {', '.join(known)}" if known else "give the folder of its files as --data")
-        )
+        where = "in files" if data else "on the hub"
+        raise BadInput(f"{suite.title} has no split '{split}' {where}: choose one of {', '.join(known)}")
     if data is None:
         assert suite.hub is not None
-        expected = suite.hub.splits[split][1]
-        return _counted(_from_hub(suite.hub, split), expected, f"{suite.hub.name}, {split}"), expected
-    file = data / suite.splits[split].file
+        asked, expected = _from_hub(suite.hub, split), suite.hub.splits[split][1]
+        return _checked(asked, len(asked), expected, f"{suite.hub.name}, {split}"), expected
+    file, expected = data / suite.splits[split].file, suite.splits[split].questions
     if not file.is_file():
         raise BadInput(f"{file} does not exist: --data must be the folder of {suite.title}")
-    expected = suite.splits[split].questions
-    return _counted(read_questions(file), expected, str(file)), expected
+    count = sum(1 for _ in read_questions(file))  # before anything is asked
+    return _checked(read_questions(file), count, expected, str(file)), expected
 
 
-def _counted(questions: Iterable[Question], expected: int, where: str) -> Iterator[Question]:
-    """The questions as they come; wrong at their end, or at the first too many, if they are not as many as expected."""
-    count = 0
-    for count, question in enumerate(questions, 1):
-        if count > expected:
-            break
-        yield question
+def _checked(questions: Iterable[Question], count: int, expected: int, where: str) -> Iterable[Question]:
     if count != expected:
-        raise BadInput(
-            f"{where} holds more than the {expected} questions of the split"
-            if count > expected
-            else f"{where} holds {count} questions, not the {expected} of the split"
-        )
+        raise BadInput(f"{where} holds {count} questions, not the {expected} of the split")
+    return questions
 
 
-def _from_hub(hub: Hub, split: str) -> Iterator[Question]:
+def _from_hub(hub: Hub, split: str) -> Sequence[Question]:
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise MissingExtra(f"loading {hub.name} from the hub", "torch") from error
-    rows = load_dataset(hub.name, revision=hub.revision, split=hub.splits[split][0])
+    try:
+        rows = load_dataset(hub.name, revision=hub.revision, split=hub.splits[split][0])
+    except Exception as error:  # of any kind, a dozen packages deep
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"{hub.name} cannot be loaded ({reason}): give the folder of its files as --data") from error
     column, _, inner = hub.answers.partition(".")
-    return (
-        Question(row[hub.question], tuple(row[column][inner] if inner else row[column]), str(row.get("id", number)))
+    return [
+        Question(
+            row[hub.question],
+            tuple(row[column][inner] if inner else row[column]),
+            str(row.get("id", number)),
+            passages=(row[hub.passage],) if hub.passage else (),
+        )
         for number, row in enumerate(rows, 1)
-    )
+    ]
 
 
 def run(suite: Suite, args: argparse.Namespace) -> Report:
     """Score a pipeline on a split of ``suite``."""
-    questions, total = read_split(suite, args.split, args.data)
-    part = args.split
+    if args.record:
+        check_place(args.record)
+    if args.gold and (args.no_read or args.k or args.retriever or args.fusion):
+        raise BadInput("--gold reads each question's own passage: leave -k, --retriever, --fusion and --no-read out")
+    split = args.split or usual_split(suite, args.data)
+    questions, total = read_split(suite, split, args.data)
+    part = split
     if args.limit is not None and args.limit < 1:
         raise BadInput(f"limit = {args.limit}: at least one question must be asked")
     if args.limit is not None and args.limit < total:
-        questions, total, part = islice(questions, args.limit), args.limit, f"first {args.limit} of {args.split}"
+        questions, total, part = islice(questions, args.limit), args.limit, f"first {args.limit} of {split}"
     pipeline = Pipeline.load(
         args.pipeline, retriever=args.retriever, reader=args.reader, fusion=args.fusion, k=args.k, device=args.device
     )
-    name = "-".join(filter(None, (suite.key, args.split, args.pipeline.name, args.retriever)))
     return evaluate(
         GoldPassages(pipeline.reader) if args.gold else pipeline,
         questions,
-        out=args.out or Path("runs", "eval", f"{name}.report"),
-        name=suite.title,
+        out=args.out or Path("runs", "eval", f"{default_name(suite, split, args)}.report"),
+        name=f"{suite.title}, reader on the gold passage" if args.gold else suite.title,
         split=part,
         corpus=args.corpus,
         regex=suite.regex,
@@ -161,16 +172,34 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
         batch=args.batch,
         read=not args.no_read,
         coverage=not args.no_coverage,
+        resume=False if args.restart else None,
         about={
             "command": command(),
-            "source": suite.about,
+            "source": _READ_ALONE if args.gold else suite.about,
             "answer_type": suite.answer_type,
             "caution": suite.caution,
-            "published": [asdict(row) for row in suite.published],
+            # Of other systems that had to find the passage: not what a reader alone is set beside.
+            "published": [] if args.gold else [asdict(row) for row in suite.published],
         },
         total=total,
         progress=Bars(),
     )
+
+
+_READ_ALONE = "Each question is read beside its own gold passage; nothing is retrieved."
+
+
+def default_name(suite: Suite, split: str, args: argparse.Namespace) -> str:
+    """What a report is called by what was scored, so that no two different runs share a place."""
+    valued = {name: getattr(args, name) for name in ("retriever", "fusion", "reader", "k", "depth", "batch", "limit")}
+    usual = {"depth": 100, "batch": 1}
+    named = [
+        f"{name}-{value.name if isinstance(value, Path) else value}"
+        for name, value in valued.items()
+        if value is not None and value != usual.get(name)
+    ]
+    flags = [name.replace("_", "-") for name in ("gold", "no_read") if getattr(args, name)]
+    return "-".join([suite.key, split, args.pipeline.resolve().name, *named, *flags])
 
 
 def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
@@ -181,7 +210,7 @@ def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
     add = made.add_argument
     add("--pipeline", type=Path, required=True, help="index or pipeline directory")
     add("--data", type=Path, help="folder of the data set's files; without it, the hub (needs a network)")
-    add("--split", default=suite.default_split, help=f"default: {suite.default_split}")
+    add("--split", help=f"default: {suite.default_split}; of the hub the test questions")
     add("--out", type=Path, help="directory of the report; default: under runs/eval")
     add("--corpus", help="what to call the corpus; default: the names of its files")
     add("--retriever", help="dense, bm25 or hybrid; default: all that the index can do")
@@ -192,6 +221,7 @@ def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
     add("--depth", type=int, default=100, help="hits to look for answers in")
     add("--batch", type=int, default=1, help="questions asked together; with 1 the times are latencies")
     add("--limit", type=int, help="the first N questions only")
+    add("--restart", action="store_true", help="drop the rows of a run that did not end")
     add("--gold", action="store_true", help="score the reader alone, on each question's gold passage")
     add("--no-read", action="store_true", help="score retrieval alone")
     add("--no-coverage", action="store_true", help="do not look for the answers in the whole corpus")
@@ -203,14 +233,14 @@ def main(suite: Suite) -> None:
     """Score a pipeline, print what comes out, write the report."""
     doc = sys.modules["__main__"].__doc__
     args = parser(suite, doc).parse_args()
-    try:
+    with one_line():
         report = run(suite, args)
         if args.record:
             publish(report, args.record)
-    except (RagqaError, OSError) as error:
-        raise SystemExit(f"eval.{suite.key}: {' '.join(str(error).split())}") from None
     print(summary(report))
-    print(f"\n{published(suite)}\n\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")
+    if not args.gold:
+        print(f"\n{published(suite)}")
+    print(f"\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")
 
 
 def published(suite: Suite) -> str:

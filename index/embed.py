@@ -3,7 +3,7 @@
     python -m index.embed --corpus wiki.index --encoder default --out wiki.vectors
     ray job submit --working-dir . -- python -m index.embed --corpus /nfs/wiki.index --out /nfs/w.vectors --gpus
 
-Ray Data hands shards of rows to actors, one for every GPU (or for every CPU core), each of which loads the encoder once.
+Ray Data hands shards of rows to actors, one for every GPU (or CPU core), each of which loads the encoder once.
 A shard is written whole, with its checksum, count and range of rows, by whoever gets it; run again after whatever
 went wrong, the job makes what is missing, and the result is the same byte for byte. Corpus and output lie where all
 machines see them. A corpus is an index directory (its passages are embedded) made by ``ragqa index --retriever bm25``.

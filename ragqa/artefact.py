@@ -4,6 +4,7 @@ A directory is an artefact of some kind (index, pipeline, encoder, reader) when 
 ``manifest.json`` that names every other file with its size and checksum, and itself by its fingerprint.
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -49,6 +50,11 @@ class Manifest:
     def fingerprint(self) -> str:
         """16 hex digits that change with anything the manifest says, and so with any file."""
         return hashlib.sha256(json.dumps(vars(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def origin(self) -> str:
+        """The fingerprint of what this is an updated version of, or its own: updates do not change it."""
+        return self.parents.get("origin", self.fingerprint)
 
 
 def checksum(path: Path) -> str:
@@ -106,10 +112,11 @@ def put_in_place(aside: Path, target: Path) -> None:
     """``aside`` becomes ``target``, at once; what stood there is deleted after it."""
     if target.exists() and not _exchange(aside, target):
         old = target.with_name(f".{target.name}.{os.getpid()}.replaced")
+        shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
         try:
             aside.rename(target)
-        except OSError:
+        except BaseException:
             old.rename(target)
             raise
         aside = old
@@ -117,6 +124,15 @@ def put_in_place(aside: Path, target: Path) -> None:
         aside.rename(target)
         return
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def recover(target: Path) -> None:
+    """Mend what a killed process left of putting a directory in place; for whoever holds a lock on ``target``."""
+    for old in target.parent.glob(f".{glob.escape(target.name)}.*.replaced"):
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.rename(target)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -192,7 +208,9 @@ def peek(path: Path) -> Manifest:
         if not path.exists():
             raise ArtefactError(f"{path} does not exist")
         if not file.is_file():
-            raise ArtefactError(f"{path} is not a ragqa directory (no {MANIFEST}); make one with: ragqa index")
+            raise ArtefactError(
+                f"{path} is not a ragqa directory (no {MANIFEST}): ragqa index makes an index, ragqa eval a report"
+            )
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error
@@ -234,7 +252,7 @@ def _check_files(path: Path, manifest: Manifest) -> None:
 
 
 def _stamp(path: Path) -> Path:
-    return cache_dir() / "checked" / hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
+    return cache_dir() / "checked" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:24]
 
 
 def _states(path: Path, manifest: Manifest) -> str:

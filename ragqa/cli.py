@@ -104,7 +104,9 @@ def ask(
 
 @app.command(epilog="Example: ragqa index notes/ --out notes.index")
 def index(
-    paths: Annotated[list[Path], typer.Argument(help="Folders or files: text, Markdown, HTML, PDF, JSONL, TSV, wiki.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Folders or files: text, PDF, tables, a Wikipedia dump …; or hf:NAME.")
+    ],
     out: Annotated[Path, typer.Option(help="Index directory to make, or to make again.")],
     retriever: Annotated[str, typer.Option(help="dense, bm25 or hybrid (both).")] = "hybrid",
     kind: Annotated[str, typer.Option(help="Of the dense part: flat, hnsw, ivf-flat, ivf-pq, sq8.")] = "flat",
@@ -174,7 +176,7 @@ def evaluate_questions(
     questions: Annotated[Path, typer.Argument(help="JSON lines, DPR's TSV, or a SQuAD file; 'demo' for the demo's.")],
     index: Annotated[Path | None, typer.Option("--index", "--pipeline", help="Index or pipeline directory.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Score these answers of another system instead.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory of the report.  [default: QUESTIONS.report]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Report to make.  [default: QUESTIONS-INDEX.report]")] = None,
     rule: Annotated[str | None, typer.Option(help="nq (Unicode NFD), squad or regex.  [default: by the file]")] = None,
     k: Annotated[int | None, typer.Option("-k", min=1, help="Passages to read.")] = None,
     depth: Annotated[int, typer.Option(min=1, help="Hits to look for answers in.")] = 100,
@@ -184,10 +186,12 @@ def evaluate_questions(
     reader: Annotated[Path | None, typer.Option(help="A reader of your own.")] = None,
     fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
-    device: Annotated[str, typer.Option(help="Where the index is searched and torch models run.")] = "cpu",
+    device: Annotated[str | None, typer.Option(help="Where the index is searched: cpu (default) or cuda.")] = None,
     corpus: Annotated[str | None, typer.Option(help="What to call the corpus in the report.")] = None,
+    split: Annotated[str, typer.Option(help="What part of a data set the questions are.")] = "",
     min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Report what declining below does.")] = 0.2,
     no_read: Annotated[bool, typer.Option("--no-read", help="Score retrieval alone.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Drop the rows of a run that did not end.")] = False,
     no_coverage: Annotated[bool, typer.Option("--no-coverage", help="Do not search the corpus for answers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
 ) -> None:
@@ -206,8 +210,10 @@ def evaluate_questions(
         depth=depth,
         batch=batch,
         corpus=corpus,
+        split=split,
         min_confidence=min_confidence,
         read=not no_read,
+        restart=restart,
         coverage=not no_coverage,
     )
     say(scoring.shown(report, as_json=as_json))
@@ -232,9 +238,9 @@ def page(
 ) -> None:
     """Make figures and page of a report anew from its rows, as after installing the extra 'eval' for the plots."""
     from ragqa import scoring
-    from ragqa.evaluation import Report
+    from ragqa.evaluation import renew
 
-    say(scoring.shown(Report.load(report).renew()))
+    say(scoring.shown(renew(report)))
 
 
 @app.command(epilog="Example: ragqa export runs/reader/model --out my-reader")
@@ -270,7 +276,7 @@ def demo(
 def say(line: str) -> None:
     """Print a result now, so that a full disk or a closed pipe is noticed while it can be said."""
     try:
-        print(line, flush=True)
+        print(line.encode("utf-8", "replace").decode("utf-8"), flush=True)  # a file's name need not be valid text
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens: nothing more is to be flushed
         raise typer.Exit(PIPE) from None
@@ -285,7 +291,7 @@ def main() -> None:
         app()
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            _complain("interrupted; `ragqa index` goes on where it was when it is started again")
+            _complain("interrupted; `ragqa index` and `ragqa eval` go on where they were when they are started again")
         raise
     except (RagqaError, OSError, UnicodeError) as error:
         _complain(str(error))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ragqa import artefact
+from ragqa import artefact, npy
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import DamagedArtefact
 from ragqa.retrieval.vectors import CHUNK
@@ -109,7 +109,7 @@ def concatenate(folder: Path, rows: int, target: Path) -> None:
         DamagedArtefact: they are not as many as there are rows.
     """
     files = sorted(folder.glob("*.npy"))
-    arrays = [np.load(file, mmap_mode="r") for file in files]
+    arrays = [npy.load(file, mapped=True) for file in files]
     if not arrays or sum(map(len, arrays)) != rows:
         raise DamagedArtefact(f"{folder} holds {sum(map(len, arrays))} vectors for {rows} passages: embed them again")
     with target.open("wb") as out:  # not through a memory map: a full disk would kill the process

@@ -17,9 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
-from ragqa import __version__, artefact
+from ragqa import __version__, artefact, npy
+from ragqa.corpus import hub
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, input_size, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
@@ -105,7 +104,7 @@ def build_index(
         raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
     # A citation leads back, and an encoder is found, from wherever the index is used.
-    paths = [Path(path).absolute() for path in paths]
+    paths = [hub.absolute(path) for path in paths]
     if Path(config.encoder).exists():
         config = replace(config, encoder=str(Path(config.encoder).absolute()))
     artefact.check_replaceable(out, "index")
@@ -148,6 +147,7 @@ def _workplace(out: Path, paths: Sequence[Path], config: IndexConfig, encoder: T
     folder = out.with_name(f".{out.name}.building")
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(out.with_name(f".{out.name}.lock"), wait=False):
+        artefact.recover(out)
         ours = _signature(paths, out, config, encoder)
         mark = folder / "input"
         if not mark.is_file() or mark.read_text() != ours:
@@ -161,6 +161,9 @@ def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: T
     """Changes with ragqa, the configuration, the encoder, and any input file's path, size or time."""
     stats = []
     for file in walk(paths, on_error=lambda error: None):
+        if hub.is_hub(file):
+            stats.append((str(file), 0, 0))
+            continue
         with suppress(OSError):
             stats.append((str(file), file.stat().st_size, file.stat().st_mtime_ns))
     maker = [__version__, artefact.FORMAT, asdict(config), encoder.fingerprint if encoder else None]
@@ -202,7 +205,8 @@ def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress
 
 def _counts(report: CorpusReport) -> str:
     counts = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v and k != "bytes_read"}
-    return ", ".join(f"{v} {k}" for k, v in counts.items()) or "no documents"
+    said = ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in counts.items()) or "no documents"
+    return f"{said} ({report.notes[0]})" if report.notes else said
 
 
 def _terms(store: PassageStore, part: Path, engine: str, progress: Progress) -> None:
@@ -228,7 +232,7 @@ def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: 
 
 def _dense(folder: Path, part: Path, store: PassageStore, config: IndexConfig, progress: Progress) -> None:
     concatenate(folder / "vectors", len(store), part / mips.VECTORS)
-    vectors = np.load(part / mips.VECTORS, mmap_mode="r")
+    vectors = npy.load(part / mips.VECTORS, mapped=True)
     if config.kind != "flat":
         with progress.step(config.kind, len(store), "passages") as step:
             mips.build(vectors, config.kind, part, device=config.device, progress=step.at)
@@ -243,9 +247,4 @@ def summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
     counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
     said = ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
     lines = [f"{said}, {size:.1f} MB in {out}"]
-    left_out = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v}
-    left_out = {k: v for k, v in left_out.items() if k not in ("documents", "bytes_read")}
-    if left_out:
-        lines.append("left out or mended: " + ", ".join(f"{v} {k}" for k, v in left_out.items()))
-    lines += [f"  {note}" for note in report.notes]
-    return "\n".join(lines)
+    return "\n".join([*lines, *report.left_out])

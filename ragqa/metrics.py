@@ -18,12 +18,13 @@ from ragqa.text import normalize_answer, words
 __all__ = [
     "accuracy_at",
     "answer_recall",
+    "compiled",
     "exact_match",
     "f1",
     "first_rank",
     "has_answer",
-    "is_pattern",
     "mean_reciprocal_rank",
+    "nfd",
     "normalize_answer",
 ]
 
@@ -53,7 +54,7 @@ def exact_match(
     if prediction is None:
         return False
     if regex:
-        return any(p.match(prediction) is not None for answer in answers if (p := _compiled(answer)))
+        return any(p.match(prediction) is not None for answer in answers if (p := compiled(answer)))
     said = normalize_answer(prediction, unicode=unicode)
     return any(said == normalize_answer(answer, unicode=unicode) for answer in answers)
 
@@ -92,8 +93,8 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
     """
     _check(answers)
     if regex:
-        text = unicodedata.normalize("NFD", passage_text)
-        patterns = (_compiled(unicodedata.normalize("NFD", answer)) for answer in answers if answer.strip())
+        text = nfd(passage_text)
+        patterns = (compiled(nfd(answer)) for answer in answers if answer.strip())
         return any(pattern.search(text) is not None for pattern in patterns if pattern)
     runs = [run for answer in answers if (run := _run(answer))]
     folded = _folded(passage_text)
@@ -125,25 +126,26 @@ def _joined(tokens: list[str]) -> str:
 
 def _folded(text: str) -> str:
     # How a sigma is lowered depends on its neighbours, and so on where the text is cut into tokens.
-    return unicodedata.normalize("NFD", text).lower().replace("ς", "σ")
+    return nfd(text).lower().replace("ς", "σ")
+
+
+def nfd(text: str) -> str:
+    """Unicode's canonical decomposition: letters apart from their accents.
+
+    Of a pattern it may be none: an escaped accent is not, and CuratedTREC has a few.
+    """
+    return unicodedata.normalize("NFD", text)
 
 
 @lru_cache(4096)
-def _compiled(pattern: str) -> re.Pattern[str] | None:
+def compiled(pattern: str) -> re.Pattern[str] | None:
+    """A regular-expression answer as it is matched: in any case, by lines; None where it is no valid pattern."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of patterns that a later Python may read otherwise
         try:
             return re.compile(pattern, re.IGNORECASE | re.UNICODE | re.MULTILINE)
-        except (re.error, OverflowError, RecursionError):
+        except (ValueError, re.error, OverflowError, RecursionError):  # ValueError: flags that exclude each other
             return None
-
-
-def is_pattern(answer: str) -> bool:
-    """Whether a regular-expression answer is a valid pattern, as it stands and in NFD, as ``has_answer`` uses it.
-
-    An escaped accent is none in NFD: CuratedTREC has a few.
-    """
-    return _compiled(answer) is not None and _compiled(unicodedata.normalize("NFD", answer)) is not None
 
 
 def first_rank(marks: Iterable[bool]) -> int | None:

@@ -17,3 +17,12 @@ def weights_dir() -> Path:
 def demo_dir() -> Path:
     """The articles and the questions of the demo encyclopedia."""
     return Path(__file__).parent / "demo"
+
+
+def absolute(path: str | Path) -> Path:
+    """``path`` from the root and without ``..``, so that a file has the same name wherever it is named from."""
+    whole = Path(path).absolute()
+    if ".." not in whole.parts:
+        return whole
+    up = len(whole.parts) - whole.parts[::-1].index("..")
+    return Path(*whole.parts[:up]).resolve().joinpath(*whole.parts[up:])

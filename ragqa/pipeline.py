@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, overload
 
 from ragqa import artefact
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ragqa.retrieval.dense import DenseRanker
+    from ragqa.runtime.encoder import TextEncoder
+
+    Encoders = dict[str, TextEncoder]
+    """Encoders by their names: to load one takes longer than to open an index."""
 
 PASSAGES = 10
 """Passages that are read for a question: more cost time and, on SQuAD, gained little."""
@@ -28,6 +33,11 @@ FUSION = "weighted"
 """How dense retrieval and BM25 are fused where nothing else is said."""
 MAX_QUESTION_CHARS = 10_000
 """Characters of a question that count; more is not a question."""
+SWAP = 1.0
+"""Seconds in which an index that was there and is not may come back: not every file system swaps at once."""
+
+Version = tuple[int, int] | None
+"""What tells one version of an artefact from the next; None where there is none."""
 
 
 class Pipeline:
@@ -36,6 +46,8 @@ class Pipeline:
     def __init__(self, retriever: Retriever, reader: Reader, *, k: int = PASSAGES) -> None:
         self.retriever, self.reader, self.k = retriever, reader, k
         self._settings: dict[str, Any] | None = None
+        self._parts: tuple[object, ...] = ()
+        self._index: Manifest | None = None
 
     @classmethod
     def load(
@@ -84,12 +96,13 @@ class Pipeline:
             index, settings["retriever"], encoder=settings["encoder"], fusion=settings["fusion"], device=device
         )
         chosen = ExtractiveReader.load(settings["reader"] and Path(settings["reader"]), device=device)
-        now = {"index": artefact.peek(index).fingerprint, "reader": chosen.fingerprint}
+        now = {"index": artefact.peek(index).origin, "reader": chosen.fingerprint}
         for part, fingerprint in parents.items():
             if now[part] != fingerprint and (part == "index" or own_reader):
                 raise Mismatch(f"the {part} of {path} is not the one it was saved with: save the pipeline again")
         pipeline = cls(found, chosen, k=int(settings["k"]))
-        pipeline._settings = settings
+        pipeline._settings, pipeline._index = settings, artefact.peek(index)
+        pipeline._parts = (pipeline.retriever, pipeline.reader)
         return pipeline
 
     def save(self, path: str | Path) -> None:
@@ -113,15 +126,22 @@ class Pipeline:
             saved["encoder"] = str(Path(saved["encoder"]).resolve())
         with artefact.writing(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
-            parents = {"index": artefact.peek(index).fingerprint, "reader": self.reader.fingerprint}
+            # The index may be updated, as it may be under a pipeline that is loaded; another must not take its place.
+            parents = {"index": artefact.peek(index).origin, "reader": self.reader.fingerprint}
             artefact.seal(folder, "pipeline", {}, parents)
 
+    @property
+    def loaded(self) -> bool:
+        """Whether this pipeline is what ``load`` made of its directories: then ``describe`` says all of it."""
+        return self._index is not None and self._parts == (self.retriever, self.reader)
+
     def describe(self) -> dict[str, Any]:
-        """What this pipeline is made of, by fingerprint: two that answer differently are described differently."""
+        """What this pipeline is made of, by fingerprint; of one that was put together by hand it knows little."""
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
-        if self._settings is None:  # put together by hand
+        if not self.loaded:
             return {**parts, "retriever": type(self.retriever).__name__}
-        index = artefact.peek(Path(self._settings["index"]))
+        assert self._settings is not None and self._index is not None
+        index = self._index
         retriever = self._settings["retriever"] or index.config["retriever"]
         dense = retriever != "bm25"
         return {
@@ -199,7 +219,7 @@ class LiveRetriever:
         """Search the index at ``path``, which ``load`` opens."""
         self._path, self._load = path, load
         self._lock = Lock()
-        self._open()
+        self._now, self._seen = self._open(0.0)
 
     @property
     def ranker(self) -> Ranker:
@@ -220,22 +240,26 @@ class LiveRetriever:
         """
         with self._lock:
             if _version(self._path) != self._seen:
-                self._open()
+                self._now, self._seen = self._open(SWAP)
             now = self._now
         return now.search(questions, k)
 
-    def _open(self) -> None:
+    def _open(self, patience: float) -> tuple[PassageRetriever, Version]:
+        """A retriever, and the version that all of it is of; waits ``patience`` seconds where none stands there."""
+        end = monotonic() + patience
         while True:
             seen = _version(self._path)
             try:
-                self._now, self._seen = self._load(), seen
-                return
-            except (ArtefactError, OSError):
+                now = self._load()
                 if _version(self._path) == seen:  # else it was replaced while it was being opened
+                    return now, seen
+            except (ArtefactError, OSError):
+                if _version(self._path) == seen and (seen is not None or monotonic() >= end):
                     raise
+            sleep(0.001)
 
 
-def _version(path: Path) -> tuple[int, int] | None:
+def _version(path: Path) -> Version:
     """Changes with every version of the artefact at ``path``; None where there is none."""
     try:
         stat = (path / artefact.MANIFEST).stat()
@@ -256,11 +280,15 @@ def open_retriever(
 
     ``encoder``, ``fusion``, ``device`` and what is raised: see ``Pipeline.load``.
     """
-    return LiveRetriever(path, lambda: _open_version(path, wanted, encoder, fusion, device))
+    path = path.absolute()  # it is opened again, perhaps from elsewhere
+    if encoder and Path(encoder).exists():
+        encoder = str(Path(encoder).absolute())
+    encoders: Encoders = {}
+    return LiveRetriever(path, lambda: _open_version(path, wanted, encoder, fusion, device, encoders))
 
 
 def _open_version(
-    path: Path, wanted: str | None, encoder: str | None, fusion: str | None, device: str
+    path: Path, wanted: str | None, encoder: str | None, fusion: str | None, device: str, encoders: "Encoders"
 ) -> PassageRetriever:
     manifest = artefact.read(path, "index")
     config = manifest.config
@@ -278,7 +306,7 @@ def _open_version(
     deleted = store.deleted
 
     def dense() -> "DenseRanker":
-        return _dense(path, manifest, encoder, device, deleted)
+        return _dense(path, manifest, encoder, device, deleted, encoders)
 
     if chosen == "dense":
         return PassageRetriever(dense(), store)
@@ -298,7 +326,12 @@ def _rows(config: dict[str, Any]) -> int:
 
 
 def _dense(
-    path: Path, manifest: Manifest, name: str | None, device: str, deleted: "npt.NDArray[np.int64]"
+    path: Path,
+    manifest: Manifest,
+    name: str | None,
+    device: str,
+    deleted: "npt.NDArray[np.int64]",
+    encoders: "Encoders",
 ) -> "DenseRanker":
     from ragqa.retrieval import mips
     from ragqa.retrieval.dense import DenseRanker
@@ -306,7 +339,9 @@ def _dense(
 
     config = manifest.config
     name = name or config["encoder"]
-    encoder = load_encoder(name, device=device)
+    encoder = encoders.get(name)
+    if encoder is None or encoder.fingerprint != manifest.parents["encoder"]:
+        encoder = encoders[name] = load_encoder(name, device=device)
     if encoder.fingerprint != manifest.parents["encoder"]:
         raise Mismatch(
             f"{path} was made with another encoder ({manifest.parents['encoder']}) than "

@@ -81,8 +81,8 @@ def read_questions(path: Path) -> Iterator[Question]:
         BadInput: the file cannot be read or is of another kind.
         BadLine: a line is not a question; names the file and the line.
     """
-    name = path.name.removesuffix(".xz").removesuffix(".gz").lower()
-    if name.endswith(".json"):
+    name = _plain_name(path)
+    if is_squad(path):
         for paragraph in read_squad(path):
             for q in paragraph.questions:
                 yield Question(q.text, q.answers, q.id, passages=(paragraph.text,))
@@ -106,11 +106,21 @@ def read_questions(path: Path) -> Iterator[Question]:
         raise BadInput(f"{path} is damaged: {error}") from error
 
 
+def _plain_name(path: Path) -> str:
+    """In lower case, and without what says that the file is compressed."""
+    return path.name.lower().removesuffix(".xz").removesuffix(".gz")
+
+
+def is_squad(path: Path) -> bool:
+    """Whether a file, by its name, is one of SQuAD's."""
+    return _plain_name(path).endswith(".json")
+
+
 def _json_line(line: str, number: str) -> Question:
     row = json.loads(line)
     if not isinstance(row, dict):
         raise ValueError("an object with question and answers is needed")
-    answers = row.get("answers", row.get("answer"))
+    answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if answers is None:
         raise ValueError("no answers; give [] where nothing answers it")
     return Question(
@@ -145,7 +155,7 @@ def _string(value: Any, name: str) -> str:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not any(c.isprintable() and not c.isspace() for c in value):
         raise ValueError("the question must be a text that is not empty")
     return value
 

@@ -8,20 +8,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ragqa.artefact import as_bad_input
+from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report, evaluate
 from ragqa.evaluation.compare import compare
+from ragqa.evaluation.page import comparison_page
 from ragqa.evaluation.rows import Rule
 from ragqa.evaluation.summary import comparison_summary, summary
 from ragqa.evaluation.systems import Predictions, System
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
-from ragqa.questions import read_questions
+from ragqa.questions import is_squad, read_questions
 from ragqa.types import Question
 
 DEMO = "demo"
 """In place of a question file: the demo's own."""
+_GENERATOR = b'name="generator" content="ragqa'
+"""By which a page of ours is known."""
 
 
 def score_file(
@@ -35,16 +38,17 @@ def score_file(
     pipeline: dict[str, Any],
     k: int | None,
     depth: int,
+    split: str,
+    read: bool,
+    restart: bool,
     **options: Any,
 ) -> Report:
     """Evaluate a pipeline, or predictions, on the questions of ``file``; further options as of ``evaluate``.
 
     Raises:
         BadInput: a line is not a question (all are looked at before the first is asked), an unknown rule,
-            neither an index nor predictions, or both.
+            neither an index nor predictions, or both, options of a pipeline with predictions.
     """
-    if (index is None) == (predictions is None) and str(file) != DEMO:
-        raise BadInput("give --index DIR to ask, or --predictions FILE to score what another system said")
     progress = Bars()
     name = file.name
     if str(file) == DEMO:
@@ -55,28 +59,33 @@ def score_file(
         if index is None and predictions is None:
             index = demo_index(progress=progress)
             options["corpus"] = options["corpus"] or "demo encyclopedia"
+    if (index is None) == (predictions is None):
+        raise BadInput("give --index DIR to ask, or --predictions FILE to score what another system said")
     scoring = _rule(rule, file)
     total = sum(1 for _ in read_questions(file))
     questions: Iterable[Question] = read_questions(file)
-    part = ""
+    part = split
     if limit is not None and limit < total:
-        questions, total, part = islice(questions, limit), limit, f"the first {limit:,}"
+        questions, total, part = islice(questions, limit), limit, f"the first {limit:,}" + f" of {split}" * bool(split)
     asked: Pipeline | System
     if predictions is not None:
-        asked = Predictions(predictions, depth=depth)
+        _refuse({**pipeline, "k": k})
+        asked = Predictions(predictions, depth=depth, read=read, all_asked=limit is None)
     else:
         assert index is not None
-        asked = Pipeline.load(index, **pipeline)
+        asked = Pipeline.load(index, **{**pipeline, "device": pipeline["device"] or "cpu"})
     return evaluate(
         asked,
         questions,
-        out=out or Path(f"{_stem(name)}.report"),
+        out=out or Path(f"{_stem(name)}-{_stem((index or predictions or file).resolve().name)}.report"),
         name=name,
         split=part,
         regex=scoring.regex,
         unicode=scoring.unicode,
         k=k,
         depth=depth,
+        read=read,
+        resume=False if restart else None,
         about={"command": f"ragqa {shlex.join(sys.argv[1:])}"},
         total=total,
         progress=progress,
@@ -84,10 +93,17 @@ def score_file(
     )
 
 
+def _refuse(given: dict[str, Any]) -> None:
+    """Options that say something of a pipeline say nothing of predictions."""
+    named = [f"--{name}" if len(name) > 1 else f"-{name}" for name, value in given.items() if value is not None]
+    if named:
+        raise BadInput(f"{', '.join(named)} cannot change predictions that were made already: leave it out")
+
+
 def _rule(name: str | None, file: Path) -> Rule:
     """The rule of this name; without one SQuAD's for its own files, else that of NQ-open."""
     if name is None:
-        name = "squad" if ".json" in file.suffixes else "nq"
+        name = "squad" if is_squad(file) else "nq"
     try:
         return Rule.named(name)
     except KeyError:
@@ -95,7 +111,11 @@ def _rule(name: str | None, file: Path) -> Rule:
 
 
 def _stem(name: str) -> str:
-    return name.partition(".")[0].replace(" ", "-") or "questions"
+    """A file's or index's name without what says its kind."""
+    known = {".xz", ".gz", ".json", ".jsonl", ".ndjson", ".tsv", ".csv", ".index", ".pipeline"}
+    while (suffix := Path(name).suffix.lower()) in known:
+        name = name[: -len(suffix)]
+    return name.replace(" ", "-") or "questions"
 
 
 def shown(report: Report, *, as_json: bool = False) -> str:
@@ -106,15 +126,27 @@ def shown(report: Report, *, as_json: bool = False) -> str:
 
 
 def compared(a: Path, b: Path, html: Path | None, *, as_json: bool = False) -> str:
-    """Two reports side by side; written as a page, too, if ``html`` is given."""
+    """Two reports side by side; written as a page, too, if ``html`` is given.
+
+    Raises:
+        BadInput: ``html`` is something else than a page of ragqa's, or cannot be written.
+    """
     both = compare(Report.load(a), Report.load(b))
     text = json.dumps(both.figures, ensure_ascii=False) if as_json else comparison_summary(both)
     if html is None:
         return text
-    from ragqa.evaluation.page import comparison_page
-
-    with as_bad_input(html):
-        aside = html.with_name(f".{html.name}.writing")
-        aside.write_text(comparison_page(both), encoding="utf-8")
-        aside.rename(html)
+    _write_page(html, comparison_page(both))
     return text if as_json else f"{text}\n\npage: {html}"
+
+
+def _write_page(file: Path, page: str) -> None:
+    in_report = (file.parent / artefact.MANIFEST).exists()
+    if in_report or (file.exists() and not (file.is_file() and _GENERATOR in file.read_bytes()[:2000])):
+        raise BadInput(f"{file} is not a page of a comparison: choose another place for --html")
+    aside = file.with_name(f".{file.name}.writing")
+    try:
+        with artefact.as_bad_input(file):
+            aside.write_text(page, encoding="utf-8")
+            aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)

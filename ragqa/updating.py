@@ -9,12 +9,18 @@ into; what is new stands in files of its own:
 Then the two change places, at once. Whoever has the old version open keeps it until the next search, which
 finds that the manifest is another (``pipeline.open_retriever``). Once a fifth of the rows are deleted or added, the
 index is compacted: passages, terms and vectors are written as one build would, and nothing is embedded again.
+
+A document is known by its id and its path, since files may number their records alike. One that is not in the index
+replaces those that bear its id in other files, but for files that are added, too: so corrections can come in a file
+of their own.
 """
 
+import errno
 import json
 import os
 import shutil
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -23,13 +29,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragqa import artefact
+from ragqa import artefact, npy
 from ragqa.artefact import Manifest
+from ragqa.corpus import hub
 from ragqa.corpus.blocks import splitter
-from ragqa.corpus.documents import CorpusReport, read_documents
+from ragqa.corpus.documents import CorpusReport, Document, as_id, read_documents
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
 from ragqa.errors import BadInput, Mismatch
 from ragqa.locks import locked
+from ragqa.paths import absolute
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval import mips
 from ragqa.retrieval.bm25 import BM25
@@ -39,10 +47,17 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
 
 Rows = npt.NDArray[np.int64]
+Name = tuple[str, str]
+"""Id and path of a document."""
 
 COMPACT_AT = 0.2
 """Share of rows deleted or added, from which on an update compacts."""
 _BATCH = 64
+_SMALL = 1000
+"""Rows of an added file, from which on the next update begins another: many small files would be open at once."""
+_DOCUMENTS = 1000
+_CHARACTERS = 32 << 20
+"""Documents that are compared with those of the index at a time, or characters of theirs."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,10 @@ class UpdateReport:
     """Documents that are new."""
     replaced: int
     """Documents that were there and are another text now."""
+    unchanged: int
+    """Documents to add that are there already."""
     deleted: int
+    """Documents that are gone; those to add that are empty now, or another's double, are among them."""
     passages: int
     """Passages of the index afterwards."""
     compacted: bool
@@ -75,8 +93,8 @@ def update_index(
 
     Args:
         index: an index directory. Other processes may search it meanwhile and see the change at their next search.
-        add: files and folders; a document whose id is in the index already replaces what is there.
-        delete: ids of documents, as they are cited; of files, the path.
+        add: files and folders; a document that is in the index already replaces what is there.
+        delete: ids of documents, as they are cited; of files, the path. All documents with such an id are deleted.
         skip_bad: skip and count malformed records.
         compact: write everything anew; by default once a fifth of the rows are deleted or added.
         device: where torch encoders and FAISS run.
@@ -93,22 +111,26 @@ def update_index(
     if not (add or delete or compact):
         raise BadInput("nothing to do: name what to add or to delete")
     target = Path(index).resolve()
+    if not target.parent.is_dir():
+        artefact.peek(target)  # says so
     aside = target.with_name(f".{target.name}.updating")
-    with locked(target.with_name(f".{target.name}.lock"), wait=False), artefact.as_bad_input(target):
+    with artefact.as_bad_input(target), locked(target.with_name(f".{target.name}.lock"), wait=False):
+        artefact.recover(target)
         manifest = artefact.read(target, "index")
         if manifest.config["engine"] != "tantivy" and manifest.config["retriever"] != "dense":
             raise BadInput(f"{target} holds terms of {manifest.config['engine']}, which cannot be updated: index again")
         try:
             _link(target, aside)
             update = _Update(aside, manifest, device, progress)
-            counts = update.apply([Path(path).absolute() for path in add], delete, skip_bad)
+            counts = update.apply([hub.absolute(path) for path in add], delete, skip_bad)
             if compact or (compact is None and update.scattered >= COMPACT_AT):
                 update.compact()
-            update.seal(target)
-            artefact.put_in_place(aside, target)
-            artefact.vouch(target)
+            if update.changed:
+                update.seal(target)
+                artefact.put_in_place(aside, target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+        artefact.vouch(target)
     return UpdateReport(
         **counts,
         passages=update.live,
@@ -121,15 +143,18 @@ def update_index(
 def _link(source: Path, target: Path) -> None:
     """``target`` as a copy of ``source`` by hard links, or by copies where there are none."""
     shutil.rmtree(target, ignore_errors=True)
-
-    def link(one: str, other: str) -> str:
-        try:
-            os.link(one, other)
-        except OSError:
-            shutil.copy2(one, other)
-        return other
-
-    shutil.copytree(source, target, copy_function=link, ignore=shutil.ignore_patterns("*.lock", artefact.MANIFEST))
+    for folder, _, files in os.walk(source):
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        copy = target / Path(folder).relative_to(source)
+        copy.mkdir()
+        copy.chmod(stat.S_IMODE(os.stat(folder).st_mode))
+        for name in files:
+            if name != artefact.MANIFEST and not name.endswith(".lock"):
+                try:
+                    os.link(Path(folder, name), copy / name)
+                except OSError:
+                    shutil.copy2(Path(folder, name), copy / name)
 
 
 class _Update:
@@ -141,7 +166,7 @@ class _Update:
         """``built``: rows that were there when the index was last built or compacted."""
         self._store = PassageStore.open(folder / "passages")
         self.report = CorpusReport()
-        self.compacted = False
+        self.changed = self.compacted = False
 
     @property
     def live(self) -> int:
@@ -157,64 +182,79 @@ class _Update:
     def apply(self, add: Sequence[Path], delete: Sequence[str], skip_bad: bool) -> dict[str, int]:
         """Add, replace and delete; how many documents of each."""
         first = len(self._store)
-        new = self._write_passages(add, skip_bad)
-        gone_documents = self._known(delete)
-        rows = self._store.rows_of([*gone_documents, *new])
-        replaced = {p.document for p in self._store.get(rows.tolist())} & new
-        self._tombstone(rows)
+        asked = self._known(delete)
+        read = self._append(add, skip_bad) if add else _Read()
+        rows = self._store.rows_of({identifier for identifier, _ in read.all | asked})
+        names = [(p.document, p.path) for p in self._store.get(rows.tolist())]
+        gone, counts = read.effect(set(names), asked)
+        if add and not (read.written or read.unchanged or gone - asked):
+            left_out = "; ".join(line.strip() for line in self.report.left_out)
+            raise BadInput(f"nothing to add in {', '.join(map(str, add))}: {left_out or 'no documents'}")
+        if gone or read.written:
+            self._change(rows[[name in gone for name in names]], first)
+        return counts
+
+    def _change(self, deleted: Rows, first: int) -> None:
+        """Delete rows; those from ``first`` on, whose passages are written, become part of the index."""
+        _save(self._folder / "passages" / DELETED, np.union1d(self._store.deleted, deleted))
         self._store = PassageStore.open(self._folder / "passages")
         if not self._store.live:
             raise BadInput("no passage would be left: delete the index instead")
-        added = [p for batch in self._store.batches(first) for p in batch] if len(self._store) > first else []
-        self._update_terms(rows, added)
+        added = [passage for batch in self._store.batches(first) for passage in batch]
+        self._update_terms(deleted, added)
         self._update_vectors(added)
-        return {
-            "added": len(new) - len(replaced),
-            "replaced": len(replaced),
-            "deleted": len(gone_documents - new),
-        }
+        self.changed = True
 
-    def _write_passages(self, add: Sequence[Path], skip_bad: bool) -> set[str]:
-        """Append the passages of the documents at ``add``; the ids of these documents.
-
-        A document that comes twice counts as it comes last, as if it had been added twice.
-        """
-        config, tokenizer = self._config, None
-        if not add:
-            return set()
+    def _append(self, add: Sequence[Path], skip_bad: bool) -> "_Read":
+        """Write the passages of those documents at ``add`` that are not in the index as they are."""
+        config, tokenizer, read = self._config, None, _Read()
         if config["blocks"] == "wordpieces":
             tokenizer = TextTokenizer(tokenizer_folder(config["encoder"]))
         split = splitter(config["blocks"], config["block_size"], tokenizer)
-        seen: set[str] = set()
-        with PassageWriter(self._folder / "passages", append=True) as writer:
-            for document in read_documents(list(add), skip_bad=skip_bad, report=self.report):
-                if document.id in seen:
-                    raise BadInput(f"two documents to add have the id {document.id}: add them one after the other")
-                if writer.add(document, split(document.text, document.body)):
-                    seen.add(document.id)
-        if not seen and add:
-            raise BadInput(f"nothing to add in {', '.join(map(str, add))}")
-        return seen
+        documents = read_documents(
+            add,
+            skip_bad=skip_bad,
+            report=self.report,
+            left_out=lambda document: read.left_out.add((document.id, document.path)),
+        )
+        number, first = self._tail()
+        with PassageWriter(self._folder / "passages", first_file=number) as writer:
+            for passage in self._store.get(range(first, len(self._store))):
+                writer.copy(passage)
+            for some in _batched(documents):
+                there = self._blocks({document.id for document in some})
+                for document in some:
+                    name, spans = (document.id, document.path), list(split(document.text, document.body))
+                    new = [(document.title, start, end, document.text[start:end]) for start, end in spans]
+                    kind = read.left_out if not new else read.unchanged if there.get(name) == new else read.written
+                    kind.add(name)
+                    if kind is read.written:
+                        writer.add(document, spans)
+        read.left_out -= read.written | read.unchanged  # a file that was named twice
+        return read
 
-    def _known(self, delete: Sequence[str]) -> set[str]:
-        """The ids of the documents to delete, as they stand in the index."""
-        found, unknown = set(), []
-        for name in delete:
-            names = [name, str(Path(name).absolute())]
-            rows = self._store.rows_of(names)
-            found |= {p.document for p in self._store.get(rows[:1].tolist())}
-            if not len(rows):
-                unknown.append(name)
-        if unknown:
-            raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
+    def _tail(self) -> tuple[int, int]:
+        """Number and first row of the file that passages are added to: the last one's if it was added and is small."""
+        number, first = self._store.last_file
+        small = first >= self._config["built"] and len(self._store) - first < _SMALL
+        return (number, first) if small else (number + 1, len(self._store))
+
+    def _blocks(self, identifiers: set[str]) -> dict[Name, list[tuple[str, int, int, str]]]:
+        """Title, span and text of all passages of the documents with these ids."""
+        found: dict[Name, list[tuple[str, int, int, str]]] = {}
+        for p in self._store.get(self._store.rows_of(identifiers).tolist()):
+            found.setdefault((p.document, p.path), []).append((p.title, p.start, p.end, p.text))
         return found
 
-    def _tombstone(self, rows: Rows) -> None:
-        file = self._folder / "passages" / DELETED
-        aside = file.with_name(f".{DELETED}")
-        with aside.open("wb") as target:
-            np.save(target, np.union1d(self._store.deleted, rows))
-        aside.replace(file)  # not into the file, which is the old version's, too
+    def _known(self, delete: Sequence[str]) -> set[Name]:
+        """The documents to delete."""
+        meant = {name: {as_id(name), as_id(str(absolute(name)))} for name in delete}
+        rows = self._store.rows_of(set().union(*meant.values()))
+        found = {(p.document, p.path) for p in self._store.get(rows.tolist())}
+        there = {identifier for identifier, _ in found}
+        if unknown := [as_id(name) for name in meant if not meant[name] & there]:
+            raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
+        return found
 
     def _update_terms(self, deleted: Rows, added: list[Passage]) -> None:
         folder = self._folder / "bm25"
@@ -231,14 +271,14 @@ class _Update:
                 f"the index was made with encoder {self._manifest.parents['encoder']}, which is {encoder.fingerprint} "
                 "now: index it again"
             )
-        vectors = []
+        files = sorted(folder.glob("added-*.npy"))
+        vectors = [npy.load(files.pop())] if files and len(npy.load(files[-1], mapped=True)) < _SMALL else []
         with self._progress.step("embedding", len(added), "passages") as step:
             for at in range(0, len(added), _BATCH):
                 texts = [passage.titled for passage in added[at : at + _BATCH]]
                 vectors.append(encoder.encode(texts).astype(np.float16))
                 step.at(at + len(texts))
-        number = 1 + sum(1 for _ in folder.glob("added-*.npy"))
-        np.save(folder / ADDED.format(number), np.concatenate(vectors))
+        _save(folder / ADDED.format(len(files) + 1), np.concatenate(vectors))
 
     def compact(self) -> None:
         """Write passages, terms and vectors as one build would: rows in their order, none deleted."""
@@ -260,7 +300,7 @@ class _Update:
         made.rmdir()
         self._store = PassageStore.open(self._folder / "passages")
         self._config["built"] = len(self._store)
-        self.compacted = True
+        self.changed = self.compacted = True
 
     def _compact_vectors(self, kept: Rows, folder: Path) -> None:
         vectors = open_all(self._folder / "dense")
@@ -270,7 +310,7 @@ class _Update:
             np.lib.format.write_array_header_1_0(target, header)
             for at in range(0, len(kept), CHUNK):
                 target.write(vectors[kept[at : at + CHUNK]].astype("<f2").tobytes())
-        written = np.load(folder / VECTORS, mmap_mode="r")
+        written = npy.load(folder / VECTORS, mapped=True)
         kind = self._config["kind"]
         with self._progress.step(kind, len(kept), "passages") as step:
             mips.build(written, kind, folder, device=self._device, progress=step.at)
@@ -278,8 +318,64 @@ class _Update:
     def seal(self, old: Path) -> None:
         """Sign the new version; files that are the old version's keep their checksums."""
         config = {**self._config, "passages": self.live, "rows": len(self._store)}
-        parents = {**self._manifest.parents, "corpus": self._store.fingerprint()}
-        artefact.seal(self._folder, "index", config, parents, known=_same_files(old, self._folder, self._manifest))
+        known = _same_files(old, self._folder, self._manifest)
+        passages = {Path(name).name: entry["sha256"] for name, entry in known.items() if name.startswith("passages/")}
+        old_parents = {"origin": self._manifest.fingerprint, **self._manifest.parents}
+        parents = {**old_parents, "corpus": self._store.fingerprint(passages)}
+        artefact.seal(self._folder, "index", config, parents, known=known)
+
+
+@dataclass
+class _Read:
+    """What became of the documents to add."""
+
+    written: set[Name] = field(default_factory=set)
+    unchanged: set[Name] = field(default_factory=set)
+    left_out: set[Name] = field(default_factory=set)
+
+    @property
+    def all(self) -> set[Name]:
+        return self.written | self.unchanged | self.left_out
+
+    def effect(self, there: set[Name], asked: set[Name]) -> tuple[set[Name], dict[str, int]]:
+        """Of the documents that are ``there``, those that have to go; how many were added, replaced and so on.
+
+        Those that somebody ``asked`` to delete are among the former, unless they are to be added as they are.
+        """
+        new = {identifier for identifier, _ in self.all - there}
+        orphans = {name for name in there - self.all if name[0] in new}
+        gone = (there & (self.written | self.left_out | (asked - self.unchanged))) | orphans
+        heirs = {identifier for identifier, _ in self.written - there}
+        ids_gone = {identifier for identifier, _ in orphans}
+        replaced = {name for name in self.written if name in there or name[0] in ids_gone}
+        counts = {
+            "added": len(self.written - replaced),
+            "replaced": len(replaced),
+            "unchanged": len(self.unchanged),
+            "deleted": len([name for name in gone - self.written if name not in orphans or name[0] not in heirs]),
+        }
+        return gone, counts
+
+
+def _batched(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if len(batch) == _DOCUMENTS or characters > _CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _save(file: Path, array: npt.NDArray[Any]) -> None:
+    """Write an array aside and rename it, not into ``file``: that may be the old version's, too."""
+    aside = file.with_name(f".{file.name}")
+    with aside.open("wb") as target:
+        np.save(target, array)
+    aside.replace(file)
 
 
 def _same_files(old: Path, new: Path, manifest: Manifest) -> dict[str, dict[str, Any]]:
@@ -295,6 +391,9 @@ def summary(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
     """What was done, for people or for machines."""
     if as_json:
         return json.dumps({"index": str(index), **asdict(report)})
-    counts = [f"{count} {what}" for what in ("added", "replaced", "deleted") if (count := getattr(report, what))]
+    kinds = ("added", "replaced", "unchanged", "deleted")
+    counts = [f"{count} {what}" for what in kinds if (count := getattr(report, what))]
     done = ", ".join([*counts, *["compacted"] * report.compacted])
-    return f"{done}: {report.passages:,} passages in {index} ({report.seconds:.1f} s)"
+    passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
+    line = f"{done}: {passages} in {index} ({report.seconds:.1f} s)"
+    return "\n".join([line, *report.corpus.left_out])

@@ -166,3 +166,61 @@ def test_fingerprint_changes_with_files_config_and_parents(made: Path) -> None:
         artefact.Manifest(one.kind, one.config, one.parents, {}),
     ]
     assert len({m.fingerprint for m in [one, *others]}) == 4
+
+
+def test_known_checksums_are_taken_as_they_are(made: Path, monkeypatch) -> None:
+    known = {"part/a.bin": {"size": 10, "sha256": "0" * 64}, "part/gone.bin": {"size": 1, "sha256": "1" * 64}}
+    (made / "part" / "b.bin").write_bytes(b"new")
+    read = []
+    checksum = artefact.checksum
+    monkeypatch.setattr(artefact, "checksum", lambda path: read.append(path.name) or checksum(path))
+    files = artefact.seal(made, "index", {}, {}, known=known).files
+    assert read == ["b.bin"]
+    assert files["part/a.bin"] == known["part/a.bin"]
+    assert files.keys() == {"part/a.bin", "part/b.bin"}
+
+
+def test_what_is_vouched_for_is_not_read_again(made: Path, monkeypatch) -> None:
+    read = []
+    checksum = artefact.checksum
+    monkeypatch.setattr(artefact, "checksum", lambda path: read.append(path.name) or checksum(path))
+    artefact.vouch(made)
+    artefact.read(made, "index")
+    assert read == []
+    (made / "part" / "a.bin").write_bytes(b"X123456789")
+    with pytest.raises(DamagedArtefact, match=r"a\.bin is damaged"):
+        artefact.read(made, "index")
+
+
+def test_nobody_vouches_for_what_is_not_whole(made: Path) -> None:
+    (made / "part" / "a.bin").write_bytes(b"short")
+    with pytest.raises(DamagedArtefact, match="5 bytes instead of 10"):
+        artefact.vouch(made)
+    (made / "part" / "a.bin").unlink()
+    with pytest.raises(DamagedArtefact, match=r"a\.bin is missing"):
+        artefact.vouch(made)
+
+
+def test_links_to_the_files_elsewhere_cost_one_check(made: Path, monkeypatch) -> None:
+    """Another name for a file changes its times as the file system keeps them, and nothing in it."""
+    artefact.read(made, "index")
+    os.link(made / "part" / "a.bin", made.with_name("link"))
+    read = []
+    checksum = artefact.checksum
+    monkeypatch.setattr(artefact, "checksum", lambda path: read.append(path.name) or checksum(path))
+    for _ in range(2):
+        artefact.read(made, "index")
+    assert read == ["a.bin"]
+
+
+def test_a_swap_that_was_killed_half_way_is_mended(made: Path) -> None:
+    """Where two directories cannot change places at once: between the two renames, and while the old one is deleted."""
+    left = made.with_name(".thing.123.replaced")
+    made.rename(left)
+    artefact.recover(made)
+    assert artefact.read(made, "index").files.keys() == {"part/a.bin"}
+    (left / "part").mkdir(parents=True)
+    made.with_name(".thing2.9.replaced").mkdir()
+    artefact.recover(made)
+    assert sorted(p.name for p in made.parent.iterdir()) == [".thing2.9.replaced", "thing"]
+    artefact.read(made, "index")

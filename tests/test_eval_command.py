@@ -38,8 +38,8 @@ def test_for_people(questions: Path, index: Path, tmp_path: Path, capsys, monkey
     assert "questions.jsonl: 3 questions, 1 of them without an answer" in out
     assert "3 passages" in out and "exact match" in out and "100.0 %" in out
     assert "asking: 3 questions" in err
-    assert out.splitlines()[-1] == f"report: {tmp_path / 'questions.report' / 'report.html'}"
-    assert (tmp_path / "questions.report" / "report.html").is_file()
+    assert out.splitlines()[-1] == f"report: {tmp_path / 'questions-documents.report' / 'report.html'}"
+    assert (tmp_path / "questions-documents.report" / "report.html").is_file()
 
 
 def test_for_machines_and_from_python(questions: Path, index: Path, tmp_path: Path, capsys) -> None:
@@ -48,8 +48,8 @@ def test_for_machines_and_from_python(questions: Path, index: Path, tmp_path: Pa
     figures = json.loads(out)
     python = evaluate(Pipeline.load(index), read_questions(questions), out=tmp_path / "b", name="questions.jsonl")
     assert status == 0
-    assert figures["em"] == python.figures["em"] and figures["gold_passage"] == python.figures["gold_passage"]
-    assert figures["gold_passage"]["accuracy"] == {"1": 1.0, "5": 1.0, "10": 1.0, "20": 1.0, "100": 1.0}
+    assert figures["em"] == python.figures["em"] and figures["gold_document"] == python.figures["gold_document"]
+    assert figures["gold_document"]["accuracy"] == {"1": 1.0, "3": 1.0}
     assert figures["coverage_bound"]["corpus"] == 1.0
 
 
@@ -62,6 +62,16 @@ def test_options(questions: Path, index: Path, tmp_path: Path, options: list[str
     )
     assert status == 0 and "answer recall @1" in out
     assert ("exact match  " in out) == (options != ["--no-read"])
+
+
+def test_a_name_that_is_no_text(questions: Path, index: Path, capsys, monkeypatch) -> None:
+    """A file may be called anything; such a name is written with question marks."""
+    monkeypatch.chdir(questions.parent)
+    named = questions.parent / "q\udcff.jsonl"
+    questions.rename(named)
+    status, out, _ = run("eval", str(named), "--index", str(index), capsys=capsys)
+    assert status == 0 and "q?.jsonl: 3 questions" in out
+    assert Report.load(questions.parent / "q\udcff-documents.report").figures["about"]["name"] == "q?.jsonl"
 
 
 def test_a_comparison(report: Path, tmp_path: Path, capsys) -> None:
@@ -86,6 +96,18 @@ def test_help_shows_an_example(capsys) -> None:
         assert status == 0 and "Example: ragqa eval" in out
 
 
+def test_a_page_is_written_over_nothing_else(report: Path, questions: Path, capsys) -> None:
+    before = questions.read_bytes()
+    for target in (questions, report / "report.html", report / "new.html", report.parent):
+        status, _, err = run("eval", "compare", str(report), str(report), "--html", str(target), capsys=capsys)
+        assert status == 2 and "is not a page of a comparison" in err
+    page = report.parent / "both.html"
+    for _ in range(2):
+        assert run("eval", "compare", str(report), str(report), "--html", str(page), capsys=capsys)[0] == 0
+    assert questions.read_bytes() == before
+    assert run("eval", "page", str(report), capsys=capsys)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -100,6 +122,8 @@ def test_help_shows_an_example(capsys) -> None:
         (["questions.jsonl", "--index", "INDEX", "--out", "precious"], "not a ragqa report"),
         (["questions.jsonl", "--index", "INDEX", "--reader", "precious"], "precious"),
         (["questions.jsonl", "--predictions", "p.jsonl"], "ends before the questions do"),
+        (["questions.jsonl", "--predictions", "p.jsonl", "-k", "3", "--reader", "x"], "--reader, -k cannot change"),
+        (["demo", "--index", "INDEX", "--predictions", "p.jsonl"], "--index DIR"),
         (["compare", "missing", "REPORT"], "missing does not exist"),
         (["compare", "INDEX", "REPORT"], "not a ragqa report"),
         (["page", "precious"], "precious is not a ragqa directory"),

@@ -1,6 +1,7 @@
 """Maximum inner product search: every kind and engine against values worked out by hand and by sorting."""
 
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,14 +15,25 @@ from ragqa.errors import BadInput, DamagedArtefact, Mismatch, MissingExtra
 from ragqa.retrieval import exact, faiss_index, mips
 from ragqa.retrieval.base import PassageRetriever, Ranking, best
 from ragqa.retrieval.dense import DenseRanker
+from ragqa.retrieval.vectors import ADDED, Stacked
 from ragqa.types import Passage
 
 APPROXIMATE = [kind for kind in mips.KINDS if kind != "flat"]
 ENGINES = ["numpy", "torch", "faiss"]
+SEARCHES = [*[("flat", engine) for engine in ENGINES], *[(kind, "auto") for kind in APPROXIMATE]]
+"""Every kind, and whatever searches it."""
 
 
-def opened(folder: Path, vectors: np.ndarray, kind: str = "flat", engine: str = "auto") -> mips.Mips:
-    """An index made from ``vectors`` and opened again."""
+def opened(
+    folder: Path,
+    vectors: np.ndarray,
+    kind: str = "flat",
+    engine: str = "auto",
+    *,
+    added: Sequence[np.ndarray] = (),
+    deleted: Sequence[int] = (),
+) -> mips.Mips:
+    """An index made from ``vectors``, changed by updates that ``added`` some and ``deleted`` others, opened again."""
     if kind != "flat" or engine == "faiss":
         pytest.importorskip("faiss", reason="needs the extra 'cpu'")
     if engine == "torch":
@@ -29,7 +41,9 @@ def opened(folder: Path, vectors: np.ndarray, kind: str = "flat", engine: str = 
     vectors = np.asarray(vectors, np.float16)
     np.save(folder / mips.VECTORS, vectors)
     mips.build(vectors, kind, folder)
-    return mips.open_index(folder, kind, engine=engine)
+    for number, part in enumerate(added, 1):
+        np.save(folder / ADDED.format(number), part)
+    return mips.open_index(folder, kind, engine=engine, deleted=np.array(sorted(deleted), np.int64))
 
 
 def unit(count: int, width: int, seed: int = 0) -> np.ndarray:
@@ -86,16 +100,21 @@ def test_ties_go_to_the_lower_row_within_and_across_chunks(
     k=st.integers(1, 35),
     chunk=st.integers(1, 31),
     engine=st.sampled_from(["numpy", "torch"]),
+    gone=st.sets(st.integers(0, 29)),
 )
-def test_exact_search_is_sorting(vectors: np.ndarray, queries: np.ndarray, k: int, chunk: int, engine: str) -> None:
+def test_exact_search_is_sorting(
+    vectors: np.ndarray, queries: np.ndarray, k: int, chunk: int, engine: str, gone: set[int]
+) -> None:
     if engine == "torch":
         pytest.importorskip("torch")
+    deleted = np.array(sorted(row for row in gone if row < len(vectors)), np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "CHUNK", chunk)
         patch.setattr(exact, "_QUERIES", 2)
-        found = mips.ExactIndex(vectors, engine=engine).search(queries, k)
+        found = mips.ExactIndex(vectors, deleted=deleted, engine=engine).search(queries, k)
     for ranking, query in zip(found, queries, strict=True):
-        assert list(zip(ranking.rows, ranking.scores, strict=True)) == by_sorting(vectors, query, k)
+        left = [pair for pair in by_sorting(vectors, query, len(vectors)) if pair[0] not in gone]
+        assert list(zip(ranking.rows, ranking.scores, strict=True)) == left[:k]
 
 
 @given(scores=st.lists(st.integers(0, 3), min_size=1, max_size=40), k=st.integers(1, 50))
@@ -318,6 +337,105 @@ def test_a_graph_is_walked_as_far_as_k(tmp_path: Path, monkeypatch: pytest.Monke
     index = opened(tmp_path, vectors, "hnsw")
     monkeypatch.setattr(faiss_index, "ExactIndex", None)
     assert len(index.search(vectors[:1].astype(np.float32), 900)[0]) == 900
+
+
+# Rows that updates deleted, and files that they added
+
+
+@pytest.mark.parametrize(("kind", "engine"), SEARCHES)
+def test_deleted_rows_are_passed_over_and_added_ones_found(
+    tmp_path: Path, kind: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deletions at every border: of chunks, of files, between what FAISS holds and what was added since."""
+    for module in (exact, faiss_index):
+        monkeypatch.setattr(module, "CHUNK", 50)
+    vectors = unit(200, 12)
+    parts = vectors[:155], vectors[155:156], vectors[156:180], vectors[180:]
+    deleted = [0, 49, 50, 99, 100, 101, 154, 155, 156, 179, 180, 199, *range(110, 120)]
+    index = opened(tmp_path, parts[0], kind, engine, added=parts[1:], deleted=deleted)
+    assert len(index) == 200
+    count = 200 - len(deleted)
+    queries = vectors[[0, 50, 115, 155, 199, 1, 157, 198]].astype(np.float32)
+    truth = [[row for row, _ in by_sorting(vectors, query, 200) if row not in deleted] for query in queries]
+    for k in (1, 20, count - 1, count, count + 1, 10_000):
+        hits = 0
+        for ranking, query, best_first in zip(index.search(queries, k), queries, truth, strict=True):
+            assert len(ranking) == min(k, count)
+            assert not set(ranking.rows.tolist()) & set(deleted)
+            assert (np.diff(ranking.scores) <= 0).all()
+            np.testing.assert_allclose(ranking.scores, vectors[ranking.rows].astype(np.float32) @ query, atol=1e-6)
+            hits += len(set(ranking.rows.tolist()) & set(best_first[:k]))
+            if kind == "flat" or k >= count:
+                assert ranking.rows.tolist() == best_first[:k]
+        assert hits >= 0.95 * len(queries) * min(k, count)
+
+
+@pytest.mark.parametrize(("kind", "engine"), SEARCHES)
+@pytest.mark.parametrize("left", [[0], [39], [40], [44], [45], [59], []], ids=str)
+def test_all_rows_deleted_but_one_or_none(tmp_path: Path, kind: str, engine: str, left: list[int]) -> None:
+    vectors = unit(60, 8)
+    deleted = [row for row in range(60) if row not in left]
+    index = opened(tmp_path, vectors[:40], kind, engine, added=[vectors[40:45], vectors[45:]], deleted=deleted)
+    for k in (1, 2, 60, 100):
+        assert [ranking.rows.tolist() for ranking in index.search(vectors[[0, 30, 59]], k)] == [left] * 3
+
+
+@pytest.mark.parametrize(("kind", "engine"), SEARCHES)
+def test_deleted_rows_among_equals(tmp_path: Path, kind: str, engine: str) -> None:
+    vectors = np.tile(unit(1, 8), (90, 1))
+    deleted = [0, 1, 2, 40, 59, 60, 61, 89]
+    index = opened(tmp_path, vectors[:60], kind, engine, added=[vectors[60:]], deleted=deleted)
+    kept = [row for row in range(90) if row not in deleted]
+    for k in (1, 5, 57, 82, 90):
+        (found,) = index.search(vectors[:1], k)
+        assert len(found) == min(k, 82) and set(found.rows.tolist()) <= set(kept)
+        assert found.rows.tolist() == sorted(found.rows.tolist())
+        if engine in ("numpy", "torch") or k >= 82:  # which of equal rows make the cut is FAISS's choice
+            assert found.rows.tolist() == kept[:k]
+
+
+def test_a_gpu_that_passes_nothing_over_is_asked_for_more() -> None:
+    vectors, gpu = unit(60, 4), Proposals(60)
+    index = faiss_index.FaissIndex(gpu, vectors, "flat", deleted=np.arange(0, 20), on_gpu=True)
+    (found,) = index.search(vectors[:1], 40)
+    assert sorted(found.rows.tolist()) == list(range(20, 60))
+    assert gpu.asked == 60
+
+
+@given(data=st.data())
+def test_stacked_files_are_one_array(data: st.DataObject) -> None:
+    lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))
+    whole = np.arange(2 * sum(lengths), dtype=np.float16).reshape(-1, 2)
+    stacked = Stacked(np.split(whole, np.cumsum(lengths)[:-1]))
+    assert stacked.shape == whole.shape and len(stacked) == len(whole)
+    place = st.none() | st.integers(-len(whole) - 2, len(whole) + 2)
+    rows = slice(data.draw(place), data.draw(place))
+    np.testing.assert_array_equal(stacked[rows], whole[rows])
+    assert stacked[rows].dtype == np.float16 and stacked[rows].shape == whole[rows].shape
+    if len(whole):
+        some = np.array(data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=12)), np.int64)
+        np.testing.assert_array_equal(stacked[some], whole[some])
+
+
+def test_a_slice_of_one_file_stays_on_disk(tmp_path: Path) -> None:
+    index = opened(tmp_path, unit(9, 4), added=[unit(3, 4, 1), unit(2, 4, 2)])
+    assert index.vectors is not None and isinstance(index.vectors[9:12], np.memmap)
+
+
+def test_added_files_that_are_not_whole_or_do_not_fit(tmp_path: Path) -> None:
+    opened(tmp_path, unit(9, 4))
+    file = tmp_path / ADDED.format(1)
+    file.write_bytes(b"x" * 50)
+    with pytest.raises(DamagedArtefact, match=r"added-000001\.npy is damaged"):
+        mips.open_index(tmp_path, "flat")
+    np.save(file, unit(3, 5))
+    with pytest.raises(DamagedArtefact, match="not equally wide"):
+        mips.open_index(tmp_path, "flat")
+    broken = unit(3, 4)
+    broken[1, 1] = np.nan
+    np.save(file, broken)
+    with pytest.raises(DamagedArtefact, match="passage 10 is not finite"):
+        mips.open_index(tmp_path, "flat").search(np.ones((1, 4)), 2)
 
 
 class Words:

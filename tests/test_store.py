@@ -1,7 +1,8 @@
 """The passage store: what was written comes back, by row and in batches, and damage is named."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -139,6 +140,124 @@ def test_passages_are_not_written_over(tmp_path: Path) -> None:
     fill(tmp_path, 3)
     with pytest.raises(ArtefactError, match="holds passages already"):
         PassageWriter(tmp_path)
+
+
+def append(folder: Path, numbers: Iterable[int]) -> PassageStore:
+    number, _ = PassageStore.open(folder).last_file
+    with PassageWriter(folder, rows_per_file=2, first_file=number + 1) as writer:
+        for number in numbers:
+            writer.add(document(number), [(0, 2), (3, 5)])
+    return PassageStore.open(folder)
+
+
+def tombstone(folder: Path, rows: Iterable[int]) -> PassageStore:
+    np.save(folder / store_module.DELETED, np.array(sorted(rows), np.int64))
+    return PassageStore.open(folder)
+
+
+def test_passages_are_appended_in_files_of_their_own(tmp_path: Path) -> None:
+    before = fill(tmp_path, 5, rows_per_file=3)
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    store = append(tmp_path, [70, 71])
+    assert len(before) == 5 and len(store) == 9
+    assert store.get(range(5)) == before.get(range(5))
+    assert [(p.id, p.document, p.start) for p in store.get(range(5, 9))] == [
+        (5, "d70", 0),
+        (6, "d70", 3),
+        (7, "d71", 0),
+        (8, "d71", 3),
+    ]
+    assert {name: (tmp_path / name).read_bytes() for name in files} == files
+    assert sorted(file.name for file in tmp_path.iterdir()) == [f"0000{n}.arrow" for n in range(4)]
+
+
+def test_the_last_file_can_be_written_again(tmp_path: Path) -> None:
+    """Into a file of its own: the old one may be linked to from elsewhere."""
+    store = fill(tmp_path, 5, rows_per_file=3)
+    assert store.last_file == (1, 3)
+    (tmp_path / "link").hardlink_to(tmp_path / "00001.arrow")
+    before = (tmp_path / "link").read_bytes()
+    with PassageWriter(tmp_path, first_file=1) as writer:
+        for row in (3, 4):
+            writer.copy(store[row])
+        writer.add(document(5), [(0, len(document(5).text))])
+    assert (tmp_path / "link").read_bytes() == before
+    assert list(PassageStore.open(tmp_path)) == [expected(row) for row in range(6)]
+    assert store[4] == expected(4)
+    (tmp_path / "empty").mkdir()
+    assert PassageStore.open(tmp_path / "empty").last_file == (-1, 0)
+
+
+def test_a_writer_that_appends_and_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    fill(tmp_path, 5)
+    with pytest.raises(ZeroDivisionError), PassageWriter(tmp_path, first_file=1) as writer:
+        writer.add(document(7), [(0, 2)])
+        1 / 0  # noqa: B018
+    assert [file.name for file in tmp_path.iterdir()] == ["00000.arrow"]
+    assert len(PassageStore.open(tmp_path)) == 5
+
+
+def test_deleted_rows_keep_their_place_and_are_in_no_batch(tmp_path: Path) -> None:
+    fill(tmp_path, 10, rows_per_file=4)
+    store = tombstone(tmp_path, [0, 3, 4, 9])
+    assert (len(store), store.live) == (10, 6)
+    assert store.get([1, 4, 9]) == [expected(row) for row in (1, 4, 9)]
+    assert [p.id for batch in store.batches() for p in batch] == [1, 2, 5, 6, 7, 8]
+    assert fill(tmp_path / "whole", 3).live == 3
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    gone=st.sets(st.integers(2_000, 2_344)) | st.just(set(range(2_345))),
+    first=st.integers(2_000, 2_400),
+    size=st.sampled_from([1, 50, 5_000]),
+)
+def test_batches_are_what_is_left_and_none_is_empty(
+    ragged: PassageStore, gone: set[int], first: int, size: int
+) -> None:
+    store = PassageStore(ragged._files, np.array(sorted(gone), np.int64))
+    batches = list(store.batches(first, size))
+    assert [p.id for batch in batches for p in batch] == [row for row in range(first, 2_345) if row not in gone]
+    assert all(0 < len(batch) <= size for batch in batches)
+
+
+def test_rows_of_documents_are_those_that_are_left(tmp_path: Path) -> None:
+    fill(tmp_path, 5, rows_per_file=2)
+    append(tmp_path, [3, 70])  # row 3 is d3, too; 5 and 6 are, and 7 and 8 are d70
+    store = tombstone(tmp_path, [1, 6])
+    assert store.rows_of(["d3"]).tolist() == [3, 5]
+    assert store.rows_of(["d70", "d0", "d1"]).tolist() == [0, 7, 8]
+    assert store.rows_of(["d1", "nobody", ""]).tolist() == store.rows_of([]).tolist() == []
+    assert store.rows_of(["d3"]).dtype == np.int64
+    with PassageWriter(tmp_path / "none"):
+        pass
+    assert PassageStore.open(tmp_path / "none").rows_of(["d1"]).tolist() == []
+
+
+def test_a_copied_passage_is_the_same_in_its_new_row(tmp_path: Path) -> None:
+    fill(tmp_path / "a", 7)
+    store = tombstone(tmp_path / "a", [0, 2, 6])
+    with PassageWriter(tmp_path / "b") as writer:
+        for batch in store.batches():
+            for passage in batch:
+                writer.copy(passage)
+    assert list(PassageStore.open(tmp_path / "b")) == [
+        replace(expected(row), id=number) for number, row in enumerate([1, 3, 4, 5])
+    ]
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 300, b"\x93NUMPY"])
+def test_damaged_tombstones_are_named(tmp_path: Path, content: bytes) -> None:
+    fill(tmp_path, 3)
+    (tmp_path / store_module.DELETED).write_bytes(content)
+    with pytest.raises(DamagedArtefact, match=r"deleted\.npy is damaged"):
+        PassageStore.open(tmp_path)
+
+
+def test_the_fingerprint_changes_with_what_is_added_and_deleted(tmp_path: Path) -> None:
+    prints = [fill(tmp_path, 5).fingerprint(), append(tmp_path, [7]).fingerprint()]
+    prints += [tombstone(tmp_path, rows).fingerprint() for rows in ([0], [1], [0, 1])]
+    assert len(set(prints)) == 5
 
 
 def test_very_long_passages_are_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

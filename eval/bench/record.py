@@ -2,24 +2,17 @@
 
 import datetime
 import json
-import os
-import shlex
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from eval.command import command
 from ragqa.machine import hardware
 
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu")
 
 
-def command() -> str:
-    """The one that runs, as it is typed in the checkout."""
-    return "python -m " + _module() + " " + shlex.join(_relative(a) for a in sys.argv[1:])
-
-
-def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str, show: bool = True) -> None:
+def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:
     """Write ``out`` with ``figures``; ``corpus`` and ``questions`` say what they were measured on."""
     row = {
         "date": datetime.date.today().isoformat(),
@@ -32,18 +25,7 @@ def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str, s
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n")
-    if show:
-        print(json.dumps(figures, indent=1, ensure_ascii=False))
-
-
-def _module() -> str:
-    spec = sys.modules["__main__"].__spec__
-    return spec.name if spec else Path(sys.argv[0]).stem
-
-
-def _relative(argument: str) -> str:
-    path = Path(argument)
-    return os.path.relpath(path) if path.is_absolute() and path.exists() else argument
+    print(json.dumps(figures, indent=1, ensure_ascii=False))
 
 
 def _version(name: str) -> str | None:

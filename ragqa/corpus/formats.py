@@ -10,7 +10,8 @@ from io import BufferedReader
 from pathlib import PurePath
 from typing import Any, cast
 
-from ragqa.corpus import archive, dpr, html, jsonl, pdf, plain, wikiextractor
+from ragqa.corpus import archive, arrow, dpr, html, jsonl, parquet, pdf, plain, wikiextractor
+from ragqa.corpus.mediawiki import dump
 from ragqa.corpus.source import Document, Record, Source, encoding_of
 
 BUFFER = 1 << 18
@@ -25,7 +26,10 @@ _SUFFIXES: dict[str, Callable[[Source], Iterator[Record]]] = {
     ".pdf": pdf.read,
     ".jsonl": jsonl.read,
     ".tsv": dpr.read,
+    ".arrow": arrow.read,
+    ".parquet": parquet.read,
 }
+_BINARY = (arrow.read, parquet.read)
 _COMPRESSION: dict[str, Callable[[BufferedReader], object]] = {
     ".xz": lzma.open,
     ".gz": gzip.open,
@@ -43,7 +47,7 @@ def records(source: Source) -> Iterator[tuple[Source, int, Document]]:
     head = source.stream.peek(_HEAD)[:_HEAD]
     read = _reader(_suffix(source), head)
     if read is None:
-        source.intake.not_text(source.path, "binary" if _binary(head) else "of no known type")
+        source.intake.not_text(source.path, _unknown(_suffix(source), head))
         return
     for line, document in read(source):
         yield source, line, document
@@ -53,14 +57,24 @@ def _reader(suffix: str, head: bytes) -> Callable[[Source], Iterator[Record]] | 
     known = _SUFFIXES.get(suffix)
     if known is pdf.read or (known is None and head.startswith(b"%PDF-")):
         return pdf.read
+    if known in _BINARY:
+        return known
     if _binary(head):
         return None
     start = head.removeprefix(BOM_UTF8).lstrip()
     if known in (plain.read, None) and start.startswith(wikiextractor.BEGINNING.encode()):
         return wikiextractor.read
+    if known is None and dump.BEGINNING.match(start):  # .xml, and .xml-p1p41242 of a dump in parts
+        return dump.read
     if suffix == "":
         return jsonl.read if start.startswith(b'{"') else plain.read
     return known
+
+
+def _unknown(suffix: str, head: bytes) -> str:
+    if _binary(head):
+        return "binary"
+    return "XML, but not a dump of a wiki (no <mediawiki>)" if suffix == ".xml" else "of no known type"
 
 
 def _binary(head: bytes) -> bool:

@@ -1,6 +1,9 @@
 """What a format reader is given and what it gives: an opened input, a document, a report."""
 
 import codecs
+import lzma
+import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BufferedReader
@@ -9,6 +12,8 @@ from ragqa.errors import BadInput, BadLine
 
 MAX_NOTES = 20
 """Problems that a report describes in words; the others are only counted."""
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError)
+"""What reading a file raises that is damaged, cut short or gone."""
 _CHUNK = 1 << 20
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
@@ -41,12 +46,25 @@ class CorpusReport:
     """Files or records in which something was replaced by U+FFFD."""
     binary: int = 0
     """Files left out because they are binary, of no known type, or not files at all."""
+    redirects: int = 0
+    """Pages of a wiki left out because they only lead to another one."""
+    disambiguations: int = 0
+    """Pages of a wiki left out because they only list what their title can mean."""
+    other_pages: int = 0
+    """Pages of a wiki left out because they are no articles: talk, templates, whatever is not wikitext."""
     bad: int = 0
     """Files and records left out by ``skip_bad``."""
     bytes_read: int = 0
-    """Of the bytes that ``input_size`` counts."""
+    """Of the bytes that ``input_size`` counts; and the characters of what came from the hub."""
     notes: list[str] = field(default_factory=list)
     """The first problems, each as ``path[:line]: what``."""
+
+    @property
+    def left_out(self) -> list[str]:
+        """Lines for people: what was left out or mended, and the notes; none where nothing was."""
+        counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
+        said = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items() if count)
+        return [f"left out or mended: {said}"] * bool(said) + [f"  {note}" for note in self.notes]
 
     def note(self, where: str, what: str) -> None:
         """Describe a problem, if there is still room."""
@@ -135,6 +153,12 @@ def encoding_of(head: bytes) -> tuple[str, int]:
         if head.startswith(mark):
             return encoding, len(mark)
     return "utf-8", 0
+
+
+def reason_of(error: Exception) -> str:
+    """What one of UNREADABLE says, in words for a line."""
+    system = error.strerror if isinstance(error, OSError) else None
+    return str(system or error or type(error).__name__)
 
 
 def _where(path: str, line: int) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.ipc
 
+from ragqa import npy
+from ragqa.artefact import checksum
 from ragqa.corpus.source import Document
 from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.types import Passage
@@ -44,10 +46,10 @@ class PassageWriter:
     """Writes ``folder/00000.arrow`` and so on, each file aside and then renamed.
 
     A context manager: left with an exception it drops the file it was writing. Raises ArtefactError where
-    there are passages already, unless it is to ``append`` further files to them.
+    there are passages already, unless it is told the number of the ``first_file`` that it is to write.
     """
 
-    def __init__(self, folder: Path, *, rows_per_file: int = 50_000, append: bool = False) -> None:
+    def __init__(self, folder: Path, *, rows_per_file: int = 50_000, first_file: int | None = None) -> None:
         self.rows = 0
         """Passages that were added."""
         self._folder = folder
@@ -57,8 +59,8 @@ class PassageWriter:
         self._rows_in_file = 0
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._files = sum(1 for _ in self._folder.glob("*.arrow"))
-        if self._files and not append:
+        self._files = first_file or 0
+        if first_file is None and any(self._folder.glob("*.arrow")):
             raise ArtefactError(f"{self._folder} holds passages already: write into an empty folder")
 
     def __enter__(self) -> "PassageWriter":
@@ -157,6 +159,11 @@ class PassageStore:
         """Passages that a search may return."""
         return len(self) - len(self.deleted)
 
+    @property
+    def last_file(self) -> tuple[int, int]:
+        """Number and first row of the last file; -1 and 0 where there is none."""
+        return len(self._files) - 1, self._first_rows[-2] if self._files else 0
+
     def rows_of(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
         """The rows, sorted, of all passages of these documents, but for those that are deleted."""
         import pyarrow.compute as pc  # takes as long to load as a question to answer
@@ -180,18 +187,22 @@ class PassageStore:
         return [self[row] for row in rows]
 
     def batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
-        """All passages from row ``first`` that are not deleted, those of ``size`` rows at a time."""
+        """All passages from row ``first`` that are not deleted, those of ``size`` rows at a time; no batch is empty."""
         for start in range(first, len(self), size):
             batch = self._slice(start, min(start + size, len(self)))
             gone = set(self.deleted[slice(*np.searchsorted(self.deleted, (start, start + size)))].tolist())
-            yield [passage for passage in batch if passage.id not in gone] if gone else batch
+            if left := [passage for passage in batch if passage.id not in gone] if gone else batch:
+                yield left
 
-    def fingerprint(self) -> str:
-        """SHA-256, in hexadecimal, over the contents of the files in their order; reads them all."""
+    def fingerprint(self, known: Mapping[str, str] | None = None) -> str:
+        """SHA-256, in hexadecimal, over the contents of the files in their order, and over what is deleted.
+
+        Reads all files but those whose SHA-256 is ``known`` by their names.
+        """
         digest = hashlib.sha256()
         for file in self._files:
-            with file.path.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
+            digest.update(bytes.fromhex((known or {}).get(file.path.name) or checksum(file.path)))
+        digest.update(self.deleted.astype("<i8").tobytes())
         return digest.hexdigest()
 
     def _slice(self, start: int, end: int) -> list[Passage]:
@@ -239,7 +250,7 @@ def _open_file(path: Path) -> _File:
 
 def _read_deleted(file: Path) -> npt.NDArray[np.int64] | None:
     try:
-        return np.load(file) if file.exists() else None
+        return npy.load(file) if file.exists() else None
     except (OSError, ValueError, EOFError) as error:
         raise DamagedArtefact(f"{file} is damaged: {error}; make the index again") from error
 

@@ -92,9 +92,21 @@ def _paired(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
 
 
 def _notes(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """What else differs than the systems, or may explain the difference."""
     notes = []
-    for what, key in (("corpora", "corpus"), ("numbers of passages", "passages"), ("machines", "hardware")):
+    texts = [about["system"].get("corpus") for about in (a, b)]
+    same = None not in texts and texts[0] == texts[1]
+    for what, key in (
+        ("corpora", "corpus"),
+        ("splits", "split"),
+        ("numbers of passages", "passages"),
+        ("depths", "depth"),
+        ("questions asked at a time", "batch"),
+        ("machines", "hardware"),
+    ):
         one, other = (about.get(key, about["system"].get(key)) for about in (a, b))
-        if one != other:
+        if one != other and None not in (one, other) and not (key == "corpus" and same):
             notes.append(f"the {what} differ: {one} and {other}")
+    if a["corpus"] == b["corpus"] and None not in texts and not same:
+        notes.append(f"the corpora have one name, {a['corpus']}, but not the same passages")
     return notes

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ragqa import __version__
 from ragqa.evaluation import statistics
+from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.kinds import ORDER
 from ragqa.evaluation.tally import LOSSES, Tally
 from ragqa.metrics import accuracy_at, mean_reciprocal_rank
@@ -21,17 +22,23 @@ _POINTS = 200
 """Points kept of a curve."""
 
 
-def figures(tally: Tally, about: dict[str, Any], missing: set[int] | None) -> dict[str, Any]:
+def reads(about: dict[str, Any]) -> bool:
+    """Whether the system answers, or only retrieves: then it describes its reader as None."""
+    return about["system"].get("reader", "") is not None
+
+
+def figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dict[str, Any]:
     """What ``tally`` adds up to.
 
     Args:
         tally: of all rows.
         about: what was asked, of what, how; it stands first in the result.
-        missing: numbers of the questions whose answers the corpus lacks; None where nobody looked.
+        missing: what the corpus lacks; None where nobody looked.
     """
     answerable = tally.column("answerable") == 1
-    read = about["system"].get("reader", "") is not None
-    retrieved = tally.with_hits > 0  # predictions may come without passages
+    read = reads(about)
+    # Predictions may come without passages, and a reader alone retrieves none.
+    retrieved = tally.most_hits > 0 and bool(about["system"].get("depth"))
     f1 = tally.column("f1")[answerable]
     has_f1 = read and len(f1) and not np.isnan(f1).any()
     return {
@@ -39,13 +46,15 @@ def figures(tally: Tally, about: dict[str, Any], missing: set[int] | None) -> di
             **about,
             "questions": len(tally),
             "answerable": int(answerable.sum()),
+            "questions_digest": tally.digest,
             "created_by": f"ragqa {__version__}",
         },
         "em": _interval(tally.column("em")[answerable]) if read else None,
         "f1": _interval(f1) if has_f1 else None,
         "answer_recall": _recall(tally, answerable, about) if retrieved else {},
         "coverage_bound": _coverage(tally, answerable, missing) if retrieved else None,
-        "gold_passage": _gold(tally, about) if retrieved else None,
+        "gold_passage": _gold(tally, "passage", about, missing) if retrieved else None,
+        "gold_document": _gold(tally, "document", about, missing) if retrieved else None,
         "loss": _loss(tally, missing) if read and retrieved else None,
         "confidence": _confidence(tally, answerable, about["min_confidence"]) if read else None,
         "breakdown": _breakdown(tally, answerable) if read else {},
@@ -54,7 +63,7 @@ def figures(tally: Tally, about: dict[str, Any], missing: set[int] | None) -> di
     }
 
 
-def _loss(tally: Tally, missing: set[int] | None) -> dict[str, int]:
+def _loss(tally: Tally, missing: Missing | None) -> dict[str, int]:
     looked = [name for name in LOSSES if missing is not None or name != "not in the corpus"]
     return {name: tally.losses[name] for name in looked}
 
@@ -63,48 +72,62 @@ def _interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
     return asdict(statistics.bootstrap(values)) if len(values) else None
 
 
-def depths(about: dict[str, Any]) -> list[int]:
-    """The depths at which retrieval is scored: the usual ones and the number of passages read."""
-    depth, k = about["system"].get("depth", 0), about["system"].get("k") or 0
-    return sorted({d for d in (*KS, k) if 0 < d <= depth})
+def _depths(tally: Tally, about: dict[str, Any]) -> list[int]:
+    """The depths at which retrieval is scored: the usual ones, the passages read, and all the hits there are."""
+    deepest = min(about["system"].get("depth", 0), tally.most_hits)
+    return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
 
 
 def _recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict[str, Any]) -> dict[str, Any]:
     ranks = np.array([rank or np.inf for rank in tally.ranks("rank")])[answerable]
-    return {str(k): _interval((ranks <= k).astype(float)) for k in depths(about)} if len(ranks) else {}
+    return {str(k): _interval((ranks <= k).astype(float)) for k in _depths(tally, about)} if len(ranks) else {}
 
 
 def _coverage(
-    tally: Tally, answerable: npt.NDArray[np.bool_], missing: set[int] | None
+    tally: Tally, answerable: npt.NDArray[np.bool_], missing: Missing | None
 ) -> dict[str, float | None] | None:
-    """No system that answers out of these passages can be right more often."""
+    """Share of the questions with an answer in the corpus, and among the hits; what was answered rightly counts.
+
+    A system that answers out of these passages can hardly be right more often.
+    """
     if not answerable.any():
         return None
-    found = np.array([rank is not None for rank in tally.ranks("rank")])[answerable]
-    held = None if missing is None else float(1 - len(missing) / answerable.sum())
-    return {"corpus": held, "retrieved": float(found.mean())}
+    held = None if missing is None else float(1 - len(missing.answers) / answerable.sum())
+    return {"corpus": held, "retrieved": float(tally.column("held")[answerable].mean())}
 
 
-def _gold(tally: Tally, about: dict[str, Any]) -> dict[str, Any] | None:
-    known = tally.column("gold_known") == 1
-    if not known.any():
+def _gold(tally: Tally, what: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
+    """Accuracy and reciprocal rank over the questions whose gold passage, or document, the corpus has."""
+    known, ranks = tally.gold[f"{what}_rank"], tally.ranks(f"{what}_rank")
+    if not known:
         return None
-    ranks = [rank for rank, is_known in zip(tally.ranks("gold_rank"), known, strict=True) if is_known]
-    accuracy = {str(k): share for k, share in accuracy_at(ranks, depths(about)).items()}
-    return {"questions": int(known.sum()), "accuracy": accuracy, "mrr": mean_reciprocal_rank(ranks)}
+    lacking = frozenset() if missing is None else missing.passages if what == "passage" else missing.documents
+    held = [ranks[n] for n in known if n not in lacking]
+    # A corpus that was cut otherwise has none of these passages: a score of 0 would say nothing of the retriever.
+    scored = any(held) if missing is None else bool(held)
+    accuracy = accuracy_at(held, _depths(tally, about))
+    return {
+        "questions": len(known),
+        "in_corpus": None if missing is None else len(held),
+        "accuracy": {str(k): share for k, share in accuracy.items()} if scored else None,
+        "mrr": mean_reciprocal_rank(held) if scored else None,
+        "depth": about["system"].get("depth"),
+    }
 
 
 def _confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
-    """How far the confidence can be trusted; an answer to a question without one is wrong."""
+    """How far the confidence can be trusted. An answer to a question without one is wrong; no answer is a refusal."""
+    said = tally.column("predicted") == 1
     confidence, right = tally.column("confidence"), tally.column("em") * answerable
-    if not len(tally) or np.isnan(confidence).any():
+    if not said.any() or tally.no_confidence:
         return None
-    coverage, risk = statistics.risk_coverage(confidence, right)
+    coverage, risk = statistics.risk_coverage(confidence[said], right[said])
+    coverage = coverage * said.mean()
     kept = np.unique(np.linspace(0, len(coverage) - 1, _POINTS).astype(int))
-    answered = confidence >= threshold
+    answered = said & (np.nan_to_num(confidence) >= threshold)
     return {
-        "calibration_error": statistics.calibration_error(confidence, right),
-        "reliability": [asdict(b) for b in statistics.reliability(confidence, right)],
+        "calibration_error": statistics.calibration_error(confidence[said], right[said]),
+        "reliability": [asdict(b) for b in statistics.reliability(confidence[said], right[said])],
         "risk_coverage": [[float(coverage[n]), float(risk[n])] for n in kept],
         "area_under_risk": statistics.area_under_risk(coverage, risk),
         "right_at_half_coverage": statistics.accuracy_at_coverage(coverage, risk, 0.5),
@@ -142,22 +165,22 @@ def _breakdown(tally: Tally, answerable: npt.NDArray[np.bool_]) -> dict[str, lis
 
 
 def _seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | None:
-    retrieve = tally.column("retrieve_seconds")
-    if not len(tally) or np.isnan(retrieve).any():
-        return None
-    parts = {"retrieve": retrieve}
+    parts = {"retrieve": tally.column("retrieve_seconds")}
     if read:
         parts["read"] = tally.column("read_seconds")
         parts["total"] = parts["retrieve"] + parts["read"]
-    return {name: statistics.percentiles(seconds) for name, seconds in parts.items()}
+    measured = {name: seconds for name, seconds in parts.items() if not np.isnan(seconds).any()}
+    return {name: statistics.percentiles(seconds) for name, seconds in measured.items()} or None
 
 
 def _warnings(tally: Tally, about: dict[str, Any]) -> list[str]:
+    read = reads(about)
     said = {
-        "have a gold answer without a single token, which no passage can hold": tally.blank,
-        "have a gold answer that is no valid pattern, which counts as wrong": tally.invalid,
-        "got no prediction, which counts as wrong": tally.no_prediction
-        if about["system"].get("reader", "") is not None
-        else 0,
+        "have an empty gold answer: no passage holds it"
+        + (", every prediction matches it" if about["rule"] == "regex" else ""): tally.blank,
+        "have a gold answer that is no valid pattern, which matches nothing": tally.invalid,
+        "have a pattern that is invalid after Unicode NFD, so no passage counts as holding it": tally.invalid_in_text,
+        "with gold answers got no prediction, which counts as wrong": tally.no_prediction * read,
+        "were answered without a confidence, so there are no figures of confidence": tally.no_confidence * read,
     }
     return [f"{count} of {len(tally)} questions {what}" for what, count in said.items() if count]

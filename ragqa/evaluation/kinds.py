@@ -1,6 +1,7 @@
-"""Kinds of questions and answers by which scores are broken down: plain rules, said where they are shown."""
+"""Kinds of questions and answers by which scores are broken down: plain rules on words and digits."""
 
 import re
+from itertools import pairwise
 
 from ragqa.types import Question
 
@@ -20,9 +21,11 @@ _MONTHS = (
     "january|february|march|april|may|june|july|august|september|october|november|december"
     "|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec"
 )
+_YEAR = r"(1[0-9]{3}|20[0-9]{2})"
 _DATE = re.compile(
-    rf"\b(1[0-9]{{3}}|20[0-9]{{2}})s?\b(?![,.]?\d)|\b({_MONTHS})\b\.? ?\d|\d (of )?({_MONTHS})\b"
-    r"|\b(bce?|ad)\b|\bcentury\b|^(" + _MONTHS + r")$",
+    rf"^(in |about |around |c\.? ?)?{_YEAR}s?( ?[-–] ?\d{{2,4}})?$|^the {_YEAR[:-1]})s$"
+    rf"|\b({_MONTHS})\b\.? ?\d|\d(st|nd|rd|th)? (of )?({_MONTHS})\b|^({_MONTHS})$"
+    r"|\b\d+ ?(bce?|ad|ce)\b|\bad \d|\bcentury\b",
     re.IGNORECASE,
 )
 _NUMBER_WORDS = (
@@ -35,7 +38,7 @@ _NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
 def question_word(question: Question) -> str:
     """The first of who, what, which, when, where, why, how many, how in the question; else ``other``."""
     tokens = re.findall(r"[a-z]+", question.text.lower())
-    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
+    for token, following in pairwise([*tokens, ""]):
         if token in _WORDS:
             return "how many" if token == "how" and following in _COUNTS else _WORDS[token]
     return "other"
@@ -43,7 +46,7 @@ def question_word(question: Question) -> str:
 
 def answer_type(question: Question) -> str:
     """date, number, name (every long word capitalised) or phrase, by the first gold answer."""
-    answer = question.answers[0].strip() if question.answers else ""
+    answer = question.answers[0].strip("\"'“”‘’ ") if question.answers else ""
     if not answer:
         return "none"
     if _DATE.search(answer):

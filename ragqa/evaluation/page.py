@@ -10,28 +10,22 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragqa.errors import MissingExtra
 from ragqa.evaluation import plots
 from ragqa.evaluation.compare import Comparison
+from ragqa.evaluation.figures import reads
 from ragqa.evaluation.report import Report
 from ragqa.evaluation.sample import SIZE, common_depth, is_read, is_regex, sample, sample_pairs
-from ragqa.evaluation.summary import percent, probability
+from ragqa.evaluation.summary import RULES, gold_note, golds, percent, probability
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 Figures = dict[str, Any]
 
-_NO_PLOTS = "Plots need the extra 'eval': pip install 'ragqa[eval]', then: {command}"
+_NO_PLOTS = f"{MissingExtra('drawing the plots', 'eval')}, then: {{command}}"
 _WIKIPEDIA = 10_000_000
 """Passages from which on a corpus may be all of Wikipedia (ORQA's has 13 million, DPR's 21 million)."""
-_RULES = {
-    "nq": "exact match (EM) with any gold answer after Unicode NFD, lower-casing, and removal of ASCII punctuation, "
-    "articles (a, an, the) and surplus white space, as for NQ-open; F1: overlap of words after the same steps but NFD",
-    "squad": "exact match (EM) with any gold answer after lower-casing and removal of ASCII punctuation, articles "
-    "(a, an, the) and surplus white space, as for SQuAD 1.1; F1: overlap of words after the same steps",
-    "regex": "gold answers are regular expressions: a prediction is right (EM) if one matches from its start, "
-    "without regard to case, as for CuratedTREC; patterns have no F1",
-}
 _MEANING = {
     "right": "the prediction matches a gold answer",
     "wrong": "the prediction matches no gold answer, and without passages nothing tells why",
@@ -58,8 +52,9 @@ def page(report: Report) -> str:
         setting=[row for row in _setting(about) if row[1] is not None],
         scores=list(_scores(figures)),
         confidence=figures["confidence"] and list(_confidence(figures["confidence"])),
-        depths=sorted({*figures["answer_recall"], *(figures["gold_passage"] or {}).get("accuracy", ())}, key=int),
-        losses=plots.losses(figures),
+        golds=golds(figures),
+        depths=sorted(figures["answer_recall"], key=int),
+        losses=figures["loss"],
         meaning=_meaning(figures),
         groups=sample(report),
         sample_size=SIZE,
@@ -137,8 +132,9 @@ def _tiles(figures: Figures) -> Iterator[dict[str, str] | None]:
     where = "the corpus" if bound and bound["corpus"] is not None else f"the top {system.get('depth')} passages"
     yield bound and _tile("Coverage bound", percent(held), "%", f"questions with an answer in {where}")
     yield _interval_tile("F1", figures["f1"])
-    k = str(system.get("k") or 20)
-    yield _interval_tile(f"Answer recall@{k}", figures["answer_recall"].get(k))
+    k = max((d for d in map(int, figures["answer_recall"]) if d <= (system.get("k") or 20)), default=None)
+    if k is not None:
+        yield _interval_tile(f"Answer recall@{k}", figures["answer_recall"][str(k)])
     if seconds:
         last = list(seconds)[-1]
         share = "median" if figures["about"]["batch"] == 1 else "median share of a batch"
@@ -201,7 +197,7 @@ def _setting(about: Figures) -> list[tuple[str, Any]]:
         ("passages", "not known" if passages is None else f"{passages:,}"),
         ("split", about["split"] or "not named"),
         ("questions", f"{about['questions']:,}, {about['answerable']:,} of them with gold answers"),
-        ("scoring rule", _RULES[about["rule"]] if system.get("reader", "") is not None else None),
+        ("scoring rule", RULES[about["rule"]] if reads(about) else None),
         *_parts(system),
         ("passages looked through for answers", system.get("depth")),
         ("asked at a time", about["batch"]),
@@ -246,8 +242,9 @@ def _untested(figures: Figures) -> Iterator[tuple[str, str]]:
     if bound := figures["coverage_bound"]:
         yield "an answer occurs in the corpus (coverage bound)", _percent_sign(bound["corpus"])
         yield "an answer occurs in the passages looked through", _percent_sign(bound["retrieved"])
-    if gold := figures["gold_passage"]:
-        yield "mean reciprocal rank (MRR) of the gold passage", f"{gold['mrr']:.3f}"
+    for name, gold in golds(figures):
+        if gold["accuracy"]:
+            yield f"mean reciprocal rank (MRR) of the {name}, top {gold['depth']}", f"{gold['mrr']:.3f}"
     yield from list(_confidence(figures["confidence"]))[:3] if figures["confidence"] else ()
     if seconds := figures["seconds"]:
         last = list(seconds)[-1]
@@ -275,6 +272,7 @@ def _environment() -> "Environment":
         cut=_cut,
         cut_left=_cut_left,
         edges=_edges,
+        gold_note=gold_note,
         ms=_milliseconds,
         number="{:,}".format,
         one_decimal="{:.1f}".format,

@@ -63,8 +63,8 @@ def report_plots(figures: Figures) -> list[Plot]:
     plots = []
     if any(figures["answer_recall"].values()):
         plots.append(_recall_plot(figures))
-    if sum(losses(figures).values()):
-        plots.append(_loss_plot(losses(figures)))
+    if figures["loss"] and sum(figures["loss"].values()):
+        plots.append(_loss_plot(figures["loss"]))
     if figures["confidence"]:
         plots += [_risk_plot(figures["confidence"]), _reliability_plot(figures["confidence"])]
     return [*plots, *_breakdown_plots(figures)]
@@ -82,13 +82,6 @@ def comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot]:
     return plots
 
 
-def losses(figures: Figures) -> dict[str, int]:
-    """Where answers are lost; without those that the corpus lacks where nobody looked for them."""
-    bound = figures["coverage_bound"]
-    looked = bound is not None and bound["corpus"] is not None
-    return {name: count for name, count in (figures["loss"] or {}).items() if looked or name != "not in the corpus"}
-
-
 def differences(figures: Figures) -> dict[str, Figures]:
     """What was tested in a comparison, by name."""
     named = {"EM": figures["em"], "F1": figures["f1"]}
@@ -100,14 +93,15 @@ def differences(figures: Figures) -> dict[str, Figures]:
 
 
 def _recall_plot(figures: Figures) -> Plot:
-    gold = figures["gold_passage"]
+    golds = {"passage": figures["gold_passage"], "document": figures["gold_document"]}
 
     def draw(axes: "Axes") -> None:
         _recall(axes, figures["answer_recall"], ONE, "o-", "an answer among the first k (95 % interval)")
-        if gold and gold["accuracy"]:
-            ks = sorted(map(int, gold["accuracy"]))
-            shares = [100 * gold["accuracy"][str(k)] for k in ks]
-            axes.errorbar(ks, shares, fmt="s--", color=TWO, label="the gold passage among the first k")
+        for (name, gold), style in zip(golds.items(), ("s--", "^:"), strict=True):
+            if gold and gold["accuracy"]:
+                ks = sorted(map(int, gold["accuracy"]))
+                shares = [100 * gold["accuracy"][str(k)] for k in ks]
+                axes.errorbar(ks, shares, fmt=style, color=TWO, label=f"the gold {name} among the first k")
         _recall_axes(axes, figures["answer_recall"])
 
     says = "Share of the questions with a passage that holds an answer among the first k."

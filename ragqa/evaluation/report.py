@@ -7,13 +7,15 @@ report.html     to look at
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ragqa import artefact
-from ragqa.errors import DamagedArtefact
+from ragqa.errors import ArtefactError, DamagedArtefact
+from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.figures import figures
 from ragqa.evaluation.rows import Row
 from ragqa.evaluation.tally import Tally
@@ -43,10 +45,10 @@ class Report:
         """The questions in their order, one by one."""
         return read_rows(self.path)
 
-    def missing(self) -> set[int] | None:
-        """Numbers of the questions whose answers the corpus lacks; None where nobody looked."""
-        numbers = json.loads((self.path / MISSING).read_text())
-        return None if numbers is None else set(numbers)
+    def missing(self) -> Missing | None:
+        """Of which questions the corpus lacks answers or gold passages; None where nobody looked."""
+        row = json.loads((self.path / MISSING).read_text())
+        return None if row is None else Missing.from_json(row)
 
     @property
     def em(self) -> float | None:
@@ -58,13 +60,27 @@ class Report:
         """Mean F1 of the same; None where nothing was read, and for patterns."""
         return self.figures["f1"] and float(self.figures["f1"]["value"])
 
-    def renew(self) -> "Report":
-        """The same rows with figures and page made anew, by this version of ragqa and with what is installed now."""
-        about, missing = self.figures["about"], self.missing()
-        with artefact.writing(self.path) as folder:
-            (folder / ROWS).write_bytes((self.path / ROWS).read_bytes())
-            write_report(folder, about, missing)
-        return Report.load(self.path)
+
+def renew(path: str | Path) -> Report:
+    """Figures and page made anew from the rows, by this version of ragqa and with what is installed now.
+
+    Whatever else lies in the folder stays; page and manifest need not be whole.
+
+    Raises:
+        ArtefactError, DamagedArtefact: no report, or its rows are not whole.
+    """
+    folder = Path(path)
+    manifest = artefact.peek(folder)
+    if manifest.kind != "report":
+        raise ArtefactError(f"{folder} is a ragqa {manifest.kind}, not a ragqa report")
+    for name in (ROWS, FIGURES, MISSING):
+        if not (folder / name).is_file() or artefact.checksum(folder / name) != manifest.files[name]["sha256"]:
+            raise DamagedArtefact(f"{folder / name} is damaged, and the report cannot be made anew without it")
+    old = Report(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
+    with artefact.writing(folder) as made:
+        shutil.copytree(folder, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artefact.MANIFEST))
+        write_report(made, old.figures["about"], old.missing())
+    return Report.load(folder)
 
 
 def read_rows(folder: Path) -> Iterator[Row]:
@@ -77,13 +93,13 @@ def read_rows(folder: Path) -> Iterator[Row]:
                 raise DamagedArtefact(f"{folder / ROWS}:{number} is not a row: {error!r}") from error
 
 
-def write_report(folder: Path, about: dict[str, Any], missing: set[int] | None) -> None:
+def write_report(folder: Path, about: dict[str, Any], missing: Missing | None) -> None:
     """Write figures and page of the rows in ``folder``, and seal it."""
     from ragqa.evaluation.page import page
 
     tally = Tally(read_rows(folder), regex=about["rule"] == "regex", missing=missing)
     made = figures(tally, about, missing)
-    (folder / MISSING).write_text(json.dumps(None if missing is None else sorted(missing)) + "\n")
+    (folder / MISSING).write_text(json.dumps(missing and missing.to_json()) + "\n")
     text = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
     (folder / FIGURES).write_bytes(text.encode("utf-8", "replace"))  # a file's name need not be valid text
     (folder / PAGE).write_text(page(Report(folder, made)), encoding="utf-8")

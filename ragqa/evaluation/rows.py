@@ -2,7 +2,9 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
+from hashlib import blake2b
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -38,7 +40,7 @@ class Examined:
     """What a system gave for a question."""
 
     answer: Answer | None
-    """None where nothing is read, only retrieved."""
+    """None where nothing is read, only retrieved; its confidence NaN where the system gives none."""
     read: list[Hit]
     """The hits that were read."""
     found: list[Hit]
@@ -49,9 +51,10 @@ class Examined:
 
 @dataclass(frozen=True)
 class ScoredHit:
-    """A passage by its row in the store, its retrieval score, and whether its text holds an answer."""
+    """A passage, its retrieval score, and whether its text holds an answer."""
 
     passage: int
+    """Row in the store; of predictions the place in their list, from 0."""
     score: float
     has_answer: bool
 
@@ -75,24 +78,31 @@ class Row:
 
     number: int
     """Place in the question set, from 0: a question that stands there twice has two rows."""
+    digest: str
+    """Of all that the question is, gold passages included: a row counts only for the very same one."""
     id: str
     question: str
     answers: tuple[str, ...]
+    documents: tuple[str, ...]
+    """Gold documents, as the question names them."""
+    passages: tuple[str, ...]
+    """Digests of the texts of its gold passages."""
     prediction: str | None
     em: bool
     f1: float | None
-    """None for patterns, which have no tokens."""
+    """None for patterns, which have no tokens, and where nothing is read."""
     confidence: float | None
     """None where the system gives none."""
-    loss: Loss
+    loss: Loss | None
+    """None where nothing is read."""
     read: int
     """Hits that were read."""
     rank: int | None
     """Place, from 1, of the first hit that holds an answer."""
-    gold_rank: int | None
+    passage_rank: int | None
     """Place, from 1, of the first hit that is a gold passage."""
-    gold_known: bool
-    """Whether the question names its gold passages."""
+    document_rank: int | None
+    """Place, from 1, of the first hit from a gold document."""
     retrieve_seconds: float | None
     read_seconds: float | None
     cited: Excerpt | None
@@ -115,7 +125,8 @@ class Row:
     def from_json(cls, line: str) -> "Row":
         """The row of a line; ValueError, KeyError or TypeError where it is none."""
         row: dict[str, Any] = json.loads(line)
-        row["answers"] = tuple(row["answers"])
+        for name in ("answers", "documents", "passages"):
+            row[name] = tuple(row[name])
         for name in ("cited", "holding"):
             row[name] = row[name] and Excerpt(**row[name])
         row["hits"] = tuple(ScoredHit(passage, score, bool(holds)) for passage, score, holds in row["hits"])
@@ -124,31 +135,36 @@ class Row:
 
 def score(number: int, question: Question, examined: Examined, rule: Rule) -> Row:
     """Score what a system gave for a question."""
-    answer = examined.answer
+    answer, found = examined.answer, examined.found
     prediction = answer.text if answer else None
-    holds = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in examined.found]
+    holds = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in found]
     em = exact_match(prediction, question.answers, regex=rule.regex, unicode=rule.unicode)
     rank = first_rank(holds)
-    cited = _cited(answer, examined.found)
+    cited = _cited(answer, found)
+    holding = found[rank - 1] if rank and (cited is None or cited.rank != rank) else None
+    passages = tuple(text_digest(text) for text in question.passages)
     return Row(
         number=number,
+        digest=question_digest(question),
         id=question.id,
         question=question.text,
         answers=question.answers,
+        documents=question.documents,
+        passages=passages,
         prediction=prediction,
         em=em,
-        f1=None if rule.regex else f1(prediction, question.answers),
+        f1=None if rule.regex or answer is None else f1(prediction, question.answers),
         confidence=None if answer is None or math.isnan(answer.confidence) else answer.confidence,
-        loss=_loss(em, question, examined.read, rank, rule),
+        loss=_loss(em, question, examined.read, rank, rule) if answer else None,
         read=len(examined.read),
         rank=rank,
-        gold_rank=first_rank(is_gold(hit, question) for hit in examined.found),
-        gold_known=bool(question.passages or question.documents),
+        passage_rank=first_rank(text_digest(hit.passage.text) in passages for hit in found) if passages else None,
+        document_rank=first_rank(is_from(hit.passage.document, question.documents) for hit in found),
         retrieve_seconds=examined.retrieve_seconds,
         read_seconds=examined.read_seconds,
         cited=cited,
-        holding=_excerpt(examined.found[rank - 1], rank) if rank and (cited is None or cited.rank != rank) else None,
-        hits=tuple(ScoredHit(hit.passage.id, hit.score, held) for hit, held in zip(examined.found, holds, strict=True)),
+        holding=_excerpt(holding, rank, _where(holding.passage.text, question.answers)) if holding else None,
+        hits=tuple(ScoredHit(hit.passage.id, hit.score, held) for hit, held in zip(found, holds, strict=True)),
     )
 
 
@@ -162,21 +178,30 @@ def _loss(em: bool, question: Question, read: list[Hit], rank: int | None, rule:
     return "not retrieved" if rank is None else "not read"
 
 
-def is_gold(hit: Hit, question: Question) -> bool:
-    """Whether a hit is one of the passages, or comes from one of the documents, that the question names.
-
-    Texts are compared but for white space; documents by id, or by the end of their path.
-    """
-    passage = hit.passage
-    if question.documents and any(
-        passage.document == name or passage.document.endswith(f"/{name}") for name in question.documents
-    ):
-        return True
-    return bool(question.passages) and _plain(passage.text) in {_plain(text) for text in question.passages}
+def question_digest(question: Question) -> str:
+    """16 hex digits that change with anything the question is."""
+    return _digest(json.dumps(astuple(question)))
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.split())
+def text_digest(text: str) -> str:
+    """16 hex digits of a text, white space aside."""
+    return _digest(" ".join(text.split()))
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def is_from(document: str, names: Sequence[str]) -> bool:
+    """Whether a document is one of those named, by its id or by the end of its path."""
+    return any(document == name or document.endswith(f"/{name}") for name in names)
+
+
+def _where(text: str, answers: Sequence[str]) -> Span | None:
+    """About where an answer stands in a long text, so that it is part of what is shown."""
+    lowered = text.lower()
+    places = [at for answer in answers if answer and (at := lowered.find(answer.lower())) >= 0]
+    return Span(min(places), min(places) + 1) if places else None
 
 
 def _cited(answer: Answer | None, found: list[Hit]) -> Excerpt | None:
@@ -184,16 +209,16 @@ def _cited(answer: Answer | None, found: list[Hit]) -> Excerpt | None:
         return None
     source = answer.sources[0]
     rank = first_rank(hit.passage.id == source.hit.passage.id for hit in found)
-    return _excerpt(source.hit, rank, source.span)
+    return _excerpt(source.hit, rank, source.span, marked=True)
 
 
-def _excerpt(hit: Hit, rank: int | None, span: Span | None = None) -> Excerpt:
-    text, start, end = hit.passage.text, None, None
-    if span is not None:
+def _excerpt(hit: Hit, rank: int | None, span: Span | None, *, marked: bool = False) -> Excerpt:
+    """A part of the passage around ``span``, which is the prediction where it is ``marked``."""
+    text, low = hit.passage.text, 0
+    if span is not None and len(text) > _EXCERPT:
         low = max(0, min(span.start, (span.start + span.end - _EXCERPT) // 2))
-        start, end = span.start - low, span.end - low
-        text = text[low:]
-    return Excerpt(hit.passage.title, _named(hit.passage.document), text[:_EXCERPT], rank, start, end)
+    start, end = (span.start - low, span.end - low) if span is not None and marked else (None, None)
+    return Excerpt(hit.passage.title, _named(hit.passage.document), text[low : low + _EXCERPT], rank, start, end)
 
 
 def _named(document: str) -> str:

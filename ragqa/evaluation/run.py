@@ -1,5 +1,6 @@
 """Ask every question, score it, and write the row before the next: what is killed goes on where it was."""
 
+import atexit
 import datetime
 import json
 import shutil
@@ -10,11 +11,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from ragqa import artefact
+from ragqa import __version__, artefact
 from ragqa.errors import BadInput
-from ragqa.evaluation.coverage import not_in_corpus
+from ragqa.evaluation.coverage import look_through
 from ragqa.evaluation.report import ROWS, Report, read_rows, write_report
-from ragqa.evaluation.rows import Row, Rule, score
+from ragqa.evaluation.rows import Row, Rule, question_digest, score
 from ragqa.evaluation.systems import AskedPipeline, System
 from ragqa.locks import locked
 from ragqa.machine import hardware
@@ -65,25 +66,26 @@ def evaluate(
         corpus: what the passages are called; by default the names of the files they were made of.
         regex: gold answers are patterns (CuratedTREC).
         unicode: of exact match: ``NFD`` (ORQA, NQ-open) or None (SQuAD, DPR).
-        k: passages to read; by default the pipeline's own number.
+        k: passages to read; by default the pipeline's own number. A system of another kind says itself how deep it
+            looks and what it reads: ``k``, ``depth`` and ``read`` are a pipeline's.
         depth: hits to look for answers in.
         batch: questions asked together. With 1 the times are latencies; with more, shares of a batch's time.
         min_confidence: the threshold at which declining is reported.
         read: False to score retrieval alone.
-        coverage: look through the whole corpus for the answers that no hit holds.
-        resume: go on from the rows of a run that was killed. By default only where the pipeline was loaded,
-            and so is known by fingerprint: a model in memory may have changed since.
+        coverage: look through the whole corpus for the answers and gold passages that no hit holds.
+        resume: go on from the rows of a run that was killed; False starts anew. By default so where the pipeline
+            was loaded, and so is known by fingerprint: a model in memory may have changed since.
         about: further things to say of the questions in the report: ``source``, ``caution``, ``published``.
         total: how many questions there are, for the progress bar, where they cannot tell.
         progress: told how far it is.
 
     Raises:
-        BadInput: no questions, one that is empty, ``out`` is something else than a report, a full disk.
+        BadInput: no questions, one that is empty, ``out`` is something else than a report, a full disk, rows of
+            another run that did not end.
     """
     if batch < 1:
         raise BadInput(f"batch = {batch}: at least one question must be asked at a time")
     rule = Rule(regex=regex, unicode=unicode)
-    # A system of another kind says itself how deep it looks and what it reads.
     system = AskedPipeline(pipeline, k=k, depth=depth, read=read) if isinstance(pipeline, Pipeline) else pipeline
     described = system.describe()
     told: dict[str, Any] = {
@@ -98,51 +100,71 @@ def evaluate(
         "hardware": hardware(),
         "system": described,
     }
-    if resume is None:
-        resume = system.known
+    told = _plain(told)
+    identity = [__version__, rule.name, batch, hardware(), described]
+    resume = system.known if resume is None else resume
     if total is None and isinstance(questions, Sized):
         total = len(questions)
-    identity = [rule.name, described]
-    with (
-        _target(out) as target,
-        artefact.as_bad_input(target),
-        _workplace(target, identity if resume else None) as folder,
-    ):
-        if not _ask(system, questions, folder / ROWS, rule, batch, total or 0, progress):
-            raise BadInput("no questions: there is nothing to score")
+    with _target(out) as target, _workplace(target, identity, resume) as folder:
+        _ask(system, questions, folder / ROWS, rule, batch, total or 0, progress)
         passages = getattr(getattr(pipeline, "retriever", None), "passages", None)
         missing = None
         if coverage and passages is not None:
-            # Held are numbers and answers of the questions without a hit that holds an answer, nothing else.
-            wanted = [(r.number, r.answers) for r in read_rows(folder) if r.answers and r.rank is None]
-            missing = not_in_corpus(passages, wanted, regex=regex, progress=progress)
-        write_report(folder, told, missing)
-        artefact.put_in_place(folder, target)
+            missing = look_through(passages, read_rows(folder), regex=regex, progress=progress)
+        with artefact.writing(target) as made:
+            shutil.copyfile(folder / ROWS, made / ROWS)
+            write_report(made, told, missing)
         return Report.load(target)
 
 
 @contextmanager
 def _target(out: str | Path | None) -> Iterator[Path]:
-    if out is not None:
-        target = Path(out).resolve()
-        artefact.check_replaceable(target, "report")
-        yield target
-    else:
-        yield Path(tempfile.mkdtemp(prefix="ragqa-report-")) / "report"
+    """Where the report goes: ``out``, or a folder that is deleted when the process ends."""
+    if out is None:
+        temporary = tempfile.mkdtemp(prefix="ragqa-report-")
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        out = Path(temporary, "report")
+    target = Path(out).resolve()
+    artefact.check_replaceable(target, "report")
+    yield target
 
 
 @contextmanager
-def _workplace(target: Path, identity: list[Any] | None) -> Iterator[Path]:
-    """The locked folder where rows are written; emptied if another system or rule began it, or None does."""
+def _workplace(target: Path, identity: list[Any], resume: bool) -> Iterator[Path]:
+    """The locked folder where rows are written, gone once the block ends well.
+
+    Raises:
+        BadInput: there are rows of another run, which are not to be lost.
+    """
     folder = target.with_name(f".{target.name}.evaluating")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with artefact.as_bad_input(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     with locked(target.with_name(f".{target.name}.lock"), wait=False):
-        mark, ours = folder / "run.json", json.dumps(identity, sort_keys=True)
-        if identity is None or not mark.is_file() or mark.read_text() != ours:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            mark.write_text(ours)
-        yield folder
+        mark, ours = folder / "run.json", json.dumps(identity, sort_keys=True).encode()
+        if resume and mark.is_file() and mark.read_bytes() != ours:
+            raise BadInput(
+                f"{folder} holds the rows of a run of another system, rule or batch that did not end: choose another "
+                "--out, or start anew with --restart"
+            )
+        with artefact.as_bad_input(target):
+            if not (resume and mark.is_file()):
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                mark.write_bytes(ours)
+        try:
+            yield folder
+        except BaseException:
+            rows = folder / ROWS
+            if not rows.is_file() or not rows.stat().st_size:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder)
+
+
+def _plain(told: dict[str, Any]) -> dict[str, Any]:
+    """The same as text that can be written: a file's name need not be."""
+    plain: dict[str, Any] = json.loads(json.dumps(told, ensure_ascii=False).encode("utf-8", "replace"))
+    return plain
 
 
 def _ask(
@@ -153,42 +175,55 @@ def _ask(
     batch: int,
     total: int,
     progress: Progress,
-) -> int:
-    """Write the rows that are missing in ``file``; the number of all rows."""
+) -> None:
+    """Write the rows that are missing in ``file``."""
     file.touch()
     rest, done = _after_rows(system, iter(questions), file)
-    with progress.step("asking", total, "questions", done) as step, file.open("a", encoding="utf-8") as rows:
+    with progress.step("asking", total, "questions", done) as step:
         while asked := list(islice(rest, batch)):
-            for question, examined in zip(asked, system.examine(asked), strict=True):
-                rows.write(score(done, question, examined, rule).to_json() + "\n")
-                done += 1
-            rows.flush()
+            examined = system.examine(asked)
+            lines = [
+                score(done + n, question, each, rule).to_json() + "\n"
+                for n, (question, each) in enumerate(zip(asked, examined, strict=True))
+            ]
+            with artefact.as_bad_input(file), file.open("a", encoding="utf-8") as rows:
+                rows.writelines(lines)
+            done += len(lines)
             step.at(done)
-    return done
+    system.finish()
+    if not done:
+        raise BadInput("no questions: there is nothing to score")
 
 
 def _after_rows(system: System, questions: Iterator[Question], file: Path) -> tuple[Iterator[Question], int]:
-    """The questions that have no row yet, and how many have one; what does not belong to them is cut off."""
+    """The questions that have no row yet, and how many have one; rows from a changed question on are cut off.
+
+    Raises:
+        BadInput: there are more rows than questions, and they are not to be lost.
+    """
     done, size = 0, 0
     pending: list[Question] = []
     with file.open("rb") as rows:
         for line in rows:
             pending = list(islice(questions, 1))
-            if not pending or not _is_row_of(line, done, pending[0]):
+            row = _row(line)
+            if not pending and row is not None:
+                raise BadInput(
+                    f"{file} holds rows of more questions than are asked now: choose another --out, or start anew "
+                    "with --restart"
+                )
+            if not pending or row is None or (row.number, row.digest) != (done, question_digest(pending[0])):
                 break
-            system.skip(pending)
+            system.skip(pending[0])
             pending, done, size = [], done + 1, size + len(line)
     with file.open("rb+") as rows:
         rows.truncate(size)
     return chain(pending, questions), done
 
 
-def _is_row_of(line: bytes, number: int, question: Question) -> bool:
+def _row(line: bytes) -> Row | None:
+    """The row of a whole line."""
     try:
-        row = Row.from_json(line.decode("utf-8"))
+        return Row.from_json(line.decode("utf-8")) if line.endswith(b"\n") else None
     except (ValueError, KeyError, TypeError):
-        return False
-    return line.endswith(b"\n") and (row.number, row.asked) == (
-        number,
-        Question(question.text, question.answers, question.id),
-    )
+        return None

@@ -2,7 +2,6 @@
 
 import heapq
 import re
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +10,12 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from ragqa.evaluation.compare import Comparison
+from ragqa.evaluation.coverage import Missing
+from ragqa.evaluation.figures import reads
 from ragqa.evaluation.report import Report
 from ragqa.evaluation.rows import Excerpt, Row
+from ragqa.evaluation.tally import stage
+from ragqa.metrics import compiled
 
 SIZE = 20
 """Questions shown of a group."""
@@ -88,7 +91,7 @@ LOST = ("not chosen", "not read", "not retrieved", "not in the corpus", "wrong",
 
 def sample(report: Report) -> list[Group[Shown]]:
     """Questions of a report by where their answers were lost; reads the rows once."""
-    missing = frozenset(report.missing() or ())
+    missing = report.missing()
     sampler: Sampler[Row] = Sampler()
     regex, read, hits = is_regex(report), is_read(report), _has_passages(report)
     for row in report.rows():
@@ -98,14 +101,16 @@ def sample(report: Report) -> list[Group[Shown]]:
     ]
 
 
-def _group(row: Row, missing: frozenset[int], read: bool, hits: bool) -> str:
+def _group(row: Row, missing: Missing | None, read: bool, hits: bool) -> str:
     if not row.answers:
         return "unanswerable"
     if not hits:
         return "right" if row.em else "wrong"
-    if not read and row.rank is not None:
+    if read:
+        return stage(row, missing)
+    if row.rank is not None:
         return "found"
-    return "not in the corpus" if row.loss == "not retrieved" and row.number in missing else row.loss
+    return "not in the corpus" if missing is not None and row.number in missing.answers else "not retrieved"
 
 
 def is_regex(report: Report) -> bool:
@@ -115,7 +120,7 @@ def is_regex(report: Report) -> bool:
 
 def is_read(report: Report) -> bool:
     """Whether questions were answered, and not only passages retrieved."""
-    return report.figures["about"]["system"].get("reader", "") is not None
+    return reads(report.figures["about"])
 
 
 def _has_passages(report: Report) -> bool:
@@ -179,18 +184,10 @@ def _clipped(start: int | None, end: int | None, length: int) -> tuple[int, int]
 
 def _gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
     """The longest gold answer that stands in the text letter for letter, case and white space aside; else 0, 0."""
-    matches = (_search(answer if regex else _literal(answer), text) for answer in answers)
+    patterns = (compiled(answer if regex else _literal(answer)) for answer in answers)
+    matches = (pattern.search(text) for pattern in patterns if pattern)
     return max((match.span() for match in matches if match), key=lambda span: span[1] - span[0], default=(0, 0))
 
 
 def _literal(answer: str) -> str:
     return r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)"
-
-
-def _search(pattern: str, text: str) -> re.Match[str] | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of patterns that a later Python may read otherwise
-        try:
-            return re.search(pattern, text, re.IGNORECASE | re.MULTILINE)
-        except (re.error, OverflowError, RecursionError):
-            return None

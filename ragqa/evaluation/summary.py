@@ -6,9 +6,11 @@ from ragqa.evaluation.compare import Comparison
 from ragqa.evaluation.report import Report
 
 RULES = {
-    "nq": "exact match after NFD, lower case, without punctuation and articles (ORQA, NQ-open)",
-    "squad": "exact match in lower case, without punctuation and articles (SQuAD 1.1, DPR)",
-    "regex": "gold answers are patterns, matched from the start of the answer (CuratedTREC)",
+    "nq": "nq: equal to a gold answer after Unicode NFD, in lower case, without ASCII punctuation and articles "
+    "(ORQA, NQ-open); F1 over the words of the same without NFD",
+    "squad": "squad: equal to a gold answer in lower case, without ASCII punctuation and articles (SQuAD 1.1, DPR); "
+    "F1 over the words of the same",
+    "regex": "regex: gold answers are patterns, matched from the start of the answer in any case (CuratedTREC); no F1",
 }
 
 
@@ -19,7 +21,7 @@ def summary(report: Report) -> str:
     lines = [
         heading(about),
         f"corpus: {corpus(about)}",
-        f"rule: {RULES[about['rule']]}",
+        f"rule {RULES[about['rule']]}",
         "",
         *_line("exact match", figures["em"]),
         *_line("F1", figures["f1"]),
@@ -27,15 +29,37 @@ def summary(report: Report) -> str:
     ]
     if bound := figures["coverage_bound"]:
         held = "not looked for" if bound["corpus"] is None else f"{percent(bound['corpus'])} %"
-        lines.append(f"{'answer in the corpus':24}{held}; no system over it can be right more often")
-    if gold := figures["gold_passage"]:
-        accuracy = " ".join(f"@{k} {percent(share)}" for k, share in gold["accuracy"].items())
-        lines.append(f"{'gold passage':24}{accuracy}  MRR {gold['mrr']:.3f}  ({gold['questions']} questions)")
+        found = f"among the hits {percent(bound['retrieved'])} %"
+        lines.append(f"{'answer in the corpus':24}{held:>7}   {found}; a system over it is hardly right more often")
+    lines += [line for name, gold in golds(figures) for line in _gold(name, gold)]
     if loss := figures["loss"]:
         lines.append(f"{'questions':24}" + " · ".join(f"{name} {count}" for name, count in loss.items()))
     lines += _confidence(figures["confidence"]) + _seconds(figures["seconds"], about["batch"])
     lines += [f"note: {warning}" for warning in figures["warnings"]]
     return "\n".join(lines)
+
+
+def golds(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What is known of gold passages and gold documents, by name."""
+    named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
+    return [(name, gold) for name, gold in named if gold]
+
+
+def gold_note(gold: dict[str, Any], name: str) -> str:
+    """How many questions its figures are of, and the reciprocal rank."""
+    named = f"{name.capitalize()}s: {gold['questions']:,} questions name some"
+    held = "" if gold["in_corpus"] is None else f", for {gold['in_corpus']:,} of them they are in the corpus"
+    if gold["accuracy"] is None:
+        return f"{named}{held}: there is nothing to score."
+    return f"{named}{held}; mean reciprocal rank (MRR) among the first {gold['depth']}: {gold['mrr']:.3f}."
+
+
+def _gold(name: str, gold: dict[str, Any]) -> list[str]:
+    if gold["accuracy"] is None:
+        return [f"{name:24}{gold_note(gold, name)}"]
+    accuracy = " ".join(f"@{k} {percent(share)}" for k, share in gold["accuracy"].items())
+    of = gold["questions"] if gold["in_corpus"] is None else gold["in_corpus"]
+    return [f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {of:,} questions"]
 
 
 def heading(about: dict[str, Any]) -> str:
@@ -68,16 +92,17 @@ def _line(name: str, interval: dict[str, float] | None) -> list[str]:
     if interval is None:
         return []
     value, low, high = (percent(interval[key]) for key in ("value", "low", "high"))
-    return [f"{name:24}{value:>5} %   95 % interval {low} to {high}"]
+    between = f"95 % interval {low} to {high}" if low != high else "no interval: all questions score alike"
+    return [f"{name:24}{value:>5} %   {between}"]
 
 
 def _confidence(confidence: dict[str, Any] | None) -> list[str]:
     if confidence is None:
         return []
-    declining = confidence["declining"]
+    declining, half = confidence["declining"], confidence["right_at_half_coverage"]
     lines = [
-        f"{'confidence':24}calibration error {confidence['calibration_error']:.3f}; of the surer half "
-        f"{percent(confidence['right_at_half_coverage'])} % are right"
+        f"{'confidence':24}calibration error {confidence['calibration_error']:.3f}"
+        + ("" if half is None else f"; of the surer half {percent(half)} % are right")
     ]
     if declining["right_of_answered"] is not None:
         lines.append(
@@ -118,4 +143,7 @@ def comparison_summary(comparison: Comparison) -> str:
             )
     if right := figures["right"]:
         lines.append(f"{'right':24}" + " · ".join(f"{name} {count}" for name, count in right.items()))
+    for name, report in (("a", comparison.a), ("b", comparison.b)):
+        if (bound := report.figures["coverage_bound"]) and bound["corpus"] is not None:
+            lines.append(f"{'answer in the corpus, ' + name:24}{percent(bound['corpus'])} %")
     return "\n".join([*lines, *(f"note: {note}" for note in figures["notes"])])

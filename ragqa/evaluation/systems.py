@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
+from ragqa import artefact
 from ragqa.errors import BadInput, BadLine, Mismatch
 from ragqa.evaluation.rows import Examined
 from ragqa.pipeline import Pipeline, clean_question
@@ -24,12 +25,21 @@ class System(Protocol):
         """What the system gives for each question."""
         ...
 
-    def skip(self, questions: list[Question]) -> None:
-        """These questions were examined by an earlier run."""
+    def skip(self, question: Question) -> None:
+        """This question was examined by an earlier run."""
+        ...
+
+    def finish(self) -> None:
+        """There are no more questions; raises where the system has more to say."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What the system is; a run goes on only with the same one."""
+        """What the system is; a run goes on only with the same one.
+
+        Keys that the report knows: ``depth``, hits that are scored (without it there is no answer recall); ``k``,
+        hits that are read; ``reader``, None where retrieval alone is scored; ``retriever``, ``fusion``, ``kind``,
+        ``encoder``, ``index``; ``passages`` and ``sources`` of the corpus, and ``corpus``, its fingerprint.
+        """
         ...
 
 
@@ -46,7 +56,7 @@ class AskedPipeline:
             read: whether questions are answered at all, or retrieval alone is scored.
         """
         self._pipeline, self._depth, self._read = pipeline, depth, read
-        self.known = "index" in pipeline.describe()
+        self.known = pipeline.loaded
         self._k = pipeline.k if k is None else k
         if min(self._k, depth) < 1:
             raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
@@ -56,8 +66,11 @@ class AskedPipeline:
         parts = {**self._pipeline.describe(), "k": self._k, "depth": self._depth}
         return parts if self._read else {**parts, "k": 0, "reader": None}
 
-    def skip(self, questions: list[Question]) -> None:
+    def skip(self, question: Question) -> None:
         """Nothing to do: a question does not depend on those before it."""
+
+    def finish(self) -> None:
+        """Nothing to do."""
 
     def examine(self, questions: list[Question]) -> list[Examined]:
         """Ask; the seconds of a batch are divided evenly among its questions."""
@@ -89,107 +102,141 @@ class GoldPassages:
 
     def describe(self) -> dict[str, Any]:
         """The reader."""
-        return {"reader": self._reader.fingerprint, "retriever": "gold passages", "depth": 1, "k": 1}
+        return {"reader": self._reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
 
-    def skip(self, questions: list[Question]) -> None:
+    def skip(self, question: Question) -> None:
         """Nothing to do: a question does not depend on those before it."""
 
+    def finish(self) -> None:
+        """Nothing to do."""
+
     def examine(self, questions: list[Question]) -> list[Examined]:
-        """Read; the seconds of a batch are divided evenly among its questions."""
+        """Read; the seconds of a batch are divided evenly among its questions.
+
+        Raises:
+            BadInput: a question names no gold passage.
+        """
+        for question in questions:
+            if not question.passages:
+                raise BadInput(f"question '{question.text}' names no gold passage to be read")
         hits = [[_hit(n, {"text": text}) for n, text in enumerate(question.passages)] for question in questions]
         began = perf_counter()
         answers = self._reader.read([clean_question(question.text) for question in questions], hits)
         seconds = (perf_counter() - began) / len(questions)
-        return [Examined(answer, found, found, 0.0, seconds) for answer, found in zip(answers, hits, strict=True)]
+        return [Examined(answer, found, found, None, seconds) for answer, found in zip(answers, hits, strict=True)]
 
 
 class Predictions:
     """Answers, and passages if there are any, that another system wrote to a file.
 
     - ``.json``: an object of question id to answer, as SQuAD's script takes it
-    - ``.jsonl``: an object a line, in the order of the questions and as many: ``prediction`` and, if
-      there are, ``question`` (checked), ``confidence``, ``ctxs`` (the passages in order, each with
-      ``text``, ``title``, ``id``, ``score``, as DPR and FiD write them)
+    - ``.jsonl``: an object a line, in the order of the questions and as many: ``prediction`` (null is no
+      answer) and, if there are, ``question`` (checked), ``confidence`` (0 to 1) and ``ctxs`` (the passages in
+      order, each with ``text``, ``title``, ``score``, as DPR and FiD have them)
     """
 
     known = True
 
-    def __init__(self, file: Path, *, depth: int) -> None:
-        """Open ``file``; the first ``depth`` passages of a prediction are scored, and count as read.
+    def __init__(self, file: Path, *, depth: int = 100, read: bool = True, all_asked: bool = True) -> None:
+        """Open ``file``.
+
+        Args:
+            file: the predictions.
+            depth: the first so many passages of a prediction are scored, and count as read.
+            read: False to score the passages alone.
+            all_asked: every line of a ``.jsonl`` has its question; False where only the first ones are asked.
 
         Raises:
             BadInput: the file cannot be read or is of neither form.
         """
-        self._file, self._depth = file, depth
+        self._file, self._depth, self._read, self._all_asked = file, depth, read, all_asked
         self._by_id: dict[str, Any] | None = None
-        self._lines: Iterator[tuple[int, str]] = iter(())
         try:
+            self._sha256 = artefact.checksum(file)
             if file.suffix == ".json":
                 self._by_id = json.loads(file.read_text(encoding="utf-8"))
-            elif file.suffix in (".jsonl", ".ndjson"):
-                self._lines = _lines(file)
-            else:
-                raise BadInput(f"{file}: predictions are read from .json (id to answer) or .jsonl files")
         except OSError as error:
             raise BadInput(f"{file} cannot be read: {error.strerror or error}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(f"{file} is not JSON: {error}") from error
+        if file.suffix not in (".json", ".jsonl", ".ndjson"):
+            raise BadInput(f"{file}: predictions are read from .json (id to answer) or .jsonl files")
         if self._by_id is not None and not isinstance(self._by_id, dict):
             raise BadInput(f"{file} must be an object of question id to answer")
+        self._lines = _lines(file) if self._by_id is None else iter(())
 
     def describe(self) -> dict[str, Any]:
-        """The file, with its size and time, by which a changed one is noticed."""
-        stat = self._file.stat()
-        return {
-            "predictions": self._file.name,
-            "bytes": stat.st_size,
-            "changed": stat.st_mtime_ns,
-            "depth": self._depth,
-        }
+        """The file, by its checksum."""
+        parts = {"predictions": self._file.name, "sha256": self._sha256, "depth": self._depth}
+        return parts if self._read else {**parts, "reader": None}
 
-    def skip(self, questions: list[Question]) -> None:
-        """Pass over the lines of these questions."""
-        self.examine(questions)
+    def skip(self, question: Question) -> None:
+        """Pass over the line of this question."""
+        self.examine([question])
+
+    def finish(self) -> None:
+        """Raises Mismatch where lines are left."""
+        if self._all_asked and (number := next(self._lines, (0, b""))[0]):
+            raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
 
     def examine(self, questions: list[Question]) -> list[Examined]:
         """The predictions for these questions; one that is missing is no answer."""
         if self._by_id is not None:
-            return [Examined(_answer(q.text, self._by_id.get(q.id), None), [], []) for q in questions]
+            return [self._of_id(question) for question in questions]
         return [self._next(question) for question in questions]
 
+    def _of_id(self, question: Question) -> Examined:
+        assert self._by_id is not None
+        try:
+            return Examined(_answer(question.text, self._by_id.get(question.id), None), [], [])
+        except TypeError as error:
+            raise BadInput(f"{self._file}, id {question.id}: {error}") from error
+
     def _next(self, question: Question) -> Examined:
-        number, line = next(self._lines, (0, ""))
+        number, line = next(self._lines, (0, b""))
         if not number:
             raise Mismatch(f"{self._file} ends before the questions do: a prediction for each is needed")
         where = f"{self._file}:{number}"
         try:
             row = json.loads(line)
-            hits = [_hit(n, ctx) for n, ctx in enumerate(row.get("ctxs", [])[: self._depth])]
+            hits = [_hit(n, ctx) for n, ctx in enumerate((row.get("ctxs") or [])[: self._depth])]
+            if self._read and "prediction" not in row:
+                raise ValueError("no prediction; give null where there is none, or leave reading out")
             answer = _answer(question.text, row.get("prediction"), row.get("confidence"))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadLine(f"{where}: not a prediction: {error!r}") from error
-        if row.get("question", question.text).strip() != question.text.strip():
-            raise Mismatch(f"{where}: it answers '{row['question']}', but the question here is '{question.text}'")
-        return Examined(answer, hits, hits)
+            asked = row.get("question") or question.text
+            if asked.strip() != question.text.strip():
+                raise Mismatch(f"{where}: it answers '{asked}', but the question here is '{question.text}'")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadLine(f"{where}: not a prediction: {_reason(error)}") from error
+        return Examined(answer if self._read else None, hits, hits)
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    file.open("rb").close()  # a missing file is said before the first question
-    return _numbered(file)
+def _reason(error: Exception) -> str:
+    """What is wrong with a line, without Python's own words where they would say nothing."""
+    if isinstance(error, KeyError):
+        return f"a passage has no {error}"
+    if isinstance(error, AttributeError) or "indices must be" in str(error) or "unhashable" in str(error):
+        return "an object with prediction, and with ctxs as a list of objects, is needed"
+    return str(error)
 
 
-def _numbered(file: Path) -> Iterator[tuple[int, str]]:
-    with file.open(encoding="utf-8") as lines:
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    with file.open("rb") as lines:
         yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
 
 
 def _answer(question: str, text: Any, confidence: Any) -> Answer:
     if text is not None and not isinstance(text, str):
         raise TypeError(f"the prediction must be a text, not {text!r}")
-    return Answer(question, text, 0.0, math.nan if confidence is None else float(confidence))
+    said = math.nan if confidence is None else float(confidence)
+    if not (math.isnan(said) or 0 <= said <= 1):
+        raise TypeError(f"the confidence must be between 0 and 1, not {confidence!r}")
+    return Answer(question, text, 0.0, said)
 
 
 def _hit(number: int, ctx: dict[str, Any]) -> Hit:
     text = ctx["text"]
-    passage = Passage(number, str(ctx.get("id", number)), str(ctx.get("title", "")), text, "", 0, len(text))
+    if not isinstance(text, str):
+        raise TypeError("the text of a passage must be a text")
+    passage = Passage(number, str(ctx.get("id", number)), str(ctx.get("title") or ""), text, "", 0, len(text))
     return Hit(passage, float(ctx.get("score") or 0.0))

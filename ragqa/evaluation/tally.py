@@ -7,65 +7,95 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterable
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
+from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.kinds import BREAKDOWNS
 from ragqa.evaluation.rows import Row
-from ragqa.metrics import is_pattern
+from ragqa.metrics import compiled, nfd
 from ragqa.text import words
 
 LOSSES = ("right", "not in the corpus", "not retrieved", "not read", "not chosen")
 """Where answers are lost, in the order of a question's way."""
 _NOWHERE = 0
+_COLUMNS = {
+    "em": "b",
+    "answerable": "b",
+    "predicted": "b",
+    "held": "b",
+    "f1": "d",
+    "confidence": "d",
+    "rank": "i",
+    "passage_rank": "i",
+    "document_rank": "i",
+    "retrieve_seconds": "d",
+    "read_seconds": "d",
+}
 
 
 class Tally:
     """Counts rows; every array has a place for each."""
 
-    def __init__(self, rows: Iterable[Row], *, regex: bool = False, missing: set[int] | None = None) -> None:
+    def __init__(self, rows: Iterable[Row], *, regex: bool = False, missing: Missing | None = None) -> None:
         """Count ``rows``.
 
         Args:
             rows: consumed one by one.
             regex: their answers are patterns, which have neither type nor length.
-            missing: numbers of the questions whose answers the corpus lacks; None where nobody looked.
+            missing: what the corpus lacks; None where nobody looked.
         """
-        self._columns: dict[str, array] = {name: array(code) for name, code in zip(_COLUMNS, "bbbddiidd", strict=True)}
+        self._columns: dict[str, array] = {name: array(code) for name, code in _COLUMNS.items()}
         self._kinds: dict[str, list[str]] = {
             name: [] for name in BREAKDOWNS if not (regex and name.startswith("answer"))
         }
+        self._digest = blake2b(digest_size=8)
         self.losses: Counter[str] = Counter()
-        self.blank = self.invalid = self.no_prediction = self.with_hits = 0
-        """Questions with a gold answer of no token, with an invalid pattern, without a prediction, with hits."""
+        self.gold: dict[str, list[int]] = {"passage_rank": [], "document_rank": []}
+        """Places of the questions that name gold passages, or gold documents."""
+        self.blank = self.invalid = self.invalid_in_text = self.no_prediction = self.no_confidence = self.most_hits = 0
+        """Questions: a gold answer of no token, an invalid pattern, one that is invalid in NFD; answerable and without
+        a prediction; with one but without a confidence. Most hits of a question."""
         for row in rows:
             self._add(row, regex, missing)
 
     def __len__(self) -> int:
         return len(self._columns["em"])
 
+    @property
+    def digest(self) -> str:
+        """16 hex digits that change with any question and their order."""
+        return self._digest.hexdigest()
+
     def column(self, name: str) -> npt.NDArray[np.float64]:
-        """[N] numbers: em, answerable and gold_known 0 or 1; f1, confidence and seconds NaN where there is none."""
+        """[N] numbers: flags 0 or 1; f1, confidence and seconds NaN where there is none.
+
+        em · answerable: has gold answers · predicted: the system gave an answer · held: right, or a hit holds an
+        answer · f1 · confidence · retrieve_seconds · read_seconds
+        """
         return np.asarray(self._columns[name], np.float64)
 
     def ranks(self, name: str) -> list[int | None]:
-        """[N] places from 1, None where nothing was found: ``rank`` of an answer, ``gold_rank``."""
+        """[N] places from 1, None where nothing was found: rank (of an answer), passage_rank, document_rank."""
         return [rank or None for rank in self._columns[name]]
 
     def kinds(self) -> dict[str, npt.NDArray[np.str_]]:
         """[N] kinds for each breakdown."""
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 
-    def _add(self, row: Row, regex: bool, missing: set[int] | None) -> None:
+    def _add(self, row: Row, regex: bool, missing: Missing | None) -> None:
         values = (
             row.em,
             bool(row.answers),
-            row.gold_known,
+            row.prediction is not None,
+            row.em or row.rank is not None or row.loss == "not chosen",
             row.f1,
             row.confidence,
             row.rank or _NOWHERE,
-            row.gold_rank or _NOWHERE,
+            row.passage_rank or _NOWHERE,
+            row.document_rank or _NOWHERE,
             row.retrieve_seconds,
             row.read_seconds,
         )
@@ -73,22 +103,26 @@ class Tally:
             column.append(np.nan if value is None else value)
         for name, kinds in self._kinds.items():
             kinds.append(sys.intern(BREAKDOWNS[name](row.asked)))
-        lost = row.loss == "not retrieved" and missing is not None and row.number in missing
-        self.losses["not in the corpus" if lost else row.loss] += 1
+        for name, known in (("passage_rank", row.passages), ("document_rank", row.documents)):
+            if known:
+                self.gold[name].append(len(self) - 1)
+        self._digest.update(row.digest.encode())
+        if row.loss:
+            self.losses[stage(row, missing)] += 1
+        self._count_odd(row, regex)
+
+    def _count_odd(self, row: Row, regex: bool) -> None:
         self.blank += any(not answer.strip() if regex else not words(answer) for answer in row.answers)
-        self.invalid += regex and not all(map(is_pattern, row.answers))
-        self.no_prediction += row.prediction is None
-        self.with_hits += bool(row.hits)
+        if regex:
+            valid = all(compiled(answer) for answer in row.answers)
+            self.invalid += not valid
+            self.invalid_in_text += valid and not all(compiled(nfd(answer)) for answer in row.answers)
+        self.no_prediction += row.prediction is None and bool(row.answers)
+        self.no_confidence += row.prediction is not None and row.confidence is None
+        self.most_hits = max(self.most_hits, len(row.hits))
 
 
-_COLUMNS = (
-    "em",
-    "answerable",
-    "gold_known",
-    "f1",
-    "confidence",
-    "rank",
-    "gold_rank",
-    "retrieve_seconds",
-    "read_seconds",
-)
+def stage(row: Row, missing: Missing | None) -> str:
+    """Where the answer of a row was lost, by what is known of the corpus; empty where nothing was read."""
+    lacking = row.loss == "not retrieved" and missing is not None and row.number in missing.answers
+    return "not in the corpus" if lacking else row.loss or ""

@@ -162,10 +162,7 @@ class Tantivy:
                     writer.add_document(tantivy.Document(text=passage.titled, row=row))
                     row += 1
                 progress(row)
-            writer.commit()
-            writer.wait_merging_threads()
-            for name in (".managed.json", "meta.json"):  # Tantivy makes these for their owner's eyes only
-                (folder / name).chmod((folder / ".tantivy-writer.lock").stat().st_mode)
+            _finish(writer, folder)
         except (OSError, ValueError) as error:
             raise BadInput(f"cannot write the terms into {folder}: {error}") from error
 
@@ -181,8 +178,7 @@ class Tantivy:
                 writer.delete_documents_by_query(query)
             for passage in added:
                 writer.add_document(tantivy.Document(text=passage.titled, row=passage.id))
-            writer.commit()
-            writer.wait_merging_threads()
+            _finish(writer, folder)
         except (OSError, ValueError) as error:
             raise BadInput(f"cannot write the terms into {folder}: {error}") from error
 
@@ -227,6 +223,14 @@ class Tantivy:
     def _term(self, term: str, count: int) -> tantivy.Query:
         query = tantivy.Query.term_query(self._schema, "text", term, "freq")
         return query if count == 1 else tantivy.Query.boost_query(query, float(count))
+
+
+def _finish(writer: tantivy.IndexWriter, folder: Path) -> None:
+    """Commit, and let every file have the mode of a new one: Tantivy makes two for their owner's eyes only."""
+    writer.commit()
+    writer.wait_merging_threads()
+    for name in (".managed.json", "meta.json"):
+        (folder / name).chmod((folder / ".tantivy-writer.lock").stat().st_mode)
 
 
 def _runs(rows: Rows) -> Iterator[tuple[int, int]]:

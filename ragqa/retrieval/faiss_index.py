@@ -87,7 +87,9 @@ class FaissIndex:
         self.width = int(vectors_ND.shape[1])
         self._index, self._all, self._kind, self._on_gpu = index, vectors_ND, kind, on_gpu
         self._deleted = deleted
-        self._live = np.packbits(~np.isin(np.arange(len(vectors_ND)), deleted), bitorder="little")
+        live = np.ones(len(vectors_ND), bool)
+        live[deleted] = False
+        self._live = np.packbits(live, bitorder="little")
 
     def __len__(self) -> int:
         return len(self._all)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ragqa import npy
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.retrieval.base import Scores
 
@@ -85,7 +86,7 @@ def open_vectors(file: Path) -> npt.NDArray[np.float16]:
         DamagedArtefact: the file is missing, or not what its header says.
     """
     try:
-        vectors: np.memmap = np.load(file, mmap_mode="r")
+        vectors: np.memmap = npy.load(file, mapped=True)
     except FileNotFoundError as error:
         raise DamagedArtefact(f"{file} is missing: make the index again") from error
     except (ValueError, EOFError) as error:
