@@ -13,14 +13,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ragqa import artefact, npy
+from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import DamagedArtefact
-from ragqa.retrieval.vectors import CHUNK
+from ragqa.retrieval.vectors import Stacked, open_vectors
 from ragqa.runtime.encoder import TextEncoder
 
 
@@ -102,19 +101,14 @@ def damaged(folder: Path, records: list[Record]) -> Iterator[Path]:
             yield file
 
 
-def concatenate(folder: Path, rows: int, target: Path) -> None:
-    """Write all vectors of ``folder`` as one array [rows, D]; a shard at a time is in memory.
+def open_shards(folder: Path, rows: int) -> Stacked:
+    """The vectors [rows, D] of all shards in ``folder``, memory-mapped.
 
     Raises:
         DamagedArtefact: they are not as many as there are rows.
     """
     files = sorted(folder.glob("*.npy"))
-    arrays = [npy.load(file, mapped=True) for file in files]
-    if not arrays or sum(map(len, arrays)) != rows:
-        raise DamagedArtefact(f"{folder} holds {sum(map(len, arrays))} vectors for {rows} passages: embed them again")
-    with target.open("wb") as out:  # not through a memory map: a full disk would kill the process
-        header: dict[str, Any] = {"descr": "<f2", "fortran_order": False, "shape": (rows, arrays[0].shape[1])}
-        np.lib.format.write_array_header_1_0(out, header)
-        for array in arrays:
-            for at in range(0, len(array), CHUNK):
-                out.write(np.asarray(array[at : at + CHUNK]).astype("<f2").tobytes())
+    found = Stacked([open_vectors(file) for file in files]) if files else ()
+    if len(found) != rows or not isinstance(found, Stacked):
+        raise DamagedArtefact(f"{folder} holds {len(found)} vectors for {rows} passages: embed them again")
+    return found

@@ -16,17 +16,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ragqa import __version__, artefact, npy
+import numpy as np
+
+from ragqa import __version__, artefact
 from ragqa.corpus import hub
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, input_size, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk
-from ragqa.embedding import concatenate, embed_shard, finished, shards
+from ragqa.embedding import embed_shard, finished, open_shards, shards
 from ragqa.errors import BadInput
 from ragqa.locks import locked
 from ragqa.progress import SILENT, Progress
+from ragqa.questions import read_questions
 from ragqa.retrieval import bm25, mips
 from ragqa.retrieval.bm25 import BM25
 from ragqa.runtime.encoder import (
@@ -42,6 +46,8 @@ from ragqa.runtime.tokens import TextTokenizer
 RETRIEVERS = ("hybrid", "dense", "bm25")
 SHARD = 512
 """Passages whose vectors are one file, and so the most that a kill costs."""
+SAMPLE = 400
+"""Questions on which recall is tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +57,11 @@ class IndexConfig:
     retriever: str = "hybrid"
     """What the index can do: bm25, dense, or hybrid, which is both."""
     kind: str = "flat"
-    """Of the dense part: flat, hnsw, ivf-flat, ivf-pq, sq8."""
+    """Of the dense part: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    recall: float = mips.RECALL
+    """Share of the 20 nearest passages that an approximate kind is to find."""
+    questions: str | None = None
+    """File of sample questions on which that is tried; without it some are made up from the passages."""
     encoder: str = DEFAULT
     """Export, Hugging Face directory or hub name."""
     engine: str = "tantivy"
@@ -76,6 +86,8 @@ class IndexConfig:
             for name, allowed in choices.items()
             if getattr(self, name) not in allowed
         ]
+        if not 0 < self.recall <= 1:
+            wrong.append(f"recall {self.recall}: a share above 0 and up to 1")
         if wrong:
             raise BadInput("; ".join(wrong))
 
@@ -105,10 +117,13 @@ def build_index(
     out = Path(out).resolve()
     # A citation leads back, and an encoder is found, from wherever the index is used.
     paths = [hub.absolute(path) for path in paths]
+    if config.questions:
+        config = replace(config, questions=str(Path(config.questions).absolute()))
     if Path(config.encoder).exists():
         config = replace(config, encoder=str(Path(config.encoder).absolute()))
     artefact.check_replaceable(out, "index")
     encoder = _check_parts(config)
+    queries = sample_queries(config.questions, encoder) if encoder and config.questions else None
     with artefact.as_bad_input(out), _workplace(out, paths, config, encoder) as folder:
         made = folder / "made"
         report = _passages(folder, paths, config, progress)
@@ -117,8 +132,9 @@ def build_index(
             _once(made, "bm25", lambda part: _terms(store, part, config.engine, progress))
         if encoder is not None:
             _vectors(folder, store, encoder, progress)
-            _once(made, "dense", lambda part: _dense(folder, part, store, config, progress))
-        settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths]}
+            _once(made, "dense", lambda part: _dense(folder, part, store, config, queries, progress))
+        search = json.loads(_search(folder).read_text()) if encoder else None
+        settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths], "search": search}
         parents = {"encoder": encoder.fingerprint} if encoder else {}
         artefact.seal(made, "index", settings, {"corpus": store.fingerprint(), **parents})
         artefact.put_in_place(made, out)
@@ -230,21 +246,52 @@ def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: 
             step.at(done)
 
 
-def _dense(folder: Path, part: Path, store: PassageStore, config: IndexConfig, progress: Progress) -> None:
-    concatenate(folder / "vectors", len(store), part / mips.VECTORS)
-    vectors = npy.load(part / mips.VECTORS, mapped=True)
-    if config.kind != "flat":
-        with progress.step(config.kind, len(store), "passages") as step:
-            mips.build(vectors, config.kind, part, device=config.device, progress=step.at)
+def _dense(
+    folder: Path,
+    part: Path,
+    store: PassageStore,
+    config: IndexConfig,
+    queries: np.ndarray | None,
+    progress: Progress,
+) -> None:
+    vectors = open_shards(folder / "vectors", len(store))
+    tuned = mips.build(
+        vectors, config.kind, part, device=config.device, recall=config.recall, queries=queries, progress=progress
+    )
+    _search(folder).write_text(json.dumps(tuned and tuned.as_dict()))  # before the vectors count as made
+
+
+def _search(folder: Path) -> Path:
+    """Where it is kept how hard the index is to be searched, until the manifest says it."""
+    return folder / "search.json"
+
+
+def sample_queries(file: str | Path, encoder: TextEncoder) -> np.ndarray:
+    """Vectors [B, D] of some of the questions in ``file``, on which recall is tried; raises as ``read_questions``."""
+    questions = [question.text for question in read_questions(Path(file))]
+    if not questions:
+        raise BadInput(f"no questions in {file}")
+    chosen = np.random.default_rng(0).permutation(len(questions))[:SAMPLE]
+    return encoder.encode([questions[row] for row in np.sort(chosen)])
 
 
 def summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
     """What was indexed and what was left out, for people or for machines."""
     manifest = artefact.peek(out)
     if as_json:
-        return json.dumps({"index": str(out), "passages": manifest.config["passages"], **asdict(report)})
+        found = {name: manifest.config[name] for name in ("passages", "search")}
+        return json.dumps({"index": str(out), **found, **asdict(report)})
     size = sum(file["size"] for file in manifest.files.values()) / 1e6
+    search = manifest.config["search"]
     counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
     said = ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
-    lines = [f"{said}, {size:.1f} MB in {out}"]
+    lines = [f"{said}, {size:.1f} MB in {out}", *([recall_line(search)] if search else [])]
     return "\n".join([*lines, *report.left_out])
+
+
+def recall_line(search: dict[str, Any]) -> str:
+    """What the tuning of an index found, for people."""
+    sample = f"{search['queries']} {'made-up queries' if search['made_up'] else 'questions'}"
+    line = f"recall@20 {search['recall']:.3f} on {sample}"
+    short = search["recall"] < search["wanted"]
+    return line + (f": less than the {search['wanted']} wanted, and no effort reaches it" if short else "")

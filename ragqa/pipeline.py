@@ -347,7 +347,9 @@ def _dense(
             f"{path} was made with another encoder ({manifest.parents['encoder']}) than "
             f"{name} is now ({encoder.fingerprint}): index it again, or name the one it was made with"
         )
-    index = mips.open_index(path / "dense", config["kind"], device=device, deleted=deleted)
+    search = config.get("search")
+    effort = mips.Effort(search["reach"], search["factor"]) if search else None
+    index = mips.open_index(path / "dense", config["kind"], effort=effort, device=device, deleted=deleted)
     if len(index) != _rows(config):
         raise DamagedArtefact(f"{path} holds {len(index)} vectors for {_rows(config)} passages: make it again")
     return DenseRanker(encoder, index)

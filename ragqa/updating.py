@@ -36,12 +36,13 @@ from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, Document, as_id, read_documents
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
 from ragqa.errors import BadInput, Mismatch
+from ragqa.indexing import sample_queries
 from ragqa.locks import locked
 from ragqa.paths import absolute
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval import mips
 from ragqa.retrieval.bm25 import BM25
-from ragqa.retrieval.vectors import ADDED, CHUNK, VECTORS, open_all
+from ragqa.retrieval.vectors import ADDED, Chosen, open_all
 from ragqa.runtime.encoder import load_encoder, tokenizer_folder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
@@ -303,17 +304,25 @@ class _Update:
         self.changed = self.compacted = True
 
     def _compact_vectors(self, kept: Rows, folder: Path) -> None:
-        vectors = open_all(self._folder / "dense")
+        vectors = Chosen(open_all(self._folder / "dense"), kept)
         folder.mkdir()
-        with (folder / VECTORS).open("wb") as target:
-            header = {"descr": "<f2", "fortran_order": False, "shape": (len(kept), vectors.shape[1])}
-            np.lib.format.write_array_header_1_0(target, header)
-            for at in range(0, len(kept), CHUNK):
-                target.write(vectors[kept[at : at + CHUNK]].astype("<f2").tobytes())
-        written = npy.load(folder / VECTORS, mapped=True)
-        kind = self._config["kind"]
-        with self._progress.step(kind, len(kept), "passages") as step:
-            mips.build(written, kind, folder, device=self._device, progress=step.at)
+        tuned = mips.build(
+            vectors,
+            self._config["kind"],
+            folder,
+            device=self._device,
+            recall=self._config["recall"],
+            queries=self._queries(),
+            progress=self._progress,
+        )
+        self._config["search"] = tuned and tuned.as_dict()
+
+    def _queries(self) -> npt.NDArray[np.float32] | None:
+        """The questions that the index was tuned on, if they are still there."""
+        file = self._config["questions"]
+        if not (file and Path(file).is_file() and self._config["kind"] != "flat"):
+            return None
+        return sample_queries(file, load_encoder(self._config["encoder"], device=self._device))
 
     def seal(self, old: Path) -> None:
         """Sign the new version; files that are the old version's keep their checksums."""

@@ -1,6 +1,5 @@
 """Maximum inner product search over passage vectors: the kinds of index, and how one is made and opened."""
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -8,14 +7,38 @@ from typing import Protocol
 import numpy as np
 
 from ragqa.errors import BadInput
+from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.base import Ranking, best
 from ragqa.retrieval.exact import ExactIndex
-from ragqa.retrieval.faiss_index import build_faiss, check_faiss, flat_faiss, open_faiss
-from ragqa.retrieval.vectors import CHUNK, NONE, VECTORS, Deleted, Vectors, check_finite, open_all, open_vectors
+from ragqa.retrieval.faiss_build import build_faiss, load_faiss
+from ragqa.retrieval.faiss_index import Effort, flat_faiss, open_faiss
+from ragqa.retrieval.tuning import RECALL, Tuned, tune
+from ragqa.retrieval.vectors import (
+    NONE,
+    VECTORS,
+    Deleted,
+    Vectors,
+    open_all,
+    open_first,
+    write_codes,
+    write_vectors,
+)
 
-__all__ = ["ENGINES", "KINDS", "VECTORS", "ExactIndex", "Mips", "build", "check", "open_index"]
+__all__ = [
+    "ENGINES",
+    "KINDS",
+    "RECALL",
+    "VECTORS",
+    "Effort",
+    "ExactIndex",
+    "Mips",
+    "Tuned",
+    "build",
+    "check",
+    "open_index",
+]
 
-KINDS = ("flat", "hnsw", "ivf-flat", "ivf-pq", "sq8")
+KINDS = ("flat", "hnsw", "ivf-flat", "ivf-pq", "ivf-rabitq", "sq8")
 ENGINES = ("auto", "numpy", "torch", "faiss")
 """What searches an index of kind flat; the other kinds are FAISS's."""
 DEVICES = ("cpu", "cuda")
@@ -41,7 +64,7 @@ def check(kind: str, device: str) -> None:
     _check("kind", kind, KINDS)
     _check("device", device.partition(":")[0], DEVICES)
     if kind != "flat":
-        check_faiss(kind, device)
+        load_faiss(kind, device)
 
 
 def build(
@@ -50,15 +73,23 @@ def build(
     folder: Path,
     *,
     device: str = "cpu",
-    progress: Callable[[int], None] | None = None,
-) -> None:
-    """Write what ``kind`` needs beside ``folder/vectors.npy``: ``folder/faiss.index``, or nothing if flat.
+    recall: float = RECALL,
+    queries: np.ndarray | None = None,
+    progress: Progress = SILENT,
+) -> Tuned | None:
+    """Write an index of ``kind`` over ``vectors`` into ``folder``: their file, and FAISS's unless it is flat.
 
     Args:
-        vectors: float16 [N, D], the same as in ``folder/vectors.npy``; may be memory-mapped.
+        vectors: [N, D]; may be memory-mapped, of one file or of many.
         kind: one of ``KINDS``.
+        folder: holds nothing of the kind.
         device: where FAISS trains and adds, ``cpu`` or ``cuda``.
-        progress: told the number of vectors that are in.
+        recall: share of the 20 best that a search is to find.
+        queries: [B, D], a sample of questions on which that is tried; by default some are made up.
+        progress: told how far it is.
+
+    Returns:
+        How hard the index is to be searched, for ``open_index``; None where every search is exact.
 
     Raises:
         BadInput: an unknown kind or device, or a kind that ``device`` cannot make.
@@ -66,12 +97,35 @@ def build(
         DamagedArtefact: a vector is not finite.
     """
     check(kind, device)
-    if kind != "flat":
-        return build_faiss(vectors, kind, folder, device=device, progress=progress)
-    for first in range(0, len(vectors), CHUNK):
-        check_finite(vectors[first : first + CHUNK], first)
-        if progress:
-            progress(min(first + CHUNK, len(vectors)))
+    write_rows(vectors, kind, folder)
+    if kind == "flat":
+        return None
+    with progress.step(kind, len(vectors), "passages") as step:
+        build_faiss(vectors, kind, folder, device=device, progress=step.at)
+    return tuned(vectors, kind, folder, recall=recall, queries=queries, progress=progress)
+
+
+def write_rows(vectors: Vectors, kind: str, folder: Path) -> None:
+    """Write the vectors as ``kind`` keeps them: in 8 bits where a search must not read more, else in float16."""
+    if kind == "ivf-rabitq":
+        write_codes(vectors, folder)
+    else:
+        write_vectors(vectors, folder / VECTORS)
+
+
+def tuned(
+    vectors: Vectors,
+    kind: str,
+    folder: Path,
+    *,
+    recall: float = RECALL,
+    queries: np.ndarray | None = None,
+    progress: Progress = SILENT,
+) -> Tuned:
+    """How hard the index in ``folder`` is to be searched; arguments as for ``build``."""
+    index = open_faiss(open_first(folder), kind, folder, device="cpu")
+    with progress.step("tuning", len(vectors), "passages") as step:
+        return tune(index, vectors, kind, wanted=recall, queries_BD=queries, progress=step.at)
 
 
 class WithAdded:
@@ -94,12 +148,21 @@ class WithAdded:
         ]
 
 
-def open_index(folder: Path, kind: str, *, device: str = "cpu", engine: str = "auto", deleted: Deleted = NONE) -> Mips:
+def open_index(
+    folder: Path,
+    kind: str,
+    *,
+    effort: Effort | None = None,
+    device: str = "cpu",
+    engine: str = "auto",
+    deleted: Deleted = NONE,
+) -> Mips:
     """The index of ``kind`` in ``folder``.
 
     Args:
-        folder: holds ``vectors.npy``, and ``faiss.index`` unless the kind is flat.
+        folder: holds the vectors, and ``faiss.index`` unless the kind is flat.
         kind: one of ``KINDS``.
+        effort: how hard it is searched, as ``build`` found it; without it a middling one.
         device: ``cpu`` or ``cuda``.
         engine: one of ``ENGINES``, for kind flat; ``auto`` is numpy on a CPU, else torch where it is
             installed, else FAISS.
@@ -118,7 +181,7 @@ def open_index(folder: Path, kind: str, *, device: str = "cpu", engine: str = "a
     if engine == "numpy" and device != "cpu":
         raise BadInput(f"engine numpy works on the CPU only: device cpu, or engine torch for {device}")
     if kind != "flat":
-        return _open_faiss(folder, kind, device, deleted)
+        return _open_faiss(folder, kind, device, effort, deleted)
     vectors = open_all(folder)
     if engine == "auto":
         engine = "numpy" if device == "cpu" else "torch" if find_spec("torch") else "faiss"
@@ -127,11 +190,11 @@ def open_index(folder: Path, kind: str, *, device: str = "cpu", engine: str = "a
     return ExactIndex(vectors, deleted=deleted, engine=engine, device=device)
 
 
-def _open_faiss(folder: Path, kind: str, device: str, deleted: Deleted) -> Mips:
+def _open_faiss(folder: Path, kind: str, device: str, effort: Effort | None, deleted: Deleted) -> Mips:
     """FAISS over the rows that it was built of; rows that were added since are few, and searched exactly."""
-    vectors = open_vectors(folder / VECTORS)
+    vectors = open_first(folder)
     border = np.searchsorted(deleted, len(vectors))
-    first = open_faiss(vectors, kind, folder, device=device, deleted=deleted[:border])
+    first = open_faiss(vectors, kind, folder, device=device, effort=effort, deleted=deleted[:border])
     everything = open_all(folder)
     if len(everything) == len(vectors):
         return first

@@ -1,9 +1,10 @@
-"""The file of passage vectors, and the exact scores that are computed from it.
+"""The files of passage vectors, and the scores that are computed from them.
 
 Shapes: N passages, B questions, K rows, D width.
 """
 
-from collections.abc import Sequence
+import mmap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,8 @@ VECTORS = "vectors.npy"
 """Float16 [N, D], row i of it is passage i."""
 ADDED = "added-{:06d}.npy"
 """Rows that an update added, one file an update, numbered from 1; they follow those before them."""
+CODES, SCALES = "codes.npy", "scales.npy"
+"""In place of ``VECTORS``: int8 [N, D], and float32 [N], what the largest value of a row is 127 of."""
 CHUNK = 65_536
 """Rows that are widened to float32 at a time: 100 MB at a width of 384."""
 
@@ -27,8 +30,12 @@ Deleted = npt.NDArray[np.int64]
 NONE: Deleted = np.empty(0, np.int64)
 
 
+_RESIDENT = 1 << 19
+"""Rows that are read here and there before their pages are given back: 2 GB, some 600 questions."""
+
+
 class Vectors(Protocol):
-    """Rows of float16 [N, D]: an array, or the arrays of several files one after the other."""
+    """Rows [N, D]: an array of float16, the arrays of several files one after the other, or bytes with scales."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -37,15 +44,15 @@ class Vectors(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, rows: Any, /) -> npt.NDArray[np.float16]:
-        """The rows of a slice without a step, or of an array of row numbers."""
+    def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
+        """The rows of a slice without a step, or of an array of row numbers; float16, or float32 where computed."""
         ...
 
 
 class Stacked:
     """The rows of several arrays [N_i, D], one after the other; nothing is copied but what is asked for."""
 
-    def __init__(self, parts: Sequence[npt.NDArray[np.float16]]) -> None:
+    def __init__(self, parts: Sequence[Vectors]) -> None:
         """Raises DamagedArtefact where they are not equally wide."""
         if len({part.shape[1] for part in parts}) != 1:
             raise DamagedArtefact("the files of vectors are not equally wide: make the index again")
@@ -56,7 +63,7 @@ class Stacked:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: Any, /) -> npt.NDArray[np.float16]:
+    def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))
             slices = zip(self._parts, self._first, strict=False)
@@ -64,7 +71,7 @@ class Stacked:
             held = [piece for piece in cut if len(piece)]
             return held[0] if len(held) == 1 else np.concatenate(held or cut[:1])
         rows = np.asarray(rows)
-        found = np.empty((len(rows), self.shape[1]), np.float16)
+        found = np.empty((len(rows), self.shape[1]), np.result_type(*(part[:0] for part in self._parts)))
         part_of = np.searchsorted(self._first, rows, side="right") - 1
         for number in np.unique(part_of):
             inside = part_of == number
@@ -72,11 +79,114 @@ class Stacked:
         return found
 
 
+class Chosen:
+    """Some rows of other vectors, in an order of their own."""
+
+    def __init__(self, vectors_ND: Vectors, rows: npt.NDArray[np.int64]) -> None:
+        self._vectors, self._rows = vectors_ND, rows
+        self.shape = (len(rows), int(vectors_ND.shape[1]))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
+        return self._vectors[self._rows[rows]]
+
+
+class Coded:
+    """Vectors in 8 bits on disk, a scale a row: half the bytes of float16 for 0.006 of recall@20.
+
+    What is read of them does not stay in the process's memory, though in the system's where that has room.
+    """
+
+    def __init__(self, codes_ND: npt.NDArray[np.int8], scale_N: npt.NDArray[np.float32]) -> None:
+        self._codes, self._scale = codes_ND, scale_N
+        self.shape = (int(codes_ND.shape[0]), int(codes_ND.shape[1]))
+        self._read = 0
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
+        found = self._codes[rows].astype(np.float32) * self._scale[rows, None]
+        self._read += len(found)
+        if self._read > _RESIDENT:
+            self._read = 0
+            forget(self._codes)
+        return found
+
+
+def write_codes(vectors_ND: Vectors, folder: Path) -> None:
+    """Write ``vectors_ND`` in 8 bits into ``folder``; what was 8 bits before comes out with the same codes.
+
+    Raises DamagedArtefact where a vector is not finite.
+    """
+    count, width = vectors_ND.shape
+    with (folder / CODES).open("wb") as codes, (folder / SCALES).open("wb") as scales:
+        _header(codes, "|i1", (count, width))
+        _header(scales, "<f4", (count,))
+        for chunk, _ in chunks(vectors_ND):
+            scale = np.abs(chunk).max(axis=1, initial=0) / 127
+            scale[scale == 0] = 1
+            codes.write(np.rint(chunk / scale[:, None]).astype("i1").tobytes())
+            scales.write(scale.astype("<f4").tobytes())
+
+
+def write_vectors(vectors_ND: Vectors, file: Path) -> None:
+    """Write ``vectors_ND`` in float16; not through a memory map: a full disk would kill the process.
+
+    Raises DamagedArtefact where a vector is not finite.
+    """
+    with file.open("wb") as out:
+        _header(out, "<f2", (len(vectors_ND), int(vectors_ND.shape[1])))
+        for chunk, _ in chunks(vectors_ND):
+            out.write(chunk.astype("<f2").tobytes())
+
+
+def _header(file: Any, kind: str, shape: tuple[int, ...]) -> None:
+    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+
+
+def chunks(vectors_ND: Vectors, first: int = 0, last: int | None = None) -> Iterator[tuple[Queries, int]]:
+    """The rows ``first … last`` as float32, ``CHUNK`` at a time, and how many rows are done with each.
+
+    Raises DamagedArtefact where a vector is not finite.
+    """
+    last = len(vectors_ND) if last is None else last
+    for start in range(first, last, CHUNK):
+        chunk = vectors_ND[start : min(start + CHUNK, last)].astype(np.float32)
+        check_finite(chunk, start)
+        forget(vectors_ND)
+        yield chunk, start - first + len(chunk)
+
+
+def forget(vectors_ND: Vectors) -> None:
+    """Give the pages of mapped files back that were read: they would count as this process's memory."""
+    if isinstance(vectors_ND, Chosen):
+        vectors_ND = vectors_ND._vectors
+    for part in vectors_ND._parts if isinstance(vectors_ND, Stacked) else [vectors_ND]:
+        if isinstance(part, Coded):
+            part = part._codes
+        mapped = getattr(part, "base", None)
+        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
 def open_all(folder: Path) -> Vectors:
     """The vectors [N, D] in ``folder``, those of updates included, memory-mapped; raises as ``open_vectors`` does."""
     added = sorted(folder.glob("added-*.npy"))
-    first = open_vectors(folder / VECTORS)
+    first = open_first(folder)
     return Stacked([first, *map(open_vectors, added)]) if added else first
+
+
+def open_first(folder: Path) -> Vectors:
+    """The vectors [N, D] that the index in ``folder`` was built of; raises as ``open_vectors`` does."""
+    if not (folder / CODES).exists():
+        return open_vectors(folder / VECTORS)
+    codes, scale = (_open(folder / name) for name in (CODES, SCALES))
+    if codes.dtype != np.int8 or codes.ndim != 2 or scale.dtype != np.float32 or scale.shape != codes.shape[:1]:
+        raise DamagedArtefact(f"{folder / CODES} and {SCALES} do not belong together: make the index again")
+    return Coded(codes, np.array(scale))
 
 
 def open_vectors(file: Path) -> npt.NDArray[np.float16]:
@@ -85,20 +195,26 @@ def open_vectors(file: Path) -> npt.NDArray[np.float16]:
     Raises:
         DamagedArtefact: the file is missing, or not what its header says.
     """
-    try:
-        vectors: np.memmap = npy.load(file, mapped=True)
-    except FileNotFoundError as error:
-        raise DamagedArtefact(f"{file} is missing: make the index again") from error
-    except (ValueError, EOFError) as error:
-        raise DamagedArtefact(f"{file} is damaged: {error}; make the index again") from error
+    vectors = _open(file)
     if vectors.dtype != np.float16 or vectors.ndim != 2:
         raise DamagedArtefact(
             f"{file} holds {vectors.dtype} {vectors.shape} instead of rows of float16: make the index again"
         )
-    surplus = file.stat().st_size - vectors.offset - vectors.nbytes
+    return vectors
+
+
+def _open(file: Path) -> npt.NDArray[Any]:
+    """An array on disk, memory-mapped; raises DamagedArtefact where it is missing or not what its header says."""
+    try:
+        array: np.memmap = npy.load(file, mapped=True)
+    except FileNotFoundError as error:
+        raise DamagedArtefact(f"{file} is missing: make the index again") from error
+    except (ValueError, EOFError) as error:
+        raise DamagedArtefact(f"{file} is damaged: {error}; make the index again") from error
+    surplus = file.stat().st_size - array.offset - array.nbytes
     if surplus:
         raise DamagedArtefact(f"{file} is {surplus} bytes longer than its vectors: make the index again")
-    return vectors
+    return array
 
 
 def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
