@@ -3,6 +3,7 @@
 Whatever is killed, the vectors are those of the build on one machine, byte for byte.
 """
 
+import gc
 import json
 import os
 import random
@@ -31,7 +32,7 @@ from ragqa.indexing import IndexConfig, build_index
 from ragqa.runtime.encoder import load_encoder
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
 PASSAGES, ROWS = 400, 20
 SHARDS = PASSAGES // ROWS
 
@@ -75,6 +76,8 @@ def cluster() -> Iterator[Any]:
         finally:
             ray.shutdown()
             made.shutdown()
+            del made
+            gc.collect()  # sockets that Ray leaves open are found here, and not in another test
 
 
 def config(corpus: Path, out: Path, **options: Any) -> EmbedConfig:
