@@ -18,6 +18,7 @@ def connect(what: str) -> None:
         MissingExtra: Ray is not installed.
         BadInput: there is no cluster at that address.
     """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     try:
         import ray
         import ray.data

@@ -63,6 +63,7 @@ def cluster() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         soon = {"initial_delay_ms": 1000, "period_ms": 300, "failure_threshold": 3}  # a lost node is missed at once
         system = {f"health_check_{name}": value for name, value in soon.items()}
         head = {"num_cpus": 0, "include_dashboard": False, "_system_config": system}
