@@ -25,7 +25,7 @@ test-slow: .venv/.test  ## run the tests that take longer
 lint: .venv/.test  ## check style, format and types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy ragqa
+	@$(BIN)/mypy ragqa index
 
 format: .venv/.test  ## format the code and mend what ruff can mend
 	@$(BIN)/ruff check --fix
@@ -44,5 +44,5 @@ clean:  ## remove .venv, caches and builds; runs/ stays
 
 .venv/.test: .venv/.core
 	@echo 'adding torch and what else the tests need to .venv (once, a few minutes)' >&2
-	@$(PIP) -e '.[torch,cpu,docs,wiki,eval,dev]'
+	@$(PIP) -e '.[torch,cpu,docs,wiki,eval,ray,dev]'
 	@touch $@

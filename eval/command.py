@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ragqa.errors import RagqaError
+from index import command as command_of_jobs
 
 
 def command() -> str:
@@ -18,14 +18,8 @@ def command() -> str:
 @contextmanager
 def one_line() -> Iterator[None]:
     """Whatever is not ours to mend is one line on standard error, with exit status 2; 130 if it was interrupted."""
-    try:
+    with command_of_jobs.one_line(_module()):
         yield
-    except (RagqaError, OSError) as error:
-        print(f"{_module()}: {' '.join(str(error).split())}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print(f"{_module()}: interrupted; the same command goes on where it was", file=sys.stderr)
-        raise SystemExit(130) from None
 
 
 def _module() -> str:

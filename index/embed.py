@@ -1,209 +1,278 @@
 """Embed the passages of an index on all the machines of a Ray cluster.
 
-    python -m index.embed --corpus wiki.index --encoder default --out wiki.vectors
-    ray job submit --working-dir . -- python -m index.embed --corpus /nfs/wiki.index --out /nfs/w.vectors --gpus
+    python -m index.embed --corpus wiki.index --out wiki.vectors
+    ray job submit --working-dir . -- python -m index.embed --corpus /nfs/wiki.index --out /nfs/wiki.vectors \\
+        --encoder BAAI/bge-small-en-v1.5 --gpus
 
 Ray Data hands shards of rows to actors, one for every GPU (or CPU core), each of which loads the encoder once.
 A shard is written whole, with its checksum, count and range of rows, by whoever gets it; run again after whatever
 went wrong, the job makes what is missing, and the result is the same byte for byte. Corpus and output lie where all
-machines see them. A corpus is an index directory (its passages are embedded) made by ``ragqa index --retriever bm25``.
+machines see them.
 """
 
-import argparse
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict
+import json
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from index.cluster import capacity, connect, quiet
+from index.command import one_line, parse, shared_path
+from index.embedder import Embedder, Work, writing
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
-from ragqa.embedding import Record, Shard, damaged, embed_shard, finished, shards
-from ragqa.errors import BadInput, DamagedArtefact, MissingExtra, RagqaError
+from ragqa.embedding import ASIDE, Record, Shard, damaged, finished, shards, workplace
+from ragqa.errors import BadInput, DamagedArtefact, RagqaError
 from ragqa.locks import locked
-from ragqa.progress import Bars, Progress
-from ragqa.runtime.encoder import TextEncoder, load_encoder
+from ragqa.progress import SILENT, Bars, Progress
+from ragqa.runtime.encoder import DEFAULT, PRECISIONS, encoder_path, is_export, load_encoder
 
-SHARD = 8192
-"""Rows of a shard: what a lost actor costs, a minute of a core or a second of a GPU."""
+BEGUN = "begun.json"
+"""What the vectors in a directory are of, written before the first of them."""
 
 
-def embed(
-    corpus: Path,
-    out: Path,
-    *,
-    encoder: str = "default",
-    gpus: bool = False,
-    workers: int | None = None,
-    shard_rows: int = SHARD,
-    verify: bool = False,
-    repair: bool = False,
-    progress: Progress,
-) -> artefact.Manifest:
-    """Write the vectors of all passages of ``corpus`` into the directory ``out``.
+@dataclass(frozen=True, kw_only=True)
+class EmbedConfig:
+    """What is embedded, by what, into what."""
 
-    Args:
-        corpus: index directory.
-        out: directory to make; what an earlier run finished there stays.
-        encoder: export, Hugging Face directory or hub name.
-        gpus: an actor a GPU, in bf16; else an actor a CPU core, on one thread each.
-        workers: actors; by default as many as the cluster has GPUs or cores.
-        shard_rows: rows of a shard.
-        verify: read all shards that are there and compare their checksums.
-        repair: embed damaged shards again instead of naming them.
+    corpus: Path
+    """Index directory whose passages are embedded; ``ragqa index --retriever bm25`` makes one."""
+    out: Path
+    """Directory of the vectors; what an earlier run finished there stays."""
+    encoder: str = DEFAULT
+    """Export, Hugging Face directory or hub name."""
+    gpus: bool = False
+    """An actor a GPU; else an actor a CPU core, on one thread each."""
+    precision: str | None = None
+    """float32, bfloat16 or (GPUs only) float16; by default float32 on CPUs, bfloat16 on GPUs, int8 for an export."""
+    workers: int | None = None
+    """Actors; by default as many as the cluster has GPUs or cores."""
+    shard_rows: int = 8192
+    """Rows of a shard: what a lost actor costs, a minute of a core or a second of a GPU."""
+    verify: bool = False
+    """Read all shards that are there and compare their checksums."""
+    repair: bool = False
+    """Embed damaged shards again instead of naming them."""
+    json: bool = False
+    """Print the outcome as one JSON object."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        if self.shard_rows < 1:
+            raise BadInput(f"--shard-rows {self.shard_rows}: at least 1 is needed")
+        if self.workers is not None and self.workers < 1:
+            raise BadInput(f"--workers {self.workers}: at least 1 is needed")
+        if self.precision not in (None, "int8", *PRECISIONS):
+            raise BadInput(f"--precision {self.precision}: one of {', '.join(PRECISIONS)} is needed")
+        if self.precision == "float16" and not self.gpus:
+            raise BadInput("--precision float16 needs --gpus: on a CPU it is float32 or bfloat16")
+
+    @property
+    def device(self) -> str:
+        """Kind of device, as torch names it."""
+        return "cuda" if self.gpus else "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedded:
+    """What a run of the job did."""
+
+    vectors: str
+    """The directory."""
+    fingerprint: str
+    passages: int
+    embedded: int
+    """Passages that this run embedded; those before it were there."""
+    seconds: float
+    """Wall time of the whole run."""
+    passages_per_s: float
+    """``embedded`` over the time from the start of the actors to the last shard."""
+    workers: int
+    """Actors; 0 where nothing was missing."""
+    precision: str
+    device: str
+
+
+def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
+    """Write the vectors of all passages of ``config.corpus`` into the directory ``config.out``.
 
     Raises:
-        BadInput: the cluster has no GPU, ``out`` holds the vectors of something else.
+        BadInput: the cluster has no GPU, ``out`` holds the vectors of something else, the disk is full.
+        ArtefactError: ``corpus`` is no index, the encoder is none.
         DamagedArtefact: a shard is not as it was written; names it.
         MissingExtra: Ray is not installed.
     """
-    source = artefact.read(corpus, "index")
-    store = PassageStore.open(corpus / "passages")
-    made_by = load_encoder(encoder).fingerprint
-    identity: dict[str, Any] = {
+    began = time.perf_counter()
+    source = artefact.read(config.corpus, "index")
+    store = PassageStore.open(config.corpus / "passages")
+    made_by, precision = _encoder(config)
+    identity = {
         "corpus": source.parents["corpus"],
         "encoder": made_by,
         "rows": len(store),
-        "shard_rows": shard_rows,
-        "device": "cuda" if gpus else "cpu",
+        "shard_rows": config.shard_rows,
+        "device": config.device,
+        "precision": precision,
     }
-    out = out.resolve()
-    with locked(out.with_name(f".{out.name}.lock"), wait=False), artefact.as_bad_input(out):
-        _claim(out, identity)
-        parts = shards(len(store), shard_rows)
-        if verify or repair:
-            _check(out, parts, made_by, repair)
+    parts = shards(len(store), config.shard_rows)
+    with _claimed(config.out.resolve(), identity) as out:
+        if config.verify or config.repair:
+            _check(out, parts, made_by, config.repair)
         missing = [part for part in parts if not finished(out, part, made_by)]
-        if missing:
-            _run(corpus.resolve(), out, encoder, missing, len(store), gpus, workers, progress)
-        records = [finished(out, part, made_by) for part in parts]
-        if None in records:
-            raise DamagedArtefact(f"{out} is not whole after the job: run it again")
-        known = {Shard(r.first, r.last).vectors: {"size": r.bytes, "sha256": r.sha256} for r in records if r}
-        parents = {"corpus": identity["corpus"], "encoder": made_by}
-        return artefact.seal(out, "vectors", {**identity, "name": encoder}, parents, known=known)
+        work = Work(config.corpus.resolve(), out, config.encoder, config.device, precision)
+        workers, seconds = _run(work, missing, config.workers, len(store), progress) if missing else (0, 0.0)
+        manifest = _seal(out, parts, identity, config.encoder)
+    rows = _rows(missing)
+    return Embedded(
+        vectors=str(config.out),
+        fingerprint=manifest.fingerprint,
+        passages=len(store),
+        embedded=rows,
+        seconds=round(time.perf_counter() - began, 3),
+        passages_per_s=round(rows / seconds, 1) if seconds else 0.0,
+        workers=workers,
+        precision=precision,
+        device=config.device,
+    )
 
 
-def _claim(out: Path, identity: dict[str, Any]) -> None:
-    """Make ``out``, or see that it was begun with the same corpus, encoder and shards."""
-    import json
+def _rows(parts: list[Shard]) -> int:
+    return sum(part.last - part.first for part in parts)
 
-    mark, ours = out / "begun.json", json.dumps(identity, sort_keys=True)
+
+def _encoder(config: EmbedConfig) -> tuple[str, str]:
+    """Fingerprint and precision of the encoder, loaded once here: its faults are found before any actor starts."""
+    if config.gpus and is_export(encoder_path(config.encoder)):
+        raise BadInput(f"--gpus: encoder '{config.encoder}' is exported for the CPU; name torch weights in --encoder")
+    encoder = load_encoder(config.encoder, precision=config.precision or ("bfloat16" if config.gpus else None))
+    return encoder.fingerprint, encoder.precision
+
+
+@contextmanager
+def _claimed(out: Path, identity: dict[str, Any]) -> Iterator[Path]:
+    """``out``, made if need be, for this process alone and for vectors of ``identity`` alone."""
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with locked(out.with_name(f".{out.name}.lock"), wait=False):
+            _begin(out, identity)
+            yield out
+
+
+def _begin(out: Path, identity: dict[str, Any]) -> None:
+    """Write what ``out`` is begun with, or see that it was begun with just that."""
+    mark = out / BEGUN
     if mark.is_file():
-        if mark.read_text() != ours:
-            raise BadInput(f"{out} holds vectors of another corpus, encoder or size of shards: choose another place")
+        try:
+            theirs = dict(json.loads(mark.read_text()))
+        except (ValueError, TypeError) as error:
+            raise DamagedArtefact(f"{mark} is damaged: choose another place, or delete {out}") from error
+        if other := [
+            f"{name} {theirs.get(name)}, not {mine}" for name, mine in identity.items() if theirs.get(name) != mine
+        ]:
+            raise BadInput(f"{out} holds other vectors ({'; '.join(other)}): choose another place")
         return
-    artefact.check_replaceable(out)
-    out.mkdir(parents=True, exist_ok=True)
-    mark.write_text(ours)
+    if not (out / ASIDE).is_dir():  # left by a run that was killed right here
+        artefact.check_replaceable(out, "vectors")
+    try:
+        with workplace(out):
+            (out / ASIDE / BEGUN).write_text(json.dumps(identity, sort_keys=True))
+            (out / ASIDE / BEGUN).replace(mark)
+    except OSError:
+        with suppress(OSError):
+            out.rmdir()
+        raise
 
 
 def _check(out: Path, parts: list[Shard], encoder: str, repair: bool) -> None:
     records = [record for part in parts if (record := finished(out, part, encoder))]
     bad = list(damaged(out, records))
-    bad += [out / part.vectors for part in parts if (out / part.record).is_file() and not finished(out, part, encoder)]
+    bad += [out / part.vectors for part in parts if (out / part.record).exists() and not finished(out, part, encoder)]
     if bad and not repair:
-        names = ", ".join(str(file) for file in bad[:5]) + (" …" if len(bad) > 5 else "")
-        raise DamagedArtefact(
-            f"{len(bad)} shards are not as they were written: {names}; embed them again with --repair"
-        )
+        names = ", ".join(str(file) for file in sorted(bad)[:5]) + (" …" if len(bad) > 5 else "")
+        are = "shard is not as it was" if len(bad) == 1 else "shards are not as they were"
+        raise DamagedArtefact(f"{len(bad)} {are} written: {names}; embed again with --repair")
     for file in bad:
         file.with_suffix(".json").unlink(missing_ok=True)
 
 
-def _run(
-    corpus: Path,
-    out: Path,
-    encoder: str,
-    missing: list[Shard],
-    rows: int,
-    gpus: bool,
-    workers: int | None,
-    progress: Progress,
-) -> None:
-    count = workers or _capacity(gpus)
-    done = rows - sum(shard.last - shard.first for shard in missing)
-    with progress.step("embedding", rows, "passages", done) as step:
-        for record in _embedded(corpus, out, encoder, missing, gpus, min(count, len(missing))):
+def _seal(out: Path, parts: list[Shard], identity: dict[str, Any], name: str) -> artefact.Manifest:
+    """Write the manifest; the checksums of the vectors are known from when they were written."""
+    records = [record for part in parts if (record := finished(out, part, identity["encoder"]))]
+    if len(records) < len(parts):
+        raise DamagedArtefact(f"{out} is not whole after the job: run it again")
+    known = {Shard(r.first, r.last).vectors: {"size": r.bytes, "sha256": r.sha256} for r in records}
+    config = {**identity, "name": name, "devices": sorted({record.device for record in records})}
+    parents = {"corpus": identity["corpus"], "encoder": identity["encoder"]}
+    return artefact.seal(out, "vectors", config, parents, known=known)
+
+
+def _run(work: Work, missing: list[Shard], workers: int | None, rows: int, progress: Progress) -> tuple[int, float]:
+    """Embed the missing shards; actors that worked, and seconds."""
+    connect("embedding on a cluster")
+    count = min(workers or capacity("CPU" if work.device == "cpu" else "GPU"), len(missing))
+    done, began = rows - _rows(missing), time.perf_counter()
+    with (
+        workplace(work.out),
+        progress.step("embedding", rows, "passages", done) as step,
+        closing(_embedded(work, missing, count)) as records,
+    ):
+        for record in records:
             done += record.last - record.first
             step.at(done)
+    return count, time.perf_counter() - began
 
 
-def _embedded(
-    corpus: Path, out: Path, encoder: str, missing: list[Shard], gpus: bool, workers: int
-) -> Iterator[Record]:
+def _embedded(work: Work, missing: list[Shard], workers: int) -> Generator[Record, None, None]:
     """The records of the shards as they are finished, in any order."""
     import ray
 
-    rows = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
-    made = rows.map_batches(
-        _Embedder,
-        fn_constructor_args=(str(corpus), str(out), encoder, "cuda" if gpus else "cpu"),
+    parts = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
+    made = parts.map_batches(
+        Embedder,
+        fn_constructor_args=(work,),
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=workers),
-        num_cpus=0 if gpus else 1,
-        num_gpus=1 if gpus else 0,
+        num_cpus=1 if work.device == "cpu" else 0,
+        num_gpus=0 if work.device == "cpu" else 1,
     )
-    for row in made.iter_rows():
-        yield Record(**row)
-
-
-def _capacity(gpus: bool) -> int:
-    """GPUs, or cores, of the cluster."""
     try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise MissingExtra("embedding on a cluster", "ray") from error
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, configure_logging=False)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    count = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 0))
-    if not count:
-        raise BadInput(f"the Ray cluster has no {'GPU: leave --gpus out' if gpus else 'CPU'}")
-    return count
-
-
-class _Embedder:
-    """An actor: opens corpus and encoder once, then makes one shard after the other."""
-
-    def __init__(self, corpus: str, out: str, encoder: str, device: str) -> None:
-        self._store, self._out = PassageStore.open(Path(corpus) / "passages"), Path(out)
-        self._encoder = _single_threaded(encoder) if device == "cpu" else load_encoder(encoder, device=device)
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Embed the shards of a batch; their records."""
-        records = [
-            embed_shard(self._store, self._encoder, self._out, Shard(int(first), int(last)))
-            for first, last in zip(batch["first"], batch["last"], strict=True)
-        ]
-        return {name: [getattr(record, name) for record in records] for name in Record.__dataclass_fields__}
-
-
-def _single_threaded(name: str) -> TextEncoder:
-    """So that sums come out the same however many actors share the machine."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
-    return load_encoder(name)
+        for row in made.iter_rows():
+            if row["error"]:
+                raise BadInput(row["error"])
+            yield Record(**json.loads(row["record"]))
+    except ray.exceptions.RayTaskError:
+        raise  # a bug in what the actors run: its trace is wanted
+    except ray.exceptions.RayError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RagqaError(f"the Ray cluster was lost: {reason}") from error
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--corpus", type=Path, required=True, help="index directory whose passages are embedded")
-    add("--encoder", default="default", help="export, Hugging Face directory or hub name")
-    add("--out", type=Path, required=True, help="directory of the vectors")
-    add("--gpus", action="store_true", help="an actor a GPU, in bf16; without it an actor a CPU core")
-    add("--workers", type=int, help="actors; default: all of the cluster")
-    add("--shard-rows", type=int, default=SHARD)
-    add("--verify", action="store_true", help="compare the checksums of what is there")
-    add("--repair", action="store_true", help="embed damaged shards again")
-    args = parser.parse_args()
-    try:
-        manifest = embed(**vars(args), progress=Bars())
-    except (RagqaError, OSError) as error:
-        raise SystemExit(f"index.embed: {' '.join(str(error).split())}") from None
-    print(f"vectors {manifest.fingerprint} in {args.out}: {manifest.config['rows']:,} passages")
+    with one_line("index.embed"):
+        config = parse(EmbedConfig, __doc__)
+        with quiet():
+            done = embed(_absolute(config), progress=Bars())
+    if config.json:
+        print(json.dumps(asdict(done)))
+    else:
+        print(
+            f"vectors {done.fingerprint} in {done.vectors}: {done.passages:,} passages, {done.embedded:,} of them now "
+            f"({done.passages_per_s:,.0f} passages/s, {done.workers} workers, {done.precision} on {done.device})"
+        )
+
+
+def _absolute(config: EmbedConfig) -> EmbedConfig:
+    encoder = config.encoder
+    if Path(encoder).exists():
+        encoder = str(shared_path(Path(encoder), "--encoder"))
+    return replace(
+        config,
+        corpus=shared_path(config.corpus, "--corpus"),
+        out=shared_path(config.out, "--out"),
+        encoder=encoder,
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ cut within the shard, never across shards or by who happens to be free.
 import hashlib
 import io
 import json
+import shutil
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,6 +24,9 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import DamagedArtefact
 from ragqa.retrieval.vectors import Stacked, open_vectors
 from ragqa.runtime.encoder import TextEncoder
+
+ASIDE = ".writing"
+"""Folder, among the shards while they are made, of the files that are not whole yet."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class Record:
     """Fingerprint of the encoder that made it."""
     bytes: int
     sha256: str
+    device: str = ""
+    """Processor or GPU that it was made on, where that was said."""
 
 
 def shards(rows: int, size: int) -> list[Shard]:
@@ -58,8 +66,23 @@ def shards(rows: int, size: int) -> list[Shard]:
     return [Shard(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
-def embed_shard(store: PassageStore, encoder: TextEncoder, folder: Path, shard: Shard) -> Record:
-    """Encode title and text of the rows of ``shard`` and write its files into ``folder``.
+@contextmanager
+def workplace(folder: Path) -> Iterator[None]:
+    """Make ``folder`` ready for ``embed_shard``; nothing half written is in it afterwards.
+
+    A worker that outlives its job finds no place to write any more, and so cannot litter what is finished.
+    """
+    aside = folder / ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def embed_shard(store: PassageStore, encoder: TextEncoder, folder: Path, shard: Shard, *, device: str = "") -> Record:
+    """Encode title and text of the rows of ``shard`` and write its files into ``folder``, a ``workplace``.
 
     Deleted rows have a vector, too, so that rows and vectors count the same.
     """
@@ -67,14 +90,15 @@ def embed_shard(store: PassageStore, encoder: TextEncoder, folder: Path, shard: 
     buffer = io.BytesIO()
     np.save(buffer, encoder.encode(texts).astype("<f2"))
     data = buffer.getvalue()
-    record = Record(shard.first, shard.last, encoder.fingerprint, len(data), hashlib.sha256(data).hexdigest())
+    checksum = hashlib.sha256(data).hexdigest()
+    record = Record(shard.first, shard.last, encoder.fingerprint, len(data), checksum, device)
     _write(folder / shard.vectors, data)
     _write(folder / shard.record, json.dumps(asdict(record)).encode())
     return record
 
 
 def _write(file: Path, data: bytes) -> None:
-    aside = file.with_name(f".{file.name}.writing")
+    aside = file.parent / ASIDE / f"{file.name}.{uuid.uuid4().hex}"  # two workers may be at the same shard
     aside.write_bytes(data)
     aside.replace(file)
 

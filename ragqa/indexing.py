@@ -26,7 +26,7 @@ from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, input_size, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk
-from ragqa.embedding import embed_shard, finished, open_shards, shards
+from ragqa.embedding import embed_shard, finished, open_shards, shards, workplace
 from ragqa.errors import BadInput
 from ragqa.locks import locked
 from ragqa.progress import SILENT, Progress
@@ -235,11 +235,10 @@ def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: 
     target = folder / "vectors"
     if (folder / "made" / "dense").is_dir():
         return
-    target.mkdir(exist_ok=True)
     parts = shards(len(store), SHARD)
     missing = [shard for shard in parts if not finished(target, shard, encoder.fingerprint)]
     done = len(store) - sum(shard.last - shard.first for shard in missing)
-    with progress.step("embedding", len(store), "passages", done) as step:
+    with workplace(target), progress.step("embedding", len(store), "passages", done) as step:
         for shard in missing:
             embed_shard(store, encoder, target, shard)
             done += shard.last - shard.first

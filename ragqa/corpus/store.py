@@ -222,7 +222,10 @@ class PassageStore:
 
     def _read_columns(self, file: int, batch: int) -> list[pa.Array]:
         """Columns in the order of Passage's fields."""
-        read = self._files[file].reader.get_batch(batch)
+        try:
+            read = self._files[file].reader.get_batch(batch)
+        except pa.ArrowException as error:
+            raise DamagedArtefact(f"{self._files[file].path} is damaged ({error}): build the index again") from error
         return [read.column(name) for name in _PASSAGE_FIELDS]
 
 

@@ -9,20 +9,24 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefact
-from ragqa.errors import ArtefactError, MissingExtra
+from ragqa.errors import ArtefactError, BadInput, MissingExtra
 from ragqa.paths import weights_dir
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
 DEFAULT = "default"
 """Name of the encoder that comes with the package."""
+PRECISIONS = ("float32", "bfloat16", "float16")
+"""What a model can be run in by torch; float16 on a GPU only. An export runs in ``int8``."""
 
 
 class TextEncoder:
     """Texts to vectors; ``load_encoder`` makes one."""
 
-    def __init__(self, runner: Runner, tokenizer: TextTokenizer, config: dict[str, Any]) -> None:
+    def __init__(self, runner: Runner, tokenizer: TextTokenizer, config: dict[str, Any], precision: str) -> None:
         self._runner, self._tokenizer = runner, tokenizer
+        self.precision = precision
+        """One of ``PRECISIONS``, or ``int8``."""
         self.width: int = config["width"]
         """Length of a vector, D."""
         self.max_tokens: int = config["max_tokens"]
@@ -37,26 +41,47 @@ class TextEncoder:
         return np.stack(vectors).astype(np.float32) if vectors else np.empty((0, self.width), np.float32)
 
 
-def load_encoder(name: str | Path | None = None, *, device: str = "cpu") -> TextEncoder:
+def load_encoder(
+    name: str | Path | None = None,
+    *,
+    device: str = "cpu",
+    precision: str | None = None,
+    threads: int | None = None,
+) -> TextEncoder:
     """The encoder ``name``: an export, a Hugging Face directory, or a hub name.
 
     None is the one that comes with the package. An export runs in ONNX Runtime on the CPU, whatever
     ``device`` says; everything else runs in torch, which the extra ``torch`` brings, on ``device``.
 
+    Args:
+        name: see above.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        precision: one of ``PRECISIONS``; by default float32 on a CPU, bfloat16 on a GPU, int8 for an export.
+        threads: cores that one encoder may take; by default all there are (torch: what it is set to).
+
     Raises:
+        BadInput: such a model cannot be run in ``precision``.
         MissingExtra: torch is needed and not there.
         ArtefactError, DamagedArtefact: the directory is no encoder, or not whole.
     """
     path = encoder_path(name)
+    if precision not in (None, "int8", *PRECISIONS):
+        raise BadInput(f"precision {precision!r}: one of {', '.join(PRECISIONS)} is needed")
     if is_export(path):
+        if precision not in (None, "int8"):
+            raise BadInput(
+                f"encoder '{name}' is exported in 8 bits and cannot be run in {precision}: name torch weights"
+            )
         config = artefact.read(path, "encoder").config
-        return TextEncoder(OnnxRunner(path, config), TextTokenizer(path), config)
+        return TextEncoder(OnnxRunner(path, config, threads), TextTokenizer(path), config, "int8")
+    if precision == "int8":
+        raise BadInput(f"encoder '{name}' is not exported: it cannot be run in int8")
     if path.exists() and not (path / "config.json").is_file():
         raise ArtefactError(f"{path} is not an encoder: neither {artefact.MANIFEST} nor config.json is in it")
     if not path.exists() and (path.is_absolute() or str(name).startswith(".")):
         raise ArtefactError(f"{path}: no such directory")  # and no hub's name for one
     check_device(device)
-    return _load_torch(str(name), device)
+    return _load_torch(str(name), device, precision or ("float32" if device == "cpu" else "bfloat16"), threads)
 
 
 def encoder_path(name: str | Path | None) -> Path:
@@ -137,7 +162,8 @@ class _Pooled:
     def __call__(self, ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
         import torch
 
-        assert not self.model.training  # dropout would make other vectors each time
+        # Dropout would make other vectors each time; one forgotten layer is enough.
+        assert not any(part.training for part in self.model.modules()), "the encoder is in training mode"
         extra = {"token_type_ids": types} if getattr(self.model.config, "type_vocab_size", 0) > 1 else {}
         hidden_NLD = self.model(input_ids=ids, attention_mask=mask, **extra).last_hidden_state.float()
         if self.pooling == "cls":
@@ -158,11 +184,12 @@ def _pooling(path: Path) -> tuple[str, bool]:
     return ("cls" if config.get("pooling_mode_cls_token") else "mean"), normalise
 
 
-def _load_torch(name: str, device: str) -> TextEncoder:
+def _load_torch(name: str, device: str, precision: str, threads: int | None) -> TextEncoder:
     import torch
 
+    if threads is not None:
+        torch.set_num_threads(threads)
     function, path, settings = torch_encoder(name)
-    half = torch.bfloat16 if device != "cpu" else torch.float32
-    function.model.to(device=device, dtype=half)
+    function.model.to(device=device, dtype=getattr(torch, precision))
     config = {**settings, "identity": identity(path, settings)}
-    return TextEncoder(TorchRunner(function, device=device), TextTokenizer(path), config)
+    return TextEncoder(TorchRunner(function, device=device), TextTokenizer(path), config, precision)

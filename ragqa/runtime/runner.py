@@ -37,9 +37,10 @@ class OnnxRunner:
 
     Dynamic quantisation takes one scale for a whole tensor, so a text in a batch would come out
     differently beside other texts; alone it never does, and on a CPU it is faster, too.
+    So many ``threads`` run; by default one a core.
     """
 
-    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+    def __init__(self, path: Path, config: dict[str, Any], threads: int | None = None) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -50,7 +51,7 @@ class OnnxRunner:
         self._session = onnxruntime.InferenceSession(
             str(path / "model.onnx"), options, providers=["CPUExecutionProvider"]
         )
-        self._pool = ThreadPoolExecutor(cores(), thread_name_prefix="onnx")
+        self._pool = ThreadPoolExecutor(threads or cores(), thread_name_prefix="onnx")
 
     def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
         """Each output without its batch dimension."""
