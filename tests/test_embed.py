@@ -164,16 +164,19 @@ def test_an_actor_killed_and_a_node_removed_in_the_middle(cluster: Any, corpus: 
 def kill_drivers(corpus: Path, out: Path, times: int) -> None:
     """Start the job and kill its driver at some moment, so many times."""
     rng = random.Random(0)
+
+    def traces() -> set[Path]:
+        return set((out / embedding.ASIDE).glob("*.try"))
+
     for _ in range(times):
-        before = finished(out)
+        made, seen = finished(out), traces()
         moments: list[Callable[[], bool]] = [
-            out.exists,
             (out / "begun.json").exists,
-            lambda: any((out / embedding.ASIDE).glob("*.try")),
-            lambda before=before: finished(out) > before,  # type: ignore[misc]
-            lambda before=before: finished(out) > before + 1,  # type: ignore[misc]
+            lambda seen=seen: bool(traces() - seen),  # type: ignore[misc]
+            lambda made=made: finished(out) > made,  # type: ignore[misc]
+            lambda made=made: finished(out) > made + 1,  # type: ignore[misc]
         ]
-        moment = moments[-1] if times == 2 else rng.choice(moments)
+        moment = moments[-1] if times == 2 else rng.choice([moment for moment in moments if not moment()])
         driver = subprocess.Popen(command(corpus, out), cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         wait_for(lambda driver=driver, moment=moment: moment() or driver.poll() is not None)
         driver.send_signal(signal.SIGKILL)
