@@ -86,7 +86,7 @@ def embed_shard(store: PassageStore, encoder: TextEncoder, folder: Path, shard: 
 
     Deleted rows have a vector, too, so that rows and vectors count the same.
     """
-    texts = [passage.titled for passage in store.get(range(shard.first, shard.last))]
+    texts = [passage.titled for passage in store.read(shard.first, shard.last)]
     buffer = io.BytesIO()
     np.save(buffer, encoder.encode(texts).astype("<f2"))
     data = buffer.getvalue()

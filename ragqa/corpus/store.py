@@ -2,7 +2,7 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -188,8 +188,9 @@ class PassageStore:
 
     def batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
         """All passages from row ``first`` that are not deleted, those of ``size`` rows at a time; no batch is empty."""
+        columns = self._unmapped()
         for start in range(first, len(self), size):
-            batch = self._slice(start, min(start + size, len(self)))
+            batch = self._slice(start, min(start + size, len(self)), columns)
             gone = set(self.deleted[slice(*np.searchsorted(self.deleted, (start, start + size)))].tolist())
             if left := [passage for passage in batch if passage.id not in gone] if gone else batch:
                 yield left
@@ -205,15 +206,24 @@ class PassageStore:
         digest.update(self.deleted.astype("<i8").tobytes())
         return digest.hexdigest()
 
-    def _slice(self, start: int, end: int) -> list[Passage]:
+    def read(self, first: int, last: int) -> list[Passage]:
+        """The passages of rows ``first … last``, the deleted ones included: for those who go through all of them."""
+        return self._slice(first, last, self._unmapped())
+
+    def _slice(self, start: int, end: int, columns: Callable[[int, int], list[pa.Array]]) -> list[Passage]:
         passages: list[Passage] = []
         while start < end:
             file, batch, at = self._place(start)
-            columns = [column.slice(at, end - start).to_pylist() for column in self._columns(file, batch)]
-            rows = range(start, start + len(columns[0]))
-            passages.extend(map(Passage, rows, *columns))
+            values = [column.slice(at, end - start).to_pylist() for column in columns(file, batch)]
+            rows = range(start, start + len(values[0]))
+            passages.extend(map(Passage, rows, *values))
             start = rows.stop
         return passages
+
+    def _unmapped(self) -> Callable[[int, int], list[pa.Array]]:
+        """Reads columns as ``_columns`` does, but maps nothing: mapped pages would count as this process's memory."""
+        reader = lru_cache(1)(lambda file: pa.ipc.open_file(pa.OSFile(str(self._files[file].path))))
+        return lru_cache(1)(lambda file, batch: _columns(self._files[file].path, reader(file), batch))
 
     def _place(self, row: int) -> tuple[int, int, int]:
         """File, batch of the file, and row of the batch."""
@@ -221,12 +231,16 @@ class PassageStore:
         return file, *divmod(row - self._first_rows[file], self._files[file].rows_per_batch)
 
     def _read_columns(self, file: int, batch: int) -> list[pa.Array]:
-        """Columns in the order of Passage's fields."""
-        try:
-            read = self._files[file].reader.get_batch(batch)
-        except pa.ArrowException as error:
-            raise DamagedArtefact(f"{self._files[file].path} is damaged ({error}): build the index again") from error
-        return [read.column(name) for name in _PASSAGE_FIELDS]
+        return _columns(self._files[file].path, self._files[file].reader, batch)
+
+
+def _columns(path: Path, reader: Any, batch: int) -> list[pa.Array]:
+    """Columns of a batch in the order of Passage's fields."""
+    try:
+        read = reader.get_batch(batch)
+    except pa.ArrowException as error:
+        raise DamagedArtefact(f"{path} is damaged ({error}): build the index again") from error
+    return [read.column(name) for name in _PASSAGE_FIELDS]
 
 
 @dataclass(frozen=True)
