@@ -1,10 +1,16 @@
 """What all tests share, and an environment in which none reaches the network or the user's files."""
 
+import gc
+import json
 import os
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,3 +99,59 @@ def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
     printed = capsys.readouterr()
     assert "Traceback" not in printed.err
     return int(stop.value.code or 0), printed.out, printed.err
+
+
+def make_index(folder: Path, words: list[str], encoder: str, retriever: str, count: int = 400) -> Path:
+    """An index of passages of 5 to 40 words."""
+    from ragqa.indexing import IndexConfig, build_index
+
+    rng = np.random.default_rng(0)
+    with (folder / "c.jsonl").open("w") as file:
+        for number, length in enumerate(rng.integers(5, 40, count)):
+            text = " ".join(rng.choice(words, length))
+            file.write(json.dumps({"id": str(number), "title": f"t{number}", "text": text}) + "\n")
+    build_index([folder / "c.jsonl"], folder / "c.index", IndexConfig(retriever=retriever, encoder=encoder))
+    return folder / "c.index"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with both passages and their vectors, made on one machine."""
+    words = ["stone", "river", "light", "king", "city", "tower"]
+    return make_index(tmp_path_factory.mktemp("corpus"), words, "default", "dense")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head and two nodes of one CPU each."""
+    ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        soon = {"initial_delay_ms": 1000, "period_ms": 300, "failure_threshold": 3}  # a lost node is missed at once
+        system = {f"health_check_{name}": value for name, value in soon.items()}
+        head = {"num_cpus": 0, "include_dashboard": False, "_system_config": system}
+        made = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            for _ in range(2):
+                made.add_node(num_cpus=1)
+            patch.setenv("RAY_ADDRESS", made.address)
+            ray.init(log_to_driver=False, configure_logging=False)
+            yield made
+        finally:
+            ray.shutdown()
+            made.shutdown()
+            del made
+            gc.collect()  # sockets that Ray leaves open are found here, and not in another test
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """What ``condition`` says once it is true."""
+    deadline = time.monotonic() + 120
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    return found

@@ -3,7 +3,6 @@
 Whatever is killed, the vectors are those of the build on one machine, byte for byte.
 """
 
-import gc
 import json
 import os
 import random
@@ -12,15 +11,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, make_index, wait_for
 
 from index import embed as job
 from index.embed import EmbedConfig, embed
@@ -28,57 +26,12 @@ from index.embedder import ATTEMPTS, Embedder, Work
 from ragqa import artefact, embedding
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact
-from ragqa.indexing import IndexConfig, build_index
 from ragqa.runtime.encoder import load_encoder
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
 PASSAGES, ROWS = 400, 20
 SHARDS = PASSAGES // ROWS
-
-
-def make_index(folder: Path, words: list[str], encoder: str, retriever: str) -> Path:
-    """An index of passages of 5 to 40 words."""
-    rng = np.random.default_rng(0)
-    with (folder / "c.jsonl").open("w") as file:
-        for number, length in enumerate(rng.integers(5, 40, PASSAGES)):
-            text = " ".join(rng.choice(words, length))
-            file.write(json.dumps({"id": str(number), "title": f"t{number}", "text": text}) + "\n")
-    build_index([folder / "c.jsonl"], folder / "c.index", IndexConfig(retriever=retriever, encoder=encoder))
-    return folder / "c.index"
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index with both passages and their vectors, made on one machine."""
-    words = ["stone", "river", "light", "king", "city", "tower"]
-    return make_index(tmp_path_factory.mktemp("corpus"), words, "default", "dense")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A head and two nodes of one CPU each."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        soon = {"initial_delay_ms": 1000, "period_ms": 300, "failure_threshold": 3}  # a lost node is missed at once
-        system = {f"health_check_{name}": value for name, value in soon.items()}
-        head = {"num_cpus": 0, "include_dashboard": False, "_system_config": system}
-        made = Cluster(initialize_head=True, head_node_args=head)
-        try:
-            for _ in range(2):
-                made.add_node(num_cpus=1)
-            patch.setenv("RAY_ADDRESS", made.address)
-            ray.init(log_to_driver=False, configure_logging=False)
-            yield made
-        finally:
-            ray.shutdown()
-            made.shutdown()
-            del made
-            gc.collect()  # sockets that Ray leaves open are found here, and not in another test
 
 
 def config(corpus: Path, out: Path, **options: Any) -> EmbedConfig:
@@ -101,15 +54,6 @@ def vectors(out: Path) -> bytes:
 
 def undisturbed(corpus: Path) -> bytes:
     return np.load(corpus / "dense" / "vectors.npy").tobytes()
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    """What ``condition`` says once it is true."""
-    deadline = time.monotonic() + 120
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    return found
 
 
 def finished(out: Path) -> int:

@@ -182,6 +182,13 @@ def test_parts_make_the_index_that_one_piece_makes(tmp_path: Path, kind: str, mo
         assert (folder / faiss_build.LISTS).exists() == (size == 130)
         assert not (folder / ".parts").exists()
     assert found[0] == found[1]
+    lists = folder / faiss_build.LISTS
+    lists.write_bytes(lists.read_bytes()[:-1])
+    with pytest.raises(DamagedArtefact, match=r"faiss\.index is damaged: faiss\.lists is not whole"):
+        mips.open_index(folder, kind)
+    lists.unlink()
+    with pytest.raises(DamagedArtefact, match=r"faiss\.lists is missing"):
+        mips.open_index(folder, kind)
 
 
 def test_parts_that_do_not_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

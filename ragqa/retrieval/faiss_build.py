@@ -11,9 +11,13 @@ No more than a part is ever in memory, except for the graph of ``hnsw``, which i
 Shapes: N passages, D width.
 """
 
+import ctypes
 import math
+import os
 import shutil
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +147,52 @@ def merge(trained: Path, files: Sequence[Path], folder: Path) -> None:
     for part in opened:
         pieces.push_back(part.invlists)
     index = faiss.read_index(str(trained))
-    lists = faiss.OnDiskInvertedLists(index.nlist, index.code_size, str(folder / LISTS))
-    index.ntotal = lists.merge_from_multiple(pieces.data(), pieces.size())
+    with _hushed():
+        lists = faiss.OnDiskInvertedLists(index.nlist, index.code_size, str(folder / LISTS))
+        index.ntotal = lists.merge_from_multiple(pieces.data(), pieces.size())
+    lists.filename = LISTS  # whoever opens it knows the folder
     index.replace_invlists(lists)
     write(faiss, index, folder / FILE)
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Keep what FAISS's C++ side prints off standard output, where results go."""
+    flush = ctypes.CDLL(None).fflush
+    sys.stdout.flush()
+    flush(None)
+    kept = os.dup(1)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+        flush(None)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def read_mapped(file: Path, kind: str) -> Any:
+    """The index in ``file`` with its codes on disk: in a file of their own, within ``file``, or with a graph's links.
+
+    Raises RuntimeError as FAISS does.
+    """
+    faiss = load_faiss(kind, "cpu")
+    if kind == "hnsw":
+        return faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
+    apart = file.parent / LISTS
+    if not apart.is_file():
+        index = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
+        if faiss.downcast_InvertedLists(index.invlists).filename == LISTS:
+            raise RuntimeError(f"{LISTS} is missing")
+        return index
+    index = faiss.read_index(str(file), faiss.IO_FLAG_SKIP_IVF_DATA | faiss.IO_FLAG_READ_ONLY)
+    lists = faiss.downcast_InvertedLists(index.invlists)
+    if getattr(lists, "totsize", None) != apart.stat().st_size:
+        raise RuntimeError(f"{LISTS} is not whole")
+    lists.filename = str(apart)
+    lists.do_mmap()
+    return index
 
 
 def write(faiss: Any, index: Any, file: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.retrieval.base import Ranking, Rows, best, check_k
 from ragqa.retrieval.exact import ExactIndex
-from ragqa.retrieval.faiss_build import FILE, LISTS, load_faiss, reason, to_gpu
+from ragqa.retrieval.faiss_build import FILE, LISTS, load_faiss, read_mapped, reason, to_gpu
 from ragqa.retrieval.vectors import NONE, Deleted, Queries, Vectors, check_queries, chunks, exact_scores
 
 GPU_LIMIT = 2048
@@ -151,7 +151,7 @@ def open_faiss(
     if not file.is_file():
         raise DamagedArtefact(f"{file} is missing: make the index again")
     try:
-        index = faiss.read_index(str(file), _flags(faiss, kind, folder, on_gpu))
+        index = faiss.read_index(str(file)) if on_gpu and not (folder / LISTS).exists() else read_mapped(file, kind)
     except RuntimeError as error:
         raise DamagedArtefact(f"{file} is damaged: {reason(error)}; make the index again") from error
     if (index.ntotal, index.d) != vectors_ND.shape:
@@ -185,14 +185,3 @@ def flat_faiss(vectors_ND: Vectors, *, device: str, deleted: Deleted = NONE) -> 
     for chunk, _ in chunks(vectors_ND):
         index.add(chunk)
     return FaissIndex(index, vectors_ND, effort=Effort(factor=1), deleted=deleted, on_gpu=on_gpu)
-
-
-def _flags(faiss: Any, kind: str, folder: Path, on_gpu: bool) -> int:
-    """How FAISS maps an index: lists of their own file, codes and links of a graph, lists within the file."""
-    if (folder / LISTS).is_file():
-        flags = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY
-    elif on_gpu:
-        flags = 0
-    else:
-        flags = faiss.IO_FLAG_MMAP_IFC if kind == "hnsw" else faiss.IO_FLAG_MMAP
-    return int(flags)
