@@ -193,10 +193,9 @@ class RemoteRetriever:
         return RemoteError(f"{self.url} does not answer as an index served by ragqa: {why}")
 
 
-def as_row(hit: Hit, first: int) -> dict[str, Any]:
-    """A hit as the protocol has it, with the row ``first`` added to its id."""
-    row = {name: getattr(hit.passage, name) for name in _PASSAGE}
-    return {**row, "id": first + hit.passage.id, "score": hit.score}
+def as_row(hit: Hit) -> dict[str, Any]:
+    """A hit as the protocol has it."""
+    return {**{name: getattr(hit.passage, name) for name in _PASSAGE}, "score": hit.score}
 
 
 def _hit(row: dict[str, Any]) -> Hit:
