@@ -104,7 +104,12 @@ def serving(config: ServeConfig) -> Iterator[str]:
     serve = _start(config)
     try:
         members = _members(config, serve)
-        gather = serve.deployment(Gather).options(max_ongoing_requests=1000, ray_actor_options={"num_cpus": 0})
+        gather = serve.deployment(Gather).options(
+            max_ongoing_requests=1000,
+            health_check_period_s=1,
+            graceful_shutdown_wait_loop_s=0.1,
+            ray_actor_options={"num_cpus": 0},
+        )
         serve.run(gather.bind(members, config.timeout, config.max_k), name=APP, route_prefix="/")
         yield f"http://{config.host}:{config.port}"
     finally:
@@ -116,7 +121,9 @@ def _check_port(host: str, port: int) -> None:
         with socket.create_server((host, port)):
             pass
     except OSError as error:
-        raise BadInput(f"port {port} of {host} cannot be listened on ({error.strerror}): choose another") from error
+        raise BadInput(
+            f"port {port} of {host} cannot be listened on ({os.strerror(error.errno or 0)}): choose another"
+        ) from error
 
 
 def _start(config: ServeConfig) -> Any:
@@ -164,6 +171,7 @@ def _deployment(config: ServeConfig, serve: Any, n: int) -> Any:
         num_replicas=config.replicas,
         max_ongoing_requests=16,
         health_check_period_s=1,
+        graceful_shutdown_wait_loop_s=0.1,
         ray_actor_options={"num_cpus": config.cpus, "num_gpus": config.gpus, "resources": resources},
     )
 
