@@ -135,8 +135,9 @@ def _start(config: ServeConfig) -> Any:
         raise MissingExtra("serving an index in shards", "ray") from error
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     if not ray.is_initialized():
-        options: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"include_dashboard": False}
-        ray.init(log_to_driver=False, configure_logging=False, **options)
+        # Without an address Ray would join whatever cluster it finds running on this machine.
+        own: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
+        ray.init(log_to_driver=False, configure_logging=False, **own)
     if serve.status().applications or serve.status().proxies:
         raise BadInput("this Ray cluster serves something already: end it first (serve shutdown)")
     serve.start(

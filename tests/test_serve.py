@@ -360,7 +360,9 @@ def command(shards: list[Path], *options: str) -> Iterator[tuple[subprocess.Pope
     """The command, in a process and with a Ray of its own, and its URL."""
     port = str(free_port())
     line = [sys.executable, "-m", "index.serve", *map(str, shards), "--port", port, *options]
-    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(line, cwd=ROOT, env=environment, **pipes)
     with process:
         try:
             yield process, f"http://127.0.0.1:{port}"
