@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,8 +198,9 @@ def main() -> None:
             ServeConfig, prog="python -m index.serve", description=__doc__, config=(tyro.conf.PositionalRequiredArgs,)
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        with redirect_stdout(sys.stderr), serving(config) as url:  # where Ray says what happens to its processes
-            print(f"ready: {len(config.shards)} shards at {url} (Ctrl-C ends it)", file=sys.__stdout__, flush=True)
+        out, sys.stdout = sys.stdout, sys.stderr  # to which Ray, to the last, says what happens to its processes
+        with serving(config) as url:
+            print(f"ready: {len(config.shards)} shards at {url} (Ctrl-C ends it)", file=out, flush=True)
             threading.Event().wait()
     except (RagqaError, OSError) as error:
         raise SystemExit(f"index.serve: {' '.join(str(error).split())}") from None
