@@ -73,10 +73,11 @@ def converse(asker: Asker, show: Callable[[Answer], str]) -> None:
 
 
 def as_json(answer: Answer | Refusal) -> str:
-    """One line: question, answer or null, confidence, sources, alternatives; or why it could not be asked.
+    """One line: question, answer or null, confidence, sources, alternatives, missing; or why it could not be asked.
 
     ``start`` and ``end`` of a source are those of its ``text`` in the document at ``path``;
-    ``answer_start`` and ``answer_end`` those of the answer, null where it was declined.
+    ``answer_start`` and ``answer_end`` those of the answer, null where it was declined;
+    ``missing`` are the shards of a served index that did not answer.
     """
     if isinstance(answer, Refusal):
         return json.dumps(
@@ -90,6 +91,7 @@ def as_json(answer: Answer | Refusal) -> str:
         "alternatives": [
             {"answer": other.text, "confidence": round(other.confidence, 4)} for other in answer.alternatives
         ],
+        "missing": list(answer.missing),
     }
     line = json.dumps(row, ensure_ascii=False)
     return line.encode("utf-8", "replace").decode("utf-8")  # a question need not have been valid text
@@ -123,6 +125,9 @@ def as_text(answer: Answer | Refusal) -> str:
     others = [f"{_one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives if o.confidence >= 0.005]
     if others:
         lines += ["", "Runners-up: " + " · ".join(others)]
+    if answer.missing:
+        names = ", ".join(map(_one_line, answer.missing))
+        lines += ["", f"Partial: shard{'s' * (len(answer.missing) > 1)} {names} did not answer."]
     return "\n".join(lines)
 
 

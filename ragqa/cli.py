@@ -53,6 +53,7 @@ BUG = 70
 """EX_SOFTWARE of sysexits.h."""
 INTERRUPTED, PIPE = 130, 141
 """As a shell reports a process ended by SIGINT or SIGPIPE."""
+_INDEX = "Index or pipeline directory; or http://HOST:PORT of a served index."
 
 
 @app.callback()
@@ -63,7 +64,7 @@ def root() -> None:
 @app.command(epilog='Example: ragqa ask "Who built the first reflecting telescope?"')
 def ask(
     question: Annotated[str | None, typer.Argument(help="Without one: a line each from stdin, or a prompt.")] = None,
-    index: Annotated[Path | None, typer.Option("--index", "--pipeline", help="Index or pipeline directory.")] = None,
+    index: Annotated[Path | None, typer.Option("--index", "--pipeline", help=_INDEX)] = None,
     k: Annotated[int | None, typer.Option("-k", min=1, help="Passages to read.")] = None,
     retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
     reader: Annotated[Path | None, typer.Option(help="A reader of your own.")] = None,
@@ -178,7 +179,7 @@ app.add_typer(evaluation, name="eval")
 @evaluation.command("questions", epilog="Example: ragqa eval questions.jsonl --index notes.index --out notes.report")
 def evaluate_questions(
     questions: Annotated[Path, typer.Argument(help="JSON lines, DPR's TSV, or a SQuAD file; 'demo' for the demo's.")],
-    index: Annotated[Path | None, typer.Option("--index", "--pipeline", help="Index or pipeline directory.")] = None,
+    index: Annotated[Path | None, typer.Option("--index", "--pipeline", help=_INDEX)] = None,
     predictions: Annotated[Path | None, typer.Option(help="Score these answers of another system instead.")] = None,
     out: Annotated[Path | None, typer.Option(help="Report to make.  [default: QUESTIONS-INDEX.report]")] = None,
     rule: Annotated[str | None, typer.Option(help="nq (Unicode NFD), squad or regex.  [default: by the file]")] = None,

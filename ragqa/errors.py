@@ -34,5 +34,9 @@ class MissingExtra(RagqaError):
         )
 
 
+class RemoteError(RagqaError):
+    """A server that cannot be reached, or does not answer as it should, or not with all its shards."""
+
+
 class NonFiniteLoss(RagqaError):
     """Training stopped before a step that would have spoiled the weights."""

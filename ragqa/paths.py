@@ -1,7 +1,10 @@
 """Where ragqa keeps what it makes for itself."""
 
 import os
+import re
 from pathlib import Path
+
+_URL = re.compile(r"(https?):/{1,2}([^/].*)", re.IGNORECASE)
 
 
 def cache_dir() -> Path:
@@ -26,3 +29,9 @@ def absolute(path: str | Path) -> Path:
         return whole
     up = len(whole.parts) - whole.parts[::-1].index("..")
     return Path(*whole.parts[:up]).resolve().joinpath(*whole.parts[up:])
+
+
+def as_url(path: object) -> str | None:
+    """The URL that ``path`` is, also where ``Path`` has made ``http:/host`` of it; None where it is none."""
+    match = _URL.fullmatch(str(path))
+    return f"{match[1].lower()}://{match[2].rstrip('/')}" if match else None

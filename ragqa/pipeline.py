@@ -3,7 +3,7 @@
 import json
 import unicodedata
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, overload
 from ragqa import artefact
 from ragqa.artefact import Manifest
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RemoteError
+from ragqa.paths import as_url
 from ragqa.reading.base import Reader
-from ragqa.retrieval.base import PassageRetriever, Ranker, Retriever
+from ragqa.retrieval.base import PassageRetriever, Ranker, Retriever, missing
 from ragqa.types import Answer, Hit, Source
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ Version = tuple[int, int] | None
 """What tells one version of an artefact from the next; None where there is none."""
 
 
+@dataclass(frozen=True)
+class Searched:
+    """An index as a pipeline was loaded with it: a directory, or one that is served."""
+
+    retriever: Retriever
+    origin: str | None
+    """Fingerprint, the same for all versions that updates make of it; None where part of a served one is missing."""
+    facts: dict[str, Any]
+    """What ``describe`` says of it."""
+
+
 class Pipeline:
     """Answers questions from the passages its retriever finds with the spans its reader marks."""
 
@@ -47,7 +59,7 @@ class Pipeline:
         self.retriever, self.reader, self.k = retriever, reader, k
         self._settings: dict[str, Any] | None = None
         self._parts: tuple[object, ...] = ()
-        self._index: Manifest | None = None
+        self._index: Searched | None = None
 
     @classmethod
     def load(
@@ -61,11 +73,12 @@ class Pipeline:
         k: int | None = None,
         device: str = "cpu",
     ) -> "Pipeline":
-        """The pipeline of an index directory (with the default reader) or of a pipeline directory.
+        """The pipeline of an index directory or a served index (with the default reader), or of a pipeline directory.
 
         Args:
-            path: an index or a pipeline directory.
-            retriever: ``dense``, ``bm25`` or ``hybrid``; by default all that the index can do.
+            path: an index or a pipeline directory, or ``http://host:port`` of an index that is served.
+            retriever: ``dense``, ``bm25`` or ``hybrid``; by default all that the index can do. A served index is
+                searched as its server was told: other wishes than that are refused.
             reader: a reader in place of the pipeline's own.
             encoder: another form of the encoder that made the index: its export, its torch weights.
             fusion: of a hybrid retriever: ``weighted`` (the default) or ``rrf``.
@@ -75,33 +88,32 @@ class Pipeline:
         Raises:
             ArtefactError, DamagedArtefact: no such directory, or not whole.
             Mismatch: the index was made with another encoder, or lacks what ``retriever`` needs.
+            RemoteError: no such server, or it does not answer.
         """
-        path = Path(path)
+        url, path = as_url(path), Path(path)
         settings: dict[str, Any] = dict.fromkeys(("reader", "retriever", "encoder", "fusion"))
-        settings.update(index=str(path), k=PASSAGES)
+        settings.update(index=url or str(path), k=PASSAGES)
         parents: dict[str, str] = {}
-        if artefact.peek(path).kind == "pipeline":
+        if not url and artefact.peek(path).kind == "pipeline":
             parents = artefact.read(path, "pipeline").parents
             saved = json.loads((path / "pipeline.json").read_text())
             settings.update({key: value for key, value in saved.items() if key in settings})
             for part in ("index", "reader"):
-                settings[part] = settings[part] and str(path / settings[part])
+                if settings[part] and not as_url(settings[part]):
+                    settings[part] = str(path / settings[part])
         own_reader = reader is None
         given = {"retriever": retriever, "reader": reader and str(reader), "encoder": encoder, "fusion": fusion, "k": k}
         settings.update({key: value for key, value in given.items() if value is not None})
         from ragqa.reading.span import ExtractiveReader
 
-        index = Path(settings["index"])
-        found = open_retriever(
-            index, settings["retriever"], encoder=settings["encoder"], fusion=settings["fusion"], device=device
-        )
+        index = _served(settings) if as_url(settings["index"]) else _opened(settings, device)
         chosen = ExtractiveReader.load(settings["reader"] and Path(settings["reader"]), device=device)
-        now = {"index": artefact.peek(index).origin, "reader": chosen.fingerprint}
+        now = {"index": index.origin, "reader": chosen.fingerprint}
         for part, fingerprint in parents.items():
             if now[part] != fingerprint and (part == "index" or own_reader):
                 raise Mismatch(f"the {part} of {path} is not the one it was saved with: save the pipeline again")
-        pipeline = cls(found, chosen, k=int(settings["k"]))
-        pipeline._settings, pipeline._index = settings, artefact.peek(index)
+        pipeline = cls(index.retriever, chosen, k=int(settings["k"]))
+        pipeline._settings, pipeline._index = settings, index
         pipeline._parts = (pipeline.retriever, pipeline.reader)
         return pipeline
 
@@ -110,24 +122,28 @@ class Pipeline:
 
         Raises:
             BadInput: the pipeline was put together by hand, so nothing names its parts.
+            RemoteError: a part of its served index was missing when it was loaded.
         """
         import os
 
-        if self._settings is None:
+        if self._settings is None or self._index is None:
             raise BadInput("only a pipeline that was loaded from directories can be saved")
+        if self._index.origin is None:
+            raise RemoteError(
+                f"a part of {self._settings['index']} was missing: load the pipeline again once it is back"
+            )
         target = Path(path)
         artefact.check_replaceable(target, "pipeline")
-        index = Path(self._settings["index"])
         saved = dict(self._settings)
         for part in ("index", "reader"):
-            if saved[part]:
+            if saved[part] and not as_url(saved[part]):
                 saved[part] = os.path.relpath(Path(saved[part]).resolve(), target.resolve())
         if saved["encoder"] and Path(saved["encoder"]).exists():
             saved["encoder"] = str(Path(saved["encoder"]).resolve())
         with artefact.writing(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
             # The index may be updated, as it may be under a pipeline that is loaded; another must not take its place.
-            parents = {"index": artefact.peek(index).origin, "reader": self.reader.fingerprint}
+            parents = {"index": self._index.origin, "reader": self.reader.fingerprint}
             artefact.seal(folder, "pipeline", {}, parents)
 
     @property
@@ -140,21 +156,8 @@ class Pipeline:
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
         if not self.loaded:
             return {**parts, "retriever": type(self.retriever).__name__}
-        assert self._settings is not None and self._index is not None
-        index = self._index
-        retriever = self._settings["retriever"] or index.config["retriever"]
-        dense = retriever != "bm25"
-        return {
-            **parts,
-            "retriever": retriever,
-            "fusion": (self._settings["fusion"] or FUSION) if retriever == "hybrid" else None,
-            "kind": index.config["kind"] if dense else None,
-            "encoder": index.parents["encoder"] if dense else None,
-            "index": index.fingerprint,
-            "passages": index.config["passages"],
-            "corpus": index.parents["corpus"],
-            "sources": [Path(source).name for source in index.config["sources"]],
-        }
+        assert self._index is not None
+        return {**parts, **self._index.facts}
 
     @overload
     def ask(self, questions: str, *, k: int | None = None, min_confidence: float = 0.0) -> Answer: ...
@@ -184,9 +187,46 @@ class Pipeline:
             return []
         hits = self.retriever.search(asked, depth)
         return [
-            replace(answer if answer.confidence >= min_confidence else declined(answer, found), question=question)
+            replace(
+                answer if answer.confidence >= min_confidence else declined(answer, found),
+                question=question,
+                missing=missing(found),
+            )
             for question, answer, found in zip(questions, self.reader.read(asked, hits), hits, strict=True)
         ]
+
+
+def _opened(settings: dict[str, Any], device: str) -> Searched:
+    """The index directory of a pipeline's settings."""
+    path, wanted, fusion = Path(settings["index"]), settings["retriever"], settings["fusion"]
+    found = open_retriever(path, wanted, encoder=settings["encoder"], fusion=fusion, device=device)
+    index = artefact.peek(path)
+    retriever = wanted or index.config["retriever"]
+    dense = retriever != "bm25"
+    facts = {
+        "retriever": retriever,
+        "fusion": (fusion or FUSION) if retriever == "hybrid" else None,
+        "kind": index.config["kind"] if dense else None,
+        "encoder": index.parents["encoder"] if dense else None,
+        "index": index.fingerprint,
+        "passages": index.config["passages"],
+        "corpus": index.parents["corpus"],
+        "sources": [Path(source).name for source in index.config["sources"]],
+    }
+    return Searched(found, index.origin, facts)
+
+
+def _served(settings: dict[str, Any]) -> Searched:
+    """The served index of a pipeline's settings, which must not wish for another search than its server's."""
+    from ragqa.retrieval.remote import RemoteRetriever
+
+    url = settings["index"]
+    found = RemoteRetriever(url)
+    now = found.collection()
+    for name, is_so in {"retriever": now.retriever, "fusion": now.fusion, "encoder": None}.items():
+        if settings[name] not in (None, is_so):
+            raise BadInput(f"{name} {settings[name]}: {url} is searched as its server was told to; leave it out")
+    return Searched(found, now.origin, now.describe())
 
 
 def declined(answer: Answer, hits: list[Hit]) -> Answer:
@@ -238,11 +278,14 @@ class LiveRetriever:
             BadInput: ``k`` is less than 1.
             ArtefactError, Mismatch: what stands there now cannot be searched as what was opened first.
         """
+        return self.current().search(questions, k)
+
+    def current(self) -> PassageRetriever:
+        """The retriever of the version that stands there now, which keeps to it; raises as ``search`` does."""
         with self._lock:
             if _version(self._path) != self._seen:
                 self._now, self._seen = self._open(SWAP)
-            now = self._now
-        return now.search(questions, k)
+            return self._now
 
     def _open(self, patience: float) -> tuple[PassageRetriever, Version]:
         """A retriever, and the version that all of it is of; waits ``patience`` seconds where none stands there."""

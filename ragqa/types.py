@@ -89,3 +89,5 @@ class Answer:
     confidence: float
     sources: tuple[Source, ...] = ()
     alternatives: tuple[Alternative, ...] = field(default=())
+    missing: tuple[str, ...] = ()
+    """Shards of a served index that did not answer: the answer may stand there."""

@@ -9,7 +9,7 @@ from typing import Any
 from eval.command import command
 from ragqa.machine import hardware
 
-_PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu")
+_PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu", "ray")
 
 
 def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:

@@ -2,16 +2,17 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
 from ragqa import artefact
-from ragqa.errors import BadInput, BadLine, Mismatch
+from ragqa.errors import BadInput, BadLine, Mismatch, RemoteError
 from ragqa.evaluation.rows import Examined
 from ragqa.pipeline import Pipeline, clean_question
 from ragqa.reading.base import Reader
+from ragqa.retrieval.base import missing
 from ragqa.types import Answer, Hit, Passage, Question
 
 
@@ -62,8 +63,9 @@ class AskedPipeline:
             raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
 
     def describe(self) -> dict[str, Any]:
-        """What the pipeline is made of."""
+        """What the pipeline is made of; raises RemoteError where a shard of its index is missing."""
         parts = {**self._pipeline.describe(), "k": self._k, "depth": self._depth}
+        _refuse_partial(parts.get("missing", ()))
         return parts if self._read else {**parts, "k": 0, "reader": None}
 
     def skip(self, question: Question) -> None:
@@ -73,11 +75,15 @@ class AskedPipeline:
         """Nothing to do."""
 
     def examine(self, questions: list[Question]) -> list[Examined]:
-        """Ask; the seconds of a batch are divided evenly among its questions."""
+        """Ask; the seconds of a batch are divided evenly among its questions.
+
+        Raises:
+            RemoteError: a shard of a served index did not answer.
+        """
         texts = [clean_question(question.text) for question in questions]
-        retriever, share = self._pipeline.retriever, 1 / len(questions)
+        share = 1 / len(questions)
         began = perf_counter()
-        hits = retriever.search(texts, self._k if self._read else self._depth)
+        hits = self._search(texts, self._k if self._read else self._depth)
         retrieved = perf_counter()
         retrieve_seconds = (retrieved - began) * share
         if not self._read:
@@ -85,11 +91,25 @@ class AskedPipeline:
         answers = self._pipeline.reader.read(texts, hits)
         read_seconds = (perf_counter() - retrieved) * share
         # An approximate index may find other passages when it is asked for more: what is read is what is asked for.
-        deep = retriever.search(texts, self._depth) if self._depth > self._k else hits
+        deep = self._search(texts, self._depth) if self._depth > self._k else hits
         return [
             Examined(answer, read, found[: self._depth], retrieve_seconds, read_seconds)
             for answer, read, found in zip(answers, hits, deep, strict=True)
         ]
+
+    def _search(self, texts: list[str], k: int) -> list[list[Hit]]:
+        found = self._pipeline.retriever.search(texts, k)
+        _refuse_partial({shard: None for hits in found for shard in missing(hits)})
+        return found
+
+
+def _refuse_partial(shards: Iterable[str]) -> None:
+    """Raise RemoteError where there are any: the scores would be those of another, smaller collection."""
+    if names := ", ".join(shards):
+        raise RemoteError(
+            f"no answer from {names}: a part of the index is not scored as the whole; the rows so far are kept, start "
+            "again once it is back"
+        )
 
 
 class GoldPassages:

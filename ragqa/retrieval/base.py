@@ -1,5 +1,6 @@
 """Two levels of retrieval: a ranker finds rows of the passage store, one retriever makes hits of them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,8 +40,25 @@ class Retriever(Protocol):
     """Finds passages for questions."""
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """At most ``k`` hits for each question, best first."""
+        """At most ``k`` hits for each question, best first; ``PartialHits`` where passages were missing."""
         ...
+
+
+class PartialHits(list[Hit]):
+    """Hits of a collection of which some shards did not answer: the best of what the others hold.
+
+    A list, so that whoever reads hits need not know; whoever must know asks ``missing``.
+    """
+
+    def __init__(self, hits: Iterable[Hit], missing: tuple[str, ...]) -> None:
+        super().__init__(hits)
+        self.missing = missing
+        """Names of the shards that did not answer."""
+
+
+def missing(hits: list[Hit]) -> tuple[str, ...]:
+    """The shards that had no part in ``hits``; none where all had."""
+    return hits.missing if isinstance(hits, PartialHits) else ()
 
 
 class PassageRetriever:

@@ -39,6 +39,11 @@ class BM25:
     def __init__(self, engine: Ranker) -> None:
         self._engine = engine
 
+    @property
+    def engine(self) -> str:
+        """One of ``ENGINES``: scores of the two do not compare."""
+        return type(self._engine).__name__.lower()
+
     @classmethod
     def build(
         cls,
