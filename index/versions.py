@@ -71,6 +71,8 @@ class Versions:
         newer = [step for step in self.steps("snapshot") if version is None or step > version]
         begun = [step for step in newer if self.plan.making(step).exists()]
         unmade = sorted({*begun[:1], *newer[-1:]})
+        for step in self.steps("index"):  # killed after the rename
+            shutil.rmtree(self.plan.making(step), ignore_errors=True)
         self.prune(unmade)
         return version, unmade
 
