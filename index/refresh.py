@@ -137,6 +137,7 @@ class RayRefresher:
         max_staleness: int | None,
         workers: int = 1,
         gpus: bool = False,
+        nice: int = 10,
         kind: str = "flat",
         search_device: str = "cpu",
         engine: str = "auto",
@@ -146,6 +147,8 @@ class RayRefresher:
     ) -> None:
         """As ``BlockingRefresher``, with ``workers`` actors that encode, on a GPU each or on one thread each.
 
+        ``nice``, 0 to 19, is how far they leave the cores to training where the two share them: the slower training
+        may become by a refresh, the sooner that is finished.
         They live until ``close``. An actor that dies is started again, on another machine if its own is gone.
         Raises also MissingExtra: Ray is not installed.
         """
@@ -154,7 +157,7 @@ class RayRefresher:
         plan = Plan.of(corpus, work, kind, shard_rows)
         versions = Versions(plan, device=search_device, engine=engine)
         self._swapping = Swapping(
-            versions, lambda: Actors(plan, workers, gpus), max_staleness=max_staleness, at=at, clock=clock
+            versions, lambda: Actors(plan, workers, gpus, nice), max_staleness=max_staleness, at=at, clock=clock
         )
         self.log = self._swapping.log
 

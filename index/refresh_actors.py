@@ -12,8 +12,6 @@ from ragqa.locks import locked
 
 ATTEMPTS = 3
 """After which a version is given up, unless one of them finished a shard."""
-_NICE = 10
-"""Actors on CPUs leave the cores to training where the two share them."""
 
 
 class Actors:
@@ -21,22 +19,22 @@ class Actors:
 
     attempts = ATTEMPTS
 
-    def __init__(self, plan: Plan, workers: int, gpus: bool) -> None:
+    def __init__(self, plan: Plan, workers: int, gpus: bool, nice: int) -> None:
         try:
             import ray
         except ImportError as error:
             raise MissingExtra("a refresh beside training", "ray") from error
         if not ray.is_initialized():
             ray.init(log_to_driver=False, configure_logging=False)
-        self._ray, self._plan = ray, plan
+        self._ray, self._plan, self._nice = ray, plan, nice
         place = {"num_cpus": 0, "num_gpus": 1} if gpus else {"num_cpus": 1}
         made = ray.remote(_Encoder).options(**place, max_restarts=-1)
-        self._encoders = [made.remote(plan, "cuda" if gpus else "cpu") for _ in range(workers)]
+        self._encoders = [made.remote(plan, "cuda" if gpus else "cpu", nice) for _ in range(workers)]
         self._coordinator = self._start()
         self._running: Any = None
 
     def _start(self) -> Any:
-        return self._ray.remote(_Coordinator).options(num_cpus=0).remote(self._plan)
+        return self._ray.remote(_Coordinator).options(num_cpus=0).remote(self._plan, self._nice)
 
     def begin(self, step: int) -> None:
         self._running = self._coordinator.make.remote(step, self._encoders)
@@ -62,8 +60,8 @@ class Actors:
 class _Coordinator:
     """An actor: makes versions out of what the encoding actors write, so that training does nothing of it."""
 
-    def __init__(self, plan: Plan) -> None:
-        os.nice(_NICE)
+    def __init__(self, plan: Plan, nice: int) -> None:
+        os.nice(nice)
         self._plan = plan
 
     def make(self, step: int, encoders: list[Any]) -> Made | str:
@@ -139,9 +137,8 @@ class _Crew:
 class _Encoder:
     """An actor: keeps passages and the newest weights at hand."""
 
-    def __init__(self, plan: Plan, device: str) -> None:
-        if device == "cpu":
-            os.nice(_NICE)
+    def __init__(self, plan: Plan, device: str, nice: int) -> None:
+        os.nice(nice)
         self._plan, self._device = plan, device
         self._encoding: Encoding | None = None
         self._fingerprint = ""
