@@ -649,7 +649,7 @@ def actors(refresher: RayRefresher) -> tuple[object, list[object]]:
 
 
 def in_actor(ray, actor, act: Callable[..., object]) -> object:
-    return ray.get(actor.__ray_call__.remote(act))
+    return ray.get(actor.__ray_call__.options(max_task_retries=-1).remote(act))  # once it is there again
 
 
 def recording(file: Path, fault: str | None = None) -> Callable[[object], None]:
@@ -778,6 +778,7 @@ def test_what_fails_again_and_again_reaches_training(ray, beside, undisturbed: b
     assert vectors(directory(beside), last + 10) == undisturbed
 
 
+@pytest.mark.slow
 def test_training_killed_on_ray(ray, corpus: Path, tmp_path: Path, small: Path, undisturbed: bytes) -> None:
     """Once while an actor makes a shard, with all its actors; once between rename and swap."""
     work, address = tmp_path / "work", ray.get_runtime_context().gcs_address
@@ -798,3 +799,24 @@ def test_training_killed_on_ray(ray, corpus: Path, tmp_path: Path, small: Path, 
     assert resumed.version == 10 and vectors(work, 10) == undisturbed
     assert noted == ["0", "40", "80"] and not {*noted} & {*made.read_text().split()[3:]}
     resumed.close()
+
+
+def killed_at_random(ray, refresher: RayRefresher, model: Tower, rng: np.random.Generator) -> None:
+    """Some of the actors die after some of the shards, and again a little later."""
+    step, versions = refresher.version + 1, refresher._swapping._versions
+    coordinator, encoders = actors(refresher)
+    pids = [in_actor(ray, actor, lambda _: os.getpid()) for actor in (coordinator, *encoders)]
+    refresher.refresh(model, step)
+    after = int(rng.integers(9))
+    wait_for(lambda: versions.whole_shards(step) >= after or step in versions.steps("index"))
+    for pid in rng.choice(pids, int(rng.integers(1, 4)), replace=False):
+        os.kill(int(pid), signal.SIGKILL)
+    wait_for(swapped(refresher, step, step))
+
+
+@pytest.mark.slow
+def test_actors_killed_at_twenty_random_moments(ray, beside, undisturbed: bytes, tower) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        killed_at_random(ray, beside, tower(0), rng)
+        assert vectors(directory(beside), beside.version) == undisturbed
