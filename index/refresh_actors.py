@@ -25,6 +25,7 @@ class Actors:
         except ImportError as error:
             raise MissingExtra("a refresh beside training", "ray") from error
         if not ray.is_initialized():
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
             ray.init(log_to_driver=False, configure_logging=False)
         self._ray, self._plan, self._nice = ray, plan, nice
         place = {"num_cpus": 0, "num_gpus": 1} if gpus else {"num_cpus": 1}

@@ -4,6 +4,7 @@ Whatever dies, the index is that of an undisturbed run, byte for byte, and train
 """
 
 import errno
+import gc
 import json
 import logging
 import os
@@ -33,7 +34,17 @@ from ragqa.indexing import IndexConfig, build_index  # noqa: E402
 from ragqa.runtime.encoder import load_encoder  # noqa: E402
 from ragqa.updating import update_index  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
 PASSAGES, ROWS = 300, 40
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """The tiny model gains nothing by more, and loses much where others are at work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def write_corpus(folder: Path, seed: int = 0) -> Path:
@@ -614,11 +625,15 @@ def test_a_shard_that_is_damaged_is_made_again(corpus: Path, tmp_path: Path, tow
 def ray() -> Iterator[object]:
     """Ray for all tests here."""
     ray = pytest.importorskip("ray", reason="the extra ray is not installed")
-    environment = {"env_vars": {"PYTHONPATH": str(ROOT)}}
-    options = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
-    ray.init(num_cpus=4, runtime_env=environment, **options)
-    yield ray
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+        ray.init(address="local", num_cpus=4, **quiet)  # not a cluster that happens to run here
+        yield ray
+        ray.shutdown()
+    gc.collect()  # sockets that Ray leaves open are found here, and not in another test
 
 
 @pytest.fixture(scope="module")

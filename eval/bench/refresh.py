@@ -10,6 +10,7 @@ index to the last swap.
 import argparse
 import json
 import logging
+import os
 import shutil
 import statistics
 from collections.abc import Callable
@@ -149,6 +150,14 @@ def train(run: Run, refresher: RayRefresher, every: int, swaps: int, log: Callab
     }
 
 
+def _start_ray() -> None:
+    """One of its own, with nobody else's work on it."""
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(address="local", include_dashboard=False, log_to_driver=False, configure_logging=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--articles", type=Path, required=True, help="prose: whatever `ragqa index` reads")
@@ -164,6 +173,7 @@ def main() -> None:
     torch.manual_seed(0)
     corpus = write_corpus(args.articles, args.passages, args.work)
     run = Run(PassageStore.open(corpus / "passages"))
+    _start_ray()
     refresher = RayRefresher(corpus, args.work / "versions", max_staleness=2 * args.every, nice=args.nice)
     with (args.work / "metrics.jsonl").open("w") as file:
         figures = train(run, refresher, args.every, args.swaps, file.write)
