@@ -12,6 +12,8 @@ from ragqa.locks import locked
 
 ATTEMPTS = 3
 """After which a version is given up, unless one of them finished a shard."""
+_ROUSED = 10
+"""Retries of an actor that is to load the weights."""
 
 
 class Actors:
@@ -106,8 +108,8 @@ class _Crew:
                 todo.appendleft(lost)
 
     def _rouse(self, actor: Any) -> None:
-        """Let an actor load the weights as soon as it is there again."""
-        self._busy[actor.load.options(max_task_retries=2).remote(self._snapshot)] = actor, None
+        """Let an actor load the weights as soon as it is there again; to find it away costs a retry, too."""
+        self._busy[actor.load.options(max_task_retries=_ROUSED).remote(self._snapshot)] = actor, None
 
     def _next(self) -> tuple[Shard | None, str | None]:
         """Wait for an actor: the shard that it lost by dying, or the fingerprint of what it has loaded.
