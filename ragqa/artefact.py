@@ -29,6 +29,7 @@ SIGNS = {
     "reader": "model.onnx",
     "report": "report.json",
     "vectors": "begun.json",
+    "dense": "vectors.npy",
 }
 """Kinds, and what lies in each: an artefact is known by it even where its manifest is damaged."""
 

@@ -40,3 +40,11 @@ class RemoteError(RagqaError):
 
 class NonFiniteLoss(RagqaError):
     """Training stopped before a step that would have spoiled the weights."""
+
+
+class StaleIndex(RagqaError):
+    """The index is older than training allows, and no newer one is being made."""
+
+
+class RefreshFailed(RagqaError):
+    """No index could be made from a snapshot of the weights; the one before it is still in use."""

@@ -1,0 +1,177 @@
+"""One version of an index, made from a snapshot of the weights, by whoever encodes."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+from ragqa import artefact
+from ragqa.corpus.store import PassageStore
+from ragqa.embedding import Shard, concatenate, damaged, embed_shard, finished, shards
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch
+from ragqa.locks import locked
+from ragqa.retrieval import mips
+from ragqa.retrieval.vectors import CHUNK, VECTORS, Vectors, open_vectors
+from ragqa.runtime.encoder import TextEncoder, load_encoder
+
+
+class Embeds(Protocol):
+    """Makes vectors of passages, here or elsewhere."""
+
+    def load(self, snapshot: Path) -> str:
+        """Take up the weights in ``snapshot``; fingerprint of the encoder."""
+        ...
+
+    def embed(self, folder: Path, parts: list[Shard]) -> None:
+        """Write these shards into ``folder``, with the weights that were loaded last."""
+        ...
+
+
+class Encoding:
+    """Encodes in this process."""
+
+    def __init__(self, store: PassageStore, device: str) -> None:
+        self._store, self._device = store, device
+        self._encoder: TextEncoder | None = None
+
+    def load(self, snapshot: Path) -> str:
+        """See ``Embeds``."""
+        import torch
+
+        with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
+            self._encoder = load_encoder(snapshot, device=self._device)
+        return self._encoder.fingerprint
+
+    def embed(self, folder: Path, parts: list[Shard]) -> None:
+        """See ``Embeds``."""
+        assert self._encoder is not None
+        for part in parts:
+            embed_shard(self._store, self._encoder, folder, part)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every version of a run has in common."""
+
+    corpus: Path
+    """Index directory whose passages are embedded."""
+    fingerprint: str
+    """Of its passages."""
+    work: Path
+    kind: str
+    shard_rows: int
+
+    @classmethod
+    def of(cls, corpus: Path, work: Path, kind: str, shard_rows: int) -> "Plan":
+        """Raises BadInput, ArtefactError, DamagedArtefact or MissingExtra for what cannot come to a good end."""
+        mips.check(kind, "cpu")
+        if shard_rows < 1:
+            raise BadInput(f"shard_rows = {shard_rows}: a shard has at least one row")
+        corpus, work = Path(corpus).resolve(), Path(work).resolve()
+        with artefact.as_bad_input(work):
+            work.mkdir(parents=True, exist_ok=True)
+        return cls(corpus, artefact.read(corpus, "index").parents["corpus"], work, kind, shard_rows)
+
+    def passages(self) -> PassageStore:
+        """Raises Mismatch where ``corpus`` has been updated since the run began."""
+        if artefact.peek(self.corpus).parents["corpus"] != self.fingerprint:
+            raise Mismatch(f"{self.corpus} holds other passages than when training began: train on a copy of it")
+        return PassageStore.open(self.corpus / "passages")
+
+    def snapshot(self, step: int) -> Path:
+        """Folder of the weights of ``step``."""
+        return self.work / f"snapshot-{step:08d}"
+
+    def index(self, step: int) -> Path:
+        """Folder of the index made with them."""
+        return self.work / f"index-{step:08d}"
+
+    def making(self, step: int) -> Path:
+        """Folder in which it is made."""
+        return self.work / f".index-{step:08d}.making"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the making of a version took, in seconds, of the attempt that came to its end."""
+
+    embedding: float
+    building: float
+
+
+def make_version(plan: Plan, step: int, embeds: Embeds, clock: Callable[[], float] = perf_counter) -> Made:
+    """Make ``plan.index(step)`` from ``plan.snapshot(step)``; shards that are whole are not made again.
+
+    Whatever is killed on the way, it can be called again; two who make one version do so one after the other.
+
+    Raises:
+        BadInput: a file cannot be written.
+        ArtefactError, DamagedArtefact, Mismatch: snapshot or corpus are damaged, or others than they were.
+    """
+    target, making = plan.index(step), plan.making(step)
+    with artefact.as_bad_input(making), locked(making.with_suffix(".lock"), wait=True):
+        began = clock()
+        artefact.read(plan.corpus, "index")  # costs nothing unless a file has changed
+        rows, encoder = len(plan.passages()), embeds.load(plan.snapshot(step))
+        if target.exists() and artefact.peek(target).parents["encoder"] == encoder:  # killed after the rename
+            shutil.rmtree(making, ignore_errors=True)
+            return Made(**artefact.peek(target).config["seconds"])
+        _claim(making, {"corpus": plan.fingerprint, "encoder": encoder, "shard_rows": plan.shard_rows})
+        _embed(making / "shards", shards(rows, plan.shard_rows), encoder, embeds)
+        embedded = clock()
+        made = making / "made"
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
+        concatenate(making / "shards", rows, made / VECTORS)
+        vectors = open_vectors(made / VECTORS)
+        _check_filled(vectors)
+        mips.build(vectors, plan.kind, made)
+        seconds = {"embedding": round(embedded - began, 3), "building": round(clock() - embedded, 3)}
+        config = {"step": step, "kind": plan.kind, "rows": rows, "width": vectors.shape[1], "seconds": seconds}
+        artefact.seal(made, "dense", config, {"corpus": plan.fingerprint, "encoder": encoder})
+        artefact.put_in_place(made, target)
+        shutil.rmtree(making, ignore_errors=True)
+        return Made(**seconds)
+
+
+def _claim(making: Path, identity: dict[str, Any]) -> None:
+    """See that ``making`` holds shards of these passages and weights, or none."""
+    mark, ours = making / "begun.json", json.dumps(identity, sort_keys=True)
+    if not mark.is_file() or mark.read_text() != ours:
+        shutil.rmtree(making, ignore_errors=True)
+        (making / "shards").mkdir(parents=True)
+        mark.write_text(ours)
+
+
+def _embed(folder: Path, parts: list[Shard], encoder: str, embeds: Embeds) -> None:
+    """All shards into ``folder``; those whose bytes are not what was written are made once more."""
+    embeds.embed(folder, [part for part in parts if not finished(folder, part, encoder)])
+    if bad := _damaged(folder, parts, encoder):
+        embeds.embed(folder, bad)
+        if bad := _damaged(folder, parts, encoder):
+            raise DamagedArtefact(f"{folder / bad[0].vectors} is not as it was written: look at the disk")
+
+
+def _damaged(folder: Path, parts: list[Shard], encoder: str) -> list[Shard]:
+    known = {part: finished(folder, part, encoder) for part in parts}
+    bad = set(damaged(folder, [record for record in known.values() if record]))
+    lost = [part for part, record in known.items() if not record or folder / part.vectors in bad]
+    for part in lost:
+        (folder / part.record).unlink(missing_ok=True)
+    return lost
+
+
+def _check_filled(vectors: Vectors) -> None:
+    for first in range(0, len(vectors), CHUNK):
+        filled = vectors[first : first + CHUNK].any(axis=1)
+        if not filled.all():
+            row = first + int(filled.argmin())
+            raise DamagedArtefact(f"the vector of passage {row} is zero: the weights are broken")
+
+
+def line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split())[:500] or type(error).__name__
