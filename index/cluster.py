@@ -5,14 +5,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ragqa.errors import BadInput, MissingExtra
 
 
 def connect(what: str) -> None:
-    """Connect to the cluster of ``RAY_ADDRESS``, else to one that runs on this machine, else start one for this job.
+    """Connect to the cluster of ``RAY_ADDRESS``, else start one on this machine for this process.
 
-    Ray's own lines stay in its log files; ``what`` wants to be done, for the error.
+    Without an address Ray itself would join whatever it finds running here. Its own lines stay in its log files;
+    ``what`` wants to be done, for the error.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -26,8 +28,9 @@ def connect(what: str) -> None:
         raise MissingExtra(what, "ray") from error
     if not ray.is_initialized():
         logging.getLogger("ray").setLevel(logging.ERROR)
+        own: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
         try:
-            ray.init(log_to_driver=False, configure_logging=False)
+            ray.init(log_to_driver=False, configure_logging=False, **own)
         except (ConnectionError, RuntimeError) as error:
             where = os.environ.get("RAY_ADDRESS", "this machine")
             raise BadInput(f"no Ray cluster at {where}: {str(error).strip().splitlines()[0]}") from error

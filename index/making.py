@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
-from ragqa.embedding import Shard, concatenate, damaged, embed_shard, finished, shards
+from ragqa.embedding import Shard, damaged, embed_shard, finished, open_shards, shards
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.locks import locked
 from ragqa.retrieval import mips
-from ragqa.retrieval.vectors import CHUNK, VECTORS, Vectors, open_vectors
+from ragqa.retrieval.vectors import Vectors, chunks
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 
@@ -125,12 +125,18 @@ def make_version(plan: Plan, step: int, embeds: Embeds, clock: Callable[[], floa
         made = making / "made"
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
-        concatenate(making / "shards", rows, made / VECTORS)
-        vectors = open_vectors(made / VECTORS)
+        vectors = open_shards(making / "shards", rows)
         _check_filled(vectors)
-        mips.build(vectors, plan.kind, made)
+        tuned = mips.build(vectors, plan.kind, made)
         seconds = {"embedding": round(embedded - began, 3), "building": round(clock() - embedded, 3)}
-        config = {"step": step, "kind": plan.kind, "rows": rows, "width": vectors.shape[1], "seconds": seconds}
+        config = {
+            "step": step,
+            "kind": plan.kind,
+            "search": tuned and tuned.as_dict(),
+            "rows": rows,
+            "width": vectors.shape[1],
+            "seconds": seconds,
+        }
         artefact.seal(made, "dense", config, {"corpus": plan.fingerprint, "encoder": encoder})
         artefact.put_in_place(made, target)
         shutil.rmtree(making, ignore_errors=True)
@@ -165,10 +171,10 @@ def _damaged(folder: Path, parts: list[Shard], encoder: str) -> list[Shard]:
 
 
 def _check_filled(vectors: Vectors) -> None:
-    for first in range(0, len(vectors), CHUNK):
-        filled = vectors[first : first + CHUNK].any(axis=1)
+    for chunk, done in chunks(vectors):
+        filled = chunk.any(axis=1)
         if not filled.all():
-            row = first + int(filled.argmin())
+            row = done - len(chunk) + int(filled.argmin())
             raise DamagedArtefact(f"the vector of passage {row} is zero: the weights are broken")
 
 

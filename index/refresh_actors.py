@@ -5,9 +5,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from index.cluster import connect
 from index.making import Encoding, Made, Plan, line, make_version
 from ragqa.embedding import Shard, finished
-from ragqa.errors import MissingExtra, RagqaError, RefreshFailed
+from ragqa.errors import RagqaError, RefreshFailed
 from ragqa.locks import locked
 
 ATTEMPTS = 3
@@ -22,13 +23,9 @@ class Actors:
     attempts = ATTEMPTS
 
     def __init__(self, plan: Plan, workers: int, gpus: bool, nice: int) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise MissingExtra("a refresh beside training", "ray") from error
-        if not ray.is_initialized():
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
-            ray.init(log_to_driver=False, configure_logging=False)
+        connect("a refresh beside training")
+        import ray
+
         self._ray, self._plan, self._nice = ray, plan, nice
         place = {"num_cpus": 0, "num_gpus": 1} if gpus else {"num_cpus": 1}
         made = ray.remote(_Encoder).options(**place, max_restarts=-1)

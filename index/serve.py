@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from index.cluster import connect
 from index.gather import Gather, Member
 from index.shard import Failure, Maker, Shard, State
-from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra, RagqaError
+from ragqa.errors import ArtefactError, BadInput, Mismatch, RagqaError
 from ragqa.paths import absolute
 
 APP = "ragqa"
@@ -128,16 +129,10 @@ def _check_port(host: str, port: int) -> None:
 
 def _start(config: ServeConfig) -> Any:
     """Ray Serve, started; the module ``ray.serve``."""
-    try:
-        import ray
-        from ray import serve
-    except ImportError as error:
-        raise MissingExtra("serving an index in shards", "ray") from error
+    connect("serving an index in shards")
+    from ray import serve
+
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    if not ray.is_initialized():
-        # Without an address Ray would join whatever cluster it finds running on this machine.
-        own: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
-        ray.init(log_to_driver=False, configure_logging=False, **own)
     if serve.status().applications or serve.status().proxies:
         raise BadInput("this Ray cluster serves something already: end it first (serve shutdown)")
     serve.start(

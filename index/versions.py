@@ -24,7 +24,7 @@ from ragqa.artefact import Manifest
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 from ragqa.retrieval import mips
 from ragqa.retrieval.mips import Mips
-from ragqa.retrieval.vectors import VECTORS, open_vectors
+from ragqa.retrieval.vectors import open_first
 
 KEPT = 2
 """Versions that stay on disk."""
@@ -132,13 +132,21 @@ class Versions:
         for name, expected in manifest.files.items():
             if (size := (folder / name).stat().st_size) != expected["size"]:
                 raise DamagedArtefact(f"{folder / name} is damaged: {size} bytes instead of {expected['size']}")
-        vectors = open_vectors(folder / VECTORS)
+        vectors = open_first(folder)
         if vectors.shape != (self._rows, manifest.config["width"]):
-            raise DamagedArtefact(f"{folder / VECTORS} holds {vectors.shape} for {self._rows} passages")
+            raise DamagedArtefact(f"{folder} holds vectors {vectors.shape} for {self._rows} passages")
         if not vectors[np.linspace(0, self._rows - 1, _PROBED).astype(int)].any(axis=1).all():
-            raise DamagedArtefact(f"{folder / VECTORS} holds vectors that are zero")
-        kind = manifest.config["kind"]
-        return mips.open_index(folder, kind, device=self._device, engine=self._engine, deleted=self._deleted), manifest
+            raise DamagedArtefact(f"{folder} holds vectors that are zero")
+        config = manifest.config
+        index = mips.open_index(
+            folder,
+            config["kind"],
+            effort=mips.Effort.of(config["search"]),
+            device=self._device,
+            engine=self._engine,
+            deleted=self._deleted,
+        )
+        return index, manifest
 
     def _check(self, manifest: Manifest, step: int) -> None:
         if manifest.kind != "dense" or manifest.parents["corpus"] != self.plan.fingerprint:

@@ -390,8 +390,7 @@ def _dense(
             f"{path} was made with another encoder ({manifest.parents['encoder']}) than "
             f"{name} is now ({encoder.fingerprint}): index it again, or name the one it was made with"
         )
-    search = config.get("search")
-    effort = mips.Effort(search["reach"], search["factor"]) if search else None
+    effort = mips.Effort.of(config.get("search"))
     index = mips.open_index(path / "dense", config["kind"], effort=effort, device=device, deleted=deleted)
     if len(index) != _rows(config):
         raise DamagedArtefact(f"{path} holds {len(index)} vectors for {_rows(config)} passages: make it again")

@@ -125,8 +125,9 @@ def search(folder: Path, args: argparse.Namespace, kind: str) -> dict[str, Any]:
     found = []
     efforts = [None] if kind == "flat" else json.loads((folder / f"{kind}.effort.json").read_text())
     for tuned in efforts:
-        effort = tuned and mips.Effort(tuned["reach"], tuned["factor"])
-        index = mips.open_index(folder / kind, kind, effort=effort, engine="faiss" if kind == "flat" else "auto")
+        index = mips.open_index(
+            folder / kind, kind, effort=mips.Effort.of(tuned), engine="faiss" if kind == "flat" else "auto"
+        )
         rankings = index.search(queries, K)
         hits = [len(np.intersect1d(a.rows, b)) / K for a, b in zip(rankings, truth, strict=True)]
         found.append({**(tuned or {}), "found": round(float(np.mean(hits)), 4), **speeds(index.search, queries)})

@@ -25,7 +25,7 @@ import numpy as np
 
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.retrieval.exact import no_gpu
-from ragqa.retrieval.vectors import Queries, Vectors, check_finite, chunks
+from ragqa.retrieval.vectors import Queries, Vectors, chunks, gathered
 
 FILE, LISTS = "faiss.index", "faiss.lists"
 PART = 262_144
@@ -247,6 +247,4 @@ def _sample(vectors_ND: Vectors, size: int) -> Queries:
         rows = np.sort(np.random.default_rng(0).choice(count, size, replace=False))
     else:
         rows = np.resize(np.arange(count), max(count, _CODES))
-    sample = vectors_ND[rows].astype(np.float32)
-    check_finite(sample)
-    return sample
+    return gathered(vectors_ND, rows)

@@ -34,6 +34,11 @@ class Effort:
     factor: int = 4
     """Candidates that are scored again, for each passage asked for."""
 
+    @classmethod
+    def of(cls, search: dict[str, Any] | None) -> "Effort | None":
+        """From what a manifest says about searching; None where every search is exact."""
+        return cls(search["reach"], search["factor"]) if search else None
+
 
 class FaissIndex:
     """Maximum inner product search by a FAISS index whose proposals are scored from the vectors."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ragqa.retrieval.base import Rows
 from ragqa.retrieval.exact import ExactIndex
 from ragqa.retrieval.faiss_index import Effort, FaissIndex
-from ragqa.retrieval.vectors import Queries, Vectors
+from ragqa.retrieval.vectors import Queries, Vectors, gathered
 
 RECALL = 0.95
 """Of the 20 best, where nobody says otherwise."""
@@ -134,8 +134,8 @@ def probes(vectors_ND: Vectors) -> Queries:
     count = len(vectors_ND)
     if not count:
         return np.empty((0, vectors_ND.shape[1]), np.float32)
-    passages = vectors_ND[np.sort(rng.integers(count, size=PROBES))].astype(np.float32)
-    sample = vectors_ND[np.sort(rng.choice(count, min(count, 2000), replace=False))].astype(np.float32)
+    passages = gathered(vectors_ND, np.sort(rng.integers(count, size=PROBES)))
+    sample = gathered(vectors_ND, np.sort(rng.choice(count, min(count, 2000), replace=False)))
     noise = rng.standard_normal((PROBES, len(sample)), np.float32) @ (sample - sample.mean(axis=0))
     size = np.linalg.norm(noise, axis=1, keepdims=True)
     size[size < 1e-6] = np.inf  # all passages are alike

@@ -32,6 +32,8 @@ NONE: Deleted = np.empty(0, np.int64)
 
 _RESIDENT = 1 << 19
 """Rows that are read here and there before their pages are given back: 2 GB, some 600 questions."""
+_GATHERED = 4096
+"""Rows that are gathered at a time: with what the system maps around each, up to 256 MB."""
 
 
 class Vectors(Protocol):
@@ -158,6 +160,19 @@ def chunks(vectors_ND: Vectors, first: int = 0, last: int | None = None) -> Iter
         check_finite(chunk, start)
         forget(vectors_ND)
         yield chunk, start - first + len(chunk)
+
+
+def gathered(vectors_ND: Vectors, rows_K: npt.NDArray[np.int64]) -> Queries:
+    """Some rows, sorted, as float32 [K, D]; of the pages around them few are mapped at a time.
+
+    Raises DamagedArtefact where a vector is not finite.
+    """
+    found = np.empty((len(rows_K), int(vectors_ND.shape[1])), np.float32)
+    for at in range(0, len(rows_K), _GATHERED):
+        found[at : at + _GATHERED] = vectors_ND[rows_K[at : at + _GATHERED]]
+        forget(vectors_ND)
+    check_finite(found)
+    return found
 
 
 def forget(vectors_ND: Vectors) -> None:
