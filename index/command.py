@@ -39,7 +39,13 @@ def parse(kind: type[Config], about: str | None, arguments: Sequence[str] | None
     except ImportError as error:
         raise MissingExtra("a command line of options (--config FILE.json does without)", "ray") from error
     names = [part for name, value in given.items() for part in _typed(name, value)]
-    config: Config = tyro.cli(kind, args=[*names, *rest], description=about, config=(tyro.conf.FlagCreatePairsOff,))
+    config: Config = tyro.cli(
+        kind,
+        prog=f"python -m index.{Path(sys.argv[0]).stem}",
+        args=[*names, *rest],
+        description=about,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
     return config
 
 

@@ -5,7 +5,10 @@ So a score is the inner product with the stored vector, whatever the kind of ind
 Shapes: N passages, B questions, D width.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,14 @@ from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.retrieval.base import Ranking, Rows, best, check_k
 from ragqa.retrieval.exact import ExactIndex
 from ragqa.retrieval.faiss_build import FILE, LISTS, load_faiss, read_mapped, reason, to_gpu
-from ragqa.retrieval.vectors import NONE, Deleted, Queries, Vectors, check_queries, chunks, exact_scores
+from ragqa.retrieval.vectors import NONE, Deleted, Queries, Vectors, check_queries, chunks, exact_scores, rough_scores
 
 GPU_LIMIT = 2048
 """Most results that FAISS returns for a query on a GPU (faiss issue 1384)."""
 _QUERY_BITS = 4
 """Of a question's value against one-bit codes; with 8 a tenth slower, and no more is found."""
+_SHARED = 8
+"""Queries of a batch from which on threads are worth their start."""
 _SHORT = 4
 """Candidates for each passage asked for that are scored in double precision."""
 
@@ -85,7 +90,14 @@ class FaissIndex:
         check_k(k)
         queries = check_queries(queries_BD, self.width)
         found = self.propose(queries, k * self.effort.factor, at_least=k)
-        return [self.ranking(query, rows, k) for query, rows in zip(queries, found, strict=True)]
+        return self.rankings(queries, found, k)
+
+    def rankings(self, queries_BD: Queries, proposed: list[Rows], k: int) -> list[Ranking]:
+        """The best ``k`` of the rows proposed for each query; the cores share the queries of a batch."""
+        if len(proposed) < _SHARED:
+            return [self._ranking(query, rows, k) for query, rows in zip(queries_BD, proposed, strict=True)]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(self._ranking, queries_BD, proposed, repeat(k)))
 
     def propose(self, queries_BD: Queries, wanted: int, *, at_least: int = 1) -> list[Rows]:
         """The ``wanted`` rows that FAISS holds to be the best of each query, best first; fewer where it found fewer.
@@ -124,14 +136,14 @@ class FaissIndex:
         made = faiss.IVFPQSearchParameters if hasattr(self._index, "pq") else faiss.SearchParametersIVF
         return made(**probes)
 
-    def ranking(self, query_D: Queries, rows: Rows, k: int) -> Ranking:
-        """The best ``k`` of proposed rows; searches all vectors where too few were proposed."""
-        rows = np.setdiff1d(rows, self._deleted)
+    def _ranking(self, query_D: Queries, rows: Rows, k: int) -> Ranking:
+        if len(self._deleted):
+            rows = np.setdiff1d(rows, self._deleted)
         # More may be wanted than the lists that were probed hold, or a graph reaches.
         if len(rows) < min(k, len(self) - len(self._deleted)):
             return ExactIndex(self._all, deleted=self._deleted).search(query_D[None], k)[0]
         if len(rows) > 2 * _SHORT * k:
-            rows = best(rows, self._all[rows].astype(np.float32) @ query_D, _SHORT * k).rows
+            rows = best(rows, rough_scores(self._all, rows, query_D), _SHORT * k).rows
         return best(rows, exact_scores(self._all, rows, query_D), k)
 
 

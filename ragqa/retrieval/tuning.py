@@ -117,9 +117,7 @@ def _recalls(
     searcher = index.with_effort(Effort(reach, factors[-1]))
     candidates = searcher.propose(queries_BD, K * factors[-1])
     for factor in factors:
-        found = [
-            searcher.ranking(query, rows[: K * factor], K) for query, rows in zip(queries_BD, candidates, strict=True)
-        ]
+        found = searcher.rankings(queries_BD, [rows[: K * factor] for rows in candidates], K)
         shares = [len(np.intersect1d(a.rows, b)) / len(b) for a, b in zip(found, truth, strict=True)]
         yield Effort(reach, factor), np.array(shares)
 
