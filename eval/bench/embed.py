@@ -23,6 +23,7 @@ from eval.bench.process import timed
 from eval.bench.record import record
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore, PassageWriter
+from ragqa.runtime.tokens import TextTokenizer
 
 EVERY = 0.2
 """Seconds between two looks at the memory."""
@@ -128,11 +129,16 @@ def main() -> None:
     store = PassageStore.open(args.work / f"{counts[0]}.index" / "passages")
     texts = args.work / "texts.json"
     texts.write_text(json.dumps([passage.titled for batch in store.batches() for passage in batch]))
+    tokenizer, began = TextTokenizer(args.models / "encoder"), time.perf_counter()
+    tokens = [len(tokenizer.text_input(text, 256).ids) for text in json.loads(texts.read_text())]
+    tokenising = time.perf_counter() - began
     peer = [args.peer_python, str(Path(__file__).with_name("peer.py")), str(args.models), "x", "--passages", str(texts)]
     peer_rate = json.loads(timed(peer)["out"])["passages_per_s"]
     figures = {
         "index_embed": runs,
         "sentence_transformers": {"passages": counts[0], "passages_per_s": round(peer_rate, 1)},
+        "tokens_per_passage": round(sum(tokens) / len(tokens), 1),
+        "tokenised_per_s": round(len(tokens) / tokenising),
         "ratio_passages_per_s": round(runs[0]["passages_per_s"] / peer_rate, 2),
     }
     record(args.out, figures, corpus=f"{args.index.name}, first passages", questions="none")

@@ -10,7 +10,17 @@ import numpy.typing as npt
 
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.retrieval.base import Ranking, Rows, Scores, best, check_k
-from ragqa.retrieval.vectors import CHUNK, NONE, Deleted, Queries, Vectors, check_finite, check_queries, exact_scores
+from ragqa.retrieval.vectors import (
+    CHUNK,
+    NONE,
+    Deleted,
+    Queries,
+    Vectors,
+    check_finite,
+    check_queries,
+    exact_scores,
+    forget,
+)
 
 _QUERIES = 256
 """Queries that are scored at a time: 64 MiB of scores a chunk."""
@@ -117,6 +127,8 @@ class _NumpyScan:
         if first in self._kept:
             return self._kept[first]
         chunk_CD = self._vectors[first:last].astype(np.float32)
+        if len(self._vectors) * chunk_CD.shape[1] * 4 > _KEPT:
+            forget(self._vectors)
         if first in self._seen and last * chunk_CD.shape[1] * 4 <= _KEPT:
             self._kept[first] = chunk_CD
         self._seen.add(first)
