@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 
@@ -63,9 +63,10 @@ def _read(kind: type, file: Path) -> dict[str, Any]:
 
 
 def _made(kind: type[Config], row: dict[str, Any]) -> Config:
-    paths = {field.name for field in fields(kind) if field.type is Path}  # type: ignore[arg-type]
+    types = get_type_hints(kind)
+    paths = {name for name, type_ in types.items() if type_ is Path or Path in get_args(type_)}
     try:
-        return kind(**{name: Path(value) if name in paths else value for name, value in row.items()})
+        return kind(**{name: Path(value) if name in paths and value else value for name, value in row.items()})
     except TypeError as error:  # a field without a default is not there, or a path is no text
         raise BadInput(f"--config: {str(error).rpartition('() ')[2]}") from error
 

@@ -22,7 +22,7 @@ import numpy as np
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import DamagedArtefact
-from ragqa.retrieval.vectors import Stacked, open_vectors
+from ragqa.retrieval.vectors import OnDisk, Stacked
 from ragqa.runtime.encoder import TextEncoder
 
 ASIDE = ".writing"
@@ -126,13 +126,13 @@ def damaged(folder: Path, records: list[Record]) -> Iterator[Path]:
 
 
 def open_shards(folder: Path, rows: int) -> Stacked:
-    """The vectors [rows, D] of all shards in ``folder``, memory-mapped.
+    """The vectors [rows, D] of all shards in ``folder``, which stay on disk.
 
     Raises:
         DamagedArtefact: they are not as many as there are rows.
     """
     files = sorted(folder.glob("*.npy"))
-    found = Stacked([open_vectors(file) for file in files]) if files else ()
+    found = Stacked([OnDisk(file) for file in files]) if files else ()
     if len(found) != rows or not isinstance(found, Stacked):
         raise DamagedArtefact(f"{folder} holds {len(found)} vectors for {rows} passages: embed them again")
     return found

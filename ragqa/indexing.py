@@ -292,5 +292,4 @@ def recall_line(search: dict[str, Any]) -> str:
     """What the tuning of an index found, for people."""
     sample = f"{search['queries']} {'made-up queries' if search['made_up'] else 'questions'}"
     line = f"recall@20 {search['recall']:.3f} on {sample}"
-    short = search["recall"] < search["wanted"]
-    return line + (f": less than the {search['wanted']} wanted, and no effort reaches it" if short else "")
+    return line + ("" if search["sure"] else f": {search['wanted']} is wanted, and no effort is sure to reach it")

@@ -390,6 +390,10 @@ def _dense(
             f"{path} was made with another encoder ({manifest.parents['encoder']}) than "
             f"{name} is now ({encoder.fingerprint}): index it again, or name the one it was made with"
         )
+    if config["kind"] != "flat" and "search" not in config:
+        raise Mismatch(
+            f"{path} was made by an earlier ragqa, which kept no effort for kind {config['kind']}: index again"
+        )
     effort = mips.Effort.of(config.get("search"))
     index = mips.open_index(path / "dense", config["kind"], effort=effort, device=device, deleted=deleted)
     if len(index) != _rows(config):

@@ -35,7 +35,7 @@ from ragqa.corpus import hub
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, Document, as_id, read_documents
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
-from ragqa.errors import BadInput, Mismatch
+from ragqa.errors import BadInput, Mismatch, RagqaError
 from ragqa.indexing import sample_queries
 from ragqa.locks import locked
 from ragqa.paths import absolute
@@ -311,18 +311,23 @@ class _Update:
             self._config["kind"],
             folder,
             device=self._device,
-            recall=self._config["recall"],
+            recall=self._config.get("recall", mips.RECALL),
             queries=self._queries(),
             progress=self._progress,
         )
         self._config["search"] = tuned and tuned.as_dict()
 
     def _queries(self) -> npt.NDArray[np.float32] | None:
-        """The questions that the index was tuned on, if they are still there."""
-        file = self._config["questions"]
-        if not (file and Path(file).is_file() and self._config["kind"] != "flat"):
+        """The questions that the index was tuned on; None where they or the encoder are not as they were any more."""
+        file = self._config.get("questions")
+        if not file or self._config["kind"] == "flat":
             return None
-        return sample_queries(file, load_encoder(self._config["encoder"], device=self._device))
+        try:
+            encoder = load_encoder(self._config["encoder"], device=self._device)
+            same = encoder.fingerprint == self._manifest.parents["encoder"]
+            return sample_queries(file, encoder) if same else None
+        except (RagqaError, OSError):  # documents are to be changed: that must not fail for want of questions
+            return None
 
     def seal(self, old: Path) -> None:
         """Sign the new version; files that are the old version's keep their checksums."""

@@ -25,7 +25,7 @@ from index.embed import EmbedConfig, embed
 from index.embedder import ATTEMPTS, Embedder, Work
 from ragqa import artefact, embedding
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.runtime.encoder import load_encoder
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -328,5 +328,5 @@ def test_a_model_left_in_training_is_refused(small: Path) -> None:
     encoder = load_encoder(small)
     encoder.encode(["w1"])
     encoder._runner._function.model.encoder.layer[1].output.dropout.train()  # type: ignore[attr-defined]
-    with pytest.raises(AssertionError, match="the encoder is in training mode"):
+    with pytest.raises(Mismatch, match="the encoder is in training mode"):
         encoder.encode(["w1"])

@@ -1,5 +1,6 @@
 """Maximum inner product search: every kind and engine against values worked out by hand and by sorting."""
 
+import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from ragqa.retrieval import exact, faiss_build, faiss_index, mips, tuning
 from ragqa.retrieval import vectors as vector_files
 from ragqa.retrieval.base import PassageRetriever, Ranking, best
 from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.vectors import ADDED, Stacked, open_first, write_codes
+from ragqa.retrieval.vectors import ADDED, OnDisk, Stacked, open_first, write_codes
 from ragqa.types import Passage
 
 APPROXIMATE = [kind for kind in mips.KINDS if kind != "flat"]
@@ -250,7 +251,28 @@ def test_a_recall_out_of_reach_is_said(tmp_path: Path) -> None:
     pytest.importorskip("faiss", reason="needs the extra 'cpu'")
     rng = np.random.default_rng(0)
     found = mips.build(rng.standard_normal((3000, 16)).astype(np.float16), "ivf-rabitq", tmp_path, recall=1.0)
-    assert found is not None and found.made_up and not found.reached and 0.9 < found.recall < 1
+    assert found is not None and found.made_up and not found.sure and 0.9 < found.recall < 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_few_questions_prove_nothing(tmp_path: Path, count: int) -> None:
+    pytest.importorskip("faiss", reason="needs the extra 'cpu'")
+    vectors = unit(3000, 16)
+    found = mips.build(vectors, "ivf-flat", tmp_path, queries=vectors[:count].astype(np.float32))
+    assert found is not None and not found.sure
+    assert found.recall == 1 and found.queries == count
+
+
+def test_thousands_of_files_of_vectors_are_not_open_at_once(tmp_path: Path) -> None:
+    vectors = unit(600, 4)
+    for first in range(0, 600, 2):
+        np.save(tmp_path / f"{first:05d}.npy", vectors[first : first + 2])
+    many = Stacked([OnDisk(file) for file in sorted(tmp_path.glob("*.npy"))])
+    mapped = Path("/proc/self/maps")
+    held = [path for path in Path("/proc/self/fd").iterdir() if str(tmp_path) in os.path.realpath(path)]
+    assert held == [] and str(tmp_path) not in mapped.read_text()
+    np.testing.assert_array_equal(many[:], vectors)
+    np.testing.assert_array_equal(many[np.array([599, 0, 301])], vectors[[599, 0, 301]])
 
 
 def test_made_up_queries_are_as_far_off_as_questions() -> None:

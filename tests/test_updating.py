@@ -28,6 +28,7 @@ from ragqa.evaluation.rows import Examined, Rule, score
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.locks import locked
 from ragqa.pipeline import LiveRetriever, Pipeline, open_retriever
+from ragqa.retrieval import mips
 from ragqa.retrieval.base import Retriever
 from ragqa.types import Answer, Question
 from ragqa.updating import UpdateReport, summary, update_index
@@ -310,7 +311,7 @@ def test_a_folder_added_again_is_what_a_build_makes_of_it(tmp_path: Path, encode
         assert found(one, "text 7 of a few") == found(other, "text 7 of a few")
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf-flat", "ivf-pq", "sq8"])
+@pytest.mark.parametrize("kind", mips.KINDS)
 def test_every_kind_answers_like_one_built_afresh(tmp_path: Path, encoder: Words, kind: str) -> None:
     """Recall@20 of the true best, by exact search over a fresh build, before and after the compaction."""
     if kind != "flat":
@@ -334,6 +335,36 @@ def test_every_kind_answers_like_one_built_afresh(tmp_path: Path, encoder: Words
                 assert hits == truth
         assert np.mean(recall) >= 0.95
         change(index, compact=True)
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf-flat"])
+def test_an_index_of_an_earlier_ragqa(tmp_path: Path, encoder: Words, kind: str) -> None:
+    """It knew neither a wanted recall nor efforts: flat goes on, another kind has to be made again."""
+    if kind != "flat":
+        pytest.importorskip("faiss", reason="needs the extra 'cpu'")
+    rng = random.Random(0)
+    index = made(tmp_path, {f"d{n}": random_text(rng) for n in range(60)}, retriever="dense", kind=kind)
+    manifest = artefact.read(index, "index")
+    old = {name: value for name, value in manifest.config.items() if name not in ("recall", "questions", "search")}
+    artefact.seal(index, "index", old, manifest.parents)
+    if kind == "flat":
+        assert change(index, {}, [f"d{n}" for n in range(30)]).compacted
+        assert len(found(open_retriever(index), "king", 60)) == 30
+    else:
+        with pytest.raises(Mismatch, match="made by an earlier ragqa, which kept no effort"):
+            open_retriever(index)
+
+
+def test_documents_go_although_the_questions_for_tuning_are_gone(tmp_path: Path, encoder: Words) -> None:
+    pytest.importorskip("faiss", reason="needs the extra 'cpu'")
+    rng, questions = random.Random(0), tmp_path / "q.jsonl"
+    questions.write_text('{"question": "king", "answers": []}\n')
+    texts = {f"d{n}": random_text(rng) for n in range(60)}
+    index = made(tmp_path, texts, retriever="dense", kind="ivf-flat", questions=str(questions))
+    assert artefact.peek(index).config["search"]["made_up"] is False
+    questions.write_text("no JSON")
+    assert change(index, {}, [f"d{n}" for n in range(30)]).compacted
+    assert artefact.peek(index).config["search"]["made_up"] is True
 
 
 def test_bm25_before_a_compaction_finds_nearly_the_same(tmp_path: Path) -> None:

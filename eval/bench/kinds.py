@@ -10,7 +10,6 @@ A run goes on where one before it ended; ``--measure-again`` keeps the indexes a
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from eval.bench.process import memory
 from eval.bench.record import record
 from ragqa import artefact
 from ragqa.embedding import open_shards
@@ -107,12 +107,12 @@ def build(folder: Path, args: argparse.Namespace, kind: str) -> dict[str, Any]:
     began = time.perf_counter()
     tuned = mips.build(vectors, kind, folder / kind, queries=sample, progress=Bars())
     seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = memory()
     began = time.perf_counter()
     dearer = mips.tuned(vectors, kind, folder / kind, recall=DEARER, queries=sample, progress=SILENT)
     assert tuned is not None
     (folder / f"{kind}.effort.json").write_text(json.dumps([tuned.as_dict(), dearer.as_dict()]))
-    return {"build_s": round(seconds, 1), "build_peak_rss_mb": round(peak)}
+    return {"build_s": round(seconds, 1), "build_peak_rss_mb": peak["peak_rss_mb"], "build_own_mb": peak["own_mb"]}
 
 
 def search(folder: Path, args: argparse.Namespace, kind: str) -> dict[str, Any]:

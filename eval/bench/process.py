@@ -36,3 +36,10 @@ def timed(command: list[str], **environment: str) -> dict[str, Any]:
     if row["status"] not in (0, 1):
         raise RuntimeError(f"{command} ended with status {row['status']}")
     return {**row, "out": run.stdout}
+
+
+def memory() -> dict[str, int]:
+    """MB of this process: resident now and at most, and its own, without mapped files."""
+    fields = {"VmRSS": "rss_mb", "VmHWM": "peak_rss_mb", "RssAnon": "own_mb"}
+    lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
+    return {fields[line[0][:-1]]: int(line[1]) // 1024 for line in lines if line and line[0][:-1] in fields}

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from eval.bench.process import memory
 from eval.bench.record import record
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
@@ -157,13 +158,6 @@ def timed(ask: Callable[[str], Any], texts: list[str]) -> dict[str, float]:
     first, *rest = (1000 * np.array(seconds)).round(1).tolist()
     p50, p95, worst = np.percentile(rest, (50, 95, 100)).round(1).tolist()
     return {"first_ms": first, "p50_ms": p50, "p95_ms": p95, "worst_ms": worst}
-
-
-def memory() -> dict[str, int]:
-    """MB of this process: resident now and at most, and its own, without mapped files."""
-    fields = {"VmRSS": "rss_mb", "VmHWM": "peak_rss_mb", "RssAnon": "own_mb"}
-    lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
-    return {fields[line[0][:-1]]: int(line[1]) // 1024 for line in lines if line and line[0][:-1] in fields}
 
 
 def _sizes(index: Path) -> dict[str, int]:

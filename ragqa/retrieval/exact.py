@@ -53,11 +53,17 @@ class ExactIndex:
     """Maximum inner product search over all vectors, with the rows of equal score in ascending order."""
 
     def __init__(
-        self, vectors_ND: Vectors, *, deleted: Deleted = NONE, engine: str = "numpy", device: str = "cpu"
+        self,
+        vectors_ND: Vectors,
+        *,
+        deleted: Deleted = NONE,
+        engine: str = "numpy",
+        device: str = "cpu",
+        keep: bool = True,
     ) -> None:
         """Over ``vectors_ND``, which stay on disk with ``numpy`` and are copied to ``device`` with ``torch``.
 
-        The rows ``deleted`` are never found.
+        The rows ``deleted`` are never found. Without ``keep``, nothing that numpy reads stays in memory.
 
         Raises:
             MissingExtra, BadInput: torch, or the GPU that ``device`` names, is not there.
@@ -65,7 +71,7 @@ class ExactIndex:
         self.vectors: Vectors | None = vectors_ND
         self.width = int(vectors_ND.shape[1])
         self._all, self._deleted = vectors_ND, deleted
-        self._scan: _Scan = _TorchScan(vectors_ND, device) if engine == "torch" else _NumpyScan(vectors_ND)
+        self._scan: _Scan = _TorchScan(vectors_ND, device) if engine == "torch" else _NumpyScan(vectors_ND, keep)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -118,8 +124,9 @@ class _NumpyScan:
     the widened chunks, up to ``_KEPT`` bytes.
     """
 
-    def __init__(self, vectors_ND: Vectors) -> None:
+    def __init__(self, vectors_ND: Vectors, keep: bool) -> None:
         self._vectors = vectors_ND
+        self._keep = keep and vectors_ND.shape[0] * vectors_ND.shape[1] * 4 <= _KEPT
         self._seen: set[int] = set()
         self._kept: dict[int, npt.NDArray[np.float32]] = {}
 
@@ -127,9 +134,9 @@ class _NumpyScan:
         if first in self._kept:
             return self._kept[first]
         chunk_CD = self._vectors[first:last].astype(np.float32)
-        if len(self._vectors) * chunk_CD.shape[1] * 4 > _KEPT:
+        if not self._keep:
             forget(self._vectors)
-        if first in self._seen and last * chunk_CD.shape[1] * 4 <= _KEPT:
+        elif first in self._seen:
             self._kept[first] = chunk_CD
         self._seen.add(first)
         return chunk_CD

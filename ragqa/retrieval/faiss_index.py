@@ -21,9 +21,11 @@ from ragqa.retrieval.faiss_build import FILE, LISTS, load_faiss, read_mapped, re
 from ragqa.retrieval.vectors import NONE, Deleted, Queries, Vectors, check_queries, chunks, exact_scores, rough_scores
 
 GPU_LIMIT = 2048
-"""Most results that FAISS returns for a query on a GPU (faiss issue 1384)."""
+"""Most results that FAISS returns for a query on a GPU, and most lists that it probes (faiss issue 1384)."""
 _QUERY_BITS = 4
 """Of a question's value against one-bit codes; with 8 a tenth slower, and no more is found."""
+_WORTH_SHARING = 30_000
+"""Codes that are looked through for a single question, from which on the cores share its lists."""
 _SHARED = 8
 """Queries of a batch from which on threads are worth their start."""
 _SHORT = 4
@@ -116,7 +118,8 @@ class FaissIndex:
         if not len(queries_BD) or not wanted:
             return [np.empty(0, np.int64)] * len(queries_BD)
         if hasattr(self._index, "parallel_mode"):
-            self._index.parallel_mode = int(len(queries_BD) == 1)  # cores share the lists of one question
+            scanned = len(self) * self.effort.reach // self.lists
+            self._index.parallel_mode = int(len(queries_BD) == 1 and scanned > _WORTH_SHARING)
         ids = self._index.search(queries_BD, wanted, params=self._parameters(wanted))[1]
         return [row[row >= 0] for row in ids]
 
@@ -178,7 +181,7 @@ def open_faiss(
         )
     if on_gpu:
         index = to_gpu(faiss, index, device)
-        index.nprobe = (effort or Effort()).reach
+        index.nprobe = min((effort or Effort()).reach, GPU_LIMIT)
     return FaissIndex(index, vectors_ND, effort=effort, deleted=deleted, on_gpu=on_gpu)
 
 

@@ -17,7 +17,9 @@ from ragqa.retrieval.vectors import (
     NONE,
     VECTORS,
     Deleted,
+    Stacked,
     Vectors,
+    open_added,
     open_all,
     open_first,
     write_codes,
@@ -140,7 +142,7 @@ class WithAdded:
         return len(self._first) + len(self._added)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """The best of both, scores being exact in either."""
+        """The best of both; scores are inner products with what is kept, in 8 bits or in 16."""
         found = self._first.search(queries_BD, k), self._added.search(queries_BD, k)
         return [
             best(np.concatenate([old.rows, new.rows + len(self._first)]), np.concatenate([old.scores, new.scores]), k)
@@ -195,11 +197,11 @@ def _open_faiss(folder: Path, kind: str, device: str, effort: Effort | None, del
     vectors = open_first(folder)
     border = np.searchsorted(deleted, len(vectors))
     first = open_faiss(vectors, kind, folder, device=device, effort=effort, deleted=deleted[:border])
-    everything = open_all(folder)
-    if len(everything) == len(vectors):
+    added = open_added(folder)
+    if added is None:
         return first
-    added = everything[len(vectors) : len(everything)]
-    return WithAdded(first, ExactIndex(added, deleted=deleted[border:] - len(vectors)), everything)
+    since = ExactIndex(added, deleted=deleted[border:] - len(vectors))
+    return WithAdded(first, since, Stacked([vectors, added]))
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ragqa.retrieval.base import Rows
 from ragqa.retrieval.exact import ExactIndex
 from ragqa.retrieval.faiss_index import Effort, FaissIndex
-from ragqa.retrieval.vectors import Queries, Vectors, gathered
+from ragqa.retrieval.vectors import Queries, Vectors, forget, gathered
 
 RECALL = 0.95
 """Of the 20 best, where nobody says otherwise."""
@@ -29,6 +29,8 @@ _SCORED_AGAIN = 20
 """What a candidate costs, in codes of a list that are looked through: measured at 2 million vectors."""
 _SURE = 1.64
 """Standard errors that the mean recall must be above the wanted one: so it holds for other questions 19 times in 20."""
+_FEW, _SPREAD = 100, 0.1
+"""Below so many questions, the standard deviation that recall is taken to have at least: it had 0.07 to 0.1."""
 _WIDEST_WALK = 4096
 
 
@@ -43,11 +45,8 @@ class Tuned:
     queries: int
     made_up: bool
     """The queries were made of passages: nobody gave any."""
-
-    @property
-    def reached(self) -> bool:
-        """Whether the sample's mean is as high as wanted."""
-        return self.recall >= self.wanted
+    sure: bool
+    """The wanted recall is passed with 95 % confidence; else no effort is known to be enough."""
 
     def as_dict(self) -> dict[str, Any]:
         """For a manifest."""
@@ -73,28 +72,57 @@ def tune(
         queries_BD: sample of real questions; None makes some up.
         progress: told a number that is near N when the work is.
     """
-    lists = index.lists
     made_up = queries_BD is None
     queries = probes(vectors_ND) if queries_BD is None else np.ascontiguousarray(queries_BD, np.float32)
     if not len(vectors_ND) or not len(queries):
-        return Tuned(Effort(factor=_FACTORS[kind][0]), 1.0, wanted, 0, made_up)
-    truth = [found.rows for found in ExactIndex(vectors_ND).search(queries, K)]
-    cheapest: tuple[float, Effort, float] | None = None
-    nearest = -1.0, Effort()
-    efforts = _reaches(kind, lists)
-    for number, reach in enumerate(efforts):
-        progress(number * len(vectors_ND) // len(efforts))
-        if cheapest and cost(kind, Effort(reach, _FACTORS[kind][0]), len(vectors_ND), lists) > cheapest[0]:
-            break
-        for effort, recalls in _recalls(index, queries, truth, reach, _FACTORS[kind]):
-            mean, doubt = float(recalls.mean()), float(recalls.std() / math.sqrt(len(recalls)))
-            nearest = max(nearest, (mean, effort), key=lambda found: found[0])
-            price = cost(kind, effort, len(vectors_ND), lists)
-            if mean - _SURE * doubt >= wanted and (cheapest is None or price < cheapest[0]):
-                cheapest = price, effort, mean
+        return Tuned(Effort(factor=_FACTORS[kind][0]), 1.0, wanted, 0, made_up, True)
+    truth = [found.rows for found in ExactIndex(vectors_ND, keep=False).search(queries, K)]
+    tried = _tried(index, vectors_ND, kind, queries, truth, wanted, progress)
+    if enough := [each for each in tried if each.sure]:
+        best = min(enough, key=lambda each: each.cost)
+    else:
+        best = max(tried, key=lambda each: each.recall)
     progress(len(vectors_ND))
-    effort, recall = (cheapest[1], cheapest[2]) if cheapest else (nearest[1], nearest[0])
-    return Tuned(effort, round(recall, 4), wanted, len(queries), made_up)
+    return Tuned(best.effort, round(best.recall, 4), wanted, len(queries), made_up, best.sure)
+
+
+@dataclass(frozen=True)
+class _Tried:
+    effort: Effort
+    cost: float
+    recall: float
+    sure: bool
+
+
+def _tried(
+    index: FaissIndex,
+    vectors_ND: Vectors,
+    kind: str,
+    queries_BD: Queries,
+    truth: list[Rows],
+    wanted: float,
+    progress: Callable[[int], None],
+) -> list[_Tried]:
+    """Efforts, cheapest first, until none that follows can be cheaper than one that is enough."""
+    count, tried = len(vectors_ND), list[_Tried]()
+    efforts = _reaches(kind, index.lists)
+    for number, reach in enumerate(efforts):
+        progress(number * count // len(efforts))
+        least = cost(kind, Effort(reach, _FACTORS[kind][0]), count, index.lists)
+        if any(each.sure and each.cost <= least for each in tried):
+            break
+        for effort, recalls in _recalls(index, queries_BD, truth, reach, _FACTORS[kind]):
+            sure = bool(recalls.mean() - _SURE * _doubt(recalls, wanted) >= wanted)
+            tried.append(_Tried(effort, cost(kind, effort, count, index.lists), float(recalls.mean()), sure))
+        forget(vectors_ND)
+        forget(index.vectors)
+    return tried
+
+
+def _doubt(recalls: npt.NDArray[np.floating], wanted: float) -> float:
+    """Standard error of the mean; a few questions may happen to agree, so they are taken to vary as many do."""
+    least = _SPREAD if len(recalls) < _FEW else math.sqrt(wanted * (1 - wanted) / K)
+    return max(float(recalls.std()), least) / math.sqrt(len(recalls))
 
 
 def cost(kind: str, effort: Effort, count: int, lists: int) -> float:

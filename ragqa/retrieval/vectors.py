@@ -21,8 +21,8 @@ ADDED = "added-{:06d}.npy"
 """Rows that an update added, one file an update, numbered from 1; they follow those before them."""
 CODES, SCALES = "codes.npy", "scales.npy"
 """In place of ``VECTORS``: int8 [N, D], and float32 [N], what the largest value of a row is 127 of."""
-CHUNK = 65_536
-"""Rows that are widened to float32 at a time: 100 MB at a width of 384."""
+CHUNK = 16_384
+"""Rows that are widened to float32 at a time: 25 MB at a width of 384."""
 
 Queries = npt.NDArray[np.float32]
 Deleted = npt.NDArray[np.int64]
@@ -68,17 +68,51 @@ class Stacked:
     def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))
-            slices = zip(self._parts, self._first, strict=False)
-            cut = [part[max(0, start - at) : max(0, stop - at)] for part, at in slices]
-            held = [piece for piece in cut if len(piece)]
-            return held[0] if len(held) == 1 else np.concatenate(held or cut[:1])
+            pieces = [self._parts[n][start - at : stop - at] for n, at in self._between(start, stop)]
+            pieces = pieces or [self._parts[0][:0]]
+            return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         rows = np.asarray(rows)
-        found = np.empty((len(rows), self.shape[1]), np.result_type(*(part[:0] for part in self._parts)))
+        pieces, places = [], []
         part_of = np.searchsorted(self._first, rows, side="right") - 1
         for number in np.unique(part_of):
-            inside = part_of == number
-            found[inside] = self._parts[number][rows[inside] - self._first[number]]
+            inside = np.flatnonzero(part_of == number)
+            pieces.append(self._parts[number][rows[inside] - self._first[number]])
+            places.append(inside)
+        if not pieces:
+            return self._parts[0][:0]
+        found = np.empty((len(rows), self.shape[1]), np.result_type(*pieces))
+        for inside, piece in zip(places, pieces, strict=True):
+            found[inside] = piece
         return found
+
+    def _between(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Numbers of the parts that hold some of these rows, and the row that is the first of each, or of the slice."""
+        number = int(np.searchsorted(self._first, start, side="right")) - 1
+        while start < stop:
+            end = int(self._first[number + 1])
+            if start < end:
+                yield number, int(self._first[number])
+                start = end
+            number += 1
+
+    def forget(self) -> None:
+        """See ``forget``."""
+        for part in self._parts:
+            forget(part)
+
+
+class OnDisk:
+    """The rows of one file, which is open only while it is read: thousands of mapped ones would be too many."""
+
+    def __init__(self, file: Path) -> None:
+        """Raises as ``open_vectors`` does."""
+        self._file, self.shape = file, open_vectors(file).shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
+        return np.array(open_vectors(self._file)[rows])
 
 
 class Chosen:
@@ -93,6 +127,10 @@ class Chosen:
 
     def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
         return self._vectors[self._rows[rows]]
+
+    def forget(self) -> None:
+        """See ``forget``."""
+        forget(self._vectors)
 
 
 class Coded:
@@ -121,9 +159,13 @@ class Coded:
         found = self._codes[rows].astype(np.float32)
         self._read += len(found)
         if self._read > _RESIDENT:
-            self._read = 0
-            forget(self._codes)
+            self.forget()
         return found
+
+    def forget(self) -> None:
+        """See ``forget``."""
+        self._read = 0
+        forget(self._codes)
 
 
 def write_codes(vectors_ND: Vectors, folder: Path) -> None:
@@ -183,23 +225,26 @@ def gathered(vectors_ND: Vectors, rows_K: npt.NDArray[np.int64]) -> Queries:
     return found
 
 
-def forget(vectors_ND: Vectors) -> None:
+def forget(vectors_ND: Any) -> None:
     """Give the pages of mapped files back that were read: they would count as this process's memory."""
-    if isinstance(vectors_ND, Chosen):
-        vectors_ND = vectors_ND._vectors
-    for part in vectors_ND._parts if isinstance(vectors_ND, Stacked) else [vectors_ND]:
-        if isinstance(part, Coded):
-            part = part._codes
-        mapped = getattr(part, "base", None)
-        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)
+    if hasattr(vectors_ND, "forget"):
+        vectors_ND.forget()
+        return
+    mapped = getattr(vectors_ND, "base", None)
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def open_all(folder: Path) -> Vectors:
     """The vectors [N, D] in ``folder``, those of updates included, memory-mapped; raises as ``open_vectors`` does."""
-    added = sorted(folder.glob("added-*.npy"))
-    first = open_first(folder)
-    return Stacked([first, *map(open_vectors, added)]) if added else first
+    first, added = open_first(folder), open_added(folder)
+    return Stacked([first, added]) if added else first
+
+
+def open_added(folder: Path) -> Stacked | None:
+    """The vectors that updates have added since the index in ``folder`` was built; raises as ``open_vectors`` does."""
+    files = sorted(folder.glob("added-*.npy"))
+    return Stacked([open_vectors(file) for file in files]) if files else None
 
 
 def open_first(folder: Path) -> Vectors:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefact
-from ragqa.errors import ArtefactError, BadInput, MissingExtra
+from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
 from ragqa.paths import weights_dir
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
@@ -163,7 +163,8 @@ class _Pooled:
         import torch
 
         # Dropout would make other vectors each time; one forgotten layer is enough.
-        assert not any(part.training for part in self.model.modules()), "the encoder is in training mode"
+        if any(part.training for part in self.model.modules()):
+            raise Mismatch("the encoder is in training mode, and dropout would spoil its vectors: call eval() first")
         extra = {"token_type_ids": types} if getattr(self.model.config, "type_vocab_size", 0) > 1 else {}
         hidden_NLD = self.model(input_ids=ids, attention_mask=mask, **extra).last_hidden_state.float()
         if self.pooling == "cls":
