@@ -19,7 +19,7 @@ from ragqa.retrieval import exact, faiss_build, faiss_index, mips, tuning
 from ragqa.retrieval import vectors as vector_files
 from ragqa.retrieval.base import PassageRetriever, Ranking, best
 from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.vectors import ADDED, OnDisk, Stacked, open_first, write_codes
+from ragqa.retrieval.vectors import ADDED, OnDisk, Stacked, open_first, rough_scores, write_codes
 from ragqa.types import Passage
 
 APPROXIMATE = [kind for kind in mips.KINDS if kind != "flat"]
@@ -208,6 +208,16 @@ def test_rows_in_8_bits_by_hand(tmp_path: Path) -> None:
     assert coded.shape == (3, 3)
     np.testing.assert_allclose(coded[np.array([2, 0])], [[0.5, 64 * 0.5 / 127, -0.5], [127, -64, 1]], rtol=1e-6)
     np.testing.assert_array_equal(coded[1:3], coded[np.array([1, 2])])
+
+
+def test_codes_that_lie_on_disk_are_fetched_and_scored_as_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = unit(3000, 48)
+    write_codes(vectors, tmp_path)
+    query, rows = vectors[7].astype(np.float32), np.array([2999, 0, 7, 1500])
+    expected = rough_scores(open_first(tmp_path), rows, query)
+    monkeypatch.setattr(vector_files, "_LARGE", 0)
+    np.testing.assert_array_equal(rough_scores(open_first(tmp_path), rows, query), expected)
+    np.testing.assert_allclose(expected, vectors[rows].astype(np.float32) @ query, atol=0.01)
 
 
 @given(arrays(np.float16, st.tuples(st.integers(1, 9), st.just(5)), elements=st.floats(-4, 4, width=16)))

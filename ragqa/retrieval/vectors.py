@@ -32,6 +32,8 @@ NONE: Deleted = np.empty(0, np.int64)
 
 _RESIDENT = 1 << 19
 """Rows that are read here and there before their pages are given back: 2 GB, some 600 questions."""
+_LARGE = 4 << 30
+"""Bytes of codes, from which on they are taken to lie on disk and not in the system's cache."""
 _GATHERED = 4096
 """Rows that are gathered at a time: with what the system maps around each, up to 256 MB."""
 
@@ -143,6 +145,7 @@ class Coded:
         self._codes, self._scale = codes_ND, scale_N
         self.shape = (int(codes_ND.shape[0]), int(codes_ND.shape[1]))
         self._read = 0
+        self._large = codes_ND.nbytes > _LARGE
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -152,8 +155,20 @@ class Coded:
 
     def scores(self, rows_K: npt.NDArray[np.int64], query_D: Queries) -> Scores:
         """Inner products [K] of some rows with a query: a scale a row is less to multiply than one a value."""
+        if self._large:
+            self._fetch(rows_K)
         scores: Scores = (self._widened(rows_K) @ query_D) * self._scale[rows_K]
         return scores
+
+    def _fetch(self, rows_K: npt.NDArray[np.int64]) -> None:
+        """Have the system read the pages of these rows side by side; else each would be waited for, with 31 others."""
+        file: Any = self._codes.base
+        if not isinstance(file, mmap.mmap) or not hasattr(mmap, "MADV_WILLNEED"):
+            return
+        width, page = self.shape[1], mmap.PAGESIZE
+        start = getattr(self._codes, "offset", 0) + rows_K * width
+        for first, last in zip((start // page).tolist(), ((start + width - 1) // page).tolist(), strict=True):
+            file.madvise(mmap.MADV_WILLNEED, first * page, (last - first + 1) * page)
 
     def _widened(self, rows: Any) -> npt.NDArray[np.float32]:
         found = self._codes[rows].astype(np.float32)
