@@ -14,8 +14,12 @@ from ragqa.errors import BadInput, MissingExtra, RagqaError
 Config = TypeVar("Config")
 
 
-def parse(kind: type[Config], about: str | None, arguments: Sequence[str] | None = None) -> Config:
+def parse(
+    kind: type[Config], about: str | None, arguments: Sequence[str] | None = None, *, positional: bool = False
+) -> Config:
     """The options of a job: the fields of the frozen dataclass ``kind``, given as ``--field value``.
+
+    Those without a default are given as values alone, if ``positional``.
 
     ``--config FILE.json`` gives them, or some of them, as a JSON object; other options overrule it. Needs tyro
     for anything but ``--config`` alone.
@@ -44,7 +48,9 @@ def parse(kind: type[Config], about: str | None, arguments: Sequence[str] | None
         prog=f"python -m index.{Path(sys.argv[0]).stem}",
         args=[*names, *rest],
         description=about,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalRequiredArgs)
+        if positional
+        else (tyro.conf.FlagCreatePairsOff,),
     )
     return config
 
@@ -64,11 +70,17 @@ def _read(kind: type, file: Path) -> dict[str, Any]:
 
 def _made(kind: type[Config], row: dict[str, Any]) -> Config:
     types = get_type_hints(kind)
-    paths = {name for name, type_ in types.items() if type_ is Path or Path in get_args(type_)}
     try:
-        return kind(**{name: Path(value) if name in paths and value else value for name, value in row.items()})
+        return kind(**{name: _as(types[name], value) for name, value in row.items()})
     except TypeError as error:  # a field without a default is not there, or a path is no text
         raise BadInput(f"--config: {str(error).rpartition('() ')[2]}") from error
+
+
+def _as(wanted: Any, value: Any) -> Any:
+    """A value of JSON as a field has it: paths are text there, tuples lists."""
+    if isinstance(value, list):
+        return tuple(_as(wanted, each) for each in value)
+    return Path(value) if value and (wanted is Path or Path in get_args(wanted)) else value
 
 
 def _typed(name: str, value: Any) -> list[str]:

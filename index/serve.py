@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from index.cluster import connect
+from index.command import one_line, parse
 from index.gather import Gather, Member
 from index.shard import Failure, Maker, Shard, State
-from ragqa.errors import ArtefactError, BadInput, Mismatch, RagqaError
+from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.paths import absolute
 
 APP = "ragqa"
@@ -186,21 +187,16 @@ def check_alike(makers: dict[str, Maker]) -> None:
 
 def main() -> None:
     """Serve until somebody ends it."""
-    import tyro
-
-    try:
-        config = tyro.cli(
-            ServeConfig, prog="python -m index.serve", description=__doc__, config=(tyro.conf.PositionalRequiredArgs,)
-        )
+    with one_line("index.serve"):
+        config = parse(ServeConfig, __doc__, positional=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         out, sys.stdout = sys.stdout, sys.stderr  # to which Ray, to the last, says what happens to its processes
-        with serving(config) as url:
-            print(f"ready: {len(config.shards)} shards at {url} (Ctrl-C ends it)", file=out, flush=True)
-            threading.Event().wait()
-    except (RagqaError, OSError) as error:
-        raise SystemExit(f"index.serve: {' '.join(str(error).split())}") from None
-    except KeyboardInterrupt:
-        print("index.serve: ended", file=sys.stderr)
+        try:
+            with serving(config) as url:
+                print(f"ready: {len(config.shards)} shards at {url} (Ctrl-C ends it)", file=out, flush=True)
+                threading.Event().wait()
+        except KeyboardInterrupt:
+            print("index.serve: ended", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -407,4 +407,4 @@ def test_shards_that_cannot_be_served_are_named_at_the_start(shards: list[Path],
     ):
         with command([shards[0], other]) as (process, _):
             out, err = process.communicate(timeout=DEADLINE)
-            assert process.returncode == 1 and out == "" and "Traceback" not in err and line in err
+            assert process.returncode == 2 and out == "" and "Traceback" not in err and line in err
