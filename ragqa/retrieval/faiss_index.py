@@ -5,6 +5,7 @@ So a score is the inner product with the stored vector, whatever the kind of ind
 Shapes: N passages, B questions, D width.
 """
 
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from ragqa.retrieval.vectors import NONE, Deleted, Queries, Vectors, check_queri
 
 GPU_LIMIT = 2048
 """Most results that FAISS returns for a query on a GPU, and most lists that it probes (faiss issue 1384)."""
+_TUNED_AT = 20
+"""Passages asked for where recall is tuned."""
 _QUERY_BITS = 4
 """Of a question's value against one-bit codes; with 8 a tenth slower, and no more is found."""
 _WORTH_SHARING = 30_000
@@ -39,7 +42,15 @@ class Effort:
     reach: int = 64
     """Lists that are probed (FAISS's nprobe), or passages that a walk through a graph keeps (efSearch)."""
     factor: int = 4
-    """Candidates that are scored again, for each passage asked for."""
+    """Candidates that are scored again, for each passage asked for where 20 are."""
+
+    def candidates(self, k: int) -> int:
+        """How many are scored again for ``k`` passages: not k / 20 times as many as for 20, but the root of that.
+
+        At 165,871 vectors, ivf-rabitq: recall@100 0.948 with 894 candidates, 0.954 with 2,000; recall@5 0.968 with
+        200, 0.957 with 100.
+        """
+        return k if self.factor == 1 else max(2 * k, round(self.factor * math.sqrt(_TUNED_AT * k)))
 
     @classmethod
     def of(cls, search: dict[str, Any] | None) -> "Effort | None":
@@ -91,7 +102,7 @@ class FaissIndex:
         """
         check_k(k)
         queries = check_queries(queries_BD, self.width)
-        found = self.propose(queries, k * self.effort.factor, at_least=k)
+        found = self.propose(queries, self.effort.candidates(k), at_least=k)
         return self.rankings(queries, found, k)
 
     def rankings(self, queries_BD: Queries, proposed: list[Rows], k: int) -> list[Ranking]:

@@ -70,7 +70,7 @@ class Stacked:
     def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))
-            pieces = [self._parts[n][start - at : stop - at] for n, at in self._between(start, stop)]
+            pieces = [self._parts[n][max(0, start - at) : stop - at] for n, at in self._between(start, stop)]
             pieces = pieces or [self._parts[0][:0]]
             return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         rows = np.asarray(rows)
@@ -88,7 +88,7 @@ class Stacked:
         return found
 
     def _between(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Numbers of the parts that hold some of these rows, and the row that is the first of each, or of the slice."""
+        """Numbers of the parts that hold some of these rows, and the row that is the first of each."""
         number = int(np.searchsorted(self._first, start, side="right")) - 1
         while start < stop:
             end = int(self._first[number + 1])
