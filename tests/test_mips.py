@@ -220,6 +220,7 @@ def test_codes_that_lie_on_disk_are_fetched_and_scored_as_any(tmp_path: Path, mo
     np.testing.assert_allclose(expected, vectors[rows].astype(np.float32) @ query, atol=0.01)
 
 
+@settings(deadline=None)
 @given(arrays(np.float16, st.tuples(st.integers(1, 9), st.just(5)), elements=st.floats(-4, 4, width=16)))
 def test_8_bits_of_8_bits_are_the_same(vectors: np.ndarray) -> None:
     with TemporaryDirectory() as folder:
