@@ -83,7 +83,7 @@ class Plan:
         if not 0 < recall <= 1:
             raise BadInput(f"recall = {recall}: a share above 0 and up to 1 is needed")
         questions = None if kind == "flat" or questions is None else Path(questions).resolve()
-        if questions is not None and next(iter(read_questions(questions)), None) is None:
+        if questions is not None and not sum(1 for _ in read_questions(questions)):
             raise BadInput(f"no questions in {questions}")
         if shard_rows < 1:
             raise BadInput(f"shard_rows = {shard_rows}: a shard has at least one row")

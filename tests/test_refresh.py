@@ -5,6 +5,7 @@ Whatever dies, the index is that of an undisturbed run, byte for byte, and train
 
 import errno
 import gc
+import itertools
 import json
 import logging
 import os
@@ -46,10 +47,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def write_corpus(folder: Path, seed: int = 0) -> Path:
+def write_corpus(folder: Path, seed: int = 0, passages: int = PASSAGES) -> Path:
     """An index without vectors, over passages of random words."""
     folder.mkdir(exist_ok=True)
-    words = np.random.default_rng(seed).integers(0, 1100, (PASSAGES, 12))
+    words = np.random.default_rng(seed).integers(0, 1100, (passages, 12))
     with (folder / "c.jsonl").open("w") as file:
         for number, row in enumerate(words):
             text = " ".join(f"w{word}" for word in row)
@@ -189,6 +190,45 @@ def test_other_kinds_of_index(corpus: Path, tmp_path: Path, tower, kind: str) ->
     assert [r.rows[0] for r in index.search(queries, 3)] == list(range(20))
     assert (tmp_path / "index-00000000" / "faiss.index").is_file()
     refresher.close()
+
+
+def test_a_kind_without_float16_from_refresh_to_refresh(corpus: Path, tmp_path: Path, tower) -> None:
+    pytest.importorskip("faiss", reason="the extra cpu is not installed")
+    work = tmp_path / "work"
+    (tmp_path / "q.jsonl").write_text("".join(f'{{"question": "w{n} w{n + 1}", "answers": []}}\n' for n in range(30)))
+    options = {"kind": "ivf-rabitq", "recall": 0.9, "questions": tmp_path / "q.jsonl", "shard_rows": ROWS}
+    refresher = blocking_refresher(corpus, work, **options)
+    for step in (0, 5):
+        refresher.refresh(tower(step), step)
+        index = refresher.poll(step)
+    made = work / "index-00000005"
+    search = artefact.read(made, "dense").config["search"]
+    assert (search["wanted"], search["queries"], search["made_up"]) == (0.9, 30, False) and search["recall"] >= 0.9
+    assert (made / "codes.npy").is_file() and not (made / "vectors.npy").exists()
+    queries = np.asarray(index.vectors[0:20], np.float32)
+    found = [r.rows.tolist() for r in index.search(queries, 3)]
+    assert [rows[0] for rows in found] == list(range(20))
+    refresher.close()
+    again = blocking_refresher(corpus, work, **options)
+    assert again.version == 5 and [r.rows.tolist() for r in again.poll(6).search(queries, 3)] == found
+    again.close()
+    assert artefact.is_artefact(made)  # and so is never read as documents
+    (made / "manifest.json").write_text("{")
+    artefact.check_replaceable(made, "dense")
+    (made / "codes.npy").unlink()
+    with pytest.raises(BadInput, match="is not a ragqa dense"):
+        artefact.check_replaceable(made, "dense")
+
+
+def test_a_wish_for_recall_that_cannot_be_met_is_refused_at_once(corpus: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="the extra cpu is not installed")
+    (tmp_path / "none.jsonl").touch()
+    with pytest.raises(BadInput, match=r"recall = 1\.5: a share above 0 and up to 1"):
+        blocking_refresher(corpus, tmp_path, kind="sq8", recall=1.5)
+    with pytest.raises(BadInput, match=r"no questions in .*none\.jsonl"):
+        blocking_refresher(corpus, tmp_path, kind="sq8", questions=tmp_path / "none.jsonl")
+    # An exact search has no use for questions, and does not read them.
+    blocking_refresher(corpus, tmp_path, questions=tmp_path / "none.jsonl").close()
 
 
 def test_training_has_the_old_index_until_the_new_one_is_whole(run: Run, tower) -> None:
@@ -461,6 +501,27 @@ def test_what_is_not_whole_is_never_taken(run: Run, tower, spoil: Callable[[Path
     with pytest.raises((DamagedArtefact, Mismatch), match="index-00000001"):
         run.poll(1)
     assert run.poll(2) is old and run.refresher.version == 0
+    run.refresh(tower(1), 1)  # of the same step: what was found damaged is made anew
+    run.maker.finish()
+    assert len(run.poll(3)) == PASSAGES and run.refresher.version == 1 and np.asarray(run.poll(3).vectors[0:1]).any()
+
+
+def test_a_version_that_was_not_whole_is_none_of_the_two_that_are_kept(run: Run, tower) -> None:
+    for step in (0, 1):
+        run.refresh(tower(step), step)
+        run.maker.finish()
+        run.poll(step)
+    run.refresh(tower(2), 2)
+    run.maker.finish()
+    (run.work / "index-00000002" / "vectors.npy").unlink()
+    with pytest.raises(DamagedArtefact, match=r"vectors\.npy is damaged: No such file"):
+        run.poll(2)
+    run.refresh(tower(3), 3)
+    assert names(run.work) == [
+        "index-00000000",
+        "index-00000001",
+        *[f"snapshot-0000000{step}" for step in (0, 1, 3)],
+    ]
 
 
 # Going on after a kill
@@ -826,3 +887,39 @@ def test_actors_killed_at_twenty_random_moments(ray, beside, undisturbed: bytes,
     for _ in range(20):
         killed_at_random(ray, beside, tower(0), rng)
         assert vectors(directory(beside), beside.version) == undisturbed
+
+
+def train(refresher: IndexRefresher, model: Tower, swaps: int) -> float:
+    """Steps, the first ones with nobody beside them, then with a refresh always under way; seconds with one."""
+    optimizer = torch.optim.SGD(model.model.parameters(), lr=1e-4)
+    texts = torch.randint(5, 1100, (64, 32), generator=torch.Generator().manual_seed(0))
+    before, began = len(refresher.log), 0.0
+    for step in itertools.count(1):
+        newer = len(refresher.log) - before
+        index = refresher.poll(step)
+        if newer == swaps:
+            return time.perf_counter() - began
+        if step == 50:
+            began = time.perf_counter()
+        if step == 50 or len(refresher.log) - before > newer:
+            refresher.refresh(model, step)
+        queries = model.model(texts).last_hidden_state.mean(1)
+        index.search(queries[:8].detach().numpy(), 5)
+        queries.square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.slow
+def test_training_hardly_stands_still_beside_a_refresher(ray, tmp_path: Path, tower) -> None:
+    """Less than 2 % of the time, with real steps and one refresh after the other on the same cores."""
+    corpus = write_corpus(tmp_path / "corpus", passages=8_000)
+    refresher = ray_refresher(corpus, tmp_path / "work", max_staleness=None)
+    model = tower(0)
+    refresher.refresh(model, 0)
+    refresher.poll(0)
+    seconds = train(refresher, model, swaps=3)
+    swaps = refresher.log[1:]
+    refresher.close()
+    assert len(swaps) == 3 and all(swap.staleness > 0 and swap.slowdown is not None for swap in swaps)
+    assert sum(swap.stood for swap in swaps) < 0.02 * seconds, (swaps, seconds)
