@@ -37,7 +37,7 @@ class Actors:
         return self._ray.remote(_Coordinator).options(num_cpus=0).remote(self._plan, self._nice)
 
     def begin(self, step: int) -> None:
-        # A future is looked at within microseconds; to ask Ray costs a step of training milliseconds where all cores are busy.
+        # A future is looked at within microseconds; to ask Ray costs a step milliseconds where cores are busy.
         self._running: Future[Made | str] = self._coordinator.make.remote(step, self._encoders).future()
 
     def result(self, timeout: float) -> Made | str | None:

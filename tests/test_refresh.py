@@ -913,7 +913,7 @@ def train(refresher: IndexRefresher, model: Tower, swaps: int) -> float:
 @pytest.mark.slow
 def test_training_hardly_stands_still_beside_a_refresher(ray, tmp_path: Path, tower) -> None:
     """Less than 2 % of the time, with real steps and one refresh after the other on the same cores."""
-    corpus = write_corpus(tmp_path / "corpus", passages=8_000)
+    corpus = write_corpus(tmp_path / "corpus", passages=12_000)
     refresher = ray_refresher(corpus, tmp_path / "work", max_staleness=None)
     model = tower(0)
     refresher.refresh(model, 0)
