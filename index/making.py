@@ -3,16 +3,20 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
+import numpy as np
+
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
-from ragqa.embedding import Shard, damaged, embed_shard, finished, open_shards, shards
+from ragqa.embedding import Shard, damaged, embed_shard, finished, open_shards, shards, workplace
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
+from ragqa.indexing import sample_queries
 from ragqa.locks import locked
+from ragqa.questions import read_questions
 from ragqa.retrieval import mips
 from ragqa.retrieval.vectors import Vectors, chunks
 from ragqa.runtime.encoder import TextEncoder, load_encoder
@@ -26,7 +30,7 @@ class Embeds(Protocol):
         ...
 
     def embed(self, folder: Path, parts: list[Shard]) -> None:
-        """Write these shards into ``folder``, with the weights that were loaded last."""
+        """Write these shards into ``folder``, a ``workplace``, with the weights that were loaded last."""
         ...
 
 
@@ -39,10 +43,7 @@ class Encoding:
 
     def load(self, snapshot: Path) -> str:
         """See ``Embeds``."""
-        import torch
-
-        with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
-            self._encoder = load_encoder(snapshot, device=self._device)
+        self._encoder = _load(snapshot, self._device)
         return self._encoder.fingerprint
 
     def embed(self, folder: Path, parts: list[Shard]) -> None:
@@ -50,6 +51,13 @@ class Encoding:
         assert self._encoder is not None
         for part in parts:
             embed_shard(self._store, self._encoder, folder, part)
+
+
+def _load(snapshot: Path, device: str) -> TextEncoder:
+    import torch
+
+    with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
+        return load_encoder(snapshot, device=device)
 
 
 @dataclass(frozen=True)
@@ -63,17 +71,27 @@ class Plan:
     work: Path
     kind: str
     shard_rows: int
+    recall: float = mips.RECALL
+    """Of the 20 best, for a kind that is not exact."""
+    questions: Path | None = None
+    """Sample on which that is tried; without it queries are made up."""
 
     @classmethod
-    def of(cls, corpus: Path, work: Path, kind: str, shard_rows: int) -> "Plan":
+    def of(cls, corpus: Path, work: Path, kind: str, shard_rows: int, recall: float, questions: Path | None) -> "Plan":
         """Raises BadInput, ArtefactError, DamagedArtefact or MissingExtra for what cannot come to a good end."""
         mips.check(kind, "cpu")
+        if not 0 < recall <= 1:
+            raise BadInput(f"recall = {recall}: a share above 0 and up to 1 is needed")
+        questions = None if kind == "flat" or questions is None else Path(questions).resolve()
+        if questions is not None and not sum(1 for _ in read_questions(questions)):
+            raise BadInput(f"no questions in {questions}")
         if shard_rows < 1:
             raise BadInput(f"shard_rows = {shard_rows}: a shard has at least one row")
         corpus, work = Path(corpus).resolve(), Path(work).resolve()
         with artefact.as_bad_input(work):
             work.mkdir(parents=True, exist_ok=True)
-        return cls(corpus, artefact.read(corpus, "index").parents["corpus"], work, kind, shard_rows)
+        fingerprint = artefact.read(corpus, "index").parents["corpus"]
+        return cls(corpus, fingerprint, work, kind, shard_rows, recall, questions)
 
     def passages(self) -> PassageStore:
         """Raises Mismatch where ``corpus`` has been updated since the run began."""
@@ -116,31 +134,33 @@ def make_version(plan: Plan, step: int, embeds: Embeds, clock: Callable[[], floa
         began = clock()
         artefact.read(plan.corpus, "index")  # costs nothing unless a file has changed
         rows, encoder = len(plan.passages()), embeds.load(plan.snapshot(step))
-        if target.exists() and artefact.peek(target).parents["encoder"] == encoder:  # killed after the rename
-            shutil.rmtree(making, ignore_errors=True)
-            return Made(**artefact.peek(target).config["seconds"])
-        _claim(making, {"corpus": plan.fingerprint, "encoder": encoder, "shard_rows": plan.shard_rows})
-        _embed(making / "shards", shards(rows, plan.shard_rows), encoder, embeds)
-        embedded = clock()
-        made = making / "made"
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir()
-        vectors = open_shards(making / "shards", rows)
-        _check_filled(vectors)
-        tuned = mips.build(vectors, plan.kind, made)
-        seconds = {"embedding": round(embedded - began, 3), "building": round(clock() - embedded, 3)}
-        config = {
-            "step": step,
-            "kind": plan.kind,
-            "search": tuned and tuned.as_dict(),
-            "rows": rows,
-            "width": vectors.shape[1],
-            "seconds": seconds,
-        }
-        artefact.seal(made, "dense", config, {"corpus": plan.fingerprint, "encoder": encoder})
-        artefact.put_in_place(made, target)
+        parents = {"corpus": plan.fingerprint, "encoder": encoder}
+        if not (target.exists() and artefact.peek(target).parents == parents):  # else killed after the rename
+            _claim(making, {**parents, "shard_rows": plan.shard_rows})
+            _embed(making / "shards", shards(rows, plan.shard_rows), encoder, embeds)
+            embedded = clock()
+            config = {"step": step, "rows": rows, **_build(plan, step, making)}
+            config["seconds"] = asdict(Made(round(embedded - began, 3), round(clock() - embedded, 3)))
+            artefact.seal(making / "made", "dense", config, parents)
+            artefact.put_in_place(making / "made", target)
         shutil.rmtree(making, ignore_errors=True)
-        return Made(**seconds)
+        return Made(**artefact.peek(target).config["seconds"])
+
+
+def _build(plan: Plan, step: int, making: Path) -> dict[str, Any]:
+    """The index of the shards into ``making/made``; what its manifest says of it."""
+    made = making / "made"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    vectors = open_shards(making / "shards", len(plan.passages()))
+    _check_filled(vectors)
+    tuned = mips.build(vectors, plan.kind, made, recall=plan.recall, queries=_queries(plan, step))
+    return {"kind": plan.kind, "search": tuned and tuned.as_dict(), "width": vectors.shape[1]}
+
+
+def _queries(plan: Plan, step: int) -> np.ndarray | None:
+    """The sample questions as the weights of ``step`` encode them."""
+    return None if plan.questions is None else sample_queries(plan.questions, _load(plan.snapshot(step), "cpu"))
 
 
 def _claim(making: Path, identity: dict[str, Any]) -> None:
@@ -153,12 +173,17 @@ def _claim(making: Path, identity: dict[str, Any]) -> None:
 
 
 def _embed(folder: Path, parts: list[Shard], encoder: str, embeds: Embeds) -> None:
-    """All shards into ``folder``; those whose bytes are not what was written are made once more."""
-    embeds.embed(folder, [part for part in parts if not finished(folder, part, encoder)])
-    if bad := _damaged(folder, parts, encoder):
-        embeds.embed(folder, bad)
+    """All shards into ``folder``; those whose bytes are not what was written are made once more.
+
+    An actor that outlives its coordinator loses what it has half-written when the next one begins, and what it
+    writes whole after that is what the next one would have written.
+    """
+    with workplace(folder):
+        embeds.embed(folder, [part for part in parts if not finished(folder, part, encoder)])
         if bad := _damaged(folder, parts, encoder):
-            raise DamagedArtefact(f"{folder / bad[0].vectors} is not as it was written: look at the disk")
+            embeds.embed(folder, bad)
+            if bad := _damaged(folder, parts, encoder):
+                raise DamagedArtefact(f"{folder / bad[0].vectors} is not as it was written: look at the disk")
 
 
 def _damaged(folder: Path, parts: list[Shard], encoder: str) -> list[Shard]:

@@ -2,6 +2,7 @@
 
 import os
 from collections import deque
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +32,23 @@ class Actors:
         made = ray.remote(_Encoder).options(**place, max_restarts=-1)
         self._encoders = [made.remote(plan, "cuda" if gpus else "cpu", nice) for _ in range(workers)]
         self._coordinator = self._start()
-        self._running: Any = None
 
     def _start(self) -> Any:
         return self._ray.remote(_Coordinator).options(num_cpus=0).remote(self._plan, self._nice)
 
     def begin(self, step: int) -> None:
-        self._running = self._coordinator.make.remote(step, self._encoders)
+        # A future is looked at within microseconds; to ask Ray costs a step milliseconds where cores are busy.
+        self._running: Future[Made | str] = self._coordinator.make.remote(step, self._encoders).future()
 
     def result(self, timeout: float) -> Made | str | None:
-        done, _ = self._ray.wait([self._running], timeout=timeout)
-        if not done:
+        if not wait([self._running], timeout).done:
             return None
         try:
-            result: Made | str = self._ray.get(self._running)
+            return self._running.result()
         except self._ray.exceptions.RayError as error:  # it died, or its machine
             self._ray.kill(self._coordinator)
             self._coordinator = self._start()
             return f"the coordinator failed: {line(error)}"
-        return result
 
     def close(self) -> None:
         if self._ray.is_initialized():

@@ -21,7 +21,7 @@ _STEPS = 1000
 logger = logging.getLogger("ragqa.refresh")
 
 
-class Maker(Protocol):
+class Makes(Protocol):
     """Makes one version after the other, here or elsewhere."""
 
     attempts: int
@@ -126,13 +126,17 @@ class Times:
         return stood, slowdown
 
 
-class Swapping:
-    """The index in use, the version in the making, and the snapshot that waits for its turn."""
+class IndexRefresher:
+    """Keeps an index of the passages near the weights. One process at a time trains with a directory.
+
+    It knows the index in use, the version in the making, and the snapshot that waits for its turn;
+    ``index.refresh`` makes one.
+    """
 
     def __init__(
         self,
         versions: Versions,
-        maker: Callable[[], Maker],
+        maker: Callable[[], Makes],
         *,
         max_staleness: int | None,
         at: int | None,
@@ -145,7 +149,9 @@ class Swapping:
             Mismatch: it holds indexes of other passages.
         """
         self.log: list[Swap] = []
+        """Every swap since it was opened."""
         self.version: int | None = None
+        """Step of the weights of the index in use, for checkpoints to name; None before the first."""
         self._index: Mips | None = None
         self._versions, self._bound = versions, max_staleness
         self._times = Times(clock)
@@ -154,27 +160,35 @@ class Swapping:
         self._ready: tuple[int, Made] | None = None
         self._failures, self._whole = 0, 0
         self._error: RefreshFailed | None = None
-        self._open = ExitStack()
-        try:
-            self._open.enter_context(locked(versions.plan.work / ".lock", wait=False))
-            version, unmade = versions.take_up(at)
-            if version is not None:
-                self._index, self.version = versions.open(version)[0], version
+        with ExitStack() as opened:
+            opened.enter_context(locked(versions.plan.work / ".lock", wait=False))
+            unmade = self._take_up(at)
             self._maker = maker()
-            self._open.callback(self._maker.close)
+            opened.callback(self._maker.close)
             if unmade:
                 self._begin(unmade[0])
                 self._waiting = unmade[-1] if len(unmade) > 1 else None
-        except BaseException:
-            self._open.close()
-            raise
+            self._opened = opened.pop_all()
+
+    def _take_up(self, at: int | None) -> list[int]:
+        """The version to go on with into use; the steps that still wait to be made."""
+        version, unmade = self._versions.take_up(at)
+        if version is not None:
+            self._index, self.version = self._versions.open(version)[0], version
+        return unmade
 
     def close(self) -> None:
-        """Stop what is being made and let another process have the directory."""
-        self._open.close()
+        """Stop what is being made, to be resumed when the directory is opened again; another process can have it."""
+        self._opened.close()
 
     def refresh(self, model: Saves, step: int) -> None:
-        """See ``IndexRefresher.refresh``."""
+        """Hand over the weights of ``step``, from which the next version is made.
+
+        One that is being made is made to its end; of those that wait only the latest is kept.
+
+        Raises:
+            BadInput: the weights cannot be written, or there are some of a later step.
+        """
         with self._times.standing():
             self._collect()
             self._versions.write_snapshot(model, step)
@@ -184,7 +198,13 @@ class Swapping:
             self._times.step_changes()
 
     def poll(self, step: int) -> Mips:
-        """See ``IndexRefresher.poll``."""
+        """The newest finished index; called between two steps. It waits where there is none within the bound.
+
+        Raises:
+            StaleIndex: the index is too old, and none is being made.
+            RefreshFailed: a version was given up; said once, and the index before it stays.
+            ArtefactError: what was made is not what it should be and was deleted; the index before it stays.
+        """
         with self._times.standing():
             self._collect()
             self._times.step_ends(self._making is not None)

@@ -2,7 +2,7 @@
 
     work/snapshot-00000500/           weights of step 500, as an encoder that is loaded
     work/.index-00000500.making/      shards/ that are embedded, made/ that is being built
-    work/index-00000500/              vectors.npy, FAISS's file where the kind has one, manifest.json
+    work/index-00000500/              what ragqa.retrieval.mips.build writes of the kind, manifest.json
 
 A folder whose name begins with a dot is half-made; renaming it is the last thing that is done to it. The last two
 versions are kept with their snapshots. Deleting a version that somebody still searches does no harm on Linux, where
@@ -121,16 +121,24 @@ class Versions:
     def open(self, step: int) -> tuple[Mips, Manifest]:
         """The index of ``step``, mapped, once it is known to be all of it and of these passages.
 
-        Checksums were compared when it was made; to read it all again would keep training waiting.
+        Checksums were compared when it was made; to read it all again would keep training waiting. What is
+        not whole is deleted, to be made again by the next refresh of this step.
 
         Raises:
-            DamagedArtefact, Mismatch: it is not.
+            ArtefactError: it is not.
         """
+        try:
+            return self._open(step)
+        except ArtefactError:
+            shutil.rmtree(self.plan.index(step), ignore_errors=True)
+            raise
+
+    def _open(self, step: int) -> tuple[Mips, Manifest]:
         folder = self.plan.index(step)
         manifest = artefact.peek(folder)
         self._check(manifest, step)
         for name, expected in manifest.files.items():
-            if (size := (folder / name).stat().st_size) != expected["size"]:
+            if (size := _size(folder / name)) != expected["size"]:
                 raise DamagedArtefact(f"{folder / name} is damaged: {size} bytes instead of {expected['size']}")
         vectors = open_first(folder)
         if vectors.shape != (self._rows, manifest.config["width"]):
@@ -171,6 +179,13 @@ class Versions:
         for path in sorted(self.plan.work.iterdir()):
             if path.is_dir() and (match := _NAME.fullmatch(path.name)):
                 yield match[1], int(match[2]), path
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError as error:
+        raise DamagedArtefact(f"{file} is damaged: {error.strerror}") from error
 
 
 def _save(model: Saves, folder: Path) -> None:

@@ -23,15 +23,15 @@ FORMAT = 1
 """Version of the layout; a reader refuses a newer one."""
 MANIFEST = "manifest.json"
 SIGNS = {
-    "index": "passages",
-    "pipeline": "pipeline.json",
-    "encoder": "model.onnx",
-    "reader": "model.onnx",
-    "report": "report.json",
-    "vectors": "begun.json",
-    "dense": "vectors.npy",
+    "index": ("passages",),
+    "pipeline": ("pipeline.json",),
+    "encoder": ("model.onnx",),
+    "reader": ("model.onnx",),
+    "report": ("report.json",),
+    "vectors": ("begun.json",),
+    "dense": ("vectors.npy", "codes.npy"),
 }
-"""Kinds, and what lies in each: an artefact is known by it even where its manifest is damaged."""
+"""Kinds, and what one of lies in each: an artefact is known by it even where its manifest is damaged."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def check_replaceable(target: Path, *kinds: str) -> None:
         if peek(target).kind in kinds:
             return
     except DamagedArtefact:
-        if any((target / SIGNS[kind]).exists() for kind in kinds):
+        if _signed(target, *kinds):
             return
     except ArtefactError:
         pass
@@ -167,9 +167,13 @@ def check_replaceable(target: Path, *kinds: str) -> None:
 def is_artefact(folder: Path) -> bool:
     """Whether ``folder`` looks like something ragqa made: such a folder is no document."""
     try:
-        return (folder / MANIFEST).is_file() and any((folder / sign).exists() for sign in SIGNS.values())
+        return (folder / MANIFEST).is_file() and _signed(folder, *SIGNS)
     except OSError:  # a folder that may not be entered
         return False
+
+
+def _signed(folder: Path, *kinds: str) -> bool:
+    return any((folder / sign).exists() for kind in kinds for sign in SIGNS[kind])
 
 
 @contextmanager

@@ -148,9 +148,9 @@ def cluster() -> Iterator[Any]:
             gc.collect()  # sockets that Ray leaves open are found here, and not in another test
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
     """What ``condition`` says once it is true."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.002)

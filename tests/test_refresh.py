@@ -5,6 +5,7 @@ Whatever dies, the index is that of an undisturbed run, byte for byte, and train
 
 import errno
 import gc
+import itertools
 import json
 import logging
 import os
@@ -18,14 +19,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, wait_for
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from index import making  # noqa: E402
 from index.making import Encoding, Made, Plan, make_version  # noqa: E402
-from index.refresh import BlockingRefresher, RayRefresher  # noqa: E402
-from index.swapping import Swapping  # noqa: E402
+from index.refresh import IndexRefresher, blocking_refresher, ray_refresher  # noqa: E402
 from index.versions import Versions  # noqa: E402
 from ragqa import artefact  # noqa: E402
 from ragqa.corpus.store import PassageStore  # noqa: E402
@@ -47,10 +47,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def write_corpus(folder: Path, seed: int = 0) -> Path:
+def write_corpus(folder: Path, seed: int = 0, passages: int = PASSAGES) -> Path:
     """An index without vectors, over passages of random words."""
     folder.mkdir(exist_ok=True)
-    words = np.random.default_rng(seed).integers(0, 1100, (PASSAGES, 12))
+    words = np.random.default_rng(seed).integers(0, 1100, (passages, 12))
     with (folder / "c.jsonl").open("w") as file:
         for number, row in enumerate(words):
             text = " ".join(f"w{word}" for word in row)
@@ -127,9 +127,9 @@ class Run:
     """A training run with a held maker and a held clock."""
 
     def __init__(self, corpus: Path, work: Path, max_staleness: int | None = None) -> None:
-        plan = Plan.of(corpus, work, "flat", ROWS)
+        plan = Plan.of(corpus, work, "flat", ROWS, 0.95, None)
         self.maker, self.clock, self.work = Held(plan), Clock(), work
-        self.refresher = Swapping(
+        self.refresher = IndexRefresher(
             Versions(plan), lambda: self.maker, max_staleness=max_staleness, at=None, clock=self.clock
         )
         self.refresh, self.poll = self.refresher.refresh, self.refresher.poll
@@ -161,7 +161,7 @@ def names(work: Path) -> list[str]:
 
 def test_an_index_is_that_of_the_snapshot(corpus: Path, tmp_path: Path, tower) -> None:
     with_seed = tower(1)
-    refresher = BlockingRefresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    refresher = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
     before = torch.random.get_rng_state()
     refresher.refresh(with_seed, 7)
     assert torch.equal(torch.random.get_rng_state(), before)  # a refresh does not change the steps that follow
@@ -183,13 +183,52 @@ def test_an_index_is_that_of_the_snapshot(corpus: Path, tmp_path: Path, tower) -
 @pytest.mark.parametrize("kind", ["hnsw", "sq8"])
 def test_other_kinds_of_index(corpus: Path, tmp_path: Path, tower, kind: str) -> None:
     pytest.importorskip("faiss", reason="the extra cpu is not installed")
-    refresher = BlockingRefresher(corpus, tmp_path, kind=kind)
+    refresher = blocking_refresher(corpus, tmp_path, kind=kind)
     refresher.refresh(tower(1), 0)
     index = refresher.poll(0)
     queries = np.asarray(index.vectors[0:20], np.float32)
     assert [r.rows[0] for r in index.search(queries, 3)] == list(range(20))
     assert (tmp_path / "index-00000000" / "faiss.index").is_file()
     refresher.close()
+
+
+def test_a_kind_without_float16_from_refresh_to_refresh(corpus: Path, tmp_path: Path, tower) -> None:
+    pytest.importorskip("faiss", reason="the extra cpu is not installed")
+    work = tmp_path / "work"
+    (tmp_path / "q.jsonl").write_text("".join(f'{{"question": "w{n} w{n + 1}", "answers": []}}\n' for n in range(30)))
+    options = {"kind": "ivf-rabitq", "recall": 0.9, "questions": tmp_path / "q.jsonl", "shard_rows": ROWS}
+    refresher = blocking_refresher(corpus, work, **options)
+    for step in (0, 5):
+        refresher.refresh(tower(step), step)
+        index = refresher.poll(step)
+    made = work / "index-00000005"
+    search = artefact.read(made, "dense").config["search"]
+    assert (search["wanted"], search["queries"], search["made_up"]) == (0.9, 30, False) and search["recall"] >= 0.9
+    assert (made / "codes.npy").is_file() and not (made / "vectors.npy").exists()
+    queries = np.asarray(index.vectors[0:20], np.float32)
+    found = [r.rows.tolist() for r in index.search(queries, 3)]
+    assert [rows[0] for rows in found] == list(range(20))
+    refresher.close()
+    again = blocking_refresher(corpus, work, **options)
+    assert again.version == 5 and [r.rows.tolist() for r in again.poll(6).search(queries, 3)] == found
+    again.close()
+    assert artefact.is_artefact(made)  # and so is never read as documents
+    (made / "manifest.json").write_text("{")
+    artefact.check_replaceable(made, "dense")
+    (made / "codes.npy").unlink()
+    with pytest.raises(BadInput, match="is not a ragqa dense"):
+        artefact.check_replaceable(made, "dense")
+
+
+def test_a_wish_for_recall_that_cannot_be_met_is_refused_at_once(corpus: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="the extra cpu is not installed")
+    (tmp_path / "none.jsonl").touch()
+    with pytest.raises(BadInput, match=r"recall = 1\.5: a share above 0 and up to 1"):
+        blocking_refresher(corpus, tmp_path, kind="sq8", recall=1.5)
+    with pytest.raises(BadInput, match=r"no questions in .*none\.jsonl"):
+        blocking_refresher(corpus, tmp_path, kind="sq8", questions=tmp_path / "none.jsonl")
+    # An exact search has no use for questions, and does not read them.
+    blocking_refresher(corpus, tmp_path, questions=tmp_path / "none.jsonl").close()
 
 
 def test_training_has_the_old_index_until_the_new_one_is_whole(run: Run, tower) -> None:
@@ -353,9 +392,9 @@ def test_a_version_is_begun_again_and_given_up_after_three_vain_attempts(run: Ru
 
 
 @pytest.fixture
-def trained(corpus: Path, tmp_path: Path, tower) -> Iterator[BlockingRefresher]:
+def trained(corpus: Path, tmp_path: Path, tower) -> Iterator[IndexRefresher]:
     """A blocking refresher over ``tmp_path/work`` with version 0."""
-    refresher = BlockingRefresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    refresher = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
     refresher.refresh(tower(0), 0)
     refresher.poll(0)
     yield refresher
@@ -398,7 +437,7 @@ def test_weights_that_are_broken_make_no_index(trained, tmp_path: Path, tower) -
 
 def test_a_corpus_that_is_damaged_or_changed_reaches_training(tmp_path: Path, tower) -> None:
     corpus = write_corpus(tmp_path / "corpus")
-    refresher = BlockingRefresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    refresher = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
     refresher.refresh(tower(0), 0)
     old = refresher.poll(0)
     file = corpus / "passages" / "00000.arrow"
@@ -416,14 +455,14 @@ def test_a_corpus_that_is_damaged_or_changed_reaches_training(tmp_path: Path, to
     assert refresher.poll(3) is old
     refresher.close()
     with pytest.raises(Mismatch, match="is not of the passages of"):
-        BlockingRefresher(corpus, tmp_path / "work")
+        blocking_refresher(corpus, tmp_path / "work")
 
 
 def test_passages_that_were_deleted_are_never_found(tmp_path: Path, tower) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     update_index(corpus, delete=["7"])
     deleted = PassageStore.open(corpus / "passages").deleted
-    refresher = BlockingRefresher(corpus, tmp_path / "work")
+    refresher = blocking_refresher(corpus, tmp_path / "work")
     refresher.refresh(tower(0), 0)
     index = refresher.poll(0)
     found = index.search(np.asarray(index.vectors[deleted], np.float32), PASSAGES)[0]
@@ -462,6 +501,27 @@ def test_what_is_not_whole_is_never_taken(run: Run, tower, spoil: Callable[[Path
     with pytest.raises((DamagedArtefact, Mismatch), match="index-00000001"):
         run.poll(1)
     assert run.poll(2) is old and run.refresher.version == 0
+    run.refresh(tower(1), 1)  # of the same step: what was found damaged is made anew
+    run.maker.finish()
+    assert len(run.poll(3)) == PASSAGES and run.refresher.version == 1 and np.asarray(run.poll(3).vectors[0:1]).any()
+
+
+def test_a_version_that_was_not_whole_is_none_of_the_two_that_are_kept(run: Run, tower) -> None:
+    for step in (0, 1):
+        run.refresh(tower(step), step)
+        run.maker.finish()
+        run.poll(step)
+    run.refresh(tower(2), 2)
+    run.maker.finish()
+    (run.work / "index-00000002" / "vectors.npy").unlink()
+    with pytest.raises(DamagedArtefact, match=r"vectors\.npy is damaged: No such file"):
+        run.poll(2)
+    run.refresh(tower(3), 3)
+    assert names(run.work) == [
+        "index-00000000",
+        "index-00000001",
+        *[f"snapshot-0000000{step}" for step in (0, 1, 3)],
+    ]
 
 
 # Going on after a kill
@@ -488,8 +548,8 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, where: object, name: str, calls: in
 
 MOMENTS = {
     "embedding": lambda patch: stop_at(patch, making, "embed_shard", 3),
-    "an array": lambda patch: stop_at(patch, making, "concatenate", after=True),
     "building": lambda patch: stop_at(patch, making.mips, "build"),
+    "vectors": lambda patch: stop_at(patch, making.mips, "write_rows", after=True),
     "sealing": lambda patch: stop_at(patch, making.artefact, "seal", after=True),
     "renaming": lambda patch: stop_at(patch, making.artefact, "put_in_place"),
     "renamed": lambda patch: stop_at(patch, making.artefact, "put_in_place", after=True),
@@ -507,7 +567,7 @@ def test_killed_while(moment: str, corpus: Path, tmp_path: Path, tower, trained,
     with monkeypatch.context() as patched:
         real = making.embed_shard
         patched.setattr(making, "embed_shard", lambda *args: (whole.append(args[3].first), real(*args)))
-        again = BlockingRefresher(corpus, work, shard_rows=ROWS)
+        again = blocking_refresher(corpus, work, shard_rows=ROWS)
     again.poll(5)
     assert again.version == 5
     assert whole[1:] == (list(range(3 * ROWS, PASSAGES, ROWS)) if moment == "embedding" else [])
@@ -527,7 +587,7 @@ def test_a_snapshot_is_whole_or_not_there(corpus: Path, tmp_path: Path, tower, t
         trained.refresh(Dying(), 5)
     (tmp_path / "work" / ".snapshot-00000005.writing").mkdir()  # as SIGKILL leaves it
     trained.close()
-    again = BlockingRefresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    again = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
     again.poll(6)
     assert again.version == 0 and names(tmp_path / "work") == ["index-00000000", "snapshot-00000000"]
     again.close()
@@ -536,12 +596,12 @@ def test_a_snapshot_is_whole_or_not_there(corpus: Path, tmp_path: Path, tower, t
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from index.{module} import {refresher} as Refresher
+from index.{module} import {refresher} as open_refresher
 from tests.test_refresh import Tower
 if "{address}":
     import ray
     ray.init(address="{address}", log_to_driver=False, configure_logging=False)
-refresher = Refresher(Path(sys.argv[1]), Path(sys.argv[2]), shard_rows=40{options})
+refresher = open_refresher(Path(sys.argv[1]), Path(sys.argv[2]), shard_rows=40{options})
 refresher.refresh(Tower(Path(sys.argv[3]), 0), 5)
 while not (Path(sys.argv[2]) / "index-00000005").exists():
     pass
@@ -559,8 +619,8 @@ def killed_before_the_swap(corpus: Path, work: Path, small: Path, **names: str) 
 def test_training_killed_between_rename_and_swap(corpus: Path, tmp_path: Path, small: Path, tower, trained) -> None:
     trained.close()
     work = tmp_path / "work"
-    killed_before_the_swap(corpus, work, small, refresher="BlockingRefresher", address="", options="")
-    again = BlockingRefresher(corpus, work, shard_rows=ROWS)
+    killed_before_the_swap(corpus, work, small, refresher="blocking_refresher", address="", options="")
+    again = blocking_refresher(corpus, work, shard_rows=ROWS)
     again.poll(5)
     assert again.version == 5 and vectors(work, 5) == vectors(work, 0) and again.log == []
     again.close()
@@ -568,18 +628,18 @@ def test_training_killed_between_rename_and_swap(corpus: Path, tmp_path: Path, s
 
 def test_opened_again_it_goes_on_with_the_version_it_had(corpus: Path, tmp_path: Path, tower, trained) -> None:
     with pytest.raises(BadInput, match="another process is at work"):
-        BlockingRefresher(corpus, tmp_path / "work")
+        blocking_refresher(corpus, tmp_path / "work")
     for step in (5, 10):
         trained.refresh(tower(step), step)
         trained.poll(step)
     before = np.array(trained.poll(10).vectors[0:PASSAGES])
     trained.close()
-    again = BlockingRefresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    again = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
     assert again.version == 10 and np.array_equal(again.poll(11).vectors[0:PASSAGES], before)
     again.close()
     with pytest.raises(BadInput, match=r"version 0 is not in .* \(there: 5, 10\)"):
-        BlockingRefresher(corpus, tmp_path / "work", at=0)
-    back = BlockingRefresher(corpus, tmp_path / "work", shard_rows=ROWS, at=5)
+        blocking_refresher(corpus, tmp_path / "work", at=0)
+    back = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS, at=5)
     assert back.version == 5 and not np.array_equal(back.poll(6).vectors[0:PASSAGES], before)
     assert names(tmp_path / "work") == ["index-00000005", "snapshot-00000005"]
     back.refresh(tower(10), 10)
@@ -595,7 +655,7 @@ def test_a_damaged_version_is_made_again_from_its_snapshot(corpus: Path, tmp_pat
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    again = BlockingRefresher(corpus, work, shard_rows=ROWS)
+    again = blocking_refresher(corpus, work, shard_rows=ROWS)
     again.poll(5)
     assert again.version == 5 and vectors(work, 5) == vectors(work, 0)
     again.close()
@@ -637,10 +697,10 @@ def ray() -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
-def beside(ray, corpus: Path, tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayRefresher]:
+def beside(ray, corpus: Path, tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexRefresher]:
     """A refresher with two actors, and version 0, which was made with nobody's interference."""
     work = tmp_path_factory.mktemp("refreshed")
-    refresher = RayRefresher(corpus, work, max_staleness=None, workers=2, shard_rows=ROWS)
+    refresher = ray_refresher(corpus, work, max_staleness=None, workers=2, shard_rows=ROWS)
     refresher.refresh(tower(0), 0)
     refresher.poll(0)
     yield refresher
@@ -648,18 +708,18 @@ def beside(ray, corpus: Path, tower, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def undisturbed(beside: RayRefresher) -> bytes:
+def undisturbed(beside: IndexRefresher) -> bytes:
     """The vectors of that version."""
     return vectors(directory(beside), 0)
 
 
-def directory(refresher: RayRefresher) -> Path:
-    return refresher._swapping._versions.plan.work
+def directory(refresher: IndexRefresher) -> Path:
+    return refresher._versions.plan.work
 
 
-def actors(refresher: RayRefresher) -> tuple[object, list[object]]:
+def actors(refresher: IndexRefresher) -> tuple[object, list[object]]:
     """The coordinator and the encoders."""
-    maker = refresher._swapping._maker
+    maker = refresher._maker
     return maker._coordinator, maker._encoders
 
 
@@ -692,7 +752,6 @@ def hanging(module: str, name: str, mark: Path, calls: int = 0, *, after: bool =
 
     def patch(_: object) -> int:
         import importlib
-        import time
 
         where, left = importlib.import_module(module), [calls]
         real = getattr(where, name)
@@ -712,20 +771,13 @@ def hanging(module: str, name: str, mark: Path, calls: int = 0, *, after: bool =
     return patch
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def swapped(refresher: RayRefresher, step: int, version: int) -> Callable[[], bool]:
+def swapped(refresher: IndexRefresher, step: int, version: int) -> Callable[[], bool]:
     """Whether a poll finds this version."""
     return lambda: refresher.poll(step) is not None and refresher.version == version
 
 
 def test_ray_makes_what_the_blocking_refresher_makes(beside, corpus: Path, tmp_path: Path, tower) -> None:
-    blocking = BlockingRefresher(corpus, tmp_path, shard_rows=ROWS)
+    blocking = blocking_refresher(corpus, tmp_path, shard_rows=ROWS)
     blocking.refresh(tower(0), 0)
     index = blocking.poll(0)
     blocking.close()
@@ -757,7 +809,7 @@ def test_actors_killed_while(moment: str, ray, beside, undisturbed: bytes, tmp_p
     beside.refresh(tower(0), step)
     wait_for(mark.exists)
     shards = 7 if moment == "embedding" else 8
-    wait_for(lambda: beside._swapping._versions.whole_shards(step) == shards)
+    wait_for(lambda: beside._versions.whole_shards(step) == shards)
     old = beside.poll(step + 1)
     assert beside.version == last
     for pid in pids:
@@ -797,9 +849,9 @@ def test_what_fails_again_and_again_reaches_training(ray, beside, undisturbed: b
 def test_training_killed_on_ray(ray, corpus: Path, tmp_path: Path, small: Path, undisturbed: bytes) -> None:
     """Once while an actor makes a shard, with all its actors; once between rename and swap."""
     work, address = tmp_path / "work", ray.get_runtime_context().gcs_address
-    names_of = {"refresher": "RayRefresher", "address": address}
+    names_of = {"refresher": "ray_refresher", "address": address}
     killed_before_the_swap(corpus, work, small, options=", max_staleness=None", **names_of)
-    again = RayRefresher(corpus, work, max_staleness=None, shard_rows=ROWS)
+    again = ray_refresher(corpus, work, max_staleness=None, shard_rows=ROWS)
     assert again.version == 5 and len(again.poll(6)) == PASSAGES and vectors(work, 5) == undisturbed
     made, encoder = tmp_path / "made", actors(again)[1][0]
     in_actor(ray, encoder, recording(made))
@@ -808,7 +860,7 @@ def test_training_killed_on_ray(ray, corpus: Path, tmp_path: Path, small: Path, 
     wait_for((tmp_path / "mark").exists)
     again.close()
     noted = made.read_text().split()
-    resumed = RayRefresher(corpus, work, max_staleness=3, shard_rows=ROWS)
+    resumed = ray_refresher(corpus, work, max_staleness=3, shard_rows=ROWS)
     in_actor(ray, actors(resumed)[1][0], recording(made))
     resumed.poll(11)  # waits: the index is 6 steps old
     assert resumed.version == 10 and vectors(work, 10) == undisturbed
@@ -816,9 +868,9 @@ def test_training_killed_on_ray(ray, corpus: Path, tmp_path: Path, small: Path, 
     resumed.close()
 
 
-def killed_at_random(ray, refresher: RayRefresher, model: Tower, rng: np.random.Generator) -> None:
+def killed_at_random(ray, refresher: IndexRefresher, model: Tower, rng: np.random.Generator) -> None:
     """Some of the actors die after some of the shards, and again a little later."""
-    step, versions = refresher.version + 1, refresher._swapping._versions
+    step, versions = refresher.version + 1, refresher._versions
     coordinator, encoders = actors(refresher)
     pids = [in_actor(ray, actor, lambda _: os.getpid()) for actor in (coordinator, *encoders)]
     refresher.refresh(model, step)
@@ -835,3 +887,39 @@ def test_actors_killed_at_twenty_random_moments(ray, beside, undisturbed: bytes,
     for _ in range(20):
         killed_at_random(ray, beside, tower(0), rng)
         assert vectors(directory(beside), beside.version) == undisturbed
+
+
+def train(refresher: IndexRefresher, model: Tower, swaps: int) -> float:
+    """Steps, the first ones with nobody beside them, then with a refresh always under way; seconds with one."""
+    optimizer = torch.optim.SGD(model.model.parameters(), lr=1e-4)
+    texts = torch.randint(5, 1100, (64, 32), generator=torch.Generator().manual_seed(0))
+    before, began = len(refresher.log), 0.0
+    for step in itertools.count(1):
+        newer = len(refresher.log) - before
+        index = refresher.poll(step)
+        if newer == swaps:
+            return time.perf_counter() - began
+        if step == 50:
+            began = time.perf_counter()
+        if step == 50 or len(refresher.log) - before > newer:
+            refresher.refresh(model, step)
+        queries = model.model(texts).last_hidden_state.mean(1)
+        index.search(queries[:8].detach().numpy(), 5)
+        queries.square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.slow
+def test_training_hardly_stands_still_beside_a_refresher(ray, tmp_path: Path, tower) -> None:
+    """Less than 2 % of the time, with real steps and one refresh after the other on the same cores."""
+    corpus = write_corpus(tmp_path / "corpus", passages=12_000)
+    refresher = ray_refresher(corpus, tmp_path / "work", max_staleness=None)
+    model = tower(0)
+    refresher.refresh(model, 0)
+    refresher.poll(0)
+    seconds = train(refresher, model, swaps=3)
+    swaps = refresher.log[1:]
+    refresher.close()
+    assert len(swaps) == 3 and all(swap.staleness > 0 and swap.slowdown is not None for swap in swaps)
+    assert sum(swap.stood for swap in swaps) < 0.02 * seconds, (swaps, seconds)

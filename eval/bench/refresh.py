@@ -3,7 +3,7 @@
     python -m eval.bench.refresh --articles AA.tar.xz --work DIR --out docs/measurements/refresh.json
 
 A small encoder learns to find a passage by one half of it, among the others of the batch and what the index proposes,
-while ``index.refresh.RayRefresher`` makes the index anew from its weights every so many steps. Measured from the first
+while ``index.refresh.ray_refresher`` makes the index anew from its weights every so many steps. Measured from the first
 index to the last swap.
 """
 
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from eval.bench.record import record
-from index.refresh import RayRefresher
+from index.refresh import IndexRefresher, ray_refresher
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import read_documents
 from ragqa.corpus.store import PassageStore
@@ -113,7 +113,7 @@ def write_corpus(articles: Path, passages: int, work: Path) -> Path:
     return work / "corpus.index"
 
 
-def train(run: Run, refresher: RayRefresher, every: int, swaps: int, log: Callable[[str], object]) -> dict[str, Any]:
+def train(run: Run, refresher: IndexRefresher, every: int, swaps: int, log: Callable[[str], object]) -> dict[str, Any]:
     """Steps until so many versions have followed the first, and what they cost."""
     step, began, first, waited = 0, 0.0, 0, perf_counter()
     while len(refresher.log) <= swaps:
@@ -174,7 +174,7 @@ def main() -> None:
     corpus = write_corpus(args.articles, args.passages, args.work)
     run = Run(PassageStore.open(corpus / "passages"))
     _start_ray()
-    refresher = RayRefresher(corpus, args.work / "versions", max_staleness=2 * args.every, nice=args.nice)
+    refresher = ray_refresher(corpus, args.work / "versions", max_staleness=2 * args.every, nice=args.nice)
     with (args.work / "metrics.jsonl").open("w") as file:
         figures = train(run, refresher, args.every, args.swaps, file.write)
     refresher.close()
