@@ -14,26 +14,28 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from index.cluster import connect, quiet
+from index import parts
+from index.cluster import quiet
 from index.command import one_line, parse, shared_path
-from ragqa import artefact
+from ragqa import artefact, resuming
 from ragqa.embedding import open_shards
-from ragqa.errors import BadInput, Mismatch, RagqaError
+from ragqa.errors import BadInput, Mismatch
 from ragqa.indexing import recall_line, sample_queries
-from ragqa.locks import locked
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.retrieval import faiss_build, mips
 from ragqa.runtime.encoder import load_encoder
 
-BEGUN, TRAINED, SEARCH = "begun.json", "trained", "search.json"
+TAKEN_OVER = ("passages/", "bm25/")
+ROWS, MERGED, SEARCH = "rows.json", "merged.json", "search.json"
+"""What says, beside the index in the making, which of its stages are done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,7 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> Built:
     Raises:
         BadInput: ``out`` is something else, the disk is full.
         Mismatch: the vectors are not those of the corpus, or of an encoder that has changed since.
+        RagqaError: the cluster was lost, or a worker dies whenever it makes some part.
         ArtefactError, DamagedArtefact: corpus or vectors are none, or not whole.
         MissingExtra: FAISS, or Ray, is not installed.
     """
@@ -96,24 +99,17 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> Built:
     _check_parents(config, source, embedded)
     out = config.out.resolve()
     artefact.check_replaceable(out, "index")
-    queries = None
-    if config.questions:
-        encoder = load_encoder(embedded.config["name"])
-        if encoder.fingerprint != embedded.parents["encoder"]:
-            raise Mismatch(f"encoder {embedded.config['name']} is not the one that made {config.vectors} any more")
-        queries = sample_queries(config.questions, encoder)
-    with _workplace(out, config, source, embedded) as work:
-        clock = _Clock()
-        dense = work / "made" / "dense"
-        if not (work / SEARCH).is_file():
-            tuned = _dense(config, embedded.config["rows"], work, dense, queries, clock, progress)
-            aside = work / f".{SEARCH}"
-            aside.write_text(json.dumps(tuned and tuned.as_dict()))
-            aside.rename(work / SEARCH)
-        search = json.loads((work / SEARCH).read_text())
-        manifest = _seal(config, source, embedded, work / "made", search)
-        size = sum(file.stat().st_size for file in dense.iterdir())
-        artefact.put_in_place(work / "made", out)
+    queries = _queries(config, embedded)
+    clock = _Clock()
+    ours = _signature(config, source, embedded)
+    with artefact.lending(config.corpus, source), resuming.workplace(out, ours) as work:
+        if not resuming.is_sealed(work):
+            _take_over(config.corpus, source, work / "made")
+            search = _searched(config, embedded, work, queries, clock, progress)
+            _seal(config, source, embedded, work / "made", search)
+        resuming.put_in_place(work, out)
+        manifest = artefact.peek(out)
+    size = sum(entry["size"] for name, entry in manifest.files.items() if name.startswith("dense/"))
     return Built(
         index=str(config.out),
         fingerprint=manifest.fingerprint,
@@ -121,7 +117,7 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> Built:
         passages=manifest.config["passages"],
         megabytes=round(size / 1e6, 1),
         seconds=clock.seconds,
-        search=search,
+        search=manifest.config["search"],
     )
 
 
@@ -132,25 +128,21 @@ def _check_parents(config: BuildConfig, source: artefact.Manifest, embedded: art
         raise Mismatch(f"{config.vectors} and {config.corpus} do not count the same: embed them again")
 
 
-@contextmanager
-def _workplace(
-    out: Path, config: BuildConfig, source: artefact.Manifest, embedded: artefact.Manifest
-) -> Iterator[Path]:
-    """The locked folder in which ``out`` is made; emptied if it was begun for something else."""
-    work = out.with_name(f".{out.name}.building")
-    ours = json.dumps([source.fingerprint, embedded.fingerprint, config.kind, config.part_rows, config.recall,
-                       str(config.questions)])  # fmt: skip
-    with artefact.as_bad_input(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with locked(out.with_name(f".{out.name}.lock"), wait=False):
-            artefact.recover(out)
-            mark = work / BEGUN
-            if not (mark.is_file() and (work / "made").is_dir() and mark.read_text() == ours):
-                shutil.rmtree(work, ignore_errors=True)
-                (work / "made" / "dense").mkdir(parents=True)
-                mark.write_text(ours)
-            yield work
-            shutil.rmtree(work)
+def _signature(config: BuildConfig, source: artefact.Manifest, embedded: artefact.Manifest) -> str:
+    """Changes with whatever the index is made of, and how."""
+    asked = artefact.checksum(config.questions) if config.questions else None
+    made_of = [source.fingerprint, embedded.fingerprint, config.kind, config.part_rows, config.recall, asked]
+    return json.dumps([*made_of, str(config.questions)])
+
+
+def _queries(config: BuildConfig, embedded: artefact.Manifest) -> np.ndarray | None:
+    """Vectors [B, D] of the sample questions, if there are any."""
+    if not config.questions:
+        return None
+    encoder = load_encoder(embedded.config["name"])
+    if encoder.fingerprint != embedded.parents["encoder"]:
+        raise Mismatch(f"encoder {embedded.config['name']} is not the one that made {config.vectors} any more")
+    return sample_queries(config.questions, encoder)
 
 
 class _Clock:
@@ -166,75 +158,90 @@ class _Clock:
         self.seconds[name] = round(time.perf_counter() - began, 1)
 
 
-def _dense(
+def _take_over(corpus: Path, source: artefact.Manifest, made: Path) -> None:
+    """Link passages and terms at once: hours later the corpus may have been updated.
+
+    Raises Mismatch where that happens just now.
+    """
+    try:
+        for name in source.files:
+            if name.startswith(TAKEN_OVER) and not (made / name).exists():
+                _link(corpus / name, made / name)
+    except FileNotFoundError:
+        if artefact.peek(corpus).fingerprint == source.fingerprint:
+            raise
+    if artefact.peek(corpus).fingerprint != source.fingerprint:
+        raise Mismatch(f"{corpus} was changed just now: run again, with the vectors of what it is now")
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        aside = target.with_name(f".{target.name}")
+        shutil.copy2(source, aside)
+        aside.replace(target)
+
+
+def _searched(
     config: BuildConfig,
-    rows: int,
+    embedded: artefact.Manifest,
     work: Path,
-    dense: Path,
     queries: np.ndarray | None,
     clock: _Clock,
     progress: Progress,
-) -> mips.Tuned | None:
-    """Write all files of the folder ``dense``, but for the parts that are there."""
-    vectors = open_shards(config.vectors, rows)
-    with clock.stage("vectors"):
-        mips.write_rows(vectors, config.kind, dense)
-    if config.kind == "flat":
-        return None
+) -> dict[str, Any] | None:
+    """Write all files of ``made/dense``, but for what is there; how hard they are to be searched."""
+    if not (work / SEARCH).is_file():
+        dense = work / "made" / "dense"
+        dense.mkdir(exist_ok=True)
+        vectors = open_shards(config.vectors, embedded.config["rows"])
+        with clock.stage("vectors"):
+            _once(work / ROWS, dense, lambda: mips.write_rows(vectors, config.kind, dense))
+        tuned = None
+        if config.kind != "flat":
+            _once(work / MERGED, dense, lambda: _graph(config, embedded, work, dense, clock, progress))
+            with clock.stage("tune"):
+                tuned = mips.tuned(
+                    vectors, config.kind, dense, recall=config.recall, queries=queries, progress=progress
+                )
+        resuming.write_whole(work / SEARCH, json.dumps(tuned and tuned.as_dict()))
+    search: dict[str, Any] | None = json.loads((work / SEARCH).read_text())
+    return search
+
+
+def _graph(
+    config: BuildConfig, embedded: artefact.Manifest, work: Path, dense: Path, clock: _Clock, progress: Progress
+) -> None:
+    """Write FAISS's files into ``dense``."""
+    plan = parts.Plan(
+        vectors=config.vectors.resolve(),
+        fingerprint=embedded.fingerprint,
+        rows=embedded.config["rows"],
+        kind=config.kind,
+        part_rows=config.part_rows,
+        folder=work / "parts",
+    )
     with clock.stage("train"), progress.step("training", 1) as step:
-        if not (work / TRAINED).is_file():
-            faiss_build.train(vectors, config.kind, work / TRAINED)
+        trained = parts.train(plan)
         step.at(1)
     with clock.stage("add"):
-        files = _add(config, rows, work, progress)
+        files = parts.add(plan, trained, progress)
     with clock.stage("merge"):
-        faiss_build.merge(work / TRAINED, files, dense)
-    with clock.stage("tune"):
-        return mips.tuned(vectors, config.kind, dense, recall=config.recall, queries=queries, progress=progress)
+        faiss_build.merge(plan.folder / trained.file, files, dense)
 
 
-def _add(config: BuildConfig, rows: int, work: Path, progress: Progress) -> list[Path]:
-    """Have every part added that is not there yet; the files of all."""
-    ranges = faiss_build.parts(rows, config.kind, config.part_rows)
-    files = [work / f"part-{first:010d}" for first, _ in ranges]
-    missing = [part for part in zip(ranges, files, strict=True) if not part[1].is_file()]
-    done = rows - sum(last - first for (first, last), _ in missing)
-    if not missing:
-        return files
-    connect("building on a cluster")
-    import ray
-
-    add = ray.remote(num_cpus=1, max_retries=3)(_add_part)
-    with progress.step(config.kind, rows, "passages", done) as step:
-        waiting = {
-            add.remote(config.vectors.resolve(), rows, work / TRAINED, first, last, file): last - first
-            for (first, last), file in missing
-        }
-        while waiting:
-            (ready,), _ = ray.wait(list(waiting), num_returns=1)
-            try:
-                error = ray.get(ready)
-            except ray.exceptions.RayTaskError:
-                raise  # a bug: its trace is wanted
-            except ray.exceptions.RayError as lost:
-                raise RagqaError(f"the Ray cluster was lost: {str(lost).strip().splitlines()[0]}") from lost
-            if error:
-                raise BadInput(error)
-            done += waiting.pop(ready)
-            step.at(done)
-    return files
-
-
-def _add_part(vectors: Path, rows: int, trained: Path, first: int, last: int, file: Path) -> str:
-    """What a worker does: make one part. What is wrong comes back as a line; Ray would make a stack trace of it."""
-    import faiss
-
-    faiss.omp_set_num_threads(1 if (first, last) != (0, rows) else os.cpu_count() or 1)
-    try:
-        faiss_build.add(trained, open_shards(vectors, rows), first, last, file)
-    except (RagqaError, OSError) as error:
-        return str(error)
-    return ""
+def _once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
+    """Let ``make`` write files into ``folder``, unless ``mark`` says that they are there: names and sizes."""
+    with suppress(OSError, ValueError):
+        expected = json.loads(mark.read_text())
+        if all((folder / name).stat().st_size == size for name, size in expected.items()):
+            return
+    make()
+    resuming.write_whole(mark, json.dumps({file.name: file.stat().st_size for file in folder.iterdir()}))
 
 
 def _seal(
@@ -244,14 +251,8 @@ def _seal(
     made: Path,
     search: dict[str, Any] | None,
 ) -> artefact.Manifest:
-    """Take over passages and terms, and sign the whole."""
-    known = {}
-    for name, entry in source.files.items():
-        if name.startswith(("passages/", "bm25/")):
-            known[name] = entry
-            (made / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).unlink(missing_ok=True)
-            _link(config.corpus / name, made / name)
+    """Sign the whole; what was taken over has the checksums that it had."""
+    known = {name: entry for name, entry in source.files.items() if name.startswith(TAKEN_OVER)}
     sparse = source.config["retriever"] != "dense"
     settings = {
         **source.config,
@@ -265,13 +266,6 @@ def _seal(
     }
     parents = {"corpus": source.parents["corpus"], "encoder": embedded.parents["encoder"]}
     return artefact.seal(made, "index", settings, parents, known=known)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def main() -> None:

@@ -178,11 +178,21 @@ def _signed(folder: Path, *kinds: str) -> bool:
 
 @contextmanager
 def as_bad_input(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals (full disk, no permission) into one clear line."""
+    """Turn the operating system's refusals (full disk, no permission) into one clear line, for who writes ``path``."""
     try:
         yield
     except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+        reason = error.strerror or error
+        if _elsewhere(error.filename, path):
+            raise BadInput(f"cannot use {error.filename}: {reason}; {path} was not changed") from error
+        raise BadInput(f"cannot write {path}: {reason}; nothing was changed") from error
+
+
+def _elsewhere(name: object, path: Path) -> bool:
+    """Whether the file of an error is known, and neither in ``path`` nor in what is made beside it nor above it."""
+    if not isinstance(name, str) or Path(name) in path.parents:
+        return False
+    return not name.startswith((str(path), str(path.with_name(f".{path.name}."))))
 
 
 def read(path: Path, kind: str) -> Manifest:
@@ -239,6 +249,28 @@ def peek(path: Path) -> Manifest:
 def vouch(path: Path) -> None:
     """Mark the artefact at ``path`` as checked: whoever has just written it knows that it is whole."""
     _mark(path, _states(path, peek(path)))
+
+
+@contextmanager
+def lending(path: Path, manifest: Manifest) -> Iterator[None]:
+    """Files of the artefact at ``path``, which has been read, get or lose links elsewhere within the block.
+
+    That changes their times, and would cost whoever opens it next a full check. So it is vouched for at the end,
+    if it is still what it was.
+    """
+    before = _contents(path, manifest)
+    try:
+        yield
+    finally:
+        with suppress(ArtefactError):
+            if peek(path).fingerprint == manifest.fingerprint and _contents(path, manifest) == before:
+                vouch(path)
+
+
+def _contents(path: Path, manifest: Manifest) -> dict[str, list[int]]:
+    """Size, time of the last write and inode of every file: what no link changes."""
+    states = {name: _state(path / name) for name in manifest.files}
+    return {name: [size, written, inode] for name, (size, written, _, inode) in states.items()}
 
 
 def _check_files(path: Path, manifest: Manifest) -> None:

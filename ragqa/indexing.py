@@ -12,15 +12,15 @@ there in ``made/``, the vectors in one file for 512 passages. The target changes
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ragqa import __version__, artefact
+from ragqa import __version__, artefact, resuming
 from ragqa.corpus import hub
 from ragqa.corpus.blocks import splitter
 from ragqa.corpus.documents import CorpusReport, input_size, read_documents
@@ -28,7 +28,6 @@ from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk
 from ragqa.embedding import embed_shard, finished, open_shards, shards, workplace
 from ragqa.errors import BadInput
-from ragqa.locks import locked
 from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.retrieval import bm25, mips
@@ -124,22 +123,35 @@ def build_index(
     artefact.check_replaceable(out, "index")
     encoder = _check_parts(config)
     queries = sample_queries(config.questions, encoder) if encoder and config.questions else None
-    with artefact.as_bad_input(out), _workplace(out, paths, config, encoder) as folder:
-        made = folder / "made"
-        report = _passages(folder, paths, config, progress)
-        store = PassageStore.open(made / "passages")
-        if config.sparse:
-            _once(made, "bm25", lambda part: _terms(store, part, config.engine, progress))
-        if encoder is not None:
-            _vectors(folder, store, encoder, progress)
-            _once(made, "dense", lambda part: _dense(folder, part, store, config, queries, progress))
-        search = json.loads(_search(folder).read_text()) if encoder else None
-        settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths], "search": search}
-        parents = {"encoder": encoder.fingerprint} if encoder else {}
-        artefact.seal(made, "index", settings, {"corpus": store.fingerprint(), **parents})
-        artefact.put_in_place(made, out)
-        shutil.rmtree(folder)
+    with resuming.workplace(out, _signature(paths, out, config, encoder)) as folder:
+        if not resuming.is_sealed(folder):
+            _make(folder, paths, config, encoder, queries, progress)
+        report = CorpusReport(**json.loads(_report(folder).read_text()))
+        resuming.put_in_place(folder, out)
     return report
+
+
+def _make(
+    folder: Path,
+    paths: Sequence[Path],
+    config: IndexConfig,
+    encoder: TextEncoder | None,
+    queries: np.ndarray | None,
+    progress: Progress,
+) -> None:
+    """All of the index, but for what an earlier run left whole."""
+    made = folder / "made"
+    _passages(folder, paths, config, progress)
+    store = PassageStore.open(made / "passages")
+    if config.sparse:
+        _once(made, "bm25", lambda part: _terms(store, part, config.engine, progress))
+    if encoder is not None:
+        _vectors(folder, store, encoder, progress)
+        _once(made, "dense", lambda part: _dense(folder, part, store, config, queries, progress))
+    search = json.loads(_search(folder).read_text()) if encoder else None
+    settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths], "search": search}
+    parents = {"encoder": encoder.fingerprint} if encoder else {}
+    artefact.seal(made, "index", settings, {"corpus": store.fingerprint(), **parents})
 
 
 def _check_parts(config: IndexConfig) -> TextEncoder | None:
@@ -157,22 +169,6 @@ def _check_parts(config: IndexConfig) -> TextEncoder | None:
     return load_encoder(config.encoder, device=config.device)
 
 
-@contextmanager
-def _workplace(out: Path, paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> Iterator[Path]:
-    """The locked folder in which ``out`` is made; emptied if it was begun from other input."""
-    folder = out.with_name(f".{out.name}.building")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with locked(out.with_name(f".{out.name}.lock"), wait=False):
-        artefact.recover(out)
-        ours = _signature(paths, out, config, encoder)
-        mark = folder / "input"
-        if not mark.is_file() or mark.read_text() != ours:
-            shutil.rmtree(folder, ignore_errors=True)
-            (folder / "made").mkdir(parents=True)
-            mark.write_text(ours)
-        yield folder
-
-
 def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: TextEncoder | None) -> str:
     """Changes with ragqa, the configuration, the encoder, and any input file's path, size or time."""
     stats = []
@@ -182,7 +178,8 @@ def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: T
             continue
         with suppress(OSError):
             stats.append((str(file), file.stat().st_size, file.stat().st_mtime_ns))
-    maker = [__version__, artefact.FORMAT, asdict(config), encoder.fingerprint if encoder else None]
+    questions = artefact.checksum(Path(config.questions)) if encoder and config.questions else None
+    maker = [__version__, artefact.FORMAT, asdict(config), encoder.fingerprint if encoder else None, questions]
     return hashlib.sha256(json.dumps([maker, stats], default=str).encode()).hexdigest()
 
 
@@ -197,8 +194,8 @@ def _once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
     aside.rename(folder / name)
 
 
-def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress: Progress) -> CorpusReport:
-    report, kept = CorpusReport(), folder / "report.json"
+def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress: Progress) -> None:
+    report = CorpusReport()
 
     def make(part: Path) -> None:
         tokenizer = None
@@ -213,10 +210,14 @@ def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress
             step.at(report.bytes_read)
         if not writer.rows:
             raise BadInput(f"nothing to index in {', '.join(map(str, paths))}: {_counts(report)}")
-        kept.write_text(json.dumps(asdict(report)))  # before the passages count as made
+        _report(folder).write_text(json.dumps(asdict(report)))  # before the passages count as made
 
     _once(folder / "made", "passages", make)
-    return CorpusReport(**json.loads(kept.read_text()))
+
+
+def _report(folder: Path) -> Path:
+    """Where it is kept what was read, and what was not."""
+    return folder / "report.json"
 
 
 def _counts(report: CorpusReport) -> str:

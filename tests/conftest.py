@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -155,3 +156,79 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
         assert time.monotonic() < deadline
         time.sleep(0.002)
     return found
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL, but that a process goes on."""
+
+
+def kill_at_every_step(
+    patch: pytest.MonkeyPatch,
+    work: Callable[[], Any],
+    check: Callable[[int, bool], bool],
+    restore: Callable[[], Any],
+    anew: list[Path],
+) -> int:
+    """Kill ``work`` before, in and after each rename, deletion and small file, once at each; the number of moments.
+
+    Args:
+        patch: undone by the test.
+        work: what is killed, and run again.
+        check: told the moment and whether it said True before; whether what is there is the new by now.
+        restore: puts what was there before back.
+        anew: deleted before ``restore``, so that each run starts from there; if empty, each goes on where the one
+            before was killed.
+    """
+    from ragqa import artefact
+
+    left = 0
+    rmtree = shutil.rmtree
+
+    def tick() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any, **options: Any) -> Any:
+            tick()
+            result = call(*arguments, **options)
+            tick()
+            return result
+
+        return step
+
+    def half(folder: Path, *arguments: Any, **options: Any) -> None:
+        files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        for file in files[: len(files) // 2]:
+            os.unlink(file)
+        tick()
+        rmtree(folder, *arguments, **options)
+
+    for name in ("rename", "replace", "unlink", "write_text"):
+        patch.setattr(Path, name, counted(getattr(Path, name)))
+    patch.setattr(shutil, "rmtree", counted(half))
+    patch.setattr(artefact, "_exchange", counted(artefact._exchange))
+    swapped = False
+    for moment in range(1, 400):
+        if anew:
+            left = 0
+            for folder in anew:
+                rmtree(folder, ignore_errors=True)
+            restore()
+            swapped = False
+        left = moment
+        try:
+            work()
+        except Killed:
+            left = 0
+            swapped = check(moment, swapped)
+            if anew:
+                work()
+                assert check(moment, True)
+            continue
+        left = 0
+        assert check(moment, True)
+        return moment
+    raise AssertionError("it never came to its end")

@@ -6,20 +6,26 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import run, wait_for
+from conftest import kill_at_every_step, run, wait_for
 
+from index import build as job
+from index import parts
 from index.build import BuildConfig, build
 from index.embed import EmbedConfig, embed
 from ragqa import Pipeline, artefact
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.pipeline import open_retriever
-from ragqa.retrieval import mips
+from ragqa.retrieval import faiss_build, mips
+from ragqa.updating import update_index
 
 pytest.importorskip("ray", reason="the extra ray is not installed")
 pytest.importorskip("faiss", reason="needs the extra 'cpu'")
@@ -94,16 +100,21 @@ def start(corpus: Path, vectors: Path, out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "index.build", *places], stderr=subprocess.DEVNULL)
 
 
-def parts(out: Path) -> int:
-    return len(list(out.with_name(f".{out.name}.building").glob("part-*[0-9]")))
+def place(out: Path) -> Path:
+    """Where the parts of ``out`` are made."""
+    return out.with_name(f".{out.name}.building") / "parts"
+
+
+def records(out: Path) -> list[Path]:
+    return sorted(place(out).glob("0*.json"))
 
 
 def kill_drivers(corpus: Path, vectors: Path, out: Path, times: int) -> None:
     """Start the job and kill its driver once it has made some more parts, so many times."""
     for _ in range(times):
-        before = parts(out)
+        before = len(records(out))
         driver = start(corpus, vectors, out)
-        wait_for(lambda before=before, driver=driver: parts(out) > before or driver.poll() is not None)
+        wait_for(lambda before=before, driver=driver: len(records(out)) > before or driver.poll() is not None)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
 
@@ -113,28 +124,166 @@ def undisturbed(corpus: Path, vectors: Path, out: Path) -> dict[str, str]:
     return files(out)
 
 
-def test_the_driver_killed_and_run_again(corpus: Path, vectors: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_the_driver_killed_and_run_again(corpus: Path, vectors: Path, tmp_path: Path, times: int) -> None:
     out = tmp_path / "c.index"
-    kill_drivers(corpus, vectors, out, 2)
-    assert not out.exists() and parts(out) > 0
+    kill_drivers(corpus, vectors, out, times)
+    if times == 2:
+        assert not out.exists() and records(out)
     build(config(corpus, vectors, out, part_rows=4))
     assert files(out) == undisturbed(corpus, vectors, tmp_path / "other.index")
 
 
-@pytest.mark.slow
-def test_the_driver_killed_ten_times(corpus: Path, vectors: Path, tmp_path: Path) -> None:
+def test_a_node_removed_in_the_middle(cluster: Any, corpus: Path, vectors: Path, tmp_path: Path) -> None:
+    out, node = tmp_path / "c.index", cluster.add_node(num_cpus=1)
+    seen = []
+
+    def strike() -> None:
+        wait_for(lambda: len(records(out)) >= 5)
+        cluster.remove_node(node, allow_graceful=False)
+        seen.append(len(records(out)))
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    build(config(corpus, vectors, out, part_rows=2))
+    thread.join()
+    assert seen[0] < PASSAGES // 2
+    build(config(corpus, vectors, tmp_path / "other.index", part_rows=2))
+    assert files(out) == files(tmp_path / "other.index")
+
+
+@pytest.mark.parametrize(("kind", "from_the_start"), [("flat", True), ("ivf-flat", False)])
+def test_a_kill_at_any_step_loses_nothing(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, from_the_start: bool
+) -> None:
+    """The index of another kind that stood there answers until the new one does, and never comes back."""
+    out, saved = tmp_path / "c.index", tmp_path / "saved"
+    build(config(corpus, vectors, out, kind="hnsw"))
+    shutil.copytree(out, saved)
+
+    def check(moment: int, swapped: bool) -> bool:
+        now = artefact.read(out, "index").config["kind"]
+        assert now == kind if swapped else now in ("hnsw", kind), moment
+        assert len(found(out)[0]) == 10
+        return bool(now == kind)
+
+    moments = kill_at_every_step(
+        monkeypatch,
+        lambda: build(config(corpus, vectors, out, kind=kind, part_rows=200)),
+        check,
+        lambda: shutil.copytree(saved, out),
+        [out, tmp_path / ".c.index.building"] if from_the_start else [],
+    )
+    assert moments > 10
+    monkeypatch.undo()
+    build(config(corpus, vectors, tmp_path / "other.index", kind=kind, part_rows=200))
+    assert files(out) == files(tmp_path / "other.index")
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 255
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("spoil", [cut, flip, Path.unlink])
+def test_parts_that_are_not_as_they_were_are_made_again(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]
+) -> None:
     out = tmp_path / "c.index"
-    kill_drivers(corpus, vectors, out, 10)
-    build(config(corpus, vectors, out, part_rows=4))
-    assert files(out) == undisturbed(corpus, vectors, tmp_path / "other.index")
+    wanted = config(corpus, vectors, out, kind="ivf-flat")
+    with monkeypatch.context() as patch:
+        patch.setattr(faiss_build, "merge", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            build(wanted)
+    rows = [json.loads(record.read_text()) for record in records(out)]
+    assert len(rows) == PASSAGES // PART
+    spoil(place(out) / rows[3]["file"])
+    (place(out) / records(out)[5].name).write_text(json.dumps(rows[5] | {"of": "other vectors"}))
+    (place(out) / "0000000000.half").write_bytes(b"what a worker left")
+    added: list[tuple[int, int]] = []
+    original = parts._add_missing
+
+    def seen(plan: Any, trained: Any, missing: Any, told: Any) -> None:
+        added.extend(missing)
+        assert len(list(place(out).iterdir())) == 2 * (1 + len(rows) - len(missing))  # nothing lies about
+        original(plan, trained, missing, told)
+
+    monkeypatch.setattr(parts, "_add_missing", seen)
+    build(wanted)
+    assert added == [(3 * PART, 4 * PART), (5 * PART, 6 * PART)]
+    build(config(corpus, vectors, tmp_path / "other.index", kind="ivf-flat"))
+    assert files(out) == files(tmp_path / "other.index")
 
 
-def workers() -> list[int]:
+def test_nothing_is_done_twice_after_a_kill_while_it_is_tuned(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "c.index"
+    with monkeypatch.context() as patch:
+        patch.setattr(mips, "tuned", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            build(config(corpus, vectors, out, kind="hnsw"))
+    for owner, name in ((parts, "train"), (parts, "add"), (mips, "write_rows")):
+        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("done again"))
+    build(config(corpus, vectors, out, kind="hnsw"))
+    assert len(found(out)[0]) == 10 and files(out)
+
+
+def test_an_update_of_the_corpus_meanwhile(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is built: the index is of what the corpus was. While it is linked: a line, and nothing is made."""
+    own, out, tune = tmp_path / "own.index", tmp_path / "c.index", mips.tuned
+    shutil.copytree(corpus, own)
+
+    def updated(*arguments: Any, **options: Any) -> Any:
+        update_index(own, delete=["0"], compact=False)
+        return tune(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mips, "tuned", updated)
+        build(config(own, vectors, out, kind="sq8"))
+    assert files(out) and len(open_retriever(out).passages) == PASSAGES
+    assert artefact.read(own, "index").fingerprint != artefact.read(corpus, "index").fingerprint
+
+    shutil.rmtree(own)
+    shutil.copytree(corpus, own)
+    link = job._link
+
+    def linked(source: Path, target: Path) -> None:
+        monkeypatch.setattr(job, "_link", link)
+        update_index(own, delete=["0"], compact=False)
+        link(source, target)
+
+    monkeypatch.setattr(job, "_link", linked)
+    with pytest.raises(Mismatch, match=r"own\.index was changed just now: run again"):
+        build(config(own, vectors, tmp_path / "new.index", kind="sq8"))
+    assert not (tmp_path / "new.index").exists()
+
+
+def test_neither_index_nor_corpus_is_read_again(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "c.index"
+    for _ in range(2):  # the second one deletes the first one's links
+        build(config(corpus, vectors, out, kind="hnsw"))
+        with monkeypatch.context() as patch:
+            patch.setattr(artefact, "checksum", lambda path: pytest.fail(f"{path} was read"))
+            artefact.read(out, "index")
+            artefact.read(corpus, "index")
+
+
+def workers(name: bytes = b"ray::_add_part") -> list[int]:
     """Processes that are adding a part."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdigit() and (folder / "cmdline").read_bytes().startswith(b"ray::_add_part"):
+            if folder.name.isdigit() and (folder / "cmdline").read_bytes().startswith(name):
                 found.append(int(folder.name))
         except OSError:
             continue
@@ -147,6 +296,27 @@ def test_a_worker_killed(corpus: Path, vectors: Path, tmp_path: Path) -> None:
     os.kill(wait_for(workers)[0], signal.SIGKILL)
     assert driver.wait(timeout=120) == 0
     assert files(out) == undisturbed(corpus, vectors, tmp_path / "other.index")
+
+
+def test_workers_that_always_die_are_one_line_and_the_others_are_stopped(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dying(plan: Any, trained: Any, part: tuple[int, int]) -> None:
+        if part[0]:
+            time.sleep(600)
+        os._exit(1)
+
+    monkeypatch.setattr(parts, "_add_part", dying)
+    places = ["--corpus", corpus, "--vectors", vectors, "--out", tmp_path / "c.index", "--part-rows", PART]
+    monkeypatch.setattr("sys.argv", ["index.build", *map(str, places)])
+    with pytest.raises(SystemExit) as stop:
+        job.main()
+    printed = capsys.readouterr()
+    assert (stop.value.code, printed.out) == (2, "")
+    last = printed.err.splitlines()[-1]
+    assert last.startswith("index.build: workers died of passages 0 to 39, the last of 4 like this: ")
+    assert "what is finished stays" in last
+    wait_for(lambda: not workers(b"ray::dying"))
 
 
 def test_a_full_disk_is_one_line_and_the_rest_is_done_later(corpus: Path, vectors: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import kill_at_every_step
 
 from ragqa import artefact
 from ragqa.errors import BadInput, BadLine, MissingExtra
@@ -90,7 +91,7 @@ def test_the_same_input_gives_the_same_vectors(tmp_path: Path) -> None:
     assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq", "sq8"])
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq", "ivf-rabitq", "sq8"])
 def test_every_kind_finds_what_exact_search_finds(tmp_path: Path, kind: str) -> None:
     pytest.importorskip("faiss")
     file = corpus(tmp_path / "c.jsonl", 60)
@@ -165,50 +166,33 @@ def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: s
     ).read_bytes()
 
 
-def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, monkeypatch) -> None:
-    """Ctrl-C before and after each rename, deletion and small file of a run over an old index."""
-
-    class Stopped(BaseException):
-        pass
-
-    out, file = tmp_path / "out", tmp_path / "c.jsonl"
-    build_index([corpus(file, 2)], out)
-    old = artefact.read(out, "index").fingerprint
+@pytest.mark.parametrize(("retriever", "from_the_start"), [("hybrid", False), ("bm25", True)])
+def test_a_kill_at_any_step_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retriever: str, from_the_start: bool
+) -> None:
+    """Before and after each rename, deletion and small file of a run over an old index; what is swapped in stays."""
+    out, saved, file = tmp_path / "out", tmp_path / "saved", tmp_path / "c.jsonl"
+    config = IndexConfig(retriever=retriever)
+    build_index([corpus(file, 2)], out, config)
+    shutil.copytree(out, saved)
     corpus(file, 4)
-    left = 0
 
-    def counted(call):
-        def step(*arguments, **options):
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Stopped
-            result = call(*arguments, **options)
-            left -= 1
-            if left == 0:
-                raise Stopped
-            return result
+    def check(moment: int, swapped: bool) -> bool:
+        count = len(open_retriever(out).passages)
+        assert count == 4 if swapped else count in (2, 4), moment
+        return count == 4
 
-        return step
-
-    for owner, name in ((Path, "rename"), (Path, "unlink"), (Path, "write_text"), (shutil, "rmtree")):
-        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
-    monkeypatch.setattr(artefact, "_exchange", counted(artefact._exchange))
-    for moment in range(1, 200):
-        left = moment
-        try:
-            build_index([file], out)
-        except Stopped:
-            left = 0
-            assert len(open_retriever(out).passages) in (2, 4), moment
-            continue
-        break
-    assert 10 < moment < 199
-    left = 0
-    assert artefact.read(out, "index").fingerprint != old
-    assert len(open_retriever(out).passages) == 4
+    moments = kill_at_every_step(
+        monkeypatch,
+        lambda: build_index([file], out, config),
+        check,
+        lambda: shutil.copytree(saved, out),
+        [out, tmp_path / ".out.building"] if from_the_start else [],
+    )
+    assert moments > 10
+    artefact.read(out, "index")
     assert Pipeline.load(out).ask("What is document number 3?").text
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "out"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "out", "saved"]
 
 
 def test_changed_input_starts_clean(tmp_path: Path) -> None:
@@ -376,3 +360,23 @@ def test_files_that_number_their_records_alike_go_together(tmp_path: Path) -> No
 def test_a_path_that_is_no_list_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="a list of files and folders"):
         build_index("docs", tmp_path / "out")  # type: ignore[arg-type]
+
+
+def test_a_new_index_is_opened_without_reading_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_index([corpus(tmp_path / "c.jsonl", 5)], tmp_path / "out", SMALL)
+    monkeypatch.setattr(artefact, "checksum", lambda path: pytest.fail(f"{path} was read"))
+    assert len(open_retriever(tmp_path / "out").passages) == 5
+
+
+def test_other_questions_in_the_same_file_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    file, asked, out = corpus(tmp_path / "c.jsonl", 60), tmp_path / "q.jsonl", tmp_path / "out"
+    config = IndexConfig(retriever="dense", kind="sq8", questions=str(asked))
+    asked.write_text('{"question": "Document number 3?", "answers": []}\n')
+    with monkeypatch.context() as patch:
+        patch.setattr("ragqa.artefact.seal", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            build_index([file], out, config)
+    asked.write_text('{"question": "Document number 3?", "answers": []}\n' * 2)
+    build_index([file], out, config)
+    assert artefact.peek(out).config["search"]["queries"] == 2

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ragqa.errors import BadInput, MissingExtra
+from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
 from ragqa.retrieval.exact import no_gpu
 from ragqa.retrieval.vectors import Queries, Vectors, chunks, gathered
 
@@ -130,18 +130,29 @@ def add(
 
 
 def merge(trained: Path, files: Sequence[Path], folder: Path) -> None:
-    """Make one index of the parts, whose order does not matter; a single part is moved.
+    """Make one index of the parts, whose order does not matter; they stay, a single one as another name of the index.
 
-    Raises BadInput where there is no room for it.
+    Raises:
+        BadInput: there is no room for it.
+        DamagedArtefact: the parts are not whole, or not of one index.
     """
+    (folder / LISTS).unlink(missing_ok=True)  # left by a run that was killed: it would take the room
+    (folder / FILE).unlink(missing_ok=True)
     if len(files) == 1:
-        files[0].replace(folder / FILE)
+        _link(files[0], folder / FILE)
         return
     faiss = load_faiss("flat", "cpu")
     needed = sum(file.stat().st_size for file in files)
     free = shutil.disk_usage(folder).free
     if needed > free:  # FAISS writes through a memory map, and a full disk would kill the process
         raise BadInput(f"cannot write {folder / LISTS}: it needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} are free")
+    try:
+        _write_merged(faiss, trained, files, folder)
+    except RuntimeError as error:
+        raise DamagedArtefact(f"the parts of {folder / FILE} do not make an index: {reason(error)}") from error
+
+
+def _write_merged(faiss: Any, trained: Path, files: Sequence[Path], folder: Path) -> None:
     opened = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP) for file in files]
     pieces = faiss.InvertedListsPtrVector()
     for part in opened:
@@ -153,6 +164,13 @@ def merge(trained: Path, files: Sequence[Path], folder: Path) -> None:
     lists.filename = LISTS  # whoever opens it knows the folder
     index.replace_invlists(lists)
     write(faiss, index, folder / FILE)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 @contextmanager
