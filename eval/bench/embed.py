@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -87,13 +88,19 @@ def _private_and_rss(pid: int) -> tuple[float, float]:
     return kb["Private_Dirty"] / 1024, kb["Rss"] / 1024
 
 
-def run_job(index: Path, out: Path, options: list[str]) -> dict[str, Any]:
-    """Outcome of the job and the peaks of its memory."""
+def run_job(index: Path, out: Path, options: list[str], at_most: float) -> dict[str, Any]:
+    """Outcome of the job and the peaks of its memory; a run that takes longer than ``at_most`` seconds is ended."""
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "index.embed", "--corpus", str(index), "--out", str(out), "--json", *options]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_ADDRESS": "local"})
     peaks: dict[str, float] = {}
+    end = time.monotonic() + at_most
     while job.poll() is None:
+        if time.monotonic() > end:
+            job.send_signal(signal.SIGINT)
+            job.wait()
+            made = len(list(out.glob("0*.json")))
+            return {"ended_after_s": at_most, "shards": made} | {name: round(value) for name, value in peaks.items()}
         for name, value in memory(job.pid).items():
             peaks[name] = max(peaks.get(name, 0.0), value)
         time.sleep(EVERY)
@@ -115,6 +122,7 @@ def main() -> None:
     add("--encoder", default="default", help="of the job: the same model, however it is run")
     add("--precision", help="of the job")
     add("--shard-rows", type=int, default=8192)
+    add("--at-most", type=float, default=float("inf"), help="seconds of a run: longer ones tell of memory only")
     add("--work", type=Path, required=True)
     add("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -124,7 +132,7 @@ def main() -> None:
     counts, runs = sorted(args.passages), []
     for count in counts:
         index = cut(args.index, count, args.work / f"{count}.index")
-        runs.append(run_job(index, args.work / f"{count}.vectors", options))
+        runs.append(run_job(index, args.work / f"{count}.vectors", options, args.at_most))
         print(runs[-1], file=sys.stderr)
     store = PassageStore.open(args.work / f"{counts[0]}.index" / "passages")
     texts = args.work / "texts.json"
