@@ -213,8 +213,9 @@ def test_parts_that_are_not_as_they_were_are_made_again(
         assert len(list(place(out).iterdir())) == 2 * (1 + len(rows) - len(missing))  # nothing lies about
         original(plan, trained, missing, told)
 
-    monkeypatch.setattr(parts, "_add_missing", seen)
-    build(wanted)
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "_add_missing", seen)
+        build(wanted)
     assert added == [(3 * PART, 4 * PART), (5 * PART, 6 * PART)]
     build(config(corpus, vectors, tmp_path / "other.index", kind="ivf-flat"))
     assert files(out) == files(tmp_path / "other.index")
@@ -307,14 +308,15 @@ def test_workers_that_always_die_are_one_line_and_the_others_are_stopped(
         os._exit(1)
 
     monkeypatch.setattr(parts, "_add_part", dying)
-    places = ["--corpus", corpus, "--vectors", vectors, "--out", tmp_path / "c.index", "--part-rows", PART]
-    monkeypatch.setattr("sys.argv", ["index.build", *map(str, places)])
+    options = {"corpus": corpus, "vectors": vectors, "out": tmp_path / "c.index", "part-rows": 200}  # a part a core
+    places = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    monkeypatch.setattr("sys.argv", ["index.build", *places])
     with pytest.raises(SystemExit) as stop:
         job.main()
     printed = capsys.readouterr()
     assert (stop.value.code, printed.out) == (2, "")
     last = printed.err.splitlines()[-1]
-    assert last.startswith("index.build: workers died of passages 0 to 39, the last of 4 like this: ")
+    assert last.startswith("index.build: workers died of passages 0 to 199, the last of 4 like this: ")
     assert "what is finished stays" in last
     wait_for(lambda: not workers(b"ray::dying"))
 
