@@ -293,4 +293,8 @@ def recall_line(search: dict[str, Any]) -> str:
     """What the tuning of an index found, for people."""
     sample = f"{search['queries']} {'made-up queries' if search['made_up'] else 'questions'}"
     line = f"recall@20 {search['recall']:.3f} on {sample}"
-    return line + ("" if search["sure"] else f": {search['wanted']} is wanted, and no effort is sure to reach it")
+    if search["sure"]:
+        return line
+    if search["recall"] >= search["wanted"]:
+        return f"{line}: too few to be sure of the {search['wanted']} that is wanted"
+    return f"{line}: less than the {search['wanted']} that is wanted, and no effort reaches it"

@@ -175,6 +175,7 @@ def page() -> str:
         rate=rate,
         shown=shown(),
         kinds=kinds(),
+        kinds_note=f"**Note:** {measured('kinds')['note']}.",
         embedding=embedding(rate),
         sizes=sizes(),
         by_gpu=", ".join(f"{name} {gpu_rate(weights):,.0f} (c)" for name, weights in ENCODERS.items()),
