@@ -302,8 +302,12 @@ def test_the_log_of_a_swap_by_hand(run: Run, tower, caplog: pytest.LogCaptureFix
 
 
 def test_training_waits_when_the_bound_is_passed(
-    corpus: Path, tmp_path: Path, tower, caplog: pytest.LogCaptureFixture
+    corpus: Path, tmp_path: Path, tower, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    logger = logging.getLogger("ragqa.refresh")
+    for name, value in (("disabled", False), ("propagate", True)):  # libraries of other tests set up logging anew
+        monkeypatch.setattr(logger, name, value)
+    caplog.set_level(logging.WARNING, logger.name)
     run = Run(corpus, tmp_path, max_staleness=10)
     run.refresh(tower(0), 0)
     run.maker.finish()
