@@ -5,8 +5,8 @@
     faiss.index  all of them; more than one part lie in             merge
     faiss.lists
 
-No more than a part, or the sample, is in memory while it is made, except for the graph of ``hnsw``, which is one part and grows with the corpus
-(by 2 bytes a dimension and 280 a vector).
+No more than a part, or the sample, is in memory while it is made, except for the graph of ``hnsw``, which is one part
+and grows with the corpus (by 2 bytes a dimension and 280 a vector).
 
 Shapes: N passages, D width.
 """
