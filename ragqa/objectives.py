@@ -1,10 +1,64 @@
-"""Losses as pure functions on tensors.
+"""Losses as pure functions on tensors, in nats.
 
-Legend: K passages a question, S candidate spans a passage; leading dimensions are free.
+Legend: B questions, K passages a question, L positions, V vocabulary, S candidate spans a passage, P passages of a
+batch, D width; where a shape begins with ``...``, leading dimensions are free. ``relevance`` is the score f(x, z) of
+a passage by the live towers: p(z|x) is its softmax over K (REALM, Guu et al. 2020, section 3.2).
 """
+
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+IGNORED = -100
+"""Label of a position that does not count."""
+
+
+def realm_mlm_nll(
+    logits: Tensor, relevance: Tensor, labels: Tensor, *, marginal: Literal["token", "sequence"] = "token"
+) -> Tensor:
+    """Negative log-likelihood of masked tokens, marginalised over the passages.
+
+    ``token`` (the released code of REALM): -log of the sum over z of p(z|x) p(y_j|z,x), mean over the masked tokens.
+    ``sequence`` (the paper, section 3.2): p(y|z,x) is the product over the masked tokens of x; mean over the
+    questions that have any. Probabilities are mixed, never logits.
+
+    Args:
+        logits: ``[B, K, L, V]`` of the knowledge-augmented encoder.
+        relevance: ``[B, K]``.
+        labels: ``[B, L]``, ``IGNORED`` where a position does not count.
+        marginal: see above.
+
+    Returns:
+        A scalar; 0 where nothing counts.
+    """
+    gold_BKL = gold_log_probs(logits, labels)
+    counted_BL = labels != IGNORED
+    return marginal_nll(gold_BKL, relevance, counted_BL, marginal=marginal)
+
+
+def gold_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
+    """``[B, K, L]``: log p(y_j|z,x) of the labels ``[B, L]``; 0 at positions that do not count."""
+    target_BKL = labels.unsqueeze(1).expand(logits.shape[:-1])
+    flat = cross_entropy(logits.flatten(0, -2), target_BKL.flatten(), ignore_index=IGNORED, reduction="none")
+    return -flat.view(target_BKL.shape)
+
+
+def marginal_nll(
+    gold: Tensor, relevance: Tensor, counted: Tensor, *, marginal: Literal["token", "sequence"] = "token"
+) -> Tensor:
+    """``realm_mlm_nll`` from the labels' own log-probabilities ``[B, K, L]``, where ``counted [B, L]``."""
+    prior_BK = relevance.log_softmax(-1)
+    if marginal == "token":
+        nll_BL = -(gold + prior_BK.unsqueeze(-1)).logsumexp(1)
+        return (nll_BL * counted).sum() / counted.sum().clamp_min(1)
+    if marginal != "sequence":
+        raise ValueError(f"marginal {marginal!r}: token or sequence")
+    together_BK = (gold * counted.unsqueeze(1)).sum(-1)
+    any_B = counted.any(-1)
+    nll_B = -(together_BK + prior_BK).logsumexp(-1)
+    return (nll_B * any_B).sum() / any_B.sum().clamp_min(1)
 
 
 def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor) -> Tensor:
@@ -20,11 +74,40 @@ def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor) -> Tensor:
         correct: ``[..., K, S]`` bool, the spans that are a gold answer.
 
     Returns:
-        ``[...]``, in nats; 0 where no span is correct.
+        ``[...]``; 0 where no span is correct.
     """
-    score = (span_logits + relevance.unsqueeze(-1)).flatten(-2)
-    right = correct.flatten(-2)
-    floor = torch.finfo(score.dtype).min
-    log_right = score.masked_fill(~right, floor).logsumexp(-1)
+    return _nll_of((span_logits + relevance.unsqueeze(-1)).flatten(-2), correct.flatten(-2))
+
+
+def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
+    """Negative log-likelihood of the passages that hold an answer (ORQA's "early" term, section 7.1).
+
+    Args:
+        relevance: ``[..., K]`` of a larger beam than is read.
+        has_answer: ``[..., K]`` bool.
+
+    Returns:
+        ``[...]``; 0 where no passage holds one.
+    """
+    return _nll_of(relevance, has_answer)
+
+
+def _nll_of(score: Tensor, right: Tensor) -> Tensor:
+    """-log of the share of the softmax that is ``right``, over the last dimension; 0 where nothing is."""
+    log_right = score.masked_fill(~right, torch.finfo(score.dtype).min).logsumexp(-1)
     nll = score.logsumexp(-1) - log_right
     return torch.where(right.any(-1), nll, torch.zeros_like(nll))
+
+
+def in_batch_nll(queries: Tensor, passages: Tensor, positive: Tensor) -> Tensor:
+    """Cross-entropy of each query's own passage among all of the batch (DPR, section 3.2; ORQA's inverse cloze).
+
+    Args:
+        queries: ``[B, D]``.
+        passages: ``[P, D]``, the positives and whatever negatives there are.
+        positive: ``[B]`` integers: the row of each query's passage.
+
+    Returns:
+        A scalar, the mean over the queries.
+    """
+    return cross_entropy(queries @ passages.T, positive)

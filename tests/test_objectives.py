@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from ragqa.objectives import span_nll
+from ragqa.objectives import IGNORED, in_batch_nll, realm_mlm_nll, retrieval_nll, span_nll
 
 
 def test_two_passages_two_spans_by_hand() -> None:
@@ -29,15 +29,83 @@ def test_nothing_correct_costs_nothing_and_has_no_gradient() -> None:
     assert torch.isfinite(spans.grad).all() and spans.grad[1].abs().sum() > 0
 
 
-def test_equals_the_reader_loss_of_realm() -> None:
-    """Numbers from the REALM classes of transformers 4.39.3 on random tensors."""
-    data = np.load(Path(__file__).parent / "data" / "realm_reader.npz")
-    spans = torch.from_numpy(data["span_logits"]).double()
-    relevance = torch.from_numpy(data["reader_relevance"]).double().requires_grad_()
-    correct = torch.zeros(spans.shape, dtype=torch.bool)
-    for k in range(len(correct)):
-        for start, end in zip(data["gold_starts"][k], data["gold_ends"][k], strict=True):
-            same = (data["span_starts"] == start) & (data["span_ends"] == end) & (start >= 0)
-            correct[k] |= torch.from_numpy(same)
-    loss = span_nll(spans, relevance, correct)
-    assert loss.item() == pytest.approx(float(data["reader_loss"]), abs=1e-5)
+@pytest.fixture(scope="module")
+def realm() -> dict[str, torch.Tensor]:
+    """Random tensors, and what the REALM classes of transformers 4.39.3 computed from them."""
+    data = np.load(Path(__file__).parent / "data" / "realm.npz")
+    return {name: torch.from_numpy(data[name]) for name in data.files}
+
+
+def test_the_marginal_over_passages_is_that_of_realm(realm: dict[str, torch.Tensor]) -> None:
+    relevance = realm["relevance"].clone().requires_grad_()
+    labels = realm["labels"].long().masked_fill(realm["mlm_mask"] == 0, IGNORED)
+    loss = realm_mlm_nll(realm["mlm_logits"], relevance, labels)
+    loss.backward()
+    assert loss.item() == pytest.approx(realm["mlm_loss"].item(), abs=1e-5)
+    assert torch.allclose(relevance.grad, realm["mlm_grad_relevance"], atol=1e-5)
+
+
+def test_the_terms_of_fine_tuning_are_those_of_realm(realm: dict[str, torch.Tensor]) -> None:
+    gold_KAS = (realm["span_starts"] == realm["gold_starts"][..., None]) & (
+        realm["span_ends"] == realm["gold_ends"][..., None]
+    )
+    correct = (gold_KAS & (realm["gold_starts"] >= 0)[..., None]).any(1)
+    relevance = realm["reader_relevance"].clone().requires_grad_()
+    read = span_nll(realm["span_logits"], relevance, correct)
+    found = retrieval_nll(relevance, realm["has_answer"].bool())
+    (read + found).backward()
+    assert read.item() == pytest.approx(realm["reader_loss"].item(), abs=1e-5)
+    assert found.item() == pytest.approx(realm["retriever_loss"].item(), abs=1e-5)
+    assert torch.allclose(relevance.grad, realm["reader_grad_relevance"], atol=1e-5)
+
+
+def by_hand(prior: list[float], likelihood: list[list[float]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [1, K, L, 2] and relevance [1, K] with these p(z|x) and p(y_j|z,x), all labels 0."""
+    p = torch.tensor(likelihood)
+    return torch.stack([p, 1 - p], dim=-1).log().unsqueeze(0), torch.tensor([prior]).log()
+
+
+def test_tokens_and_sequences_are_marginalised_apart() -> None:
+    logits, relevance = by_hand([0.75, 0.25], [[0.5, 0.1], [0.2, 0.8]])
+    labels = torch.zeros(1, 2, dtype=torch.long)
+    token = -(math.log(0.75 * 0.5 + 0.25 * 0.2) + math.log(0.75 * 0.1 + 0.25 * 0.8)) / 2
+    sequence = -math.log(0.75 * 0.5 * 0.1 + 0.25 * 0.2 * 0.8)
+    assert realm_mlm_nll(logits, relevance, labels).item() == pytest.approx(token)
+    assert realm_mlm_nll(logits, relevance, labels, marginal="sequence").item() == pytest.approx(sequence)
+
+
+def test_positions_and_questions_that_do_not_count_change_nothing() -> None:
+    logits, relevance = by_hand([0.75, 0.25], [[0.5, 0.1], [0.2, 0.8]])
+    labels = torch.tensor([[0, IGNORED], [IGNORED, IGNORED]])
+    both, scores = logits.repeat(2, 1, 1, 1), relevance.repeat(2, 1)
+    for marginal in ("token", "sequence"):
+        loss = realm_mlm_nll(both, scores, labels, marginal=marginal)
+        assert loss.item() == pytest.approx(-math.log(0.75 * 0.5 + 0.25 * 0.2))
+        assert realm_mlm_nll(both[1:], scores[1:], labels[1:], marginal=marginal).item() == 0.0
+
+
+def test_a_passage_that_helps_more_than_average_rises() -> None:
+    """The gradient of REALM, section 3.3: (p(y|z,x) / p(y|x) - 1) p(z|x), for a single masked token."""
+    logits, relevance = by_hand([0.6, 0.3, 0.1], [[0.2], [0.9], [0.05]])
+    relevance.requires_grad_()
+    realm_mlm_nll(logits, relevance, torch.zeros(1, 1, dtype=torch.long)).backward()
+    prior, likelihood = torch.tensor([0.6, 0.3, 0.1]), torch.tensor([0.2, 0.9, 0.05])
+    rise = (likelihood / (prior @ likelihood) - 1) * prior
+    assert torch.allclose(-relevance.grad[0], rise, atol=1e-6)
+
+
+def test_a_beam_without_the_answer_says_nothing() -> None:
+    relevance = torch.tensor([[1.0, 2.0, 0.5], [3.0, 1.0, 1.0]], requires_grad=True)
+    loss = retrieval_nll(relevance, torch.tensor([[False, True, True], [False, False, False]]))
+    expected = -math.log((math.exp(2) + math.exp(0.5)) / (math.exp(1) + math.exp(2) + math.exp(0.5)))
+    assert loss.tolist() == pytest.approx([expected, 0.0])
+    loss.sum().backward()
+    assert torch.isfinite(relevance.grad).all() and not relevance.grad[1].any()
+
+
+def test_each_query_competes_for_its_passage_with_those_of_all() -> None:
+    queries, passages = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    own = torch.tensor([0, 2])
+    first = -math.log(math.e / (math.e + 1 + math.e))
+    second = -math.log(math.exp(2) / (1 + math.exp(2) + math.exp(2)))
+    assert in_batch_nll(queries, passages, own).item() == pytest.approx((first + second) / 2)
