@@ -64,6 +64,8 @@ class BuildConfig:
         mips.check(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"--recall {self.recall}: a share above 0 and up to 1 is needed")
+        if self.kind == "flat" and (self.questions or self.recall != mips.RECALL):
+            raise BadInput("--recall and --questions are for approximate kinds: flat finds everything")
         if self.part_rows < 1:
             raise BadInput(f"--part-rows {self.part_rows}: at least 1 is needed")
 
@@ -276,7 +278,8 @@ def main() -> None:
     if config.json:
         print(json.dumps(asdict(done)))
         return
-    print(f"index {done.fingerprint} in {done.index}: {done.passages:,} passages, {done.megabytes:,.1f} MB of vectors")
+    passages = f"{done.passages:,} passage{'s' * (done.passages != 1)}"
+    print(f"index {done.fingerprint} in {done.index}: {passages}, {done.megabytes:,.1f} MB of vectors")
     if done.search:
         print(recall_line(done.search))
 

@@ -1,13 +1,15 @@
 """What the jobs' command lines share: options from a dataclass, paths a cluster can find, errors in one line."""
 
+import io
 import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 
@@ -25,7 +27,7 @@ def parse(
     for anything but ``--config`` alone.
 
     Raises:
-        BadInput: the file is no such object.
+        BadInput: the file is no such object, an option is unknown, missing or no value of its type.
         MissingExtra: tyro is needed and not installed.
     """
     rest = list(sys.argv[1:] if arguments is None else arguments)
@@ -42,53 +44,99 @@ def parse(
         import tyro
     except ImportError as error:
         raise MissingExtra("a command line of options (--config FILE.json does without)", "ray") from error
-    names = [part for name, value in given.items() for part in _typed(name, value)]
-    config: Config = tyro.cli(
-        kind,
-        prog=f"python -m index.{Path(sys.argv[0]).stem}",
-        args=[*names, *rest],
-        description=about,
-        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalRequiredArgs)
-        if positional
-        else (tyro.conf.FlagCreatePairsOff,),
-    )
+    alone = [field.name for field in fields(kind) if positional and _needed(field)]
+    names = [part for name, value in given.items() for part in _typed(name, value, name in alone)]
+    markers = (tyro.conf.FlagCreatePairsOff, *((tyro.conf.PositionalRequiredArgs,) if positional else ()))
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            config: Config = tyro.cli(
+                kind,
+                prog=f"python -m {_module()}",
+                args=[*names, *rest],
+                description=f"{about or ''}\n\n{_CONFIG}",
+                config=markers,
+            )
+    except SystemExit as error:
+        if not error.code:
+            raise
+        raise BadInput(_unboxed(said.getvalue())) from None
     return config
 
 
+_CONFIG = "--config FILE.json gives the options as a JSON object; what is typed overrules it."
+
+
+def _module() -> str:
+    """As ``python -m`` was told."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name if spec else Path(sys.argv[0]).stem
+
+
+def _unboxed(said: str) -> str:
+    """The text in the frame that tyro draws around an error, in one line."""
+    lines = [line.strip("│┃ ") for line in said.splitlines() if line.startswith(("│", "┃"))]
+    told = [line for line in lines if line.strip("─") and not line.startswith("For full helptext")]
+    return " ".join(" ".join(told).split()) + "; --help lists the options"
+
+
 def _read(kind: type, file: Path) -> dict[str, Any]:
+    """The options in a file, spelled as fields; ``shard-rows`` there is ``shard_rows``."""
     try:
         row = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"--config {file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise BadInput(f"{file} is not JSON: {error}") from error
     if not isinstance(row, dict):
         raise BadInput(f"{file} is not a JSON object of options")
-    known = [field.name for field in fields(kind)]
-    if unknown := sorted(set(row) - set(known)):
-        raise BadInput(f"{file}: there is no option {', '.join(unknown)}; there are {', '.join(known)}")
+    row = {name.replace("-", "_"): value for name, value in row.items()}
+    types = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
+    if unknown := sorted(set(row) - set(types)):
+        raise BadInput(f"{file}: there is no option {', '.join(unknown)}; there are {', '.join(types)}")
+    wrong = [f"{name} = {json.dumps(value)}" for name, value in row.items() if not _fits(value, types[name])]
+    if wrong:
+        raise BadInput(f"{file}: {', '.join(wrong)}: not of the type of the option (--help tells it)")
     return row
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    """Whether a value of JSON can be that of a field of type ``wanted``: paths are text there, tuples lists."""
+    if isinstance(wanted, UnionType) or get_origin(wanted) is Union:
+        return any(_fits(value, each) for each in get_args(wanted))
+    if get_origin(wanted) is tuple:
+        return isinstance(value, list) and all(_fits(each, get_args(wanted)[0]) for each in value)
+    if wanted is float:
+        return type(value) in (int, float)
+    return type(value) is (str if wanted is Path else wanted)
 
 
 def _made(kind: type[Config], row: dict[str, Any]) -> Config:
     types = get_type_hints(kind)
-    try:
-        return kind(**{name: _as(types[name], value) for name, value in row.items()})
-    except TypeError as error:  # a field without a default is not there, or a path is no text
-        raise BadInput(f"--config: {str(error).rpartition('() ')[2]}") from error
+    if missing := [field.name for field in fields(kind) if _needed(field) and field.name not in row]:
+        raise BadInput(f"--config: {', '.join(missing)}: not given")
+    return kind(**{name: _as(types[name], value) for name, value in row.items()})
+
+
+def _needed(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _as(wanted: Any, value: Any) -> Any:
-    """A value of JSON as a field has it: paths are text there, tuples lists."""
+    """A value of JSON as a field has it."""
     if isinstance(value, list):
-        return tuple(_as(wanted, each) for each in value)
-    return Path(value) if value and (wanted is Path or Path in get_args(wanted)) else value
+        return tuple(_as(get_args(wanted)[0], each) for each in value)
+    return Path(value) if isinstance(value, str) and (wanted is Path or Path in get_args(wanted)) else value
 
 
-def _typed(name: str, value: Any) -> list[str]:
-    """An option as it would be typed; nothing for one that is off."""
-    option = f"--{name.replace('_', '-')}"
+def _typed(name: str, value: Any, alone: bool) -> list[str]:
+    """An option as it would be typed, or its value ``alone``; nothing for one that is off."""
     if value is None or value is False:
         return []
-    return [option] if value is True else [option, str(value)]
+    option = [] if alone else [f"--{name.replace('_', '-')}"]
+    if value is True:
+        return option
+    return [*option, *(map(str, value) if isinstance(value, list) else [str(value)])]
 
 
 def shared_path(path: Path, option: str) -> Path:

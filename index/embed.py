@@ -29,6 +29,8 @@ from ragqa.locks import locked
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.runtime.encoder import DEFAULT, PRECISIONS, encoder_path, is_export, load_encoder
 
+VAIN = 3
+"""Times that Ray gives up before anything is finished, after which we do, too."""
 BEGUN = "begun.json"
 """What the vectors in a directory are of, written before the first of them."""
 
@@ -213,19 +215,40 @@ def _run(work: Work, missing: list[Shard], workers: int | None, rows: int, progr
     connect("embedding on a cluster")
     count = min(workers or capacity("CPU" if work.device == "cpu" else "GPU"), len(missing))
     done, began = rows - _rows(missing), time.perf_counter()
-    with (
-        workplace(work.out),
-        progress.step("embedding", rows, "passages", done) as step,
-        closing(_embedded(work, missing, count)) as records,
-    ):
-        for record in records:
+    with workplace(work.out), progress.step("embedding", rows, "passages", done) as step:
+        for record in _persistent(work, missing, count):
             done += record.last - record.first
             step.at(done)
     return count, time.perf_counter() - began
 
 
+def _persistent(work: Work, missing: list[Shard], workers: int) -> Iterator[Record]:
+    """The records of the shards as they are finished, in any order.
+
+    Ray Data does tasks of lost actors again, but gives up where an actor is lost while it starts: then what is
+    missing is begun again, unless that has been in vain a few times.
+    """
+    import ray
+
+    vain = 0
+    while missing:
+        left = {part.first for part in missing}
+        try:
+            with closing(_embedded(work, missing, workers)) as records:
+                for record in records:
+                    left.discard(record.first)
+                    yield record
+        except ray.exceptions.RayTaskError:
+            raise  # a bug in what the actors run: its trace is wanted
+        except ray.exceptions.RayError as error:
+            vain = vain + 1 if len(left) == len(missing) else 0
+            if vain == VAIN:
+                reason = str(error).strip().splitlines()[0]
+                raise RagqaError(f"the Ray cluster was lost: {reason}") from error
+        missing = [part for part in missing if part.first in left]
+
+
 def _embedded(work: Work, missing: list[Shard], workers: int) -> Generator[Record, None, None]:
-    """The records of the shards as they are finished, in any order."""
     import ray
 
     parts = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
@@ -233,20 +256,14 @@ def _embedded(work: Work, missing: list[Shard], workers: int) -> Generator[Recor
         Embedder,
         fn_constructor_args=(work,),
         batch_size=1,
-        compute=ray.data.ActorPoolStrategy(size=workers),
+        compute=ray.data.ActorPoolStrategy(size=min(workers, len(missing))),
         num_cpus=1 if work.device == "cpu" else 0,
         num_gpus=0 if work.device == "cpu" else 1,
     )
-    try:
-        for row in made.iter_rows():
-            if row["error"]:
-                raise BadInput(row["error"])
-            yield Record(**json.loads(row["record"]))
-    except ray.exceptions.RayTaskError:
-        raise  # a bug in what the actors run: its trace is wanted
-    except ray.exceptions.RayError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise RagqaError(f"the Ray cluster was lost: {reason}") from error
+    for row in made.iter_rows():
+        if row["error"]:
+            raise BadInput(row["error"])
+        yield Record(**json.loads(row["record"]))
 
 
 def main() -> None:
@@ -256,11 +273,11 @@ def main() -> None:
             done = embed(_absolute(config), progress=Bars())
     if config.json:
         print(json.dumps(asdict(done)))
-    else:
-        print(
-            f"vectors {done.fingerprint} in {done.vectors}: {done.passages:,} passages, {done.embedded:,} of them now "
-            f"({done.passages_per_s:,.0f} passages/s, {done.workers} workers, {done.precision} on {done.device})"
-        )
+        return
+    passages = f"{done.passages:,} passage{'s' * (done.passages != 1)}"
+    speed = f"{done.passages_per_s:,.0f} passages/s, {done.workers} workers, {done.precision} on {done.device}"
+    now = f"{done.embedded:,} of them now ({speed})" if done.embedded else "all there already"
+    print(f"vectors {done.fingerprint} in {done.vectors}: {passages}, {now}")
 
 
 def _absolute(config: EmbedConfig) -> EmbedConfig:

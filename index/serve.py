@@ -14,19 +14,21 @@ import os
 import signal
 import socket
 import sys
-import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from index.cluster import connect
+from index.cluster import connect, quiet
 from index.command import one_line, parse
 from index.gather import Gather, Member
 from index.shard import Failure, Maker, Shard, State
-from ragqa.errors import ArtefactError, BadInput, Mismatch
+from ragqa import artefact
+from ragqa.errors import ArtefactError, BadInput, Mismatch, RagqaError
 from ragqa.paths import absolute
+from ragqa.retrieval.remote import RemoteRetriever
 
 APP = "ragqa"
 """Name of Ray Serve's application that answers HTTP; those of the shards begin with it."""
@@ -102,6 +104,9 @@ def serving(config: ServeConfig) -> Iterator[str]:
     """
     if len(set(config.names)) < len(config.names):
         raise BadInput("a shard is named twice: its passages would be found twice")
+    if not (config.resource or "RAY_ADDRESS" in os.environ):  # else they may lie on other machines
+        for path in config.shards:
+            artefact.read(path, "index")
     _check_port(config.host, config.port)
     serve = _start(config)
     try:
@@ -190,13 +195,28 @@ def main() -> None:
     with one_line("index.serve"):
         config = parse(ServeConfig, __doc__, positional=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        out, sys.stdout = sys.stdout, sys.stderr  # to which Ray, to the last, says what happens to its processes
+        out = sys.stdout
+        with suppress(KeyboardInterrupt), quiet(), serving(config) as url:
+            served = f"{len(config.shards)} shard{'s' * (len(config.shards) != 1)}"
+            print(f"ready: {served} at {url} (Ctrl-C ends it)", file=out, flush=True)
+            watch(url)
+        print("index.serve: ended", file=sys.stderr)
+
+
+def watch(url: str, pause: float = 1.0) -> None:
+    """Say on standard error whenever a shard is lost or back, until somebody interrupts."""
+    served, lost = RemoteRetriever(url), dict[str, str]()
+    while True:
         try:
-            with serving(config) as url:
-                print(f"ready: {len(config.shards)} shards at {url} (Ctrl-C ends it)", file=out, flush=True)
-                threading.Event().wait()
-        except KeyboardInterrupt:
-            print("index.serve: ended", file=sys.stderr)
+            now = {part.name: part.error or "no answer" for part in served.collection().shards if not part.up}
+        except RagqaError as error:
+            now = {"every shard": str(error)}
+        for name in now.keys() - lost.keys():
+            print(f"index.serve: {name} is lost ({now[name]}), Ray starts it again", file=sys.stderr, flush=True)
+        for name in lost.keys() - now.keys():
+            print(f"index.serve: {name} is back", file=sys.stderr, flush=True)
+        lost = now
+        time.sleep(pause)
 
 
 if __name__ == "__main__":

@@ -284,7 +284,7 @@ def _check_files(path: Path, manifest: Manifest) -> None:
         except OSError as error:
             raise ArtefactError(f"{path / name} cannot be read: {error.strerror}") from error
         if found != expected["sha256"]:
-            raise DamagedArtefact(f"{path / name} is damaged: its checksum is not the manifest's; make it again")
+            raise DamagedArtefact(f"{path / name} is damaged: its checksum is not the manifest's; {_mend(manifest)}")
     _mark(path, states)
 
 
@@ -298,10 +298,13 @@ def _states(path: Path, manifest: Manifest) -> str:
     for name, expected in manifest.files.items():
         seen[name] = _state(path / name)
         if seen[name][0] != expected["size"]:
-            raise DamagedArtefact(
-                f"{path / name} is damaged: {seen[name][0]} bytes instead of {expected['size']}; make it again"
-            )
+            sizes = f"{seen[name][0]} bytes instead of {expected['size']}"
+            raise DamagedArtefact(f"{path / name} is damaged: {sizes}; {_mend(manifest)}")
     return json.dumps(seen, sort_keys=True)
+
+
+def _mend(manifest: Manifest) -> str:
+    return "embed it again with --repair" if manifest.kind == "vectors" else "make it again"
 
 
 def _mark(path: Path, states: str) -> None:

@@ -87,6 +87,10 @@ class IndexConfig:
         ]
         if not 0 < self.recall <= 1:
             wrong.append(f"recall {self.recall}: a share above 0 and up to 1")
+        if not self.dense and self.kind != "flat":
+            wrong.append(f"kind {self.kind} is for vectors, and an index of {self.retriever} has none")
+        elif self.kind == "flat" and (self.questions or self.recall != mips.RECALL):
+            wrong.append("recall and questions are for approximate kinds: flat finds everything")
         if wrong:
             raise BadInput("; ".join(wrong))
 
@@ -272,7 +276,7 @@ def sample_queries(file: str | Path, encoder: TextEncoder) -> np.ndarray:
     if not questions:
         raise BadInput(f"no questions in {file}")
     chosen = np.random.default_rng(0).permutation(len(questions))[:SAMPLE]
-    return encoder.encode([questions[row] for row in np.sort(chosen)])
+    return encoder.encode_questions([questions[row] for row in np.sort(chosen)])
 
 
 def summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:

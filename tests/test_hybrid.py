@@ -19,7 +19,7 @@ class Question:
     width = 2
     calls = 0
 
-    def encode(self, texts: list[str]) -> np.ndarray:
+    def encode_questions(self, texts: list[str]) -> np.ndarray:
         self.calls += 1
         return np.array([[float(number) for number in text.split()] for text in texts], np.float32)
 

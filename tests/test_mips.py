@@ -564,6 +564,8 @@ class Words:
         sums = [sum(self._word(word) for word in text.lower().split()) for text in texts]
         return np.stack([v / np.linalg.norm(v) for v in sums]).astype(np.float32)
 
+    encode_questions = encode
+
     def _word(self, word: str) -> np.ndarray:
         return np.random.default_rng(list(word.encode())).standard_normal(self.width)
 

@@ -73,7 +73,7 @@ def prepare(args: argparse.Namespace) -> None:
     if not (args.work / "sample.npy").is_file():
         encoder = load_encoder(manifest.config["name"])
         texts = [question.text for question in read_questions(args.questions)][:QUESTIONS]
-        np.save(args.work / "questions.npy", encoder.encode(texts))
+        np.save(args.work / "questions.npy", encoder.encode_questions(texts))
         np.save(args.work / "sample.npy", sample_queries(args.sample, encoder))
     everything = open_shards(args.vectors, manifest.config["rows"])
     for size in args.sizes:

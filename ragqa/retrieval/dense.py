@@ -15,8 +15,8 @@ class Encoder(Protocol):
 
     width: int
 
-    def encode(self, texts: list[str]) -> np.ndarray:
-        """Vectors [N, D] float32 of N texts."""
+    def encode_questions(self, texts: list[str]) -> np.ndarray:
+        """Vectors [N, D] float32 of N questions."""
         ...
 
 
@@ -40,7 +40,7 @@ class DenseRanker:
 
     def encode(self, questions: list[str]) -> np.ndarray:
         """Vectors [B, D] of the questions, for ``search`` and ``score``."""
-        return self.encoder.encode(questions)
+        return self.encoder.encode_questions(questions)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
         """At most ``k`` rows for each question vector, best first."""

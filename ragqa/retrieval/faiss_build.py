@@ -213,6 +213,17 @@ def read_mapped(file: Path, kind: str) -> Any:
     return index
 
 
+def on_disk(index: Any) -> Any:
+    """The lists of an index that was read mapped; None where they are in memory, or there are none."""
+    lists = getattr(index, "invlists", None)
+    if lists is None:
+        return None
+    import faiss
+
+    found = faiss.downcast_InvertedLists(lists)
+    return found if hasattr(found, "prefetch_nthread") else None
+
+
 def write(faiss: Any, index: Any, file: Path) -> None:
     """Write an index aside and rename it; raises BadInput where it cannot be written."""
     aside = file.with_name(f".{file.name}.writing")

@@ -18,7 +18,7 @@ import numpy as np
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.retrieval.base import Ranking, Rows, best, check_k
 from ragqa.retrieval.exact import ExactIndex
-from ragqa.retrieval.faiss_build import FILE, LISTS, load_faiss, read_mapped, reason, to_gpu
+from ragqa.retrieval.faiss_build import FILE, LISTS, load_faiss, on_disk, read_mapped, reason, to_gpu
 from ragqa.retrieval.vectors import NONE, Deleted, Queries, Vectors, check_queries, chunks, exact_scores, rough_scores
 
 GPU_LIMIT = 2048
@@ -29,6 +29,8 @@ _QUERY_BITS = 4
 """Of a question's value against one-bit codes; with 8 a tenth slower, and no more is found."""
 _WORTH_SHARING = 30_000
 """Codes that are looked through for a single question, from which on the cores share its lists."""
+_READ_OFTEN = 4
+"""Lists that were probed, for each that there is, after which all are taken to have been read."""
 _SHARED = 8
 """Queries of a batch from which on threads are worth their start."""
 _SHORT = 4
@@ -79,6 +81,7 @@ class FaissIndex:
         live = np.ones(len(vectors_ND), bool)
         live[deleted] = False
         self._live = np.packbits(live, bitorder="little")
+        self._ahead, self._probed = on_disk(index), 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -131,8 +134,20 @@ class FaissIndex:
         if hasattr(self._index, "parallel_mode"):
             scanned = len(self) * self.effort.reach // self.lists
             self._index.parallel_mode = int(len(queries_BD) == 1 and scanned > _WORTH_SHARING)
+            self._fetch_ahead(len(queries_BD))
         ids = self._index.search(queries_BD, wanted, params=self._parameters(wanted))[1]
         return [row[row >= 0] for row in ids]
+
+    def _fetch_ahead(self, queries: int) -> None:
+        """Have FAISS read lists on disk side by side, until each will have been read: then it only costs time.
+
+        At 2 million vectors, 362 of 5,656 lists: 4.6 ms a question with its 32 threads, 1.6 without.
+        """
+        if self._ahead is None:
+            return
+        if self._probed > _READ_OFTEN * self.lists:
+            self._ahead.prefetch_nthread, self._ahead = 0, None
+        self._probed += queries * self.effort.reach
 
     def _parameters(self, wanted: int) -> Any:
         """What FAISS is told beside the queries: how far to look, and the rows to pass over."""

@@ -20,11 +20,27 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 """What a model can be run in by torch; float16 on a GPU only. An export runs in ``int8``."""
 
 
+_MODULES = (
+    "modules.json",
+    "1_Pooling/config.json",
+    *(f"{part}/{file}" for part in ("2_Dense", "3_LayerNorm") for file in ("config.json", "model.safetensors")),
+)
+"""Of a sentence-transformers model on the hub, where it has them."""
+
+
 class TextEncoder:
     """Texts to vectors; ``load_encoder`` makes one."""
 
-    def __init__(self, runner: Runner, tokenizer: TextTokenizer, config: dict[str, Any], precision: str) -> None:
-        self._runner, self._tokenizer = runner, tokenizer
+    def __init__(
+        self,
+        runner: Runner,
+        tokenizer: TextTokenizer,
+        config: dict[str, Any],
+        precision: str,
+        questions: Runner | None = None,
+    ) -> None:
+        """``runner`` encodes passages, and questions too where nothing else does."""
+        self._passages, self._questions, self._tokenizer = runner, questions or runner, tokenizer
         self.precision = precision
         """One of ``PRECISIONS``, or ``int8``."""
         self.width: int = config["width"]
@@ -35,9 +51,16 @@ class TextEncoder:
         """Same for the same weights, pooling and tokenizer, whatever engine or precision runs them."""
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
-        """Vectors ``[N, D]`` float32 of N texts, unit length where the model normalises (most do)."""
+        """Vectors ``[N, D]`` float32 of N passages, unit length where the model normalises (most do)."""
+        return self._run(self._passages, texts)
+
+    def encode_questions(self, texts: Iterable[str]) -> np.ndarray:
+        """Vectors ``[N, D]`` float32 of N questions: another tower's, where the encoder has two."""
+        return self._run(self._questions, texts)
+
+    def _run(self, runner: Runner, texts: Iterable[str]) -> np.ndarray:
         inputs = [self._tokenizer.text_input(text, self.max_tokens) for text in texts]
-        vectors = [outputs[0] for outputs in self._runner.run(inputs)]
+        vectors = [outputs[0] for outputs in runner.run(inputs)]
         return np.stack(vectors).astype(np.float32) if vectors else np.empty((0, self.width), np.float32)
 
 
@@ -73,10 +96,11 @@ def load_encoder(
                 f"encoder '{name}' is exported in 8 bits and cannot be run in {precision}: name torch weights"
             )
         config = artefact.read(path, "encoder").config
-        return TextEncoder(OnnxRunner(path, config, threads), TextTokenizer(path), config, "int8")
+        asked = OnnxRunner(path / "questions", config["questions"], threads) if "questions" in config else None
+        return TextEncoder(OnnxRunner(path, config, threads), TextTokenizer(path), config, "int8", asked)
     if precision == "int8":
         raise BadInput(f"encoder '{name}' is not exported: it cannot be run in int8")
-    if path.exists() and not (path / "config.json").is_file():
+    if path.exists() and not all((Path(part) / "config.json").is_file() for part in towers(str(path))):
         raise ArtefactError(f"{path} is not an encoder: neither {artefact.MANIFEST} nor config.json is in it")
     if not path.exists() and (path.is_absolute() or str(name).startswith(".")):
         raise ArtefactError(f"{path}: no such directory")  # and no hub's name for one
@@ -97,33 +121,25 @@ def is_export(path: Path) -> bool:
 def torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
     """A torch function (ids, mask, types) -> (vectors,), the directory it came from, its settings.
 
-    Pooling and normalisation are those of a sentence-transformers directory; a plain encoder
+    Pooling, projection and normalisation are those of a sentence-transformers directory; a plain encoder
     is pooled by the mean and normalised.
     """
-    try:
-        from transformers import AutoModel
-    except ImportError as error:
-        raise MissingExtra("an encoder that is not exported", "torch") from error
     path = _downloaded(name)
-    try:
-        model = AutoModel.from_pretrained(name, use_safetensors=True, attn_implementation="eager")
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise ArtefactError(f"{name} is not an encoder that can be loaded: {reason}") from error
-    model.eval()
-    pooling, normalise = _pooling(path)
+    from ragqa.models.tower import Tower
+
+    tower = Tower.load(path, name).eval()
     settings = {
-        "width": model.config.hidden_size,
-        "max_tokens": min(512, getattr(model.config, "max_position_embeddings", 512)),
-        "pooling": pooling,
-        "normalise": normalise,
+        "width": tower.width,
+        "max_tokens": tower.max_tokens,
+        "pooling": tower.pooling,
+        "normalise": tower.unit_length,
     }
-    return _Pooled(model, pooling, normalise), path, settings
+    return _Vectors(tower), path, settings
 
 
 def tokenizer_folder(name: str) -> Path:
     """The directory with the ``tokenizer.json`` of an encoder, downloaded if ``name`` is one of the hub's."""
-    path = encoder_path(name)
+    path = Path(towers(str(encoder_path(name)))[0])
     return path if path.is_dir() else _downloaded(name)
 
 
@@ -138,7 +154,7 @@ def _downloaded(name: str) -> Path:
     try:
         path = Path(str(cached_file(name, "config.json"))).parent
         cached_file(name, "tokenizer.json")
-        for optional in ("modules.json", "1_Pooling/config.json"):
+        for optional in _MODULES:
             cached_file(name, optional, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
@@ -148,41 +164,23 @@ def _downloaded(name: str) -> Path:
 
 def identity(path: Path, settings: dict[str, Any]) -> str:
     """16 hex digits for the weights, the tokenizer and the settings."""
-    parts = [artefact.checksum(file) for file in sorted(path.glob("*.safetensors"))]
+    weights = [*sorted(path.glob("*.safetensors")), *sorted(path.glob("[1-9]_*/*.safetensors"))]
+    parts = [artefact.checksum(file) for file in weights]
     parts += [artefact.checksum(path / "tokenizer.json"), json.dumps(settings, sort_keys=True)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
-class _Pooled:
-    """A model with its pooling, called with ids, mask, types."""
+class _Vectors:
+    """A tower, called with ids, mask, types."""
 
-    def __init__(self, model: Any, pooling: str, normalise: bool) -> None:
-        self.model, self.pooling, self.normalise = model, pooling, normalise
+    def __init__(self, tower: Any) -> None:
+        self.model = tower
 
     def __call__(self, ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
-        import torch
-
         # Dropout would make other vectors each time; one forgotten layer is enough.
         if any(part.training for part in self.model.modules()):
             raise Mismatch("the encoder is in training mode, and dropout would spoil its vectors: call eval() first")
-        extra = {"token_type_ids": types} if getattr(self.model.config, "type_vocab_size", 0) > 1 else {}
-        hidden_NLD = self.model(input_ids=ids, attention_mask=mask, **extra).last_hidden_state.float()
-        if self.pooling == "cls":
-            vector_ND = hidden_NLD[:, 0]
-        else:
-            weight_NL1 = mask.unsqueeze(-1).to(hidden_NLD.dtype)
-            vector_ND = (hidden_NLD * weight_NL1).sum(1) / weight_NL1.sum(1)
-        return (torch.nn.functional.normalize(vector_ND, dim=-1) if self.normalise else vector_ND,)
-
-
-def _pooling(path: Path) -> tuple[str, bool]:
-    file = path / "1_Pooling" / "config.json"
-    if not file.is_file():
-        return "mean", True
-    config = json.loads(file.read_text())
-    modules = json.loads((path / "modules.json").read_text()) if (path / "modules.json").is_file() else []
-    normalise = any(module.get("type", "").endswith("Normalize") for module in modules)
-    return ("cls" if config.get("pooling_mode_cls_token") else "mean"), normalise
+        return (self.model(ids, mask),)
 
 
 def _load_torch(name: str, device: str, precision: str, threads: int | None) -> TextEncoder:
@@ -190,7 +188,31 @@ def _load_torch(name: str, device: str, precision: str, threads: int | None) -> 
 
     if threads is not None:
         torch.set_num_threads(threads)
-    function, path, settings = torch_encoder(name)
-    function.model.to(device=device, dtype=getattr(torch, precision))
-    config = {**settings, "identity": identity(path, settings)}
-    return TextEncoder(TorchRunner(function, device=device), TextTokenizer(path), config, precision)
+    runners, path, config = [], Path(name), dict[str, Any]()
+    for part in towers(name):
+        function, path, settings = torch_encoder(part)
+        function.model.to(device=device, dtype=getattr(torch, precision))
+        runners.append(TorchRunner(function, device=device))
+        config = joined(config, {**settings, "identity": identity(path, settings)})
+    return TextEncoder(runners[0], TextTokenizer(path), config, precision, runners[-1])
+
+
+def towers(name: str) -> list[str]:
+    """The directories of passages' and questions' towers; just ``name`` where one does both."""
+    two = [Path(name) / part for part in ("passages", "questions")]
+    return [str(part) for part in two] if all(part.is_dir() for part in two) else [name]
+
+
+def joined(passages: dict[str, Any], questions: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of an encoder with two towers; each alone is one of one.
+
+    Raises:
+        Mismatch: their vectors do not compare.
+    """
+    if not passages:
+        return questions
+    if passages["width"] != questions["width"]:
+        widths = f"{questions['width']} and {passages['width']}"
+        raise Mismatch(f"the towers of questions and passages have vectors of width {widths}: they must be alike")
+    both = passages["identity"] + questions["identity"]
+    return {**passages, "identity": hashlib.sha256(both.encode()).hexdigest()[:16]}

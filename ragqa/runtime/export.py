@@ -40,17 +40,29 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
     except ImportError as error:
         raise MissingExtra("exporting a model", "torch") from error
     artefact.check_replaceable(out, "encoder", "reader")
-    kind, module, path, config = _trained(source)
+    first, *second = encoders.towers(str(source))
+    kind, module, path, config = _trained(first)
     with artefact.writing(out) as folder:
-        with tempfile.TemporaryDirectory() as scratch:
-            model = _quantised(module, kind, Path(scratch))
-        config["embeddings"] = _split_embeddings(model, folder, out, share)
-        (folder / "model.onnx").write_bytes(model.SerializeToString())
+        config["embeddings"] = _write(module, kind, folder, out, share)
+        if second:
+            _, module, _, asked = _trained(second[0])
+            config = encoders.joined(config, asked)
+            config["questions"] = {"embeddings": _write(module, kind, folder / "questions", out / "questions", None)}
         shutil.copyfile(path / "tokenizer.json", folder / "tokenizer.json")
         for file in (path / "calibration.json", card):
             if file is not None and file.is_file():
                 shutil.copyfile(file, folder / ("README.md" if file == card else file.name))
         return artefact.seal(folder, kind, config, {"weights": config["identity"]})
+
+
+def _write(module: Any, kind: str, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
+    """Write a model into ``folder``, which will be ``out``; where its embeddings are."""
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        model = _quantised(module, kind, Path(scratch))
+    embeddings = _split_embeddings(model, folder, out, share)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return embeddings
 
 
 def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
@@ -95,7 +107,7 @@ def _quantised(module: Any, kind: str, scratch: Path) -> Any:
     import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    ids = torch.arange(1000, 1016).unsqueeze(0)
+    ids = torch.arange(16).unsqueeze(0)
     outputs = ["vector"] if kind == "encoder" else ["start", "end", "relevance"]
     length = {1: torch.export.Dim.DYNAMIC}
     with warnings.catch_warnings():

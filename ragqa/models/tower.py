@@ -1,0 +1,173 @@
+"""One tower of a dual encoder: an encoder, pooling, and a projection if there is one.
+
+On disk it is a directory of sentence-transformers, which others can load, too.
+
+Legend: N texts, L tokens, H width of the encoder, D width of the vectors.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ragqa.errors import ArtefactError
+from ragqa.models.options import load_encoder_module
+
+Pooling = Literal["cls", "mean"]
+_MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+_IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+class Tower(nn.Module):
+    """Texts to vectors: the first token's hidden state or the mean of all, then projected and scaled if wanted.
+
+    ORQA and REALM project [CLS] to 128 values with layer norm (Lee et al. 2019, section 4, and their code); DPR
+    takes [CLS] as it is; most sentence encoders take the mean and scale it to length 1.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        pooling: Pooling = "cls",
+        width: int | None = None,
+        layer_norm: bool = True,
+        unit_length: bool = False,
+    ) -> None:
+        """Vectors projected to ``width``, with ``layer_norm`` or without; None leaves them as wide as they are."""
+        super().__init__()
+        self.encoder = encoder
+        self.config = cast(Any, encoder.config)
+        """The encoder's own configuration."""
+        self.pooling, self.unit_length = pooling, unit_length
+        self.project = nn.Linear(self.config.hidden_size, width) if width else None
+        self.norm = nn.LayerNorm(width) if width and layer_norm else None
+        if self.project is not None:
+            nn.init.trunc_normal_(self.project.weight, std=0.02, a=-0.04, b=0.04)
+            nn.init.zeros_(self.project.bias)
+
+    @property
+    def width(self) -> int:
+        """Length of a vector, D."""
+        return int(self.project.out_features if self.project is not None else self.config.hidden_size)
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest text, [CLS] and [SEP] included."""
+        return min(512, int(getattr(self.config, "max_position_embeddings", 512)))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Two ``[N, L]`` integer tensors to vectors ``[N, D]`` in float32."""
+        hidden_NLH = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        # With a dimension more than it needs: as [N, H] the projection could not be exported in 8 bits.
+        if self.pooling == "cls":
+            vector = hidden_NLH[:, :1]
+        else:
+            hidden_NLH = hidden_NLH.float()
+            weight_NL1 = attention_mask.unsqueeze(-1).to(hidden_NLH.dtype)
+            vector = (hidden_NLH * weight_NL1).sum(1, keepdim=True) / weight_NL1.sum(1, keepdim=True)
+        if self.project is not None:
+            vector = self.project(vector.to(self.project.weight.dtype))
+        if self.norm is not None:
+            vector = self.norm(vector)
+        vector = vector.squeeze(1).float()
+        return nn.functional.normalize(vector, dim=-1) if self.unit_length else vector
+
+    @classmethod
+    def from_encoder(
+        cls, path: str | Path, *, pooling: Pooling = "cls", width: int | None = None, unit_length: bool = False
+    ) -> "Tower":
+        """A fresh projection on the encoder at ``path``, a directory or a hub name."""
+        return cls(load_encoder_module(path), pooling=pooling, width=width, unit_length=unit_length)
+
+    def save(self, path: Path) -> None:
+        """Write the directory ``path``, all but its tokenizer."""
+        modules = ["Transformer", "Pooling"]
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "config.json").write_text(json.dumps(self.config.to_dict(), indent=1))
+        (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": self.max_tokens}))
+        _save(self.encoder, path)
+        width = {"word_embedding_dimension": self.config.hidden_size}
+        _write(path / "1_Pooling", width | {mode: name == self.pooling for name, mode in _MODES.items()})
+        if self.project is not None:
+            folder = path / f"{len(modules)}_Dense"
+            sizes = {"in_features": self.project.in_features, "out_features": self.width}
+            _write(folder, {**sizes, "bias": True, "activation_function": _IDENTITY})
+            _save(self.project, folder, "linear.")
+            modules.append("Dense")
+        if self.norm is not None:
+            folder = path / f"{len(modules)}_LayerNorm"
+            _write(folder, {"dimension": self.width})
+            _save(self.norm, folder, "norm.")
+            modules.append("LayerNorm")
+        modules += ["Normalize"] if self.unit_length else []
+        rows = [
+            {
+                "idx": n,
+                "name": str(n),
+                "path": f"{n}_{kind}" if n else "",
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for n, kind in enumerate(modules)
+        ]
+        (path / "modules.json").write_text(json.dumps(rows, indent=1))
+
+    @classmethod
+    def load(cls, path: Path, name: str | None = None) -> "Tower":
+        """The tower in the directory ``path``; the encoder's weights are those of the hub's ``name``, if it is given.
+
+        A plain encoder, without sentence-transformers' files, is pooled by the mean and scaled to length 1.
+
+        Raises:
+            ArtefactError: there is no such encoder, or it has a module that is not known here.
+        """
+        modules = _modules(path)
+        dense, norm = modules.get("Dense"), modules.get("LayerNorm")
+        tower = cls(
+            load_encoder_module(name or path),
+            pooling=_pooling(modules.get("Pooling")),
+            width=_dense_width(dense) if dense else None,
+            layer_norm=norm is not None,
+            unit_length="Normalize" in modules,
+        )
+        for part, folder, prefix in ((tower.project, dense, "linear."), (tower.norm, norm, "norm.")):
+            if part is not None and folder is not None:
+                weights = load_file(folder / "model.safetensors")
+                part.load_state_dict({key.removeprefix(prefix): value for key, value in weights.items()})
+        return tower
+
+
+def _modules(path: Path) -> dict[str, Path]:
+    """Folders of sentence-transformers' modules by their kinds, in order."""
+    file = path / "modules.json"
+    if not file.is_file():
+        pooling = path / "1_Pooling"
+        return {"Transformer": path, "Normalize": path} | ({"Pooling": pooling} if pooling.is_dir() else {})
+    modules = {row["type"].rpartition(".")[2]: path / row["path"] for row in json.loads(file.read_text())}
+    if unknown := modules.keys() - {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize"}:
+        raise ArtefactError(f"{path} has the module {', '.join(sorted(unknown))}, which ragqa does not know")
+    return modules
+
+
+def _pooling(folder: Path | None) -> Pooling:
+    config = json.loads((folder / "config.json").read_text()) if folder else {}
+    return "cls" if config.get(_MODES["cls"]) else "mean"
+
+
+def _dense_width(folder: Path) -> int:
+    config = json.loads((folder / "config.json").read_text())
+    if config.get("activation_function", _IDENTITY) != _IDENTITY:
+        raise ArtefactError(f"{folder} has the activation {config['activation_function']}: only Identity is known")
+    return int(config["out_features"])
+
+
+def _write(folder: Path, config: dict[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+
+
+def _save(module: nn.Module, folder: Path, prefix: str = "") -> None:
+    weights = {prefix + name: value.contiguous() for name, value in module.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -1,0 +1,122 @@
+"""Which wordpieces are masked, and by what, with the rates of the literature."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragqa.pretraining.inverse_cloze import inverse_cloze
+from ragqa.pretraining.masking import corrupted, salient, spans, uniform, whole_words, word_runs
+
+MASK = 103
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_uniform_takes_the_exact_share() -> None:
+    for length, wanted in ((1, 1), (3, 1), (20, 3), (100, 15), (103, 15), (0, 0)):
+        chosen = uniform(length, rng())
+        assert len(chosen) == len(set(chosen.tolist())) == wanted
+        assert all(0 <= position < length for position in chosen)
+
+
+def test_uniform_takes_every_position_as_often() -> None:
+    counts = np.bincount(np.concatenate([uniform(20, rng(seed)) for seed in range(4000)]), minlength=20)
+    assert counts == pytest.approx(np.full(20, 600), rel=0.15)
+
+
+def test_words_are_runs_of_wordpieces() -> None:
+    assert word_runs([0, 0, 1, 2, 2, 2]) == [(0, 2), (2, 3), (3, 6)]
+    assert word_runs([None, None, 0]) == [(0, 1), (1, 2), (2, 3)]
+    assert word_runs([]) == []
+
+
+WORDS = st.lists(st.integers(1, 5), max_size=40).map(
+    lambda sizes: [n for n, size in enumerate(sizes) for _ in range(size)]
+)
+
+
+@given(WORDS, st.integers(0, 99))
+def test_whole_words_are_masked_whole_and_within_the_share(words: list[int], seed: int) -> None:
+    chosen = set(whole_words(words, rng(seed)).tolist())
+    for first, last in word_runs(words):
+        assert chosen.isdisjoint(range(first, last)) or chosen.issuperset(range(first, last))
+    assert bool(chosen) == bool(words)
+    longest = max((words.count(word) for word in words), default=0)
+    assert len(chosen) <= max(longest, 1, round(0.15 * len(words)))
+
+
+@given(WORDS, st.integers(0, 99))
+def test_spans_are_whole_words_up_to_the_share(words: list[int], seed: int) -> None:
+    chosen = set(spans(words, rng(seed)).tolist())
+    for first, last in word_runs(words):
+        assert chosen.isdisjoint(range(first, last)) or chosen.issuperset(range(first, last))
+    assert len(chosen) >= min(len(words), round(0.15 * len(words)))
+    assert len(chosen) < max(1, round(0.15 * len(words))) + 10 * 5
+
+
+def test_the_lengths_of_spans_are_geometric_up_to_ten() -> None:
+    """Mean 3.8 as SpanBERT states; the shares are those of Geo(0.2) over 1 … 10."""
+    lengths = []
+    for seed in range(3000):
+        chosen = spans(list(range(400)), rng(seed), 1 / 400)  # one span, a word a wordpiece
+        if chosen[-1] < 399:  # not cut by the end
+            lengths.append(len(chosen))
+    shares = np.bincount(lengths, minlength=11)[1:] / len(lengths)
+    weights = 0.2 * 0.8 ** np.arange(10)
+    assert max(lengths) == 10 and np.mean(lengths) == pytest.approx(3.8, abs=0.15)
+    assert shares == pytest.approx(weights / weights.sum(), abs=0.025)
+
+
+def test_one_salient_span_is_masked_with_all_that_it_touches() -> None:
+    # "In 1863 Abraham Lincoln spoke": In | 1863 | abraham | lincoln | spoke
+    offsets = [(0, 2), (3, 7), (8, 15), (16, 23), (24, 29)]
+    names = [(3, 7), (8, 23)]
+    chosen = {tuple(salient(offsets, names, rng(seed)).tolist()) for seed in range(20)}
+    assert chosen == {(1,), (2, 3)}
+    assert salient(offsets, names, rng(), count=5).tolist() == [1, 2, 3]
+    assert salient(offsets, [], rng()).tolist() == []
+    assert salient(offsets, [(5, 9)], rng()).tolist() == [1, 2]
+
+
+def test_eighty_ten_ten() -> None:
+    ids, positions = [1000] * 30_000, np.arange(0, 30_000, 2)
+    found = np.array(corrupted(ids, positions, rng(), mask=MASK, others=range(2000, 2100)))
+    assert (found[1::2] == 1000).all()
+    shares = [(found[::2] == MASK).mean(), (found[::2] >= 2000).mean(), (found[::2] == 1000).mean()]
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
+    assert len(set(found[found >= 2000].tolist())) == 100
+
+
+def test_nothing_but_masks_for_realm() -> None:
+    assert corrupted([7, 8, 9], np.array([0, 2]), rng(), mask=MASK, random=0, kept=0) == [MASK, 8, MASK]
+    assert corrupted([7, 8, 9], np.array([], np.int64), rng(), mask=MASK) == [7, 8, 9]
+
+
+def test_a_run_is_replaced_together() -> None:
+    positions = np.array([0, 1, 2, 5, 6, 9])
+    outcomes = set()
+    for seed in range(200):
+        found = corrupted([1] * 10, positions, rng(seed), mask=MASK, others=range(2000, 2100), together=True)
+        kinds = ["mask" if i == MASK else "same" if i == 1 else "other" for i in found]
+        assert len(set(kinds[:3])) == len(set(kinds[5:7])) == 1
+        outcomes.add((kinds[0], kinds[5], kinds[9]))
+    assert len(outcomes) > 5
+
+
+def test_a_sentence_leaves_its_block_nine_times_in_ten() -> None:
+    sentences, stayed, chosen = [[1, 2], [3], [4, 5, 6]], 0, []
+    for seed in range(4000):
+        query, block = inverse_cloze(sentences, rng(seed))
+        chosen.append(sentences.index(query))
+        rest = [sentence for sentence in sentences if sentence != query]
+        assert block in ([1, 2, 3, 4, 5, 6], [piece for sentence in rest for piece in sentence])
+        stayed += len(block) == 6
+    assert stayed / 4000 == pytest.approx(0.1, abs=0.015)
+    assert np.bincount(chosen) / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
+
+
+def test_a_block_of_one_sentence_keeps_it() -> None:
+    assert inverse_cloze([[1, 2]], rng(), kept=0) == ([1, 2], [1, 2])

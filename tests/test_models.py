@@ -1,0 +1,187 @@
+"""The torch modules of retrieval and pretraining: what they compute, save and load."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ragqa.errors import ArtefactError, Mismatch
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.tower import Tower
+from ragqa.runtime.encoder import load_encoder
+from ragqa.runtime.export import export
+
+IDS = torch.tensor([[2, 10, 11, 3], [2, 12, 3, 0]])
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pooling": "cls", "width": 8},
+        {"pooling": "cls", "width": None},
+        {"pooling": "mean", "width": None, "unit_length": True},
+    ],
+    ids=["ORQA", "DPR", "sentences"],
+)
+def test_a_tower_is_saved_as_it_is(small: Path, tmp_path: Path, options: dict) -> None:
+    torch.manual_seed(1)
+    tower = Tower.from_encoder(small, **options).eval()
+    tower.save(tmp_path)
+    again = Tower.load(tmp_path).eval()
+    assert torch.equal(tower(IDS, MASK), again(IDS, MASK))
+    assert (again.pooling, again.unit_length, again.width) == (tower.pooling, tower.unit_length, tower.width)
+    assert not any(path.suffix in (".bin", ".pt", ".pkl") for path in tmp_path.rglob("*"))
+
+
+def test_a_tower_by_hand(small: Path) -> None:
+    """[CLS], projected, normalised over its values."""
+    tower = Tower.from_encoder(small, width=8).eval()
+    with torch.no_grad():
+        hidden = tower.encoder(input_ids=IDS, attention_mask=MASK).last_hidden_state[:, 0]
+        raw = hidden @ tower.project.weight.T + tower.project.bias
+        by_hand = (raw - raw.mean(-1, keepdim=True)) / torch.sqrt(raw.var(-1, keepdim=True, unbiased=False) + 1e-5)
+        assert torch.allclose(tower(IDS, MASK), by_hand, atol=1e-5)
+
+
+def test_padding_changes_no_vector(small: Path) -> None:
+    for pooling in ("cls", "mean"):
+        tower = Tower.from_encoder(small, pooling=pooling).eval()
+        with torch.no_grad():
+            assert torch.allclose(tower(IDS, MASK)[1], tower(IDS[1:, :3], MASK[1:, :3])[0], atol=1e-6)
+
+
+def test_unknown_modules_are_named(small: Path, tmp_path: Path) -> None:
+    Tower.from_encoder(small, width=8).save(tmp_path)
+    rows = json.loads((tmp_path / "modules.json").read_text())
+    rows.append({"idx": 4, "name": "4", "path": "4_CNN", "type": "sentence_transformers.models.CNN"})
+    (tmp_path / "modules.json").write_text(json.dumps(rows))
+    with pytest.raises(ArtefactError, match="has the module CNN, which ragqa does not know"):
+        Tower.load(tmp_path)
+    (tmp_path / "modules.json").write_text(json.dumps(rows[:4]))
+    (tmp_path / "2_Dense" / "config.json").write_text(json.dumps({"out_features": 8, "activation_function": "Tanh"}))
+    with pytest.raises(ArtefactError, match="has the activation Tanh"):
+        Tower.load(tmp_path)
+
+
+def dual(small: Path, *, shared: bool, width: int = 8) -> DualEncoder:
+    torch.manual_seed(2)
+    retriever = DualEncoder.from_encoder(small, width=width, shared=shared)
+    if not shared:
+        with torch.no_grad():
+            retriever.questions.project.weight.add_(torch.randn_like(retriever.questions.project.weight))
+    return retriever.eval()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_runtime_loads_what_was_trained(small: Path, tmp_path: Path, shared: bool) -> None:
+    retriever = dual(small, shared=shared)
+    retriever.save(tmp_path / "dual")
+    encoder = load_encoder(tmp_path / "dual")
+    ids = [encoder._tokenizer.text_input(text, 512).ids for text in TEXTS]
+    with torch.no_grad():
+        for tower, encode in ((retriever.questions, encoder.encode_questions), (retriever.passages, encoder.encode)):
+            alone = [tower(torch.tensor([row]), torch.ones(1, len(row), dtype=torch.long))[0] for row in ids]
+            assert np.allclose(encode(TEXTS), torch.stack(alone), atol=1e-5)
+    assert np.allclose(encoder.encode(TEXTS), encoder.encode_questions(TEXTS)) == shared
+    again = DualEncoder.load(tmp_path / "dual")
+    assert again.shared == shared
+    for name, value in retriever.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name])
+
+
+def test_two_towers_begin_alike(small: Path) -> None:
+    retriever = DualEncoder.from_encoder(small, width=8).eval()
+    assert torch.equal(retriever.questions(IDS, MASK), retriever.passages(IDS, MASK))
+    assert retriever.questions is not retriever.passages
+
+
+def test_two_towers_are_known_by_both(small: Path, tmp_path: Path) -> None:
+    retriever = dual(small, shared=False)
+    retriever.save(tmp_path / "a")
+    with torch.no_grad():
+        retriever.questions.norm.bias.add_(1)
+    retriever.save(tmp_path / "b")
+    one, other = load_encoder(tmp_path / "a"), load_encoder(tmp_path / "b")
+    assert one.fingerprint != other.fingerprint
+    assert np.array_equal(one.encode(TEXTS), other.encode(TEXTS))
+
+
+def test_towers_of_two_widths_do_not_compare(small: Path, tmp_path: Path) -> None:
+    dual(small, shared=False).save(tmp_path / "a")
+    dual(small, shared=False, width=4).save(tmp_path / "b")
+    (tmp_path / "a" / "questions").rename(tmp_path / "gone")
+    (tmp_path / "b" / "questions").rename(tmp_path / "a" / "questions")
+    with pytest.raises(Mismatch, match="width 4 and 8"):
+        load_encoder(tmp_path / "a")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_export_of_both_towers_answers_like_them(small: Path, tmp_path: Path, shared: bool) -> None:
+    dual(small, shared=shared).save(tmp_path / "dual")
+    export(tmp_path / "dual", tmp_path / "onnx")
+    full, quantised = load_encoder(tmp_path / "dual"), load_encoder(tmp_path / "onnx")
+    assert (quantised.precision, quantised.fingerprint) == ("int8", full.fingerprint)
+    for one, other in ((full.encode, quantised.encode), (full.encode_questions, quantised.encode_questions)):
+        a, b = one(TEXTS), other(TEXTS)
+        assert ((a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1) > 0.98).all()
+    assert np.allclose(quantised.encode(TEXTS), quantised.encode_questions(TEXTS)) == shared
+
+
+@pytest.fixture(scope="module")
+def masked_model(small: Path) -> KnowledgeAugmentedEncoder:
+    torch.manual_seed(3)
+    return KnowledgeAugmentedEncoder.from_config(small).eval()
+
+
+def test_the_head_runs_where_something_is_masked(masked_model: KnowledgeAugmentedEncoder) -> None:
+    types, positions = torch.zeros_like(IDS), torch.tensor([[1, 2], [1, 1]])
+    with torch.no_grad():
+        whole = masked_model.model(input_ids=IDS, attention_mask=MASK, token_type_ids=types).logits
+        some = masked_model(IDS, MASK, types, positions)
+        wanted = torch.stack([whole[n, positions[n]] for n in range(2)])
+    assert torch.allclose(some, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+def test_any_masked_language_model_will_do(family: str) -> None:
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    names = {"distilbert": ("dim", "n_layers", "n_heads", "hidden_dim")}
+    width, layers, heads, inner = names.get(
+        family, ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    )
+    sizes = {width: 16, layers: 1, heads: 2, inner: 32, "vocab_size": 50, "max_position_embeddings": 40}
+    model = KnowledgeAugmentedEncoder(AutoModelForMaskedLM.from_config(AutoConfig.for_model(family, **sizes))).eval()
+    types, positions = torch.zeros_like(IDS), torch.tensor([[2], [1]])
+    with torch.no_grad():
+        whole = model.model(input_ids=IDS, attention_mask=MASK).logits
+        some = model(IDS, MASK, types, positions)
+    assert torch.allclose(some[:, 0], whole[torch.arange(2), positions[:, 0]], atol=1e-5)
+
+
+def test_it_is_saved_with_its_tokenizer(masked_model: KnowledgeAugmentedEncoder, tmp_path: Path) -> None:
+    masked_model.save(tmp_path)
+    again = KnowledgeAugmentedEncoder.load(tmp_path).eval()
+    types, positions = torch.zeros_like(IDS), torch.tensor([[1], [1]])
+    with torch.no_grad():
+        assert torch.equal(again(IDS, MASK, types, positions), masked_model(IDS, MASK, types, positions))
+    assert (tmp_path / "tokenizer.json").is_file()
+    tower = Tower.from_encoder(tmp_path, width=4)  # its encoder is a tower's, too
+    assert torch.equal(
+        tower.encoder.embeddings.word_embeddings.weight, masked_model.model.get_input_embeddings().weight
+    )
+
+
+def test_damaged_weights_are_one_line(small: Path, tmp_path: Path) -> None:
+    Tower.from_encoder(small, width=8).save(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file(weights, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ArtefactError, match="is not an encoder that can be loaded"):
+        Tower.load(tmp_path)
