@@ -3,7 +3,7 @@
 import logging
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -154,6 +154,7 @@ class IndexRefresher:
         """Step of the weights of the index in use, for checkpoints to name; None before the first."""
         self._index: Mips | None = None
         self._versions, self._bound = versions, max_staleness
+        self._kept: list[int] = []
         self._times = Times(clock)
         self._making: int | None = None
         self._waiting: int | None = None
@@ -218,6 +219,11 @@ class IndexRefresher:
         self._times.step_begins(self._making is not None)
         return self._index
 
+    def keep(self, versions: Iterable[int]) -> None:
+        """Keep just these versions beside the last two: those that checkpoints name."""
+        self._kept = list(versions)
+        self._prune()
+
     def _queue(self, step: int) -> None:
         """Make ``step`` next: what waits already is older and need not be made any more."""
         self._waiting = step
@@ -227,7 +233,8 @@ class IndexRefresher:
 
     def _prune(self) -> None:
         ready = self._ready and self._ready[0]
-        self._versions.prune([step for step in (self.version, ready, self._making, self._waiting) if step is not None])
+        needed = [step for step in (self.version, ready, self._making, self._waiting) if step is not None]
+        self._versions.prune([*needed, *self._kept])
 
     def _begin(self, step: int) -> None:
         self._making, self._failures = step, 0

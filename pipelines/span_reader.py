@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ragqa.errors import BadInput, NonFiniteLoss
+from ragqa.models.options import set_dropout
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
 from ragqa.objectives import span_nll
 from ragqa.questions import SquadParagraph, read_squad
@@ -345,9 +346,7 @@ def main(config: ReaderConfig) -> Path:
     tokenizer = TextTokenizer(config.encoder)
     torch.manual_seed(config.seed)
     reader = SpanReader.from_encoder(config.encoder)
-    for module in reader.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = config.dropout
+    set_dropout(reader, config.dropout)
     if config.freeze_embeddings:
         reader.encoder.embeddings.requires_grad_(False)
     passages, examples = prepare([p for p in paragraphs if not held_out(p.title, config.held_out)], tokenizer)

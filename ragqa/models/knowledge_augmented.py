@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM
 
+from ragqa.models.options import load_masked_lm
+
 
 class KnowledgeAugmentedEncoder(nn.Module):
     """Guesses the masked tokens of x in [CLS] x [SEP] z [SEP]; any masked language model of transformers."""
@@ -48,9 +50,8 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
     @classmethod
     def from_encoder(cls, path: Path) -> "KnowledgeAugmentedEncoder":
-        """The masked language model in the directory ``path``; a head that is missing there begins fresh."""
-        model = AutoModelForMaskedLM.from_pretrained(path, attn_implementation="eager")
-        return cls(model, tokenizer=path / "tokenizer.json")
+        """The masked language model in the directory ``path``; raises ArtefactError where there is none."""
+        return cls(load_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     @classmethod
     def from_config(cls, path: Path) -> "KnowledgeAugmentedEncoder":

@@ -25,3 +25,9 @@ def inverse_cloze(
     stays = rng.random() < kept or len(sentences) == 1
     block = [sentence for number, sentence in enumerate(sentences) if stays or number != chosen]
     return list(sentences[chosen]), list(chain.from_iterable(block))
+
+
+def thinned(ids: Sequence[int], rng: np.random.Generator, share: float) -> list[int]:
+    """A text without ``share`` of its wordpieces, as a question for it where it is a single sentence."""
+    kept = max(1, round((1 - share) * len(ids)))
+    return [ids[at] for at in np.sort(rng.choice(len(ids), kept, replace=False))] if ids else []

@@ -1,5 +1,6 @@
 """Text to the integers a model reads; the same assembly when it is trained and when it answers."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,8 +42,14 @@ class TextTokenizer:
         if not file.is_file():
             raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
         self._tokenizer = Tokenizer.from_file(str(file))
+        self._file = file
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the file, in hexadecimal."""
+        return hashlib.sha256(self._file.read_bytes()).hexdigest()
 
     @cached_property
     def special(self) -> tuple[int, int]:
@@ -52,6 +59,26 @@ class TextTokenizer:
             if begin is not None and end is not None:
                 return begin, end
         raise ArtefactError(f"the tokenizer knows none of {_SPECIAL}")
+
+    @cached_property
+    def mask(self) -> int:
+        """Id of the piece that stands where something is to be guessed."""
+        for name in ("[MASK]", "<mask>"):
+            if (found := self._tokenizer.token_to_id(name)) is not None:
+                return int(found)
+        raise ArtefactError("the tokenizer knows no [MASK] and no <mask>: pretraining needs one")
+
+    @cached_property
+    def ordinary(self) -> list[int]:
+        """Ids of all pieces but those with a meaning of their own, such as [CLS] or [unused3]."""
+        pieces = self._tokenizer.get_vocab()
+        special = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
+        marked = ("[", "<")
+        return sorted(
+            number
+            for piece, number in pieces.items()
+            if piece not in special and not (len(piece) > 2 and piece.startswith(marked) and piece[-1] in "]>")
+        )
 
     def pieces(self, text: str) -> Pieces:
         """The wordpieces of ``text`` alone, nothing added."""

@@ -1,13 +1,16 @@
-"""Checkpoints: weights, optimizer, random state and step, each in safetensors, none pickled."""
+"""Checkpoints: weights, optimizer, random state, step and what else a recipe keeps; nothing is pickled."""
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
+
+from ragqa.errors import DamagedArtefact
 
 
 @dataclass
@@ -17,6 +20,8 @@ class TrainState:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     step: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+    """What a recipe keeps beside, as JSON has it: the version of its index, say."""
 
 
 def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
@@ -25,10 +30,10 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     aside = folder / f".{target.name}.writing"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    save_file({k: v.contiguous() for k, v in state.model.state_dict().items()}, aside / "model.safetensors")
+    save_model(state.model, str(aside / "model.safetensors"))  # tied weights once
     save_file(_optimizer_tensors(state.optimizer), aside / "optimizer.safetensors")
-    save_file({"torch": torch.get_rng_state()}, aside / "random.safetensors")
-    (aside / "state.json").write_text(json.dumps({"step": state.step}))
+    save_file(_random_states(), aside / "random.safetensors")
+    (aside / "state.json").write_text(json.dumps({"step": state.step, "extra": state.extra}))
     shutil.rmtree(target, ignore_errors=True)
     aside.rename(target)
     for old in checkpoints(folder)[:-keep]:
@@ -41,21 +46,52 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(p for p in folder.glob("step-*") if (p / "state.json").is_file())
 
 
+def extras(folder: Path) -> list[dict[str, Any]]:
+    """What the checkpoints under ``folder`` keep beside, oldest first."""
+    return [json.loads((path / "state.json").read_text())["extra"] for path in checkpoints(folder)]
+
+
 def restore(state: TrainState, folder: Path) -> bool:
-    """Load the newest checkpoint under ``folder`` into ``state``; False where there is none."""
+    """Load the newest checkpoint under ``folder`` into ``state``; False where there is none.
+
+    Raises:
+        DamagedArtefact: it is not of this model, or not whole.
+    """
     found = checkpoints(folder)
     if not found:
         return False
     path = found[-1]
-    state.model.load_state_dict(load_file(path / "model.safetensors"))
-    saved = load_file(path / "optimizer.safetensors")
+    try:
+        load_model(state.model, path / "model.safetensors")
+        saved = load_file(path / "optimizer.safetensors")
+        random = load_file(path / "random.safetensors")
+        row = json.loads((path / "state.json").read_text())
+    except Exception as error:  # safetensors raises its own kinds
+        reason = str(error).strip().split("\n")[0]
+        raise DamagedArtefact(f"{path} does not fit this run ({reason}): begin in an empty directory") from error
     for index, parameter in enumerate(_parameters(state.optimizer)):
-        entries = {k.split("/")[1]: v for k, v in saved.items() if k.split("/")[0] == str(index)}
+        entries = {
+            k.split("/")[1]: v.to(_place(k, parameter)) for k, v in saved.items() if k.split("/")[0] == str(index)
+        }
         if entries:
             state.optimizer.state[parameter] = entries
-    torch.set_rng_state(load_file(path / "random.safetensors")["torch"])
-    state.step = json.loads((path / "state.json").read_text())["step"]
+    torch.set_rng_state(random["cpu"])
+    if "cuda" in random and torch.cuda.is_available():
+        torch.cuda.set_rng_state(random["cuda"])
+    state.step, state.extra = row["step"], row["extra"]
     return True
+
+
+def _place(name: str, parameter: nn.Parameter) -> torch.device:
+    """Where an entry lives: moments beside their parameter, the count of steps where torch keeps it."""
+    return torch.device("cpu") if name.endswith("/step") else parameter.device
+
+
+def _random_states() -> dict[str, torch.Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

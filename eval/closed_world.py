@@ -1,0 +1,241 @@
+"""A closed world in which only retrieval can help: invented entities, and facts about them.
+
+Every fact stands in one passage. Statements and questions say the same in other words; a model that is asked for the
+object of a fact that it has never seen must find the passage, by a name made of syllables that many names share,
+and copy from it. The facts that are asked at the end, and all that is said of their entities, stand in the passages
+only: no recipe trains on them, neither as passage nor as statement.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pipelines.blocks import Blocks
+from pipelines.masked_text import MaskedTexts, Text
+from pipelines.realm import NULL, Realm, RealmConfig, guess
+from ragqa.indexing import IndexConfig, build_index
+from ragqa.pretraining.salient import SalientSpan
+from ragqa.retrieval.mips import Mips
+
+SYLLABLES = [a + b for a, b in product("bdfgklmnprstvz", ("a", "e", "i", "o", "u", "an", "el", "or"))]
+OBJECTS = 60
+"""Different objects of each relation: by chance one in so many is right."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How a relation is worded: in passages, in statements, in questions; {e} the entity, {o} the object."""
+
+    name: str
+    passages: tuple[str, ...]
+    statements: tuple[str, ...]
+    question: str
+
+
+RELATIONS = (
+    Relation(
+        "capital",
+        ("the seat of government of {e} is {o} .", "{e} is ruled from the halls of {o} ."),
+        ("{o} serves {e} as its capital city .", "people call {o} the capital of {e} ."),
+        "what is the capital of {e} ?",
+    ),
+    Relation(
+        "founder",
+        ("{e} was established long ago by {o} .", "settlers led by {o} first came to {e} ."),
+        ("history names {o} as founder of {e} .", "{o} is the founder whom {e} honours ."),
+        "who is the founder of {e} ?",
+    ),
+    Relation(
+        "export",
+        ("traders bring {o} out of {e} each year .", "the ships of {e} are laden with {o} ."),
+        ("the main export of {e} remains {o} .", "{o} is what {e} has for export ."),
+        "which is the main export of {e} ?",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """That an entity stands in a relation to an object."""
+
+    entity: str
+    relation: int
+    object: str
+
+
+@dataclass(frozen=True)
+class World:
+    """Facts to learn from and facts to be asked."""
+
+    known: list[Fact]
+    asked: list[Fact]
+    objects: list[list[str]]
+    """By relation."""
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a world lies on disk."""
+
+    root: Path
+    corpus: Path = field(init=False)
+    """Index directory with a passage for every fact."""
+    known: Path = field(init=False)
+    """Index directory of the passages of the known facts: what a warm start may see."""
+    texts: Path = field(init=False)
+    """Index directory of statements of the known facts."""
+    encoder: Path = field(init=False)
+    """Shape and tokenizer of a small masked language model."""
+    questions: Path = field(init=False)
+    """Of the asked facts."""
+
+    def __post_init__(self) -> None:
+        names = {"corpus": "corpus.index", "known": "known.index", "texts": "texts.index"}
+        for name, file in {**names, "encoder": "encoder", "questions": "questions.jsonl"}.items():
+            object.__setattr__(self, name, self.root / file)
+
+
+class ObjectTagger:
+    """Finds the object of a statement: the only thing there that is worth to be masked."""
+
+    def __init__(self, objects: Sequence[Sequence[str]]) -> None:
+        self._objects = {name for names in objects for name in names}
+
+    def spans(self, text: str) -> list[SalientSpan]:
+        """The objects in ``text``."""
+        found, start = [], 0
+        for word in text.split():
+            start = text.index(word, start)
+            if word in self._objects:
+                found.append(SalientSpan(start, start + len(word), "name"))
+            start += len(word)
+        return found
+
+
+def make(entities: int, asked: int, seed: int) -> World:
+    """A world of ``entities`` with a fact each for every relation, those of ``asked`` entities kept to be asked."""
+    rng = np.random.default_rng(seed)
+    names: dict[str, None] = {}
+    while len(names) < entities + OBJECTS * len(RELATIONS):
+        count = int(rng.integers(3, 5))
+        names["".join(rng.choice(SYLLABLES, count))] = None
+    every = list(names)
+    pool = every[entities:]
+    objects = [pool[n * OBJECTS : (n + 1) * OBJECTS] for n in range(len(RELATIONS))]
+    facts = [
+        [Fact(entity, n, str(rng.choice(objects[n]))) for n in range(len(RELATIONS))] for entity in every[:entities]
+    ]
+    flat = [[fact for each in part for fact in each] for part in (facts[asked:], facts[:asked])]
+    return World(*flat, objects)
+
+
+def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: int = 0) -> Folders:
+    """Passages, statements, questions, tokenizer and the shape of a model under ``root``."""
+    rng = np.random.default_rng(seed)
+    folders = Folders(root)
+    root.mkdir(parents=True, exist_ok=True)
+    facts = [*world.known, *world.asked]
+    order = rng.permutation(len(facts))
+    passages = [(str(at), _worded(facts[at], "passages", rng)) for at in order.tolist()]
+    known = [(name, text) for name, text in passages if int(name) < len(world.known)]
+    statements = [
+        (f"{at}-{n}", form.format(e=fact.entity, o=fact.object))
+        for at, fact in enumerate(world.known)
+        for n, form in enumerate(RELATIONS[fact.relation].statements)
+    ]
+    for rows, folder in ((passages, folders.corpus), (known, folders.known), (statements, folders.texts)):
+        file = root / f"{folder.stem}.jsonl"
+        file.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in rows))
+        build_index([file], folder, IndexConfig(retriever="bm25"))
+    asked = ({"question": question(fact), "answers": [fact.object]} for fact in world.asked)
+    folders.questions.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    _write_shape(world, folders.encoder, width, layers)
+    return folders
+
+
+@torch.no_grad()
+def ask(
+    world: World, model: Realm, index: Mips, blocks: Blocks, texts: MaskedTexts, config: RealmConfig
+) -> dict[str, float]:
+    """Statements of the asked facts, their objects masked: what the model does with facts it has never seen.
+
+    ``accuracy`` of the object with retrieval, ``alone`` by the null passage only, and ``recall@1``, ``recall@7``: the
+    statement's own passage is the first, or among the first seven.
+    """
+    model.eval()
+    mask = blocks.tokenizer.mask
+    right = {"accuracy": 0, "alone": 0, "recall@1": 0, "recall@7": 0}
+    rows = {passage.text: passage.id for passages in blocks.store.batches() for passage in passages}
+    facts = [(fact, form) for fact in world.asked for form in RELATIONS[fact.relation].statements]
+    for at in range(0, len(facts), 64):
+        some = facts[at : at + 64]
+        batch = texts.collate([_masked(fact, form, blocks, mask) for fact, form in some])
+        found = guess(
+            model, index, blocks, batch, [NULL] * len(some), config, lambda logits, labels: logits.log_softmax(-1)
+        )
+        gold = batch.labels_BM[:, 0]
+        both = (found.gold_BKM[:, :, 0] + found.relevance_BK.log_softmax(-1).unsqueeze(-1)).logsumexp(1)
+        right["accuracy"] += int((both.argmax(-1) == gold).sum())
+        right["alone"] += int((found.gold_BKM[:, -1, 0].argmax(-1) == gold).sum())
+        for (fact, _), found_rows in zip(some, found.rows_BK, strict=True):
+            own = {rows[text] for text in _passages(fact) if text in rows}
+            right["recall@1"] += int(found_rows[0]) in own
+            right["recall@7"] += bool(own & set(found_rows[:7].tolist()))
+    model.train()
+    return {name: count / len(facts) for name, count in right.items()}
+
+
+def _passages(fact: Fact) -> list[str]:
+    return [form.format(e=fact.entity, o=fact.object) for form in RELATIONS[fact.relation].passages]
+
+
+def _masked(fact: Fact, form: str, blocks: Blocks, mask: int) -> Text:
+    ids = blocks.tokenizer.pieces(form.format(e=fact.entity, o=fact.object)).ids
+    (label,) = blocks.tokenizer.pieces(fact.object).ids
+    position = ids.index(label)
+    return Text(NULL, [*ids[:position], mask, *ids[position + 1 :]], [position], [label])
+
+
+def question(fact: Fact) -> str:
+    """A fact, asked."""
+    return RELATIONS[fact.relation].question.format(e=fact.entity)
+
+
+def _worded(fact: Fact, form: str, rng: np.random.Generator) -> str:
+    return str(rng.choice(getattr(RELATIONS[fact.relation], form))).format(e=fact.entity, o=fact.object)
+
+
+def _write_shape(world: World, folder: Path, width: int, layers: int) -> None:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import BertConfig
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = {
+        word
+        for relation in RELATIONS
+        for form in (*relation.passages, *relation.statements, relation.question)
+        for word in form.split()
+        if not word.startswith("{")
+    }
+    objects = sorted(name for names in world.objects for name in names)
+    pieces = [*special, *sorted(words), *objects, *SYLLABLES, *(f"##{syllable}" for syllable in SYLLABLES)]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(special)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=max(1, width // 32),
+        intermediate_size=4 * width,
+        max_position_embeddings=64,
+    ).save_pretrained(folder)

@@ -1,0 +1,103 @@
+"""The passages of an index as wordpieces: read and cut once, then mapped from disk by every recipe.
+
+Legend: N texts, L tokens.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ragqa import artefact
+from ragqa.corpus.store import PassageStore
+from ragqa.progress import SILENT, Progress
+from ragqa.runtime.tokens import TextTokenizer
+
+_READ = 2048
+"""Passages that are cut at a time."""
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Sequences, padded to the longest."""
+
+    ids_NL: Tensor
+    mask_NL: Tensor
+
+    def to(self, device: str | torch.device) -> "Padded":
+        """The same on another device."""
+        return Padded(self.ids_NL.to(device), self.mask_NL.to(device))
+
+
+def padded(rows: Sequence[Sequence[int]]) -> Padded:
+    """Sequences of ids as a batch; 0 pads."""
+    lengths = np.array([len(row) for row in rows])
+    ids = np.zeros((len(rows), int(lengths.max(initial=1))), np.int64)
+    mask = np.arange(ids.shape[1]) < lengths[:, None]
+    ids[mask] = np.concatenate([np.asarray(row, np.int64) for row in rows]) if len(rows) else 0
+    return Padded(torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64)))
+
+
+class Blocks:
+    """Title and text of every passage as wordpieces, by row; what retrieval encodes, and a reader reads."""
+
+    def __init__(self, store: PassageStore, tokenizer: TextTokenizer, ids: np.ndarray, starts: np.ndarray) -> None:
+        self.store, self.tokenizer = store, tokenizer
+        self._ids, self._starts = ids, starts
+
+    @classmethod
+    def open(cls, index: Path, tokenizer: TextTokenizer, cache: Path, *, progress: Progress = SILENT) -> "Blocks":
+        """The passages of the directory ``index``, cut into wordpieces under ``cache`` unless that was done.
+
+        Raises:
+            ArtefactError, DamagedArtefact: it is no index, or not whole.
+        """
+        source = artefact.read(index, "index")
+        store = PassageStore.open(index / "passages")
+        folder = cache / f"{source.parents['corpus'][:16]}-{tokenizer.fingerprint[:16]}"
+        if not folder.is_dir():
+            _cut(store, tokenizer, folder, progress)
+        names = json.loads((folder / "rows.json").read_text())
+        ids = np.memmap(folder / "ids.bin", np.int32, "r", shape=(max(1, names["pieces"]),))
+        return cls(store, tokenizer, ids, np.load(folder / "starts.npy"))
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def ids(self, row: int, limit: int) -> list[int]:
+        """The first ``limit`` wordpieces of a passage, title first; nothing for row -1, the null passage."""
+        if row < 0:
+            return []
+        start, end = self._starts[row : row + 2]
+        found: list[int] = self._ids[start : min(end, start + limit)].tolist()
+        return found
+
+    def batch(self, rows: Sequence[int], max_tokens: int) -> Padded:
+        """[CLS] passage [SEP] of each row, as an index embeds them; row -1 is the null passage, empty."""
+        first, last = self.tokenizer.special
+        return padded([[first, *self.ids(row, max_tokens - 2), last] for row in rows])
+
+
+def _cut(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progress: Progress) -> None:
+    aside = folder.with_name(f".{folder.name}.writing")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    starts = np.zeros(len(store) + 1, np.int64)
+    with (aside / "ids.bin").open("wb") as file, progress.step("wordpieces", len(store), "passages") as step:
+        for first in range(0, len(store), _READ):
+            passages = store.read(first, min(first + _READ, len(store)))
+            for number, pieces in enumerate(tokenizer.many([passage.titled for passage in passages]), first):
+                file.write(np.asarray(pieces.ids, np.int32).tobytes())
+                starts[number + 1] = starts[number] + len(pieces.ids)
+            step.at(first + len(passages))
+        if not starts[-1]:
+            file.write(bytes(4))  # an empty file cannot be mapped
+    np.save(aside / "starts.npy", starts)
+    (aside / "rows.json").write_text(json.dumps({"pieces": int(starts[-1])}))
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)

@@ -1,0 +1,133 @@
+"""Pretrain an encoder by masked language modelling alone (BERT, Devlin et al. 2019), on the passages of an index.
+
+    python -m pipelines.masked_lm --corpus wiki.index --encoder shape --out runs/encoder
+
+What REALM's towers and its knowledge-augmented encoder begin from, where nothing published is to be had or wanted.
+
+Legend: B texts, L tokens, M masked positions of the text that has most, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from pipelines.masked_text import MaskedBatch, MaskedTexts, chooser
+from pipelines.run import Run, require, running
+from ragqa import artefact
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.options import set_dropout
+from ragqa.objectives import IGNORED
+from ragqa.progress import SILENT, Progress
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.schedule import warmup_linear
+from ragqa.training.step import groups, optimise
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLMConfig:
+    """What is pretrained, on what, and for how long. BERT: batch 256 of 512 tokens, 1,000,000 steps."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    encoder: Path
+    """Directory with tokenizer.json and config.json; its weights are taken where they are, unless ``fresh``."""
+    out: Path
+    """Directory of the run; one found there goes on."""
+    fresh: bool = False
+    """Begin from random weights."""
+    steps: int = 100_000
+    batch: int = 256
+    """Texts a step."""
+    masking: str = "words"
+    """words (whole ones), spans (SpanBERT) or uniform."""
+    rate: float = 0.15
+    """Share of the wordpieces that are guessed."""
+    max_text: int = 128
+    """Wordpieces of a text, [CLS] and [SEP] included."""
+    lr: float = 1e-4
+    warmup: int = 1000
+    """Steps."""
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    dropout: float = 0.1
+    """On a CPU a step takes less than half as long with 0."""
+    save_every: int = 500
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(
+            steps=(self.steps, self.steps > 0),
+            batch=(self.batch, self.batch > 0),
+            rate=(self.rate, 0 < self.rate < 1),
+            max_text=(self.max_text, self.max_text > 3),
+            save_every=(self.save_every, self.save_every > 0),
+        )
+        if self.masking == "salient":
+            raise BadInput("masking salient: that is pipelines.realm's; choose words, spans or uniform")
+
+
+def nll(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> Tensor:
+    """Mean negative log-likelihood of the masked tokens, in nats."""
+    types = torch.zeros_like(batch.x.ids_NL)
+    logits_BMV = model(batch.x.ids_NL, batch.x.mask_NL, types, batch.positions_BM)
+    return cross_entropy(logits_BMV.float().flatten(0, 1), batch.labels_BM.flatten(), ignore_index=IGNORED)
+
+
+def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, config: MaskedLMConfig) -> None:
+    """One optimizer step; raises NonFiniteLoss before the weights change."""
+    rate = warmup_linear(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
+    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+        loss = nll(model, batch)
+    norm = optimise(loss, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    tokens = int(batch.x.mask_NL.sum())
+    used = model_flops(model, tokens) / peak_flops(config.device)  # seconds at the machine's peak
+    run.stepped(nll=loss.item(), lr=rate, grad_norm=norm, tokens=tokens, ideal_seconds=round(used, 4))
+
+
+def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
+    """Train, or go on training; the directory of the model.
+
+    Raises:
+        BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    torch.manual_seed(config.seed)
+    begin = KnowledgeAugmentedEncoder.from_config if config.fresh else KnowledgeAugmentedEncoder.from_encoder
+    model = begin(config.encoder).to(config.device)
+    set_dropout(model.train(), config.dropout)
+    artefact.read(config.corpus, "index")
+    texts = MaskedTexts(
+        PassageStore.open(config.corpus / "passages"),
+        TextTokenizer(config.encoder),
+        chooser(config.masking, None, rate=config.rate, count=1),
+        batch=config.batch,
+        max_text=min(config.max_text, model.max_tokens),
+        seed=config.seed,
+        masks_only=False,
+    )
+    optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
+    with running(config, model, optimizer, name="masked words", progress=progress) as run:
+        while True:
+            if run.due(config.save_every) and run.step:
+                run.save()
+            if run.done:
+                break
+            train_step(run, model, texts[run.step].to(config.device), config)
+    model.save(config.out / "model")
+    return config.out / "model"
+
+
+if __name__ == "__main__":
+    from index.command import one_line, parse
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.masked_lm"):
+        print(main(parse(MaskedLMConfig, __doc__), progress=Bars()))

@@ -1,0 +1,172 @@
+"""Texts with something to guess: what masked language models are pretrained on, with passages or without.
+
+Legend: B texts of a batch, L tokens, M masked positions of the text that has most.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.blocks import Padded, padded
+from ragqa.corpus.blocks import sentence_spans
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
+from ragqa.objectives import IGNORED
+from ragqa.pretraining import masking
+from ragqa.pretraining.salient import RuleTagger, SpacyTagger, Tagger
+from ragqa.runtime.tokens import Pieces, TextTokenizer
+
+MASKINGS = ("salient", "spans", "words", "uniform")
+_TRIES = 1000
+"""Texts without anything salient in a row, after which the corpus is taken to have none."""
+
+Chooses = Callable[[str, Pieces, np.random.Generator], masking.Positions]
+"""Positions to mask in a text."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text with something masked."""
+
+    row: int
+    """Of the passage that it was taken from."""
+    ids: list[int]
+    """As the model reads it, without [CLS] and [SEP]."""
+    positions: list[int]
+    labels: list[int]
+    """What stood there."""
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """Texts [CLS] x [SEP] with labels."""
+
+    texts: list[Text]
+    x: Padded
+    positions_BM: Tensor
+    """In x; 0 pads."""
+    labels_BM: Tensor
+    """IGNORED pads."""
+
+    def to(self, device: str) -> "MaskedBatch":
+        """The same on another device."""
+        return MaskedBatch(self.texts, self.x.to(device), self.positions_BM.to(device), self.labels_BM.to(device))
+
+
+def named_tagger(name: str, titles: Iterable[str]) -> Tagger:
+    """The tagger ``rule``, which knows these titles, or that of spaCy's model in ``spacy:MODEL``."""
+    kind, _, model = name.partition(":")
+    if kind == "spacy" and model:
+        return SpacyTagger(model)
+    if name != "rule":
+        raise BadInput(f"tagger {name}: rule or spacy:MODEL is needed")
+    return RuleTagger(titles)
+
+
+def chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> Chooses:
+    """How positions are chosen: one of MASKINGS; ``rate`` of the wordpieces, or ``count`` salient spans."""
+    if kind == "salient":
+        assert tagger is not None
+
+        def salient(text: str, pieces: Pieces, rng: np.random.Generator) -> masking.Positions:
+            found = [(span.start, span.end) for span in tagger.spans(text)]
+            return masking.salient(pieces.offsets, found, rng, count)
+
+        return salient
+    by_words = {"spans": masking.spans, "words": masking.whole_words}
+    if kind in by_words:
+        return lambda text, pieces, rng: by_words[kind](pieces.words, rng, rate)
+    if kind == "uniform":
+        return lambda text, pieces, rng: masking.uniform(len(pieces.ids), rng, rate)
+    raise BadInput(f"masking {kind}: choose one of {', '.join(MASKINGS)}")
+
+
+class MaskedTexts:
+    """Batches of masked texts: that of a step is a pure function of (seed, step)."""
+
+    def __init__(
+        self,
+        store: PassageStore,
+        tokenizer: TextTokenizer,
+        chooses: Chooses,
+        *,
+        batch: int,
+        max_text: int,
+        seed: int,
+        masks_only: bool,
+    ) -> None:
+        """From the passages of ``store``.
+
+        Args:
+            store: where the texts are.
+            tokenizer: of the model.
+            chooses: what to mask.
+            batch: texts a step.
+            max_text: wordpieces of a text, [CLS] and [SEP] included: a stretch of sentences of its passage.
+            seed: of all that is random.
+            masks_only: nothing but masks stands in place of what is guessed; else BERT's 80, 10, 10 %.
+        """
+        self._store, self._tokenizer, self._chooses = store, tokenizer, chooses
+        self._batch, self._room, self._seed = batch, max_text - 2, seed
+        self._shares = {"random": 0.0, "kept": 0.0} if masks_only else {}
+
+    def __getitem__(self, step: int) -> MaskedBatch:
+        rng = np.random.default_rng([self._seed, step])
+        found = self._texts(rng)
+        return self.collate([next(found) for _ in range(self._batch)])
+
+    def _texts(self, rng: np.random.Generator) -> Iterator[Text]:
+        vain = 0
+        while vain < _TRIES:
+            row = int(rng.integers(len(self._store)))
+            text = self.masked(row, self._store[row].text, rng)
+            vain = 0 if text else vain + 1
+            if text:
+                yield text
+        raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another --masking")
+
+    def masked(self, row: int, text: str, rng: np.random.Generator) -> Text | None:
+        """A stretch of ``text`` with something masked; None where there is nothing."""
+        start, end = stretch(text, rng, self._room)
+        pieces = cut(self._tokenizer.pieces(text[start:end]), self._room)
+        positions = self._chooses(text[start:end], pieces, rng) if pieces.ids else []
+        if not len(positions):
+            return None
+        mask, others = self._tokenizer.mask, self._tokenizer.ordinary
+        ids = masking.corrupted(pieces.ids, positions, rng, mask=mask, others=others, **self._shares)
+        return Text(row, ids, positions.tolist(), [pieces.ids[at] for at in positions])
+
+    def collate(self, texts: list[Text]) -> MaskedBatch:
+        """Texts as a batch."""
+        first, last = self._tokenizer.special
+        width = max(len(text.positions) for text in texts)
+        positions = torch.zeros(len(texts), width, dtype=torch.long)
+        labels = torch.full((len(texts), width), IGNORED)
+        for row, text in enumerate(texts):
+            positions[row, : len(text.positions)] = torch.tensor(text.positions) + 1
+            labels[row, : len(text.labels)] = torch.tensor(text.labels)
+        return MaskedBatch(texts, padded([[first, *text.ids, last] for text in texts]), positions, labels)
+
+
+def stretch(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
+    """First and last character of some sentences of ``text`` that follow each other, up to about ``room`` wordpieces.
+
+    A wordpiece is taken to have at least three characters: what is too long is cut afterwards.
+    """
+    sentences = [(start, end) for start, end, _ in sentence_spans(text, 0)]
+    if not sentences:
+        return 0, 0
+    first = last = int(rng.integers(len(sentences)))
+    while last + 1 < len(sentences) and sentences[last + 1][1] - sentences[first][0] < 4 * room:
+        last += 1
+    while first and sentences[last][1] - sentences[first - 1][0] < 4 * room:
+        first -= 1
+    return sentences[first][0], sentences[last][1]
+
+
+def cut(pieces: Pieces, room: int) -> Pieces:
+    """The first ``room`` wordpieces."""
+    return Pieces(pieces.ids[:room], pieces.offsets[:room], pieces.words[:room])

@@ -1,0 +1,395 @@
+"""REALM: a retriever learns from masked language modelling alone (Guu et al. 2020).
+
+    python -m pipelines.realm --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \\
+        --out runs/realm
+
+A text x with something masked asks for passages; a masked language model reads x beside each of them and guesses
+what is masked; the likelihood, marginalised over the passages, teaches both. The index proposes passages with
+weights some steps old and is made again while training goes on; the scores that carry gradient are those of the live
+towers. What comes out is a retriever for ``pipelines.orqa`` to fine-tune.
+
+Legend: B texts of a batch, K passages of a text with the null passage last, P different passages of a batch,
+M masked positions, L tokens, D width, V vocabulary.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from index.refresh import IndexRefresher, blocking_refresher, ray_refresher
+from pipelines.blocks import Blocks, padded
+from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
+from pipelines.retrieval import Examination, examine
+from pipelines.run import Run, require, running
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.options import set_dropout
+from ragqa.objectives import IGNORED, gold_log_probs, marginal_nll
+from ragqa.pretraining.salient import Tagger
+from ragqa.progress import SILENT, Progress
+from ragqa.retrieval.mips import Mips
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.health import Health, figures
+from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.schedule import warmup_linear
+from ragqa.training.step import groups, optimise
+
+NULL = -1
+"""Row of the null passage, which is empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealmConfig:
+    """What is pretrained, on what, and for how long. REALM: batch 512, 200,000 steps, k 8, a refresh every 500."""
+
+    corpus: Path
+    """Index directory of the passages Z that can be retrieved."""
+    encoder: Path
+    """Directory of the masked language model that reads text and passage."""
+    retriever: Path
+    """Directory of the dual encoder that retrieves: warm-started, or it will hardly learn."""
+    out: Path
+    """Directory of the run; one found there goes on."""
+    texts: Path | None = None
+    """Index directory of the texts X that are masked; by default the passages themselves."""
+    steps: int = 200_000
+    batch: int = 512
+    """Texts a step."""
+    k: int = 8
+    """Passages of a text, the null passage among them."""
+    null: bool = True
+    """Have the empty passage among the candidates, for what needs no passage."""
+    masking: str = "salient"
+    """salient (names, dates, numbers), spans, words or uniform."""
+    tagger: str = "rule"
+    """What finds salient spans: rule, or spacy:MODEL."""
+    spans: int = 1
+    """Salient spans that are masked in a text."""
+    rate: float = 0.15
+    """Share of the wordpieces that are masked otherwise."""
+    marginal: Literal["token", "sequence"] = "token"
+    """Over each masked token (the released code), or over all of a text together (the paper)."""
+    lr: float = 3e-5
+    retriever_lr: float | None = None
+    """Of the towers, where it is another."""
+    frozen: int = 0
+    """Steps before the retriever learns: the reader has to use passages first, if it starts from nothing."""
+    warmup: int = 1000
+    """Steps, for the retriever from the end of ``frozen`` on."""
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    dropout: float = 0.1
+    """On a CPU a step takes less than half as long with 0."""
+    refresh_every: int | None = 500
+    """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
+    max_staleness: int | None = None
+    """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
+    max_text: int = 64
+    """Wordpieces of a text."""
+    max_block: int = 288
+    """Wordpieces of a passage."""
+    kind: str = "flat"
+    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    workers: int = 0
+    """Ray actors that embed for the next index while training goes on; 0 stops training for it."""
+    gpus: bool = False
+    """A GPU for each of them."""
+    questions: Path | None = None
+    """File of held-out questions, on which recall is measured as training goes on."""
+    sample: int = 500
+    """How many of them."""
+    eval_every: int = 500
+    save_every: int = 500
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(
+            steps=(self.steps, self.steps > 0),
+            batch=(self.batch, self.batch > 0),
+            k=(self.k, self.k > int(self.null)),
+            spans=(self.spans, self.spans > 0),
+            rate=(self.rate, 0 < self.rate < 1),
+            frozen=(self.frozen, self.frozen >= 0),
+            refresh_every=(self.refresh_every, self.refresh_every is None or self.refresh_every > 0),
+            workers=(self.workers, self.workers >= 0),
+            masking=(self.masking, self.masking in MASKINGS),
+            marginal=(self.marginal, self.marginal in ("token", "sequence")),
+        )
+
+    @property
+    def proposed(self) -> int:
+        """Passages of a text but for the null passage."""
+        return self.k - int(self.null)
+
+
+class Realm(nn.Module):
+    """What is trained: the retriever, and the model that reads what it finds."""
+
+    def __init__(self, retriever: DualEncoder, reader: KnowledgeAugmentedEncoder) -> None:
+        super().__init__()
+        self.retriever, self.reader = retriever, reader
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a batch comes to."""
+
+    gold_BKM: Tensor
+    """log p(y_j | z, x) of what was masked, or what another ``score`` makes of it."""
+    relevance_BK: Tensor
+    rows_BK: np.ndarray
+    """Of the passages."""
+    tokens: int
+    """That were encoded or read, padding included."""
+
+
+def propose(index: Mips, queries_BD: np.ndarray, own_B: list[int], k: int) -> np.ndarray:
+    """Rows [B, k] that the index holds to be the best, without each text's own passage (REALM, section 3.4).
+
+    More are asked for, and what is trivial is dropped.
+    """
+    found = index.search(queries_BD, k + 1)
+    rows = [[row for row in ranking.rows.tolist() if row != own][:k] for ranking, own in zip(found, own_B, strict=True)]
+    if short := [row for row in rows if len(row) < k]:
+        raise BadInput(f"the corpus has {len(short[0])} passages for a text, not {k}: lower --k")
+    return np.array(rows)
+
+
+def relevance(
+    retriever: DualEncoder, query_BD: Tensor, rows_BK: np.ndarray, blocks: Blocks, limit: int
+) -> tuple[Tensor, int]:
+    """f(x, z) [B, K] by the live towers, each passage of the batch encoded once; and the tokens of that."""
+    different, place_BK = np.unique(rows_BK, return_inverse=True)
+    batch = blocks.batch(different.tolist(), limit).to(query_BD.device)
+    vector_PD = retriever.passages(batch.ids_NL, batch.mask_NL)
+    place = torch.from_numpy(place_BK.reshape(rows_BK.shape)).to(query_BD.device)
+    return torch.gather(query_BD @ vector_PD.T, 1, place), batch.ids_NL.numel()
+
+
+def gold(logits_NMV: Tensor, labels_NM: Tensor) -> Tensor:
+    """log p(y_j | z, x) [N, M] of what was masked."""
+    return gold_log_probs(logits_NMV.unsqueeze(1), labels_NM)[:, 0]
+
+
+def read(
+    reader: KnowledgeAugmentedEncoder,
+    batch: MaskedBatch,
+    rows_BK: np.ndarray,
+    blocks: Blocks,
+    limit: int,
+    score: Callable[[Tensor, Tensor], Tensor] = gold,
+) -> tuple[Tensor, int]:
+    """What ``score`` makes of the logits at the masked positions of [CLS] x [SEP] z [SEP]; and the tokens of that.
+
+    ``score`` is given logits [N, M, V] and labels [N, M] of some pairs, and its [N, M, …] come back as
+    [B, K, M, …]: by default the labels' log-probabilities. Pairs go through in parts of like length, so that little is padding.
+    """
+    first, last = blocks.tokenizer.special
+    pairs = [
+        ([first, *text.ids, last], [*blocks.ids(int(row), limit), last])
+        for text, rows in zip(batch.texts, rows_BK, strict=True)
+        for row in rows
+    ]
+    order = np.argsort([-len(x) - len(z) for x, z in pairs], kind="stable")
+    found, tokens, k = [], 0, rows_BK.shape[1]
+    for part in np.array_split(order, 4 if len(order) >= 64 else 1):
+        ids = padded([pairs[at][0] + pairs[at][1] for at in part]).to(batch.labels_BM.device.type)
+        types = torch.zeros_like(ids.ids_NL)
+        for row, at in enumerate(part):
+            types[row, len(pairs[at][0]) : len(pairs[at][0]) + len(pairs[at][1])] = 1
+        texts = torch.from_numpy(part // k).to(types.device)
+        logits_NMV = reader(ids.ids_NL, ids.mask_NL, types, batch.positions_BM[texts])
+        found.append(score(logits_NMV.float(), batch.labels_BM[texts]))
+        tokens += ids.ids_NL.numel()
+    back = torch.from_numpy(np.argsort(order)).to(batch.labels_BM.device)
+    return torch.cat(found)[back].unflatten(0, (len(batch.texts), k)), tokens
+
+
+def guess(
+    model: Realm,
+    index: Mips,
+    blocks: Blocks,
+    batch: MaskedBatch,
+    own_B: list[int],
+    config: RealmConfig,
+    score: Callable[[Tensor, Tensor], Tensor] = gold,
+) -> Guess:
+    """Retrieve, score and read: all of a step but the loss."""
+    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+        query_BD = model.retriever.questions(batch.x.ids_NL, batch.x.mask_NL)
+        rows_BK = propose(index, query_BD.detach().float().cpu().numpy(), own_B, config.proposed)
+        if config.null:
+            rows_BK = np.pad(rows_BK, ((0, 0), (0, 1)), constant_values=NULL)
+        relevance_BK, encoded = relevance(model.retriever, query_BD, rows_BK, blocks, config.max_block)
+        limit = min(config.max_block, model.reader.max_tokens - batch.x.ids_NL.shape[1] - 1)
+        gold_BKM, tokens = read(model.reader, batch, rows_BK, blocks, limit, score)
+    return Guess(gold_BKM, relevance_BK.float(), rows_BK, tokens + encoded + batch.x.ids_NL.numel())
+
+
+def train_step(
+    run: Run, model: Realm, index: Mips, blocks: Blocks, batch: MaskedBatch, own_B: list[int], config: RealmConfig
+) -> dict[str, float]:
+    """One optimizer step; what it says of retrieval. Raises NonFiniteLoss before the weights change."""
+    model.retriever.requires_grad_(run.step >= config.frozen)
+    found = guess(model, index, blocks, batch, own_B, config)
+    counted_BM = batch.labels_BM != IGNORED
+    loss = marginal_nll(found.gold_BKM, found.relevance_BK, counted_BM, marginal=config.marginal)
+    norm = optimise(loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
+    health = figures(found.gold_BKM, found.relevance_BK, counted_BM, found.rows_BK, null=config.null)
+    ideal = model_flops(model.reader, found.tokens) / peak_flops(config.device)
+    run.stepped(nll=loss.item(), **health, grad_norm=norm, tokens=found.tokens, ideal_seconds=round(ideal, 4))
+    return health
+
+
+def rates(step: int, config: RealmConfig) -> list[float]:
+    """Learning rates of the retriever's two groups of weights and the reader's two."""
+    reader = warmup_linear(step, peak=config.lr, warmup=config.warmup, total=config.steps)
+    if step < config.frozen:
+        return [0.0, 0.0, reader, reader]
+    peak = config.lr if config.retriever_lr is None else config.retriever_lr
+    total = config.steps - config.frozen
+    retriever = warmup_linear(step - config.frozen, peak=peak, warmup=min(config.warmup, total), total=total)
+    return [retriever, retriever, reader, reader]
+
+
+class _Passages:
+    """The tower that an index is made with, for the refresher's snapshots."""
+
+    def __init__(self, retriever: DualEncoder) -> None:
+        self.save = retriever.save_passages
+
+
+def open_refresher(config: RealmConfig, at: int | None) -> IndexRefresher:
+    """The refresher of a run: in Ray's actors where there are workers, else one that training waits for."""
+    staleness = config.max_staleness
+    if staleness is None and config.refresh_every is not None:
+        staleness = 2 * config.refresh_every
+    work = config.out / "index"
+    work.mkdir(parents=True, exist_ok=True)
+    if config.workers:
+        return ray_refresher(
+            config.corpus,
+            work,
+            max_staleness=staleness,
+            workers=config.workers,
+            gpus=config.gpus,
+            kind=config.kind,
+            at=at,
+        )
+    return blocking_refresher(
+        config.corpus, work, kind=config.kind, device=config.device, max_staleness=staleness, at=at
+    )
+
+
+def main(
+    config: RealmConfig,
+    *,
+    finds: Tagger | None = None,
+    progress: Progress = SILENT,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Pretrain, or go on pretraining; the directory of the retriever.
+
+    Args:
+        config: see there.
+        finds: finds salient spans, in place of the tagger that ``config`` names.
+        progress: told of the steps.
+        tell: told of evaluations, new indexes and alarms, a line each.
+
+    Raises:
+        BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
+        NonFiniteLoss: training would have spoiled the weights.
+        StaleIndex, RefreshFailed: no index of the present weights could be made.
+    """
+    torch.manual_seed(config.seed)
+    tokenizer = TextTokenizer(config.encoder)
+    model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.from_encoder(config.encoder))
+    set_dropout(model.train().to(config.device), config.dropout)
+    blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+    texts = masked_texts(config, blocks, finds)
+    exam = Examination.of(config.questions, blocks, config.sample, config.seed) if config.questions else None
+    optimizer = torch.optim.AdamW(groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr)
+    health = Health()
+    with running(config, model, optimizer, name="REALM", progress=progress, tell=tell) as run:
+        refresher = open_refresher(config, run.state.extra.get("index"))
+        with closing(refresher):
+            while True:
+                if refresh_due(run, config):
+                    refresher.refresh(_Passages(model.retriever), run.step)
+                index = refresher.poll(run.step)
+                log_swaps(run, refresher)
+                if exam and run.due(config.eval_every):
+                    found = examine(exam, model.retriever.questions, index, config.device)
+                    run.told(**found, staleness=run.step - (refresher.version or 0))
+                    alarm(run, health.recall(found["recall@5"]))
+                if run.due(config.save_every) and run.step:
+                    run.save(index=refresher.version)
+                    refresher.keep(run.kept("index"))
+                if run.done:
+                    break
+                batch = texts[run.step].to(config.device)
+                own = [text.row if config.texts is None else NULL for text in batch.texts]
+                alarm(run, health.step(train_step(run, model, index, blocks, batch, own, config)))
+    model.retriever.save(config.out / "model")
+    model.reader.save(config.out / "reader")
+    return config.out / "model"
+
+
+def masked_texts(config: RealmConfig, blocks: Blocks, finds: Tagger | None) -> MaskedTexts:
+    """The texts X, masked."""
+    store = blocks.store if config.texts is None else PassageStore.open(config.texts / "passages")
+    if finds is None and config.masking == "salient":
+        finds = named_tagger(config.tagger, titles(blocks.store))
+    return MaskedTexts(
+        store,
+        blocks.tokenizer,
+        chooser(config.masking, finds, rate=config.rate, count=config.spans),
+        batch=config.batch,
+        max_text=config.max_text,
+        seed=config.seed,
+        masks_only=config.masking == "salient",
+    )
+
+
+def titles(store: PassageStore) -> set[str]:
+    """Of the documents: names that a tagger may know."""
+    return {passage.title for passages in store.batches() for passage in passages if passage.title}
+
+
+def refresh_due(run: Run, config: RealmConfig) -> bool:
+    """Whether the index is to be made again: at first, and then every so many steps."""
+    if run.step == 0:
+        return True
+    return config.refresh_every is not None and run.step % config.refresh_every == 0
+
+
+def log_swaps(run: Run, refresher: IndexRefresher) -> None:
+    """Log every index that was taken into use."""
+    for swap in refresher.log:
+        run.log.write(run.step, **{f"swap_{name}": value for name, value in swap.as_dict().items() if name != "step"})
+    refresher.log.clear()
+
+
+def alarm(run: Run, lines: list[str]) -> None:
+    """Log and say what is wrong with retrieval."""
+    for line in lines:
+        run.log.write(run.step, alarm=line)
+        run.tell(f"step {run.step}: ALARM: {line}")
+
+
+if __name__ == "__main__":
+    from index.command import one_line, parse
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.realm"):
+        print(main(parse(RealmConfig, __doc__), progress=Bars(), tell=print))

@@ -1,0 +1,65 @@
+"""How well a retriever in training finds answers: questions by its live tower, passages by an index at hand.
+
+Legend: B questions, K passages, D width.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pipelines.blocks import Blocks, padded
+from ragqa.errors import BadInput
+from ragqa.metrics import answer_recall
+from ragqa.models.tower import Tower
+from ragqa.questions import read_questions
+from ragqa.retrieval.mips import Mips
+from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
+from ragqa.types import Question
+
+KS = (1, 5, 20)
+_TOGETHER = 256
+"""Questions that are encoded at a time."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Held-out questions, on which retrieval is tried; none of them is ever trained on."""
+
+    questions: Sequence[Question]
+    blocks: Blocks
+
+    @classmethod
+    def of(cls, file: Path, blocks: Blocks, sample: int | None, seed: int) -> "Examination":
+        """Some questions of a file, drawn at random; raises BadInput where it has none with answers."""
+        questions = [question for question in read_questions(file) if question.answers]
+        if not questions:
+            raise BadInput(f"no questions with answers in {file}")
+        chosen = np.random.default_rng(seed).permutation(len(questions))[:sample]
+        return cls([questions[at] for at in np.sort(chosen)], blocks)
+
+
+@torch.no_grad()
+def question_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> np.ndarray:
+    """Vectors [B, D] float32 of questions, by a tower as it is now; without dropout."""
+    training = tower.training
+    tower.eval()
+    first, last = tokenizer.special
+    rows = [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.many(list(texts))]
+    found = []
+    for at in range(0, len(rows), _TOGETHER):
+        batch = padded(rows[at : at + _TOGETHER]).to(device)
+        found.append(tower(batch.ids_NL, batch.mask_NL).float().cpu().numpy())
+    tower.train(training)
+    return np.concatenate(found)
+
+
+def examine(exam: Examination, tower: Tower, index: Mips, device: str, ks: Sequence[int] = KS) -> dict[str, float]:
+    """Share of the questions with an answer in the first k passages: ``recall@k``, by DPR's rule (has-answer)."""
+    vectors = question_vectors(tower, exam.blocks.tokenizer, [q.text for q in exam.questions], device)
+    found = index.search(vectors, max(ks))
+    texts = [[passage.text for passage in exam.blocks.store.get(ranking.rows.tolist())] for ranking in found]
+    recall = answer_recall(texts, [list(question.answers) for question in exam.questions], list(ks))
+    return {f"recall@{k}": recall[k] for k in ks}

@@ -1,0 +1,137 @@
+"""What every training run has: a directory with its settings, checkpoints and figures, from which it goes on."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from ragqa.errors import BadInput
+from ragqa.locks import locked
+from ragqa.progress import SILENT, Progress, Step
+from ragqa.training import checkpoint
+from ragqa.training.log import MetricLog
+
+FREE = ("out", "save_every", "eval_every", "workers")
+"""Settings that a run may go on with changed: they change no step."""
+
+
+@dataclass
+class Run:
+    """A run under way."""
+
+    path: Path
+    state: checkpoint.TrainState
+    steps: int
+    log: MetricLog
+    bar: Step
+    tell: Callable[[str], None]
+    _began: float = field(default_factory=perf_counter)
+
+    @property
+    def step(self) -> int:
+        """Steps that were taken."""
+        return self.state.step
+
+    @property
+    def done(self) -> bool:
+        """Whether none is left."""
+        return self.state.step >= self.steps
+
+    def due(self, every: int | None) -> bool:
+        """Whether something is to be done that is done every so many steps, and at the end."""
+        return every is not None and (self.done or self.step % every == 0)
+
+    def save(self, **extra: Any) -> None:
+        """Write a checkpoint, with ``extra`` beside the weights."""
+        self.state.extra = extra
+        checkpoint.save(self.state, self.path / CHECKPOINTS)
+
+    def kept(self, name: str) -> list[Any]:
+        """What the checkpoints that are there keep under a name."""
+        return [extra[name] for extra in checkpoint.extras(self.path / CHECKPOINTS) if name in extra]
+
+    def stepped(self, **row: Any) -> None:
+        """A step was taken: log its figures."""
+        now = perf_counter()
+        self.log.write(self.step, **row, seconds=round(now - self._began, 4))
+        self._began = now
+        self.state.step += 1
+        self.bar.at(self.state.step)
+
+    def told(self, **row: Any) -> None:
+        """Log figures of an evaluation, and say them."""
+        self.log.write(self.step, **row)
+        figures = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
+        self.tell(f"step {self.step}: {figures}")
+        self._began = perf_counter()
+
+
+CHECKPOINTS = "checkpoints"
+
+
+@contextmanager
+def running(
+    config: Any,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    name: str,
+    progress: Progress = SILENT,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Iterator[Run]:
+    """The run in the directory ``config.out``: begun, or gone on with from its newest checkpoint.
+
+    Args:
+        config: a frozen dataclass with ``out`` and ``steps``; it is written beside.
+        model: what is trained, as it begins.
+        optimizer: of its parameters.
+        name: of the work, for the bar.
+        progress: told of the steps.
+        tell: told of evaluations, a line each.
+
+    Raises:
+        BadInput: the directory holds a run with other settings, or another process is at it.
+        DamagedArtefact: its checkpoint is of another model.
+    """
+    out: Path = config.out
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out / ".lock", wait=False):
+        _settle(config, out)
+        state = checkpoint.TrainState(model, optimizer)
+        checkpoint.restore(state, out / CHECKPOINTS)
+        log = MetricLog(out, state.step)
+        try:
+            with progress.step(name, config.steps, "steps", state.step) as bar:
+                yield Run(out, state, config.steps, log, bar, tell)
+        finally:
+            log.close()
+
+
+def _settle(config: Any, out: Path) -> None:
+    """Write the settings, or see that they are those that the run began with."""
+    now = json.loads(json.dumps(asdict(config), default=str))
+    file = out / "config.json"
+    if file.is_file():
+        before = json.loads(file.read_text())
+        names = [name for name in now if name not in FREE and before.get(name) != now[name]]
+        if names:
+            told = ", ".join(f"{name} {before.get(name)}, not {now[name]}" for name in names)
+            raise BadInput(f"{out} holds a run with other settings ({told}): choose another directory")
+    file.write_text(json.dumps(now, indent=1) + "\n")
+
+
+def begun(out: Path) -> bool:
+    """Whether a run in ``out`` has a checkpoint to go on from."""
+    return bool(checkpoint.checkpoints(out / CHECKPOINTS))
+
+
+def require(**rules: tuple[Any, bool]) -> None:
+    """Raise BadInput for all settings whose rule is broken at once: ``name=(value, holds)``."""
+    if wrong := [f"{name} = {value}" for name, (value, holds) in rules.items() if not holds]:
+        raise BadInput(f"{', '.join(wrong)}: out of range (--help says what is meant)")

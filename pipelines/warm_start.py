@@ -1,0 +1,196 @@
+"""Warm start of a retriever: the inverse cloze task over the passages of an index (ORQA, Lee et al. 2019, section 5).
+
+    python -m pipelines.warm_start --corpus wiki.index --encoder encoder --out runs/cloze
+
+A sentence has to find the passage that it was taken from, among those of the whole batch. Vectors of a batch are
+computed in parts (``chunk``), so that the batch is bound by time and not by memory.
+
+Legend: B pairs of a batch, N texts of a part, L tokens, D width.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.blocks import Blocks, padded
+from pipelines.run import Run, require, running
+from ragqa.corpus.blocks import sentence_spans
+from ragqa.errors import BadInput
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.options import set_dropout
+from ragqa.models.tower import Tower
+from ragqa.objectives import in_batch_nll
+from ragqa.pretraining.inverse_cloze import KEPT, inverse_cloze, thinned
+from ragqa.progress import SILENT, Progress
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import gradient_cache
+from ragqa.training.schedule import warmup_linear
+from ragqa.training.step import apply, groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStartConfig:
+    """What is warmed up, on what, and for how long. ORQA: batch 4096, 100,000 steps."""
+
+    corpus: Path
+    """Index directory of the passages (``ragqa index --retriever bm25`` makes one)."""
+    encoder: Path
+    """Directory of the encoder that the towers begin from."""
+    out: Path
+    """Directory of the run; one found there goes on."""
+    steps: int = 100_000
+    batch: int = 4096
+    """Pairs a step."""
+    chunk: int = 128
+    """Texts whose activations are in memory at a time."""
+    lr: float = 1e-4
+    warmup: int = 1000
+    """Steps."""
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    dropout: float = 0.1
+    """On a CPU a step takes less than half as long with 0."""
+    width: int = 128
+    """Of the vectors."""
+    shared: bool = False
+    """One tower for questions and passages."""
+    kept: float = KEPT
+    """Share of the sentences that stay in their passage."""
+    thin: float | None = None
+    """In place of a sentence, the passage without this share of its wordpieces: for passages of one sentence."""
+    max_query: int = 64
+    """Wordpieces of a sentence, [CLS] and [SEP] included."""
+    max_block: int = 288
+    """The same of a passage."""
+    save_every: int = 500
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(
+            steps=(self.steps, self.steps > 0),
+            batch=(self.batch, self.batch > 1),
+            chunk=(self.chunk, self.chunk > 0),
+            kept=(self.kept, 0 <= self.kept <= 1),
+            thin=(self.thin, self.thin is None or 0 < self.thin < 1),
+            max_query=(self.max_query, self.max_query > 3),
+            max_block=(self.max_block, self.max_block > 3),
+            save_every=(self.save_every, self.save_every > 0),
+        )
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Questions and the passages they belong to, as wordpieces with [CLS] and [SEP], row by row."""
+
+    questions: list[list[int]]
+    passages: list[list[int]]
+
+
+class ClozeBatches:
+    """The batch of a step is a pure function of (seed, step)."""
+
+    def __init__(self, config: WarmStartConfig, blocks: Blocks) -> None:
+        """Raises BadInput where a batch would hold a passage twice."""
+        if len(blocks) < config.batch:
+            raise BadInput(f"{config.corpus} holds {len(blocks)} passages, a batch {config.batch}: lower --batch")
+        self._config, self._blocks = config, blocks
+
+    def __getitem__(self, step: int) -> Pairs:
+        config, blocks = self._config, self._blocks
+        rng = np.random.default_rng([config.seed, step])
+        rows = rng.choice(len(blocks), config.batch, replace=False).tolist()
+        if config.thin is not None:
+            whole = [blocks.ids(row, config.max_block - 2) for row in rows]
+            return self._marked([(thinned(ids, rng, config.thin), ids) for ids in whole])
+        passages = blocks.store.get(rows)
+        titles = blocks.tokenizer.many([passage.title for passage in passages])
+        pairs = []
+        for title, passage in zip(titles, passages, strict=True):
+            spans = list(sentence_spans(passage.text, 0))
+            sentences = [pieces.ids for pieces in blocks.tokenizer.many([passage.text[a:b] for a, b, _ in spans])]
+            question, block = inverse_cloze(sentences, rng, kept=config.kept)
+            pairs.append((question, [*title.ids, *block]))
+        return self._marked(pairs)
+
+    def _marked(self, pairs: Sequence[tuple[list[int], list[int]]]) -> Pairs:
+        first, last = self._blocks.tokenizer.special
+        cut = ((q[: self._config.max_query - 2], p[: self._config.max_block - 2]) for q, p in pairs)
+        marked = [([first, *question, last], [first, *passage, last]) for question, passage in cut]
+        return Pairs([question for question, _ in marked], [passage for _, passage in marked])
+
+
+def parts(tower: Tower, rows: Sequence[Sequence[int]], chunk: int, device: str) -> list[Callable[[], Tensor]]:
+    """Computations of the vectors of ``rows``, in their order, ``chunk`` at a time."""
+    return [partial(vectors, tower, rows[at : at + chunk], device) for at in range(0, len(rows), chunk)]
+
+
+def vectors(tower: Tower, rows: Sequence[Sequence[int]], device: str) -> Tensor:
+    """``[N, D]`` of some sequences; the longest go through first and apart, so that little is padding."""
+    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+    half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
+    found = []
+    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+        for some in (order[:half], order[half:]) if half else (order,):
+            batch = padded([rows[row] for row in some]).to(device)
+            found.append(tower(batch.ids_NL, batch.mask_NL))
+    places = torch.empty(len(order), dtype=torch.long)
+    places[torch.tensor(order)] = torch.arange(len(order))
+    return torch.cat(found)[places.to(device)]
+
+
+def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStartConfig) -> None:
+    """One optimizer step; raises NonFiniteLoss before the weights change."""
+    rate = warmup_linear(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
+    run.state.optimizer.zero_grad(set_to_none=True)
+    own = torch.arange(len(pairs.questions), device=config.device)
+    right = []
+
+    def loss(questions_BD: Tensor, passages_BD: Tensor) -> Tensor:
+        right.append((questions_BD @ passages_BD.T).argmax(-1).eq(own).float().mean().item())
+        return in_batch_nll(questions_BD, passages_BD, own)
+
+    sides = (retriever.questions, pairs.questions), (retriever.passages, pairs.passages)
+    value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in sides], loss)
+    norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    tokens = sum(map(len, pairs.questions)) + sum(map(len, pairs.passages))
+    run.stepped(nll=value.item(), accuracy=right[0], lr=rate, grad_norm=norm, tokens=tokens)
+
+
+def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
+    """Train, or go on training; the directory of the retriever.
+
+    Raises:
+        BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    torch.manual_seed(config.seed)
+    retriever = DualEncoder.from_encoder(config.encoder, width=config.width, shared=config.shared).to(config.device)
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks", progress=progress)
+    batches = ClozeBatches(config, blocks)
+    optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
+    set_dropout(retriever.train(), config.dropout)
+    with running(config, retriever, optimizer, name="inverse cloze", progress=progress) as run:
+        while True:
+            if run.due(config.save_every) and run.step:
+                run.save()
+            if run.done:
+                break
+            train_step(run, retriever, batches[run.step], config)
+    retriever.save(config.out / "model")
+    return config.out / "model"
+
+
+if __name__ == "__main__":
+    from index.command import one_line, parse
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.warm_start"):
+        print(main(parse(WarmStartConfig, __doc__), progress=Bars()))

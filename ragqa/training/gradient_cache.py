@@ -1,0 +1,56 @@
+"""Contrastive batches larger than memory (GradCache, Gao et al. 2021, section 3).
+
+A loss over the vectors of a whole batch needs all of them at once, but not the activations behind them: vectors are
+computed in parts without activations, the loss gives each vector's gradient, and the parts are computed again, each
+with its own share of it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+Part = Callable[[], Tensor]
+"""Computes some rows [n, D] of a matrix of vectors; called twice."""
+
+
+def backward(sides: Sequence[Sequence[Part]], loss: Callable[..., Tensor]) -> Tensor:
+    """Add the gradients of ``loss`` to the parameters, as if all vectors had been computed at once.
+
+    Args:
+        sides: for each argument of the loss, the parts whose rows make it up.
+        loss: of one matrix a side; a scalar.
+
+    Returns:
+        The loss, without a graph.
+    """
+    computed = [[_first(part) for part in side] for side in sides]
+    leaves = [torch.cat([rows for rows, _ in side]).requires_grad_() for side in computed]
+    value = loss(*leaves)
+    value.backward()  # type: ignore[no-untyped-call]
+    for side, rows_of, leaf in zip(sides, computed, leaves, strict=True):
+        assert leaf.grad is not None
+        gradients = leaf.grad.split([len(rows) for rows, _ in rows_of])
+        for part, (_, state), gradient in zip(side, rows_of, gradients, strict=True):
+            with _random(state):
+                part().backward(gradient)  # type: ignore[no-untyped-call]
+    return value.detach()
+
+
+def _first(part: Part) -> tuple[Tensor, tuple[Tensor, Tensor | None]]:
+    """Rows of a part, and the random states with which dropout left them."""
+    state = torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    with torch.no_grad():
+        return part(), state
+
+
+@contextmanager
+def _random(state: tuple[Tensor, Tensor | None]) -> Iterator[None]:
+    """Random numbers once more from a state, and afterwards on from where they were."""
+    cpu, cuda = state
+    with torch.random.fork_rng():
+        torch.set_rng_state(cpu)
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda)
+        yield

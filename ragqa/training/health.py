@@ -1,0 +1,104 @@
+"""Whether retrieval is still alive while it is trained: figures of every step, and alarms.
+
+A retriever that learns only from its reader can collapse: it gives every question the same passages, or the reader
+stops looking at them, and then nothing teaches it any more. The loss alone does not tell.
+
+Legend: B texts, K passages with the null passage last, M masked positions.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+WINDOW = 50
+"""Steps over which figures are averaged before an alarm is raised."""
+DISTINCT, NULL, SPREAD, FALL = 0.1, 0.95, 0.98, 0.5
+"""Limits: least share of different passages, most weight of the null passage, most entropy, as a share of that of
+an even distribution, and the part of its best value that recall may fall to."""
+
+
+def utility(gold_BKM: Tensor, counted_BM: Tensor) -> Tensor:
+    """RU(z|x) = log p(y|z,x) - log p(y|∅,x) [B, K - 1] of each passage (REALM, section 5), in nats."""
+    together_BK = (gold_BKM * counted_BM.unsqueeze(1)).sum(-1)
+    return together_BK[:, :-1] - together_BK[:, -1:]
+
+
+def figures(
+    gold_BKM: Tensor, relevance_BK: Tensor, counted_BM: Tensor, rows_BK: np.ndarray, *, null: bool
+) -> dict[str, float]:
+    """What a step says of retrieval.
+
+    ``entropy``: of p(z|x), as a share of log K. ``distinct``: different passages among those that were retrieved.
+    With the null passage as the last candidate also ``null``, its p(z|x); ``nll_alone``, the loss with it alone, so
+    without retrieval; ``utility``, the mean of RU(z|x) by p(z|x), and ``utility_top`` that of the first passage.
+    """
+    with torch.no_grad():
+        prior_BK = relevance_BK.float().softmax(-1)
+        entropy = -(prior_BK * prior_BK.clamp_min(1e-9).log()).sum(-1).mean().item()
+        found = rows_BK[:, :-1] if null else rows_BK
+        row = {
+            "entropy": entropy / math.log(max(2, relevance_BK.shape[1])),
+            "distinct": len(np.unique(found)) / max(1, found.size),
+        }
+        if not null:
+            return row
+        gains_BK, weights_BK = utility(gold_BKM, counted_BM), prior_BK[:, :-1]
+        alone = -(gold_BKM[:, -1] * counted_BM).sum() / counted_BM.sum().clamp_min(1)
+        gain = (gains_BK * weights_BK).sum(-1) / weights_BK.sum(-1).clamp_min(1e-9)
+        return {
+            **row,
+            "null": prior_BK[:, -1].mean().item(),
+            "nll_alone": alone.item(),
+            "utility": gain.mean().item(),
+            "utility_top": gains_BK.gather(1, weights_BK.argmax(-1, keepdim=True)).mean().item(),
+        }
+
+
+@dataclass
+class Health:
+    """Remembers the last steps, and raises each alarm once until it is over."""
+
+    _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    _best: float = 0.0
+    _raised: set[str] = field(default_factory=set)
+
+    def step(self, row: dict[str, float]) -> list[str]:
+        """Take note of a step's ``figures``; new alarms, a line each."""
+        self._steps.append(row)
+        if len(self._steps) < WINDOW:
+            return []
+        mean = {name: sum(step[name] for step in self._steps) / WINDOW for name in row}
+        return self._new(
+            {
+                f"of the passages retrieved {mean['distinct']:.0%} are different: all texts get the same": (
+                    "distinct",
+                    mean["distinct"] < DISTINCT,
+                ),
+                f"the null passage has {mean.get('null', 0):.0%} of the weight: passages are not used": (
+                    "null",
+                    mean.get("null", 0) > NULL,
+                ),
+                f"the entropy of p(z|x) is {mean['entropy']:.1%} of the most: no passage is preferred": (
+                    "entropy",
+                    mean["entropy"] > SPREAD,
+                ),
+            }
+        )
+
+    def recall(self, value: float) -> list[str]:
+        """Take note of a recall measured on held-out questions; new alarms."""
+        self._best = max(self._best, value)
+        told = f"recall has fallen to {value:.3f} from {self._best:.3f}"
+        return self._new({told: ("recall", value < FALL * self._best)})
+
+    def _new(self, rules: dict[str, tuple[str, bool]]) -> list[str]:
+        found = []
+        for told, (name, raised) in rules.items():
+            if raised and name not in self._raised:
+                found.append(told)
+            (self._raised.add if raised else self._raised.discard)(name)
+        return found
