@@ -17,7 +17,7 @@ import torch
 
 from pipelines.blocks import Blocks
 from pipelines.masked_text import MaskedTexts, Text
-from pipelines.realm import NULL, Realm, RealmConfig, guess
+from pipelines.pretrain import NULL, PretrainConfig, Realm, guess
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.pretraining.salient import SalientSpan
 from ragqa.retrieval.mips import Mips
@@ -160,7 +160,7 @@ def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: i
 
 @torch.no_grad()
 def ask(
-    world: World, model: Realm, index: Mips, blocks: Blocks, texts: MaskedTexts, config: RealmConfig
+    world: World, model: Realm, index: Mips, blocks: Blocks, texts: MaskedTexts, config: PretrainConfig
 ) -> dict[str, float]:
     """Statements of the asked facts, their objects masked: what the model does with facts it has never seen.
 

@@ -20,10 +20,10 @@ from typing import Any
 
 from index.cluster import capacity, connect, quiet
 from index.command import one_line, parse, shared_path
-from index.embedder import Embedder, Work, writing
+from index.embedder import Embedder, Work, device_name, writing
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
-from ragqa.embedding import ASIDE, Record, Shard, damaged, finished, shards, workplace
+from ragqa.embedding import ASIDE, Record, Shard, damaged, embed_shard, finished, shards, workplace
 from ragqa.errors import BadInput, DamagedArtefact, RagqaError
 from ragqa.locks import locked
 from ragqa.progress import SILENT, Bars, Progress
@@ -50,7 +50,7 @@ class EmbedConfig:
     precision: str | None = None
     """float32, bfloat16 or (GPUs only) float16; by default float32 on CPUs, bfloat16 on GPUs, int8 for an export."""
     workers: int | None = None
-    """Actors; by default as many as the cluster has GPUs or cores."""
+    """Actors; by default as many as the cluster has GPUs or cores. With 0 this process embeds, without Ray."""
     shard_rows: int = 8192
     """Rows of a shard: what a lost actor costs, a minute of a core or a second of a GPU."""
     verify: bool = False
@@ -64,8 +64,8 @@ class EmbedConfig:
         """Raise BadInput for values that cannot be meant."""
         if self.shard_rows < 1:
             raise BadInput(f"--shard-rows {self.shard_rows}: at least 1 is needed")
-        if self.workers is not None and self.workers < 1:
-            raise BadInput(f"--workers {self.workers}: at least 1 is needed")
+        if self.workers is not None and self.workers < 0:
+            raise BadInput(f"--workers {self.workers}: a number from 0 on is needed")
         if self.precision not in (None, "int8", *PRECISIONS):
             raise BadInput(f"--precision {self.precision}: one of {', '.join(PRECISIONS)} is needed")
         if self.precision == "float16" and not self.gpus:
@@ -212,14 +212,23 @@ def _seal(out: Path, parts: list[Shard], identity: dict[str, Any], name: str) ->
 
 def _run(work: Work, missing: list[Shard], workers: int | None, rows: int, progress: Progress) -> tuple[int, float]:
     """Embed the missing shards; actors that worked, and seconds."""
-    connect("embedding on a cluster")
-    count = min(workers or capacity("CPU" if work.device == "cpu" else "GPU"), len(missing))
+    count = 0
+    if workers != 0:
+        connect("embedding on a cluster")
+        count = min(workers or capacity("CPU" if work.device == "cpu" else "GPU"), len(missing))
     done, began = rows - _rows(missing), time.perf_counter()
     with workplace(work.out), progress.step("embedding", rows, "passages", done) as step:
-        for record in _persistent(work, missing, count):
+        for record in _persistent(work, missing, count) if count else _here(work, missing):
             done += record.last - record.first
             step.at(done)
     return count, time.perf_counter() - began
+
+
+def _here(work: Work, missing: list[Shard]) -> Iterator[Record]:
+    store = PassageStore.open(work.corpus / "passages")
+    encoder = load_encoder(work.encoder, device=work.device, precision=work.precision)
+    for part in missing:
+        yield embed_shard(store, encoder, work.out, part, device=device_name(work.device))
 
 
 def _persistent(work: Work, missing: list[Shard], workers: int) -> Iterator[Record]:

@@ -50,7 +50,7 @@ class Embedder:
             with writing(self._work.out):
                 with _attempt(self._work.out, shard):
                     store, encoder = self._opened
-                    record = embed_shard(store, encoder, self._work.out, shard, device=_name(self._work.device))
+                    record = embed_shard(store, encoder, self._work.out, shard, device=device_name(self._work.device))
                 return json.dumps(asdict(record)), ""
         except RagqaError as error:
             return "", str(error)
@@ -77,13 +77,13 @@ def _attempt(out: Path, shard: Shard) -> Iterator[None]:
         trace.unlink(missing_ok=True)
 
 
-def _name(device: str) -> str:
+def device_name(device: str) -> str:
     """Of the processor or GPU, as the manifest tells it."""
     if device == "cpu":
         return processor()
     import torch
 
-    return str(torch.cuda.get_device_name(device))
+    return str(torch.cuda.get_devicedevice_name(device))
 
 
 @contextmanager

@@ -71,7 +71,7 @@ class MaskedLMConfig:
             save_every=(self.save_every, self.save_every > 0),
         )
         if self.masking == "salient":
-            raise BadInput("masking salient: that is pipelines.realm's; choose words, spans or uniform")
+            raise BadInput("masking salient: that is pipelines.pretrain's; choose words, spans or uniform")
 
 
 def nll(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> Tensor:

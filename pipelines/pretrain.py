@@ -1,12 +1,12 @@
-"""REALM: a retriever learns from masked language modelling alone (Guu et al. 2020).
+"""REALM's pretraining: a retriever learns from masked language modelling alone (Guu et al. 2020).
 
-    python -m pipelines.realm --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \\
+    python -m pipelines.pretrain --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \\
         --out runs/realm
 
 A text x with something masked asks for passages; a masked language model reads x beside each of them and guesses
 what is masked; the likelihood, marginalised over the passages, teaches both. The index proposes passages with
 weights some steps old and is made again while training goes on; the scores that carry gradient are those of the live
-towers. What comes out is a retriever for ``pipelines.orqa`` to fine-tune.
+towers. What comes out is a retriever for ``pipelines.fine_tune``; ``pipelines.realm`` is the whole of the paper.
 
 Legend: B texts of a batch, K passages of a text with the null passage last, P different passages of a batch,
 M masked positions, L tokens, D width, V vocabulary.
@@ -47,7 +47,7 @@ NULL = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealmConfig:
+class PretrainConfig:
     """What is pretrained, on what, and for how long. REALM: batch 512, 200,000 steps, k 8, a refresh every 500."""
 
     corpus: Path
@@ -221,7 +221,7 @@ def guess(
     blocks: Blocks,
     batch: MaskedBatch,
     own_B: list[int],
-    config: RealmConfig,
+    config: PretrainConfig,
     score: Callable[[Tensor, Tensor], Tensor] = gold,
 ) -> Guess:
     """Retrieve, score and read: all of a step but the loss."""
@@ -237,7 +237,7 @@ def guess(
 
 
 def train_step(
-    run: Run, model: Realm, index: Mips, blocks: Blocks, batch: MaskedBatch, own_B: list[int], config: RealmConfig
+    run: Run, model: Realm, index: Mips, blocks: Blocks, batch: MaskedBatch, own_B: list[int], config: PretrainConfig
 ) -> dict[str, float]:
     """One optimizer step; what it says of retrieval. Raises NonFiniteLoss before the weights change."""
     model.retriever.requires_grad_(run.step >= config.frozen)
@@ -251,7 +251,7 @@ def train_step(
     return health
 
 
-def rates(step: int, config: RealmConfig) -> list[float]:
+def rates(step: int, config: PretrainConfig) -> list[float]:
     """Learning rates of the retriever's two groups of weights and the reader's two."""
     reader = warmup_linear(step, peak=config.lr, warmup=config.warmup, total=config.steps)
     if step < config.frozen:
@@ -269,7 +269,7 @@ class _Passages:
         self.save = retriever.save_passages
 
 
-def open_refresher(config: RealmConfig, at: int | None) -> IndexRefresher:
+def open_refresher(config: PretrainConfig, at: int | None) -> IndexRefresher:
     """The refresher of a run: in Ray's actors where there are workers, else one that training waits for."""
     staleness = config.max_staleness
     if staleness is None and config.refresh_every is not None:
@@ -292,7 +292,7 @@ def open_refresher(config: RealmConfig, at: int | None) -> IndexRefresher:
 
 
 def main(
-    config: RealmConfig,
+    config: PretrainConfig,
     *,
     finds: Tagger | None = None,
     progress: Progress = SILENT,
@@ -345,7 +345,7 @@ def main(
     return config.out / "model"
 
 
-def masked_texts(config: RealmConfig, blocks: Blocks, finds: Tagger | None) -> MaskedTexts:
+def masked_texts(config: PretrainConfig, blocks: Blocks, finds: Tagger | None) -> MaskedTexts:
     """The texts X, masked."""
     store = blocks.store if config.texts is None else PassageStore.open(config.texts / "passages")
     if finds is None and config.masking == "salient":
@@ -366,7 +366,7 @@ def titles(store: PassageStore) -> set[str]:
     return {passage.title for passages in store.batches() for passage in passages if passage.title}
 
 
-def refresh_due(run: Run, config: RealmConfig) -> bool:
+def refresh_due(run: Run, config: PretrainConfig) -> bool:
     """Whether the index is to be made again: at first, and then every so many steps."""
     if run.step == 0:
         return True
@@ -391,5 +391,5 @@ if __name__ == "__main__":
     from index.command import one_line, parse
     from ragqa.progress import Bars
 
-    with one_line("pipelines.realm"):
-        print(main(parse(RealmConfig, __doc__), progress=Bars(), tell=print))
+    with one_line("pipelines.pretrain"):
+        print(main(parse(PretrainConfig, __doc__), progress=Bars(), tell=print))
