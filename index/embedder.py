@@ -83,7 +83,7 @@ def device_name(device: str) -> str:
         return processor()
     import torch
 
-    return str(torch.cuda.get_devicedevice_name(device))
+    return str(torch.cuda.get_device_name(device))
 
 
 @contextmanager

@@ -192,7 +192,8 @@ def read(
     """What ``score`` makes of the logits at the masked positions of [CLS] x [SEP] z [SEP]; and the tokens of that.
 
     ``score`` is given logits [N, M, V] and labels [N, M] of some pairs, and its [N, M, …] come back as
-    [B, K, M, …]: by default the labels' log-probabilities. Pairs go through in parts of like length, so that little is padding.
+    [B, K, M, …]: by default the labels' log-probabilities. Pairs go through in parts of like length, so that
+    little is padding.
     """
     first, last = blocks.tokenizer.special
     pairs = [
