@@ -18,7 +18,9 @@ import torch
 from pipelines.blocks import Blocks
 from pipelines.masked_text import MaskedTexts, Text
 from pipelines.pretrain import NULL, PretrainConfig, Realm, guess
+from pipelines.warm_start import WarmStartConfig
 from ragqa.indexing import IndexConfig, build_index
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.pretraining.salient import SalientSpan
 from ragqa.retrieval.mips import Mips
 
@@ -156,6 +158,59 @@ def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: i
     folders.questions.write_text("".join(json.dumps(row) + "\n" for row in asked))
     _write_shape(world, folders.encoder, width, layers)
     return folders
+
+
+def begin(folders: Folders, out: Path, seed: int) -> Path:
+    """Random weights of the world's shape, from which towers and masked language model begin."""
+    if not out.is_dir():
+        torch.manual_seed(seed)
+        KnowledgeAugmentedEncoder.from_config(folders.encoder).save(out)
+    return out
+
+
+def warm_up(folders: Folders, start: Path, out: Path, *, seed: int, steps: int = 1500) -> WarmStartConfig:
+    """Settings of a warm start that a small world needs: its passages are single sentences."""
+    return WarmStartConfig(
+        corpus=folders.known,
+        encoder=start,
+        out=out,
+        steps=steps,
+        batch=128,
+        lr=1e-3,
+        warmup=100,
+        dropout=0.0,
+        width=64,
+        thin=0.5,
+        max_query=32,
+        max_block=32,
+        seed=seed,
+    )
+
+
+def pretraining(folders: Folders, start: Path, retriever: Path, out: Path, *, seed: int, steps: int) -> PretrainConfig:
+    """Settings of REALM's pretraining in a small world: the retriever waits until the reader uses passages."""
+    return PretrainConfig(
+        corpus=folders.corpus,
+        encoder=start,
+        retriever=retriever,
+        texts=folders.texts,
+        out=out,
+        steps=steps,
+        batch=32,
+        lr=1e-3,
+        retriever_lr=2e-4,
+        frozen=steps * 2 // 5,
+        warmup=100,
+        dropout=0.0,
+        refresh_every=50,
+        max_text=32,
+        max_block=32,
+        questions=folders.questions,
+        sample=300,
+        eval_every=100,
+        save_every=250,
+        seed=seed,
+    )
 
 
 @torch.no_grad()

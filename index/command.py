@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 
@@ -44,7 +44,7 @@ def parse(
         import tyro
     except ImportError as error:
         raise MissingExtra("a command line of options (--config FILE.json does without)", "ray") from error
-    alone = [field.name for field in fields(kind) if positional and _needed(field)]
+    alone = [field.name for field in fields(cast(Any, kind)) if positional and _needed(field)]
     names = [part for name, value in given.items() for part in _typed(name, value, name in alone)]
     markers = (tyro.conf.FlagCreatePairsOff, *((tyro.conf.PositionalRequiredArgs,) if positional else ()))
     said = io.StringIO()
@@ -91,7 +91,7 @@ def _read(kind: type, file: Path) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise BadInput(f"{file} is not a JSON object of options")
     row = {name.replace("-", "_"): value for name, value in row.items()}
-    types = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
+    types = {field.name: get_type_hints(kind)[field.name] for field in fields(cast(Any, kind))}
     if unknown := sorted(set(row) - set(types)):
         raise BadInput(f"{file}: there is no option {', '.join(unknown)}; there are {', '.join(types)}")
     wrong = [f"{name} = {json.dumps(value)}" for name, value in row.items() if not _fits(value, types[name])]
@@ -113,7 +113,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 def _made(kind: type[Config], row: dict[str, Any]) -> Config:
     types = get_type_hints(kind)
-    if missing := [field.name for field in fields(kind) if _needed(field) and field.name not in row]:
+    if missing := [field.name for field in fields(cast(Any, kind)) if _needed(field) and field.name not in row]:
         raise BadInput(f"--config: {', '.join(missing)}: not given")
     return kind(**{name: _as(types[name], value) for name, value in row.items()})
 

@@ -21,8 +21,9 @@ from index.swapping import IndexRefresher, Swap
 from index.versions import Saves, Versions
 from ragqa.errors import BadInput, RagqaError
 from ragqa.retrieval import mips
+from ragqa.retrieval.mips import Mips
 
-__all__ = ["IndexRefresher", "Saves", "Swap", "blocking_refresher", "ray_refresher"]
+__all__ = ["IndexRefresher", "Saves", "Swap", "blocking_refresher", "opener", "ray_refresher"]
 
 SHARD = 4096
 """Rows that are embedded at a time: what the death of an actor costs."""
@@ -101,6 +102,17 @@ def ray_refresher(
     return IndexRefresher(
         versions, lambda: Actors(plan, workers, gpus, nice), max_staleness=max_staleness, at=at, clock=clock
     )
+
+
+def opener(
+    corpus: Path, work: Path, *, kind: str = "flat", search_device: str = "cpu", engine: str = "auto"
+) -> Callable[[int], Mips]:
+    """Opens versions that another process's refresher keeps in ``work``: for those that train with it.
+
+    Raises as ``blocking_refresher`` does.
+    """
+    versions = Versions(Plan.of(corpus, work, kind, SHARD, mips.RECALL, None), device=search_device, engine=engine)
+    return lambda step: versions.open(step)[0]
 
 
 class _Here:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
+from ragqa.locks import locked
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -60,8 +61,10 @@ class Blocks:
         source = artefact.read(index, "index")
         store = PassageStore.open(index / "passages")
         folder = cache / f"{source.parents['corpus'][:16]}-{tokenizer.fingerprint[:16]}"
-        if not folder.is_dir():
-            _cut(store, tokenizer, folder, progress)
+        cache.mkdir(parents=True, exist_ok=True)
+        with locked(cache / ".lock", wait=True):
+            if not folder.is_dir():
+                _cut(store, tokenizer, folder, progress)
         names = json.loads((folder / "rows.json").read_text())
         ids = np.memmap(folder / "ids.bin", np.int32, "r", shape=(max(1, names["pieces"]),))
         return cls(store, tokenizer, ids, np.load(folder / "starts.npy"))

@@ -24,6 +24,7 @@ from ragqa.models.options import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
 from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear
 from ragqa.training.step import groups, optimise
@@ -58,6 +59,10 @@ class MaskedLMConfig:
     dropout: float = 0.1
     """On a CPU a step takes less than half as long with 0."""
     save_every: int = 500
+    processes: int = 1
+    """That train together, a share of each batch in each, by Ray Train."""
+    gpus: bool = False
+    """A GPU for each of them."""
     device: str = "cpu"
     seed: int = 0
 
@@ -86,10 +91,12 @@ def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, c
     rate = warmup_linear(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
         loss = nll(model, batch)
-    norm = optimise(loss, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    weighing = parallel.weight(batch.labels_BM != IGNORED)
+    norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     tokens = int(batch.x.mask_NL.sum())
     used = model_flops(model, tokens) / peak_flops(config.device)  # seconds at the machine's peak
-    run.stepped(nll=loss.item(), lr=rate, grad_norm=norm, tokens=tokens, ideal_seconds=round(used, 4))
+    row = parallel.mean({"nll": loss.item()}, weighing)
+    run.stepped(**row, lr=rate, grad_norm=norm, tokens=tokens, ideal_seconds=round(used, 4))
 
 
 def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
@@ -121,13 +128,15 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
             if run.done:
                 break
             train_step(run, model, texts[run.step].to(config.device), config)
-    model.save(config.out / "model")
+    if not parallel.world()[0]:
+        model.save(config.out / "model")
     return config.out / "model"
 
 
 if __name__ == "__main__":
     from index.command import one_line, parse
+    from pipelines.cluster import together
     from ragqa.progress import Bars
 
     with one_line("pipelines.masked_lm"):
-        print(main(parse(MaskedLMConfig, __doc__), progress=Bars()))
+        print(together(main, parse(MaskedLMConfig, __doc__), progress=Bars()))

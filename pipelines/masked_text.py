@@ -18,6 +18,7 @@ from ragqa.objectives import IGNORED
 from ragqa.pretraining import masking
 from ragqa.pretraining.salient import RuleTagger, SpacyTagger, Tagger
 from ragqa.runtime.tokens import Pieces, TextTokenizer
+from ragqa.training import parallel
 
 MASKINGS = ("salient", "spans", "words", "uniform")
 _TRIES = 1000
@@ -114,9 +115,10 @@ class MaskedTexts:
         self._shares = {"random": 0.0, "kept": 0.0} if masks_only else {}
 
     def __getitem__(self, step: int) -> MaskedBatch:
+        """This process's share of the batch of a step."""
         rng = np.random.default_rng([self._seed, step])
         found = self._texts(rng)
-        return self.collate([next(found) for _ in range(self._batch)])
+        return self.collate(parallel.share([next(found) for _ in range(self._batch)]))
 
     def _texts(self, rng: np.random.Generator) -> Iterator[Text]:
         vain = 0

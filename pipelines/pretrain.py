@@ -13,7 +13,7 @@ M masked positions, L tokens, D width, V vocabulary.
 """
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from index.refresh import IndexRefresher, blocking_refresher, ray_refresher
+from index.refresh import IndexRefresher, Swap, blocking_refresher, opener, ray_refresher
 from pipelines.blocks import Blocks, padded
 from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
 from pipelines.retrieval import Examination, examine
@@ -37,6 +37,7 @@ from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.mips import Mips
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
 from ragqa.training.health import Health, figures
 from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear
@@ -98,10 +99,12 @@ class PretrainConfig:
     """Wordpieces of a passage."""
     kind: str = "flat"
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    processes: int = 1
+    """That train together, a share of each batch in each, by Ray Train."""
     workers: int = 0
     """Ray actors that embed for the next index while training goes on; 0 stops training for it."""
     gpus: bool = False
-    """A GPU for each of them."""
+    """A GPU for each process and each of them."""
     questions: Path | None = None
     """File of held-out questions, on which recall is measured as training goes on."""
     sample: int = 500
@@ -245,10 +248,12 @@ def train_step(
     found = guess(model, index, blocks, batch, own_B, config)
     counted_BM = batch.labels_BM != IGNORED
     loss = marginal_nll(found.gold_BKM, found.relevance_BK, counted_BM, marginal=config.marginal)
-    norm = optimise(loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
+    weighing = parallel.weight(counted_BM if config.marginal == "token" else counted_BM.any(-1))
+    norm = optimise(loss * weighing, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
     health = figures(found.gold_BKM, found.relevance_BK, counted_BM, found.rows_BK, null=config.null)
     ideal = model_flops(model.reader, found.tokens) / peak_flops(config.device)
-    run.stepped(nll=loss.item(), **health, grad_norm=norm, tokens=found.tokens, ideal_seconds=round(ideal, 4))
+    health = parallel.mean({"nll": loss.item(), **health}, weighing)
+    run.stepped(**health, grad_norm=norm, tokens=found.tokens, ideal_seconds=round(ideal, 4))
     return health
 
 
@@ -263,33 +268,78 @@ def rates(step: int, config: PretrainConfig) -> list[float]:
     return [retriever, retriever, reader, reader]
 
 
+class LiveIndex:
+    """The index of a run, refreshed by its first process, and the same in all of them at every step."""
+
+    def __init__(self, config: PretrainConfig, at: int | None) -> None:
+        """Go on with version ``at``, or begin without one."""
+        staleness = config.max_staleness
+        if staleness is None and config.refresh_every is not None:
+            staleness = 2 * config.refresh_every
+        work = config.out / "index"
+        work.mkdir(parents=True, exist_ok=True)
+        self.version: int | None = None
+        self._index: Mips | None = None
+        self._refresher: IndexRefresher | None = None
+        if parallel.world()[0]:
+            self._open = opener(config.corpus, work, kind=config.kind)
+        elif config.workers:
+            self._refresher = ray_refresher(
+                config.corpus,
+                work,
+                max_staleness=staleness,
+                workers=config.workers,
+                gpus=config.gpus,
+                kind=config.kind,
+                at=at,
+            )
+        else:
+            self._refresher = blocking_refresher(
+                config.corpus, work, kind=config.kind, device=config.device, max_staleness=staleness, at=at
+            )
+
+    def refresh(self, retriever: DualEncoder, step: int) -> None:
+        """Hand over the tower of passages as it is, for the next version."""
+        if self._refresher is not None:
+            self._refresher.refresh(_Passages(retriever), step)
+
+    def poll(self, step: int) -> Mips:
+        """The index to search at this step."""
+        if self._refresher is not None:
+            self._index = self._refresher.poll(step)
+            self.version = parallel.told(self._refresher.version)
+            return self._index
+        version = parallel.told(None)
+        assert version is not None  # the first process has polled
+        if version != self.version:
+            self._index, self.version = self._open(version), version
+        assert self._index is not None
+        return self._index
+
+    def swaps(self) -> list[Swap]:
+        """Those since this was asked last."""
+        if self._refresher is None:
+            return []
+        found = list(self._refresher.log)
+        self._refresher.log.clear()
+        return found
+
+    def keep(self, versions: list[int]) -> None:
+        """See ``IndexRefresher.keep``."""
+        if self._refresher is not None:
+            self._refresher.keep(versions)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._refresher is not None:
+            self._refresher.close()
+
+
 class _Passages:
     """The tower that an index is made with, for the refresher's snapshots."""
 
     def __init__(self, retriever: DualEncoder) -> None:
         self.save = retriever.save_passages
-
-
-def open_refresher(config: PretrainConfig, at: int | None) -> IndexRefresher:
-    """The refresher of a run: in Ray's actors where there are workers, else one that training waits for."""
-    staleness = config.max_staleness
-    if staleness is None and config.refresh_every is not None:
-        staleness = 2 * config.refresh_every
-    work = config.out / "index"
-    work.mkdir(parents=True, exist_ok=True)
-    if config.workers:
-        return ray_refresher(
-            config.corpus,
-            work,
-            max_staleness=staleness,
-            workers=config.workers,
-            gpus=config.gpus,
-            kind=config.kind,
-            at=at,
-        )
-    return blocking_refresher(
-        config.corpus, work, kind=config.kind, device=config.device, max_staleness=staleness, at=at
-    )
 
 
 def main(
@@ -321,28 +371,29 @@ def main(
     exam = Examination.of(config.questions, blocks, config.sample, config.seed) if config.questions else None
     optimizer = torch.optim.AdamW(groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr)
     health = Health()
-    with running(config, model, optimizer, name="REALM", progress=progress, tell=tell) as run:
-        refresher = open_refresher(config, run.state.extra.get("index"))
-        with closing(refresher):
-            while True:
-                if refresh_due(run, config):
-                    refresher.refresh(_Passages(model.retriever), run.step)
-                index = refresher.poll(run.step)
-                log_swaps(run, refresher)
-                if exam and run.due(config.eval_every):
-                    found = examine(exam, model.retriever.questions, index, config.device)
-                    run.told(**found, staleness=run.step - (refresher.version or 0))
-                    alarm(run, health.recall(found["recall@5"]))
-                if run.due(config.save_every) and run.step:
-                    run.save(index=refresher.version)
-                    refresher.keep(run.kept("index"))
-                if run.done:
-                    break
-                batch = texts[run.step].to(config.device)
-                own = [text.row if config.texts is None else NULL for text in batch.texts]
-                alarm(run, health.step(train_step(run, model, index, blocks, batch, own, config)))
-    model.retriever.save(config.out / "model")
-    model.reader.save(config.out / "reader")
+    with ExitStack() as opened:
+        run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, tell=tell))
+        live = opened.enter_context(closing(LiveIndex(config, run.state.extra.get("index"))))
+        while True:
+            if refresh_due(run, config):
+                live.refresh(model.retriever, run.step)
+            index = live.poll(run.step)
+            log_swaps(run, live)
+            if exam and run.due(config.eval_every):
+                found = examine(exam, model.retriever.questions, index, config.device)
+                run.told(**found, staleness=run.step - (live.version or 0))
+                alarm(run, health.recall(found["recall@5"]))
+            if run.due(config.save_every) and run.step:
+                run.save(index=live.version)
+                live.keep(run.kept("index"))
+            if run.done:
+                break
+            batch = texts[run.step].to(config.device)
+            own = [text.row if config.texts is None else NULL for text in batch.texts]
+            alarm(run, health.step(train_step(run, model, index, blocks, batch, own, config)))
+    if not parallel.world()[0]:
+        model.retriever.save(config.out / "model")
+        model.reader.save(config.out / "reader")
     return config.out / "model"
 
 
@@ -374,11 +425,10 @@ def refresh_due(run: Run, config: PretrainConfig) -> bool:
     return config.refresh_every is not None and run.step % config.refresh_every == 0
 
 
-def log_swaps(run: Run, refresher: IndexRefresher) -> None:
+def log_swaps(run: Run, live: LiveIndex) -> None:
     """Log every index that was taken into use."""
-    for swap in refresher.log:
+    for swap in live.swaps():
         run.log.write(run.step, **{f"swap_{name}": value for name, value in swap.as_dict().items() if name != "step"})
-    refresher.log.clear()
 
 
 def alarm(run: Run, lines: list[str]) -> None:
@@ -390,7 +440,8 @@ def alarm(run: Run, lines: list[str]) -> None:
 
 if __name__ == "__main__":
     from index.command import one_line, parse
+    from pipelines.cluster import together
     from ragqa.progress import Bars
 
     with one_line("pipelines.pretrain"):
-        print(main(parse(PretrainConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(PretrainConfig, __doc__), progress=Bars(), tell=print))

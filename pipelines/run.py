@@ -14,10 +14,10 @@ from torch import nn
 from ragqa.errors import BadInput
 from ragqa.locks import locked
 from ragqa.progress import SILENT, Progress, Step
-from ragqa.training import checkpoint
-from ragqa.training.log import MetricLog
+from ragqa.training import checkpoint, parallel
+from ragqa.training.log import NO_LOG, Log, MetricLog
 
-FREE = ("out", "save_every", "eval_every", "workers")
+FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device")
 """Settings that a run may go on with changed: they change no step."""
 
 
@@ -28,7 +28,7 @@ class Run:
     path: Path
     state: checkpoint.TrainState
     steps: int
-    log: MetricLog
+    log: Log
     bar: Step
     tell: Callable[[str], None]
     _began: float = field(default_factory=perf_counter)
@@ -48,9 +48,10 @@ class Run:
         return every is not None and (self.done or self.step % every == 0)
 
     def save(self, **extra: Any) -> None:
-        """Write a checkpoint, with ``extra`` beside the weights."""
+        """Write a checkpoint, with ``extra`` beside the weights; the first of several processes does."""
         self.state.extra = extra
-        checkpoint.save(self.state, self.path / CHECKPOINTS)
+        if not parallel.world()[0]:
+            checkpoint.save(self.state, self.path / CHECKPOINTS)
 
     def kept(self, name: str) -> list[Any]:
         """What the checkpoints that are there keep under a name."""
@@ -100,10 +101,16 @@ def running(
         DamagedArtefact: its checkpoint is of another model.
     """
     out: Path = config.out
+    state = checkpoint.TrainState(model, optimizer)
+    if parallel.world()[0]:  # the first process keeps the directory
+        parallel.wait()
+        checkpoint.restore(state, out / CHECKPOINTS)
+        yield Run(out, state, config.steps, NO_LOG, SILENT, lambda line: None)
+        return
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / ".lock", wait=False):
         _settle(config, out)
-        state = checkpoint.TrainState(model, optimizer)
+        parallel.wait()
         checkpoint.restore(state, out / CHECKPOINTS)
         log = MetricLog(out, state.step)
         try:

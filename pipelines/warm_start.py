@@ -28,7 +28,7 @@ from ragqa.objectives import in_batch_nll
 from ragqa.pretraining.inverse_cloze import KEPT, inverse_cloze, thinned
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.training import gradient_cache
+from ragqa.training import gradient_cache, parallel
 from ragqa.training.schedule import warmup_linear
 from ragqa.training.step import apply, groups
 
@@ -69,6 +69,10 @@ class WarmStartConfig:
     max_block: int = 288
     """The same of a passage."""
     save_every: int = 500
+    processes: int = 1
+    """That train together, a share of each batch in each, by Ray Train."""
+    gpus: bool = False
+    """A GPU for each of them."""
     device: str = "cpu"
     seed: int = 0
 
@@ -150,7 +154,7 @@ def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStart
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     rate = warmup_linear(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     run.state.optimizer.zero_grad(set_to_none=True)
-    own = torch.arange(len(pairs.questions), device=config.device)
+    own = torch.arange(config.batch, device=config.device)
     right = []
 
     def loss(questions_BD: Tensor, passages_BD: Tensor) -> Tensor:
@@ -158,7 +162,8 @@ def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStart
         return in_batch_nll(questions_BD, passages_BD, own)
 
     sides = (retriever.questions, pairs.questions), (retriever.passages, pairs.passages)
-    value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in sides], loss)
+    shares = [(tower, parallel.share(rows)) for tower, rows in sides]
+    value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in shares], loss)
     norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     tokens = sum(map(len, pairs.questions)) + sum(map(len, pairs.passages))
     run.stepped(nll=value.item(), accuracy=right[0], lr=rate, grad_norm=norm, tokens=tokens)
@@ -184,13 +189,15 @@ def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
             if run.done:
                 break
             train_step(run, retriever, batches[run.step], config)
-    retriever.save(config.out / "model")
+    if not parallel.world()[0]:
+        retriever.save(config.out / "model")
     return config.out / "model"
 
 
 if __name__ == "__main__":
     from index.command import one_line, parse
+    from pipelines.cluster import together
     from ragqa.progress import Bars
 
     with one_line("pipelines.warm_start"):
-        print(main(parse(WarmStartConfig, __doc__), progress=Bars()))
+        print(together(main, parse(WarmStartConfig, __doc__), progress=Bars()))

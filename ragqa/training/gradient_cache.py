@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from ragqa.training import parallel
+
 Part = Callable[[], Tensor]
 """Computes some rows [n, D] of a matrix of vectors; called twice."""
 
@@ -18,23 +20,27 @@ Part = Callable[[], Tensor]
 def backward(sides: Sequence[Sequence[Part]], loss: Callable[..., Tensor]) -> Tensor:
     """Add the gradients of ``loss`` to the parameters, as if all vectors had been computed at once.
 
+    Of several processes each computes the loss of all vectors and the gradients of its own; the sum of the processes'
+    gradients, ``parallel.sum_gradients``, is that of the whole batch.
+
     Args:
-        sides: for each argument of the loss, the parts whose rows make it up.
-        loss: of one matrix a side; a scalar.
+        sides: for each argument of the loss, the parts whose rows make it up: of this process's share of the batch.
+        loss: of one matrix a side, the rows of all processes in their order; a scalar.
 
     Returns:
         The loss, without a graph.
     """
     computed = [[_first(part) for part in side] for side in sides]
-    leaves = [torch.cat([rows for rows, _ in side]).requires_grad_() for side in computed]
+    whole = [parallel.gathered(torch.cat([rows for rows, _ in side])) for side in computed]
+    leaves = [rows.requires_grad_() for rows, _ in whole]
     value = loss(*leaves)
-    value.backward()  # type: ignore[no-untyped-call]
-    for side, rows_of, leaf in zip(sides, computed, leaves, strict=True):
+    value.backward()
+    for side, rows_of, leaf, (_, own) in zip(sides, computed, leaves, whole, strict=True):
         assert leaf.grad is not None
-        gradients = leaf.grad.split([len(rows) for rows, _ in rows_of])
+        gradients = leaf.grad[own].split([len(rows) for rows, _ in rows_of])
         for part, (_, state), gradient in zip(side, rows_of, gradients, strict=True):
             with _random(state):
-                part().backward(gradient)  # type: ignore[no-untyped-call]
+                part().backward(gradient)
     return value.detach()
 
 

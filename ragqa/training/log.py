@@ -4,9 +4,25 @@ import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 FILE = "metrics.jsonl"
+
+
+class Log(Protocol):
+    """Where figures go."""
+
+    def write(self, step: int, **row: Any) -> None:
+        """A row of figures."""
+        ...
+
+
+class _NoLog:
+    def write(self, step: int, **row: Any) -> None: ...
+
+
+NO_LOG = _NoLog()
+"""Of a process that trains beside another, which logs."""
 
 
 class MetricLog:
@@ -54,4 +70,4 @@ def _board(folder: Path, step: int) -> Any:
         return None
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ragqa.errors import NonFiniteLoss
+from ragqa.training import parallel
 
 
 def optimise(
@@ -27,13 +28,14 @@ def optimise(
     if not math.isfinite(loss.item()):
         raise NonFiniteLoss(f"loss is {loss.item()} at step {step}: lower the learning rate, or look at the batch")
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     return apply(optimizer, rate=rate, clip=clip, step=step)
 
 
 def apply(optimizer: torch.optim.Optimizer, *, rate: float | Sequence[float], clip: float, step: int) -> float:
-    """As ``optimise``, once the gradients are there."""
+    """As ``optimise``, once the gradients are there; those of several processes are summed."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    parallel.sum_gradients(parameters)
     norm = float(nn.utils.clip_grad_norm_(parameters, clip))
     if not math.isfinite(norm):
         raise NonFiniteLoss(f"the gradient is {norm} at step {step}: lower the learning rate, or look at the batch")

@@ -1,0 +1,118 @@
+"""Pictures of training runs, side by side.
+
+    python -m pipelines.plot runs/realm runs/realm-stale --out docs/realm.png
+
+One panel for each group of figures that the runs have logged; thin lines are single steps, thick ones their running
+mean.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragqa.errors import BadInput, MissingExtra
+from ragqa.training.log import read_rows
+
+PANELS: dict[str, tuple[str, ...]] = {
+    "loss, nats a masked token": ("nll", "nll_alone"),
+    "retrieval utility, nats": ("utility", "utility_top"),
+    "recall, held-out questions": ("recall@1", "recall@5", "recall@20"),
+    "p(z|x): entropy, weight of null": ("entropy", "null"),
+    "different passages, share": ("distinct",),
+    "accuracy": ("accuracy",),
+    "exact match, dev": ("em",),
+    "staleness of the index, steps": ("staleness",),
+    "tokens a second": ("tokens/s",),
+    "model-FLOPs utilisation": ("utilisation",),
+}
+"""Titles of panels, and the figures in them."""
+_STYLES = ("-", "--", ":")
+_MEAN = 0.02
+"""Of a run's rows, over which the running mean goes."""
+
+
+def derived(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a run, with speeds: tokens a second, and the share of the machine's peak (``meter.peak_flops``)."""
+    return [{**row, **_speed(row)} for row in rows]
+
+
+def _speed(row: dict[str, Any]) -> dict[str, float]:
+    seconds = row.get("seconds")
+    if not seconds or "tokens" not in row:
+        return {}
+    found = {"tokens/s": row["tokens"] / seconds}
+    return {**found, "utilisation": row["ideal_seconds"] / seconds} if "ideal_seconds" in row else found
+
+
+def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
+    """Draw ``runs`` into the file ``out``.
+
+    Raises:
+        BadInput: a directory holds no figures.
+        MissingExtra: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingExtra("a plot", "eval") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    logs = [derived(read_rows(run)) for run in runs]
+    if empty := [str(run) for run, rows in zip(runs, logs, strict=True) if not rows]:
+        raise BadInput(f"{', '.join(empty)}: no metrics.jsonl with figures there")
+    panels = {title: each for title, each in PANELS.items() if any(_has(rows, each) for rows in logs)}
+    columns = min(3, len(panels))
+    lines = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(lines, columns, figsize=(5 * columns, 3.2 * lines), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    for axis, (title, fields) in zip(axes.flat, panels.items(), strict=False):
+        for colour, (name, rows) in enumerate(zip(names or [run.name for run in runs], logs, strict=True)):
+            for style, field in zip(_STYLES, fields, strict=False):
+                _draw(axis, rows, field, f"C{colour}", style, name if len(fields) == 1 else f"{name} {field}")
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("step", fontsize=8)
+        axis.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(out, dpi=110)
+    pyplot.close(figure)
+
+
+def _has(rows: list[dict[str, Any]], fields: Sequence[str]) -> bool:
+    return any(field in row for row in rows for field in fields)
+
+
+def _draw(axis: Any, rows: list[dict[str, Any]], field: str, colour: str, style: str, label: str) -> None:
+    points = [(row["step"], row[field]) for row in rows if row.get(field) is not None]
+    if not points:
+        return
+    steps, values = (np.array(column, float) for column in zip(*points, strict=True))
+    window = max(1, int(_MEAN * len(points))) if len(points) > 100 else 1
+    if window > 1:
+        axis.plot(steps, values, color=colour, lw=0.4, alpha=0.25)
+        weights = np.convolve(np.ones(len(values)), np.ones(window), "same")
+        values = np.convolve(values, np.ones(window), "same") / weights
+    axis.plot(steps, values, style, color=colour, lw=1.4, label=label, marker="." if len(points) < 40 else "")
+
+
+def main() -> None:
+    from index.command import one_line
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="directories of runs")
+    parser.add_argument("--out", type=Path, required=True, help="picture to write: .png, .svg or .pdf")
+    parser.add_argument("--names", nargs="*", default=(), help="of the runs, in their order")
+    args = parser.parse_args()
+    with one_line("pipelines.plot"):
+        if args.names and len(args.names) != len(args.runs):
+            raise BadInput(f"{len(args.names)} names for {len(args.runs)} runs")
+        plot(args.runs, args.out, names=args.names)
+    print(args.out)
+
+
+if __name__ == "__main__":
+    main()
