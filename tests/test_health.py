@@ -1,0 +1,73 @@
+"""Figures of retrieval in training by hand, and the alarms they raise."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ragqa.training.health import WINDOW, Health, figures, utility
+from ragqa.training.meter import model_flops, peak_flops
+
+# One text, one masked token; two passages and null: p(z|x) = 1/2, 1/4, 1/4 and p(y|z,x) = 0.8, 0.2, 0.1.
+GOLD = torch.tensor([[[0.8], [0.2], [0.1]]]).log()
+RELEVANCE = torch.tensor([[0.5, 0.25, 0.25]]).log()
+COUNTED = torch.tensor([[True]])
+
+
+def test_by_hand() -> None:
+    row = figures(GOLD, RELEVANCE, COUNTED, np.array([[7, 9, -1]]), null=True)
+    first, second = math.log(0.8 / 0.1), math.log(0.2 / 0.1)
+    assert row["utility_top"] == pytest.approx(first, abs=1e-5)
+    assert row["utility"] == pytest.approx((2 * first + second) / 3, abs=1e-5)
+    assert row["nll_alone"] == pytest.approx(-math.log(0.1), abs=1e-5)
+    assert row["null"] == pytest.approx(0.25)
+    assert row["entropy"] == pytest.approx((0.5 * math.log(2) + 0.5 * math.log(4)) / math.log(3), abs=1e-5)
+    assert row["distinct"] == 1.0
+
+
+def test_the_utility_of_a_text_is_that_of_all_its_tokens() -> None:
+    gold = torch.tensor([[[0.8, 0.5], [0.4, 0.5]]]).log()
+    both = utility(gold, torch.tensor([[True, True]]))
+    first = utility(gold, torch.tensor([[True, False]]))
+    assert both.item() == pytest.approx(math.log(2), abs=1e-5)
+    assert first.item() == pytest.approx(math.log(2), abs=1e-5)
+
+
+def test_passages_of_all_texts_are_counted_once() -> None:
+    relevance = torch.zeros(2, 3)
+    rows = np.array([[1, 2, -1], [1, 3, -1]])
+    assert figures(torch.zeros(2, 3, 1), relevance, torch.ones(2, 1), rows, null=True)["distinct"] == 0.75
+    without = figures(torch.zeros(2, 3, 1), relevance, torch.ones(2, 1), np.array([[1, 2, 4], [1, 3, 4]]), null=False)
+    assert without == {"distinct": pytest.approx(4 / 6), "entropy": pytest.approx(1.0)}
+
+
+WELL = {"distinct": 0.9, "null": 0.2, "entropy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("ill", "told"),
+    [({"distinct": 0.02}, "all texts get the same"), ({"null": 0.99}, "not used"), ({"entropy": 0.999}, "preferred")],
+)
+def test_alarms_are_raised_once_and_again_after_they_were_over(ill: dict[str, float], told: str) -> None:
+    health = Health()
+    well = [health.step(WELL) for _ in range(2 * WINDOW)]
+    assert not any(well)
+    raised = [line for _ in range(3 * WINDOW) for line in health.step({**WELL, **ill})]
+    assert len(raised) == 1 and told in raised[0]
+    assert not any(health.step(WELL) for _ in range(2 * WINDOW))
+    assert [line for _ in range(3 * WINDOW) for line in health.step({**WELL, **ill})] == raised
+
+
+def test_recall_that_falls_is_told() -> None:
+    health = Health()
+    assert [health.recall(value) for value in (0.1, 0.5, 0.6, 0.35)] == [[], [], [], []]
+    assert health.recall(0.2) == ["recall has fallen to 0.200 from 0.600"]
+    assert health.recall(0.1) == [] and health.recall(0.5) == []
+
+
+def test_flops_are_six_a_weight_and_token() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.LayerNorm(20))
+    module.register_module("embedding", torch.nn.Embedding(1000, 10))
+    assert model_flops(module, 7) == 6 * 200 * 7
+    assert peak_flops() > 1e8

@@ -1,0 +1,299 @@
+"""REALM's pretraining: what it proposes, scores and reads, and that a broken run goes on as if unbroken."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from eval import closed_world
+from pipelines import pretrain, warm_start
+from pipelines.blocks import Blocks, padded
+from pipelines.masked_text import MaskedTexts, chooser, stretch
+from pipelines.pretrain import NULL, PretrainConfig, Realm, guess, propose, rates
+from ragqa.errors import BadInput, NonFiniteLoss
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.objectives import IGNORED, realm_mlm_nll
+from ragqa.retrieval.base import Ranking
+from ragqa.retrieval.mips import build, open_index
+from ragqa.runtime.encoder import load_encoder
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.log import read_rows
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def world() -> closed_world.World:
+    return closed_world.make(30, 5, 0)
+
+
+@pytest.fixture(scope="module")
+def folders(world: closed_world.World, tmp_path_factory: pytest.TempPathFactory) -> closed_world.Folders:
+    return closed_world.write(world, tmp_path_factory.mktemp("world"), width=32)
+
+
+@pytest.fixture(scope="module")
+def start(folders: closed_world.Folders) -> Path:
+    return closed_world.begin(folders, folders.root / "start", 0)
+
+
+@pytest.fixture(scope="module")
+def retriever(folders: closed_world.Folders, start: Path) -> Path:
+    config = closed_world.warm_up(folders, start, folders.root / "cloze", seed=0, steps=3)
+    return warm_start.main(replace(config, batch=16))
+
+
+@pytest.fixture
+def config(folders: closed_world.Folders, start: Path, retriever: Path, tmp_path: Path) -> PretrainConfig:
+    settings = closed_world.pretraining(folders, start, retriever, tmp_path / "run", seed=0, steps=6)
+    return replace(settings, batch=4, k=4, frozen=2, refresh_every=2, save_every=3, eval_every=3, warmup=1)
+
+
+def run(config: PretrainConfig, world: closed_world.World, **options: Any) -> Path:
+    return pretrain.main(config, finds=closed_world.ObjectTagger(world.objects), **options)
+
+
+def losses(out: Path) -> list[tuple[int, float]]:
+    return [(row["step"], row["nll"]) for row in read_rows(out) if "nll" in row]
+
+
+def test_blocks_are_what_the_index_embeds(folders: closed_world.Folders, retriever: Path, tmp_path: Path) -> None:
+    blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    model = DualEncoder.load(retriever).eval()
+    batch = blocks.batch([3, 0, NULL], 32)
+    with torch.no_grad():
+        live = model.passages(batch.ids_NL, batch.mask_NL).numpy()
+    encoder = load_encoder(retriever / "passages")
+    texts = [passage.titled for passage in blocks.store.get([3, 0])]
+    assert np.allclose(live, encoder.encode([*texts, ""]), atol=1e-5)
+    assert blocks.ids(NULL, 10) == []
+    again = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    assert [again.ids(row, 99) for row in range(len(again))] == [blocks.ids(row, 99) for row in range(len(blocks))]
+
+
+def test_padding_by_hand() -> None:
+    batch = padded([[5, 6], [7], []])
+    assert batch.ids_NL.tolist() == [[5, 6], [7, 0], [0, 0]]
+    assert batch.mask_NL.tolist() == [[1, 1], [1, 0], [0, 0]]
+
+
+class Fixed:
+    """An index that finds the same rows for everybody."""
+
+    vectors, width = None, 2
+
+    def __init__(self, rows: list[int]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
+        rows = np.array(self._rows[:k])
+        return [Ranking(rows, -np.arange(len(rows), dtype=np.float32)) for _ in queries_BD]
+
+
+def test_a_text_does_not_find_the_passage_it_was_taken_from() -> None:
+    found = propose(Fixed([4, 2, 7, 1]), np.zeros((3, 2)), [2, 9, NULL], 3)
+    assert found.tolist() == [[4, 7, 1], [4, 2, 7], [4, 2, 7]]
+    with pytest.raises(BadInput, match="2 passages for a text, not 3: lower --k"):
+        propose(Fixed([4, 2, 7]), np.zeros((1, 2)), [2], 3)
+
+
+def model_of(config: PretrainConfig) -> Realm:
+    realm = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.load(config.encoder))
+    return realm.eval()
+
+
+def batch_of(config: PretrainConfig, world: closed_world.World, blocks: Blocks) -> Any:
+    texts = pretrain.masked_texts(config, blocks, closed_world.ObjectTagger(world.objects))
+    return texts[0]
+
+
+@pytest.mark.parametrize("marginal", ["token", "sequence"])
+def test_the_loss_of_a_step_is_that_of_the_equations(
+    config: PretrainConfig, world: closed_world.World, tmp_path: Path, marginal: str
+) -> None:
+    """Every pair by itself, unpadded, with all logits; the passages encoded one by one."""
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
+    model, batch = model_of(config), batch_of(config, world, blocks)
+    index = Fixed([4, 2, 7])
+    first, last = blocks.tokenizer.special
+    with torch.no_grad():
+        found = guess(model, index, blocks, batch, [NULL] * 4, replace(config, k=4))
+        loss = pretrain.marginal_nll(found.gold_BKM, found.relevance_BK, batch.labels_BM != IGNORED, marginal=marginal)
+        logits, relevance = [], []
+        for row, text in enumerate(batch.texts):
+            x = [first, *text.ids, last]
+            query = model.retriever.questions(torch.tensor([x]), torch.ones(1, len(x), dtype=torch.long))
+            for place in (4, 2, 7, NULL):
+                z = blocks.ids(place, 99)
+                both = torch.tensor([[*x, *z, last]])
+                types = torch.tensor([[0] * len(x) + [1] * (len(z) + 1)])
+                every = model.reader.model(input_ids=both, token_type_ids=types).logits[0]
+                logits.append(every[batch.positions_BM[row]])
+                alone = torch.tensor([[first, *z, last]])
+                vector = model.retriever.passages(alone, torch.ones_like(alone))
+                relevance.append((query @ vector.T).item())
+        expected = realm_mlm_nll(
+            torch.stack(logits).unflatten(0, (4, 4)),
+            torch.tensor(relevance).view(4, 4),
+            batch.labels_BM,
+            marginal=marginal,
+        )
+    assert loss.item() == pytest.approx(expected.item(), rel=2e-2)  # the step is in bfloat16
+    assert found.rows_BK.tolist() == [[4, 2, 7, NULL]] * 4
+
+
+def test_learning_rates_wait_for_the_reader(config: PretrainConfig) -> None:
+    settings = replace(config, steps=100, frozen=40, warmup=10, lr=1.0, retriever_lr=0.5)
+    assert rates(39, settings)[:2] == [0.0, 0.0] and rates(39, settings)[2] > 0
+    assert rates(40, settings)[0] == pytest.approx(0.05) and rates(49, settings)[0] == pytest.approx(0.5)
+    assert rates(99, settings)[0] == pytest.approx(0.5 / 50)
+    assert rates(40, replace(settings, frozen=0, retriever_lr=None))[0] == rates(40, settings)[2]
+
+
+def test_a_frozen_retriever_stays_as_it_is(config: PretrainConfig, world: closed_world.World) -> None:
+    run(replace(config, frozen=6), world)
+    before, after = DualEncoder.load(config.retriever), DualEncoder.load(config.out / "model")
+    assert all(torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+    reader = KnowledgeAugmentedEncoder.load(config.out / "reader")
+    began = KnowledgeAugmentedEncoder.load(config.encoder)
+    assert any(not torch.equal(a, b) for a, b in zip(reader.parameters(), began.parameters(), strict=True))
+
+
+def test_everything_is_logged(config: PretrainConfig, world: closed_world.World) -> None:
+    told: list[str] = []
+    run(config, world, tell=told.append)
+    rows = read_rows(config.out)
+    steps = [row for row in rows if "nll" in row]
+    assert [row["step"] for row in steps] == list(range(6))
+    names = {"nll", "nll_alone", "utility", "utility_top", "entropy", "distinct", "null", "tokens", "ideal_seconds"}
+    assert all(names <= row.keys() and all(math.isfinite(row[name]) for name in names) for row in steps)
+    assert [row["step"] for row in rows if "recall@5" in row] == [0, 3, 6]
+    assert [(row["step"], row["swap_version"]) for row in rows if "swap_version" in row] == [
+        (n, n) for n in (0, 2, 4, 6)
+    ]
+    assert [line.partition(":")[0] for line in told if "ALARM" not in line] == ["step 0", "step 3", "step 6"]
+
+
+def test_the_index_is_never_refreshed_where_that_is_wanted(config: PretrainConfig, world: closed_world.World) -> None:
+    run(replace(config, refresh_every=None), world)
+    rows = read_rows(config.out)
+    assert [row["swap_version"] for row in rows if "swap_version" in row] == [0]
+    assert [row["staleness"] for row in rows if "staleness" in row] == [0, 3, 6]
+
+
+SCRIPT = """
+import sys, json
+from pathlib import Path
+from eval import closed_world
+from pipelines import pretrain
+arguments = json.loads(sys.argv[1])
+world = closed_world.make(30, 5, 0)
+paths = ("corpus", "encoder", "retriever", "out", "texts", "questions")
+fields = {name: Path(value) if name in paths else value for name, value in arguments.items()}
+pretrain.main(pretrain.PretrainConfig(**fields), finds=closed_world.ObjectTagger(world.objects))
+"""
+
+
+def test_a_killed_run_goes_on_with_the_very_losses(config: PretrainConfig, world: closed_world.World) -> None:
+    run(config, world)
+    broken = replace(config, out=config.out.with_name("broken"))
+    arguments = json.dumps(vars(broken), default=str)
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, arguments], cwd=ROOT, stderr=subprocess.DEVNULL)
+    log = broken.out / "metrics.jsonl"
+    while process.poll() is None and not (log.is_file() and len(losses(broken.out)) >= 5):
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert [path.name for path in (broken.out / "checkpoints").iterdir()] == ["step-00000003"]
+    run(broken, world)
+    assert losses(broken.out) == losses(config.out) and len(losses(config.out)) == 6
+    one, other = DualEncoder.load(config.out / "model"), DualEncoder.load(broken.out / "model")
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_a_loss_that_is_no_number_spoils_nothing(config: PretrainConfig, world: closed_world.World) -> None:
+    with pytest.raises(NonFiniteLoss, match="at step"):
+        run(replace(config, lr=1e30, clip=1e30, frozen=6), world)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"k": 1}, "k = 1"),
+        ({"masking": "nothing"}, "masking = nothing"),
+        ({"steps": 0, "batch": 0}, "steps = 0, batch = 0"),
+        ({"refresh_every": 0}, "refresh_every = 0"),
+    ],
+)
+def test_settings_that_cannot_be_meant(config: PretrainConfig, change: dict[str, Any], told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        replace(config, **change)
+
+
+def test_a_run_is_not_gone_on_with_other_settings(config: PretrainConfig, world: closed_world.World) -> None:
+    run(replace(config, steps=2), world)
+    with pytest.raises(BadInput, match=r"other settings \(steps 2, not 6, lr 0.001, not 0.1\)"):
+        run(replace(config, lr=0.1), world)
+
+
+def test_a_corpus_with_nothing_to_mask(config: PretrainConfig) -> None:
+    with pytest.raises(BadInput, match="1000 texts in a row have nothing to mask"):
+        pretrain.main(config, finds=closed_world.ObjectTagger([]))
+
+
+def test_masked_texts_are_a_function_of_the_step(folders: closed_world.Folders, tmp_path: Path) -> None:
+    blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    for kind in ("spans", "words", "uniform"):
+        options: Any = {"batch": 5, "max_text": 12, "seed": 3, "masks_only": kind == "uniform"}
+        texts = MaskedTexts(blocks.store, blocks.tokenizer, chooser(kind, None, rate=0.3, count=1), **options)
+        one, other = texts[7], texts[7]
+        assert [text.ids for text in one.texts] == [text.ids for text in other.texts]
+        assert one.x.ids_NL.shape[1] <= 12
+        for row, text in enumerate(one.texts):
+            whole = blocks.tokenizer.pieces(blocks.store[text.row].text).ids
+            restored = list(text.ids)
+            for place, label in zip(text.positions, text.labels, strict=True):
+                restored[place] = label
+            assert restored == whole[: len(restored)]
+            counted = one.labels_BM[row] != IGNORED
+            at = one.positions_BM[row][counted]
+            if kind == "uniform":
+                assert set(one.x.ids_NL[row][at].tolist()) == {blocks.tokenizer.mask}
+        assert any(a.ids != b.ids for a, b in zip(one.texts, texts[8].texts, strict=True))
+
+
+def test_a_stretch_is_whole_sentences_as_far_as_there_is_room() -> None:
+    text = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
+    found = {text[slice(*stretch(text, np.random.default_rng(seed), 9))] for seed in range(20)}
+    assert "One two three. Four five six." in found
+    assert all(len(each) < 36 and each[0].isupper() and each[-1] == "." for each in found)
+    assert stretch("", np.random.default_rng(0), 9) == (0, 0)
+
+
+def test_recall_in_a_world_does_not_depend_on_how_many_passages_are_read(
+    world: closed_world.World, config: PretrainConfig, tmp_path: Path
+) -> None:
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path / "blocks")
+    model = model_of(config)
+    texts = pretrain.masked_texts(config, blocks, closed_world.ObjectTagger(world.objects))
+    encoder = load_encoder(config.retriever / "passages")
+    vectors = encoder.encode([passage.titled for passage in blocks.store.get(range(len(blocks)))])
+    (tmp_path / "flat").mkdir()
+    build(vectors, "flat", tmp_path / "flat")
+    index = open_index(tmp_path / "flat", "flat")
+    found = closed_world.ask(world, model, index, blocks, texts, replace(config, k=8))
+    assert 0 <= found["recall@1"] <= found["recall@7"] < 1
+    everything = replace(config, k=len(blocks))
+    assert closed_world.ask(world, model, index, blocks, texts, everything)["recall@7"] == found["recall@7"]
