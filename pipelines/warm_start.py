@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -58,6 +59,10 @@ class WarmStartConfig:
     """On a CPU a step takes less than half as long with 0."""
     width: int = 128
     """Of the vectors."""
+    pooling: Literal["cls", "mean"] = "cls"
+    """Of hidden states: [CLS] or their mean, from which a small tower learns sooner."""
+    gain: float = 1.0
+    """Of the layer norms at first; ``width ** -0.25`` for small towers that begin from nothing."""
     shared: bool = False
     """One tower for questions and passages."""
     kept: float = KEPT
@@ -177,7 +182,9 @@ def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
         NonFiniteLoss: training would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
-    retriever = DualEncoder.from_encoder(config.encoder, width=config.width, shared=config.shared).to(config.device)
+    retriever = DualEncoder.from_encoder(
+        config.encoder, width=config.width, pooling=config.pooling, shared=config.shared, gain=config.gain
+    ).to(config.device)
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks", progress=progress)
     batches = ClozeBatches(config, blocks)
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)

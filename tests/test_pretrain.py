@@ -72,7 +72,7 @@ def test_blocks_are_what_the_index_embeds(folders: closed_world.Folders, retriev
     batch = blocks.batch([3, 0, NULL], 32)
     with torch.no_grad():
         live = model.passages(batch.ids_NL, batch.mask_NL).numpy()
-    encoder = load_encoder(retriever / "passages")
+    encoder = load_encoder(retriever)
     texts = [passage.titled for passage in blocks.store.get([3, 0])]
     assert np.allclose(live, encoder.encode([*texts, ""]), atol=1e-5)
     assert blocks.ids(NULL, 10) == []
@@ -288,7 +288,7 @@ def test_recall_in_a_world_does_not_depend_on_how_many_passages_are_read(
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path / "blocks")
     model = model_of(config)
     texts = pretrain.masked_texts(config, blocks, closed_world.ObjectTagger(world.objects))
-    encoder = load_encoder(config.retriever / "passages")
+    encoder = load_encoder(config.retriever)
     vectors = encoder.encode([passage.titled for passage in blocks.store.get(range(len(blocks)))])
     (tmp_path / "flat").mkdir()
     build(vectors, "flat", tmp_path / "flat")

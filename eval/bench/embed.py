@@ -3,7 +3,8 @@
     python -m eval.bench.embed --index wiki.index --passages 20000 165000 --models DIR \\
         --peer-python VENV/bin/python --work DIR --out docs/measurements/embed.json
 
-``--models`` holds ``encoder/``, the weights for sentence-transformers. The job runs on a Ray of its own, once for
+``--models`` holds ``encoder/``, the weights for sentence-transformers; without a peer's Python only memory and speed of
+the job are measured. The job runs on a Ray of its own, once for
 each number of passages; the peer embeds the texts of the smallest. Memory is sampled while the job runs:
 ``private`` is what a process alone has written, ``rss`` also holds pages of mapped files, shared ones counted in each.
 """
@@ -117,8 +118,8 @@ def main() -> None:
     add = parser.add_argument
     add("--index", type=Path, required=True)
     add("--passages", type=int, nargs="+", required=True, help="numbers of passages, a run each")
-    add("--models", type=Path, required=True)
-    add("--peer-python", required=True)
+    add("--models", type=Path)
+    add("--peer-python")
     add("--encoder", default="default", help="of the job: the same model, however it is run")
     add("--precision", help="of the job")
     add("--shard-rows", type=int, default=8192)
@@ -134,7 +135,15 @@ def main() -> None:
         index = cut(args.index, count, args.work / f"{count}.index")
         runs.append(run_job(index, args.work / f"{count}.vectors", options, args.at_most))
         print(runs[-1], file=sys.stderr)
-    store = PassageStore.open(args.work / f"{counts[0]}.index" / "passages")
+    figures: dict[str, Any] = {"index_embed": runs}
+    if args.models and args.peer_python:
+        figures |= beside(args, counts[0], runs[0]["passages_per_s"])
+    record(args.out, figures, corpus=f"{args.index.name}, first passages", questions="none")
+
+
+def beside(args: argparse.Namespace, count: int, ours: float) -> dict[str, Any]:
+    """The same texts by sentence-transformers."""
+    store = PassageStore.open(args.work / f"{count}.index" / "passages")
     texts = args.work / "texts.json"
     texts.write_text(json.dumps([passage.titled for batch in store.batches() for passage in batch]))
     tokenizer, began = TextTokenizer(args.models / "encoder"), time.perf_counter()
@@ -142,14 +151,12 @@ def main() -> None:
     tokenising = time.perf_counter() - began
     peer = [args.peer_python, str(Path(__file__).with_name("peer.py")), str(args.models), "x", "--passages", str(texts)]
     peer_rate = json.loads(timed(peer)["out"])["passages_per_s"]
-    figures = {
-        "index_embed": runs,
-        "sentence_transformers": {"passages": counts[0], "passages_per_s": round(peer_rate, 1)},
+    return {
+        "sentence_transformers": {"passages": count, "passages_per_s": round(peer_rate, 1)},
         "tokens_per_passage": round(sum(tokens) / len(tokens), 1),
         "tokenised_per_s": round(len(tokens) / tokenising),
-        "ratio_passages_per_s": round(runs[0]["passages_per_s"] / peer_rate, 2),
+        "ratio_passages_per_s": round(ours / peer_rate, 2),
     }
-    record(args.out, figures, corpus=f"{args.index.name}, first passages", questions="none")
 
 
 if __name__ == "__main__":

@@ -51,9 +51,17 @@ class DualEncoder(nn.Module):
         width: int | None = 128,
         pooling: Pooling = "cls",
         shared: bool = False,
+        gain: float = 1.0,
     ) -> "DualEncoder":
-        """Towers that begin from the encoder in the directory ``path``, with fresh projections to ``width``."""
+        """Towers that begin from the encoder in the directory ``path``, with fresh projections to ``width``.
+
+        ``gain`` is what their layer norms begin with: inner products begin ``gain`` squared times as far apart. For
+        small towers that begin from nothing ``width ** -0.25`` learns sooner than ORQA's 1.
+        """
         towers = [Tower.from_encoder(path, pooling=pooling, width=width) for _ in range(1 if shared else 2)]
+        for tower in towers:
+            if tower.norm is not None:
+                nn.init.constant_(tower.norm.weight, gain)
         if not shared:  # two projections that begin apart would make every inner product noise
             towers[1].load_state_dict(towers[0].state_dict())
         return cls(*towers, tokenizer=path / "tokenizer.json")

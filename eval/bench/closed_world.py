@@ -1,0 +1,139 @@
+"""REALM in a closed world: does a retriever learn from masked words alone, and what if its index goes stale.
+
+    python -m eval.bench.closed_world --work DIR --seeds 0 1 2 --out docs/measurements/closed_world.json \\
+        --plot docs/closed_world.png
+
+Arms: ``refreshed`` (every 50 steps), ``never refreshed``, and two that are known to collapse and must raise alarms:
+``fast retriever`` (it learns at 1e-3 from the first step) and ``no warm start``. A run goes on where one before it
+ended.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eval import closed_world
+from eval.bench.record import record
+from pipelines import pretrain, warm_start
+from pipelines.blocks import Blocks
+from pipelines.plot import plot
+from pipelines.pretrain import PretrainConfig, Realm
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.progress import Bars
+from ragqa.retrieval import mips
+from ragqa.runtime.encoder import load_encoder
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.log import read_rows
+
+ENTITIES, ASKED = 2000, 150
+CLOZE, STEPS = 1000, 2500
+ARMS = ("refreshed", "never refreshed", "fast retriever", "no warm start")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--work", type=Path, required=True)
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--arms", nargs="+", default=list(ARMS), choices=ARMS)
+    add("--entities", type=int, default=ENTITIES)
+    add("--asked", type=int, default=ASKED)
+    add("--cloze", type=int, default=CLOZE)
+    add("--steps", type=int, default=STEPS)
+    add("--out", type=Path)
+    add("--plot", type=Path)
+    args = parser.parse_args()
+    rows = [trained(args, seed, arm) for seed in args.seeds for arm in args.arms]
+    if args.out:
+        facts = 3 * args.entities
+        record(
+            args.out,
+            {"rows": rows},
+            corpus=f"a closed world of {facts} passages, eval/closed_world.py",
+            questions=f"{6 * args.asked} masked statements of facts that were never trained on",
+        )
+    if args.plot:
+        runs = [folder(args, args.seeds[0], arm) for arm in args.arms]
+        plot(runs, args.plot, names=args.arms)
+
+
+def folder(args: argparse.Namespace, seed: int, arm: str) -> Path:
+    """Directory of a run."""
+    work: Path = args.work
+    return work / f"seed-{seed}" / arm.replace(" ", "-")
+
+
+def trained(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
+    """What became of an arm; trained unless an earlier run has."""
+    out = folder(args, seed, arm)
+    if (out / "figures.json").is_file():
+        kept: dict[str, Any] = json.loads((out / "figures.json").read_text())
+        return kept
+    world = closed_world.make(args.entities, args.asked, seed)
+    root = out.parent / "world"
+    folders = closed_world.Folders(root) if root.is_dir() else closed_world.write(world, root, seed=seed)
+    start = closed_world.begin(folders, out.parent / "start", seed)
+    cloze = closed_world.warm_up(folders, start, out.parent / "cloze", seed=seed, steps=args.cloze)
+    retriever = warm_start.main(cloze, progress=Bars())
+    if arm == "no warm start":
+        retriever = out.parent / "cold"
+        torch.manual_seed(seed)
+        DualEncoder.from_encoder(
+            start, width=cloze.width, pooling=cloze.pooling, shared=cloze.shared, gain=cloze.gain
+        ).save(retriever)
+    config = settings(closed_world.pretraining(folders, start, retriever, out, seed=seed, steps=args.steps), arm)
+    tagger = closed_world.ObjectTagger(world.objects)
+    began = time.perf_counter()
+    pretrain.main(config, finds=tagger, progress=Bars(), tell=lambda line: print(f"{arm}, seed {seed}: {line}"))
+    seconds = time.perf_counter() - began
+    rows = read_rows(out)
+    figures = {
+        "arm": arm,
+        "seed": seed,
+        "cloze_s": round(sum(row["seconds"] for row in read_rows(cloze.out)), 1),
+        "realm_s": round(seconds, 1),
+        **{name: round(value, 4) for name, value in asked(world, config, tagger).items()},
+        "recall@5": {str(row["step"]): row["recall@5"] for row in rows if "recall@5" in row},
+        "alarms": [f"step {row['step']}: {row['alarm']}" for row in rows if "alarm" in row],
+    }
+    (out / "figures.json").write_text(json.dumps(figures, indent=1))
+    print(json.dumps(figures))
+    return figures
+
+
+def settings(config: PretrainConfig, arm: str) -> PretrainConfig:
+    """Those of an arm."""
+    if arm == "never refreshed":
+        return replace(config, refresh_every=None)
+    if arm == "refreshed":
+        return config
+    return replace(config, frozen=0, retriever_lr=config.lr)
+
+
+def asked(world: closed_world.World, config: PretrainConfig, tagger: closed_world.ObjectTagger) -> dict[str, float]:
+    """What the trained model makes of facts it has never seen, over an index of its own weights."""
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks")
+    model = Realm(DualEncoder.load(config.out / "model"), KnowledgeAugmentedEncoder.load(config.out / "reader"))
+    texts = pretrain.masked_texts(config, blocks, tagger)
+    return closed_world.ask(world, model, fresh_index(config.out, blocks), blocks, texts, config)
+
+
+def fresh_index(out: Path, blocks: Blocks) -> mips.Mips:
+    """An exact index of the passages by the final weights."""
+    encoder = load_encoder(out / "model")
+    vectors = encoder.encode([passage.titled for passage in blocks.store.read(0, len(blocks))])
+    flat = out / "fresh"
+    if not flat.is_dir():
+        flat.mkdir()
+        mips.build(vectors, "flat", flat)
+    return mips.open_index(flat, "flat")
+
+
+if __name__ == "__main__":
+    main()
