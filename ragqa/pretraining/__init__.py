@@ -1,0 +1,1 @@
+"""What to mask and what to pair: for pretraining."""
