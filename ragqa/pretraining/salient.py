@@ -45,8 +45,8 @@ class RuleTagger:
     """Finds salient spans of English by rule, the same in every run and process; nothing is loaded or downloaded.
 
     Args:
-        titles: the corpus's own titles: which phrases are names, and which words have a capital in them. They take 8
-            to 16 bytes each.
+        titles: the corpus's own titles: which phrases are names, and which words have a capital in them. Six million
+            take 98 MB, and 507 MB while they are learnt.
         texts: a sample of the corpus, some thousand articles: which words it writes in lower case, so that fewer are
             taken for names where a sentence begins.
     """
