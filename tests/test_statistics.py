@@ -11,6 +11,7 @@ from ragqa.evaluation.statistics import (
     accuracy_at_coverage,
     area_under_risk,
     bootstrap,
+    bootstrap_ratio,
     calibration_error,
     paired,
     percentiles,
@@ -44,6 +45,30 @@ def test_an_interval_of_equal_values_is_a_point() -> None:
 def test_no_values_have_no_mean() -> None:
     with pytest.raises(ValueError, match="no values"):
         bootstrap([])
+
+
+def test_a_ratio_weighs_texts_by_what_they_hold() -> None:
+    found = bootstrap_ratio([1, 0, 8], [2, 0, 8])
+    assert found.value == 0.9  # not the mean of 1/2 and 8/8
+    assert 0 <= found.low <= 0.9 <= found.high <= 1.0
+
+
+def test_a_ratio_to_ones_is_a_mean() -> None:
+    values = np.random.default_rng(2).random(100)
+    assert bootstrap_ratio(values, np.ones(100)).value == pytest.approx(values.mean())
+    half = 1.96 * values.std() / math.sqrt(100)
+    found = bootstrap_ratio(values, np.ones(100))
+    assert found.high - found.low == pytest.approx(2 * half, rel=0.05)
+
+
+@pytest.mark.parametrize(("above", "below"), [([], []), ([1], [1, 2])])
+def test_what_makes_no_ratio_is_told(above: list[int], below: list[int]) -> None:
+    with pytest.raises(ValueError, match="make no ratio"):
+        bootstrap_ratio(above, below)
+
+
+def test_nothing_of_nothing_is_zero() -> None:
+    assert vars(bootstrap_ratio([0, 0], [0, 0])) == {"value": 0.0, "low": 0.0, "high": 0.0}
 
 
 @given(marks)
