@@ -57,14 +57,14 @@ class MaskedBatch:
         return MaskedBatch(self.texts, self.x.to(device), self.positions_BM.to(device), self.labels_BM.to(device))
 
 
-def named_tagger(name: str, titles: Iterable[str]) -> Tagger:
-    """The tagger ``rule``, which knows these titles, or that of spaCy's model in ``spacy:MODEL``."""
+def named_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagger:
+    """The tagger ``rule``, which knows these titles and texts, or that of spaCy's model in ``spacy:MODEL``."""
     kind, _, model = name.partition(":")
     if kind == "spacy" and model:
         return SpacyTagger(model)
     if name != "rule":
         raise BadInput(f"tagger {name}: rule or spacy:MODEL is needed")
-    return RuleTagger(titles)
+    return RuleTagger(titles, texts)
 
 
 def chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> Chooses:

@@ -43,6 +43,8 @@ from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear
 from ragqa.training.step import groups, optimise
 
+_SAMPLE = 10_000
+"""Passages from which the tagger learns what is written in lower case."""
 NULL = -1
 """Row of the null passage, which is empty."""
 
@@ -401,7 +403,7 @@ def masked_texts(config: PretrainConfig, blocks: Blocks, finds: Tagger | None) -
     """The texts X, masked."""
     store = blocks.store if config.texts is None else PassageStore.open(config.texts / "passages")
     if finds is None and config.masking == "salient":
-        finds = named_tagger(config.tagger, titles(blocks.store))
+        finds = named_tagger(config.tagger, titles(blocks.store), sampled(blocks.store))
     return MaskedTexts(
         store,
         blocks.tokenizer,
@@ -416,6 +418,12 @@ def masked_texts(config: PretrainConfig, blocks: Blocks, finds: Tagger | None) -
 def titles(store: PassageStore) -> set[str]:
     """Of the documents: names that a tagger may know."""
     return {passage.title for passages in store.batches() for passage in passages if passage.title}
+
+
+def sampled(store: PassageStore) -> list[str]:
+    """Texts of some passages, from all over: what the corpus writes in lower case."""
+    rows = np.unique(np.linspace(0, len(store) - 1, min(len(store), _SAMPLE)).astype(int))
+    return [passage.text for passage in store.get(rows.tolist())]
 
 
 def refresh_due(run: Run, config: PretrainConfig) -> bool:
