@@ -19,6 +19,8 @@ from ragqa.retrieval import exact, faiss_build, faiss_index, mips, tuning
 from ragqa.retrieval import vectors as vector_files
 from ragqa.retrieval.base import PassageRetriever, Ranking, best
 from ragqa.retrieval.dense import DenseRanker
+from ragqa.retrieval.faiss_build import on_disk
+from ragqa.retrieval.faiss_index import FaissIndex
 from ragqa.retrieval.vectors import ADDED, OnDisk, Stacked, open_first, rough_scores, write_codes
 from ragqa.types import Passage
 
@@ -231,6 +233,34 @@ def test_8_bits_of_8_bits_are_the_same(vectors: np.ndarray) -> None:
             vectors = np.array(open_first(Path(folder))[:])
     np.testing.assert_array_equal(*codes)
     assert np.abs(codes[0]).max() <= 127
+
+
+@pytest.mark.parametrize("kind", ["ivf-flat", "ivf-rabitq"])
+def test_lists_are_fetched_ahead_until_all_were_read(tmp_path: Path, kind: str) -> None:
+    vectors = unit(2000, 16)
+    index = opened(tmp_path, vectors, kind)
+    assert isinstance(index, FaissIndex)
+    lists, queries = on_disk(index._index), vectors[:64].astype(np.float32)
+    before = index.search(queries, 5)
+    assert lists.prefetch_nthread > 0
+    for _ in range(4 * index.lists // index.effort.reach):
+        index.search(queries[:1], 5)
+    again = index.search(queries, 5)
+    assert lists.prefetch_nthread == 0
+    assert [one.rows.tolist() for one in again] == [one.rows.tolist() for one in before]
+
+
+def test_rows_are_scored_in_parts_as_in_one(tmp_path: Path) -> None:
+    """More than fit into the memory that a thread keeps, in any order, from several threads."""
+    vectors = unit(3000, 16)
+    write_codes(vectors, tmp_path)
+    coded, rng = open_first(tmp_path), np.random.default_rng(0)
+    asked = [rng.integers(3000, size=size) for size in (0, 1, 511, 512, 513, 1600)] * 4
+    query = vectors[7].astype(np.float32)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda rows: rough_scores(coded, rows, query), asked))
+    for rows, scores in zip(asked, found, strict=True):
+        np.testing.assert_allclose(scores, coded[rows] @ query, atol=1e-5)
 
 
 def test_codes_of_another_index(tmp_path: Path) -> None:
