@@ -54,6 +54,8 @@ class BuildConfig:
     """Share of the 20 nearest passages that a search is to find."""
     questions: Path | None = None
     """File of sample questions on which that is tried; without it some are made up from the passages."""
+    encoder: str | None = None
+    """Directory of another form of the encoder that made the vectors, for questions: its export. Else the same one."""
     part_rows: int = faiss_build.PART
     """Vectors of a part: what a worker holds in memory."""
     json: bool = False
@@ -99,6 +101,7 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> Built:
     """
     source, embedded = artefact.read(config.corpus, "index"), artefact.read(config.vectors, "vectors")
     _check_parents(config, source, embedded)
+    _check_encoder(config.encoder, config.vectors, embedded)
     out = config.out.resolve()
     artefact.check_replaceable(out, "index")
     queries = _queries(config, embedded)
@@ -134,17 +137,21 @@ def _signature(config: BuildConfig, source: artefact.Manifest, embedded: artefac
     """Changes with whatever the index is made of, and how."""
     asked = artefact.checksum(config.questions) if config.questions else None
     made_of = [source.fingerprint, embedded.fingerprint, config.kind, config.part_rows, config.recall, asked]
-    return json.dumps([*made_of, str(config.questions)])
+    return json.dumps([*made_of, str(config.questions), config.encoder])
 
 
 def _queries(config: BuildConfig, embedded: artefact.Manifest) -> np.ndarray | None:
     """Vectors [B, D] of the sample questions, if there are any."""
     if not config.questions:
         return None
-    encoder = load_encoder(embedded.config["name"])
-    if encoder.fingerprint != embedded.parents["encoder"]:
-        raise Mismatch(f"encoder {embedded.config['name']} is not the one that made {config.vectors} any more")
-    return sample_queries(config.questions, encoder)
+    name = config.encoder or embedded.config["name"]
+    _check_encoder(name, config.vectors, embedded)
+    return sample_queries(config.questions, load_encoder(name))
+
+
+def _check_encoder(name: str | None, vectors: Path, embedded: artefact.Manifest) -> None:
+    if name is not None and load_encoder(name).fingerprint != embedded.parents["encoder"]:
+        raise Mismatch(f"encoder {name} is not the one that made {vectors}, or not any more")
 
 
 class _Clock:
@@ -262,7 +269,7 @@ def _seal(
         "kind": config.kind,
         "recall": config.recall,
         "questions": str(config.questions) if config.questions else None,
-        "encoder": embedded.config["name"],
+        "encoder": config.encoder or embedded.config["name"],
         "built": embedded.config["rows"],
         "search": search,
     }
@@ -291,6 +298,7 @@ def _absolute(config: BuildConfig) -> BuildConfig:
         vectors=shared_path(config.vectors, "--vectors"),
         out=shared_path(config.out, "--out"),
         questions=config.questions and shared_path(config.questions, "--questions"),
+        encoder=config.encoder and str(shared_path(Path(config.encoder), "--encoder")),
     )
 
 

@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 
@@ -21,7 +21,8 @@ def parse(
 ) -> Config:
     """The options of a job: the fields of the frozen dataclass ``kind``, given as ``--field value``.
 
-    Those without a default are given as values alone, if ``positional``.
+    Those without a default are given as values alone, if ``positional``. A field that is such a dataclass, with a
+    default, is given as ``--field.its-field value``.
 
     ``--config FILE.json`` gives them, or some of them, as a JSON object; other options overrule it. Needs tyro
     for anything but ``--config`` alone.
@@ -44,8 +45,9 @@ def parse(
         import tyro
     except ImportError as error:
         raise MissingExtra("a command line of options (--config FILE.json does without)", "ray") from error
-    alone = [field.name for field in fields(cast(Any, kind)) if positional and _needed(field)]
-    names = [part for name, value in given.items() for part in _typed(name, value, name in alone)]
+    alone = [field.name for field in _fields(kind) if positional and _needed(field)]
+    defaults = {field.name: _default(field) for field in _fields(kind)}
+    names = [part for name, value in given.items() for part in _typed(name, value, defaults[name], name in alone)]
     markers = (tyro.conf.FlagCreatePairsOff, *((tyro.conf.PositionalRequiredArgs,) if positional else ()))
     said = io.StringIO()
     try:
@@ -90,22 +92,35 @@ def _read(kind: type, file: Path) -> dict[str, Any]:
         raise BadInput(f"{file} is not JSON: {error}") from error
     if not isinstance(row, dict):
         raise BadInput(f"{file} is not a JSON object of options")
+    return _checked(kind, row, file, "")
+
+
+def _checked(kind: type, row: dict[str, Any], file: Path, of: str) -> dict[str, Any]:
+    """The options, each known and of its type; ``of`` is what stands before their names."""
     row = {name.replace("-", "_"): value for name, value in row.items()}
-    types = {field.name: get_type_hints(kind)[field.name] for field in fields(cast(Any, kind))}
-    if unknown := sorted(set(row) - set(types)):
+    types = {field.name: get_type_hints(kind)[field.name] for field in _fields(kind)}
+    if unknown := [of + name for name in sorted(set(row) - set(types))]:
         raise BadInput(f"{file}: there is no option {', '.join(unknown)}; there are {', '.join(types)}")
-    wrong = [f"{name} = {json.dumps(value)}" for name, value in row.items() if not _fits(value, types[name])]
+    wrong = [f"{of}{name} = {json.dumps(value)}" for name, value in row.items() if not _fits(value, types[name])]
     if wrong:
         raise BadInput(f"{file}: {', '.join(wrong)}: not of the type of the option (--help tells it)")
-    return row
+    inner = {name: value for name, value in row.items() if is_dataclass(types[name])}
+    return {**row, **{name: _checked(types[name], value, file, f"{of}{name}.") for name, value in inner.items()}}
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    """Whether a value of JSON can be that of a field of type ``wanted``: paths are text there, tuples lists."""
+    """Whether a value of JSON can be that of a field of type ``wanted``.
+
+    Paths are text there, tuples lists, and dataclasses objects.
+    """
     if isinstance(wanted, UnionType) or get_origin(wanted) is Union:
         return any(_fits(value, each) for each in get_args(wanted))
     if get_origin(wanted) is tuple:
         return isinstance(value, list) and all(_fits(each, get_args(wanted)[0]) for each in value)
+    if get_origin(wanted) is Literal:
+        return value in get_args(wanted)
+    if is_dataclass(wanted):
+        return isinstance(value, dict)
     if wanted is float:
         return type(value) in (int, float)
     return type(value) is (str if wanted is Path else wanted)
@@ -113,29 +128,46 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 def _made(kind: type[Config], row: dict[str, Any]) -> Config:
     types = get_type_hints(kind)
-    if missing := [field.name for field in fields(cast(Any, kind)) if _needed(field) and field.name not in row]:
+    if missing := [field.name for field in _fields(kind) if _needed(field) and field.name not in row]:
         raise BadInput(f"--config: {', '.join(missing)}: not given")
-    return kind(**{name: _as(types[name], value) for name, value in row.items()})
+    defaults = {field.name: _default(field) for field in _fields(kind)}
+    return kind(**{name: _as(types[name], value, defaults[name]) for name, value in row.items()})
+
+
+def _fields(kind: Any) -> tuple[Field[Any], ...]:
+    return fields(kind)
 
 
 def _needed(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
+    return _default(field) is MISSING
 
 
-def _as(wanted: Any, value: Any) -> Any:
-    """A value of JSON as a field has it."""
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _as(wanted: Any, value: Any, default: Any = None) -> Any:
+    """A value of JSON as a field has it; an object changes some fields of the default."""
+    if isinstance(value, dict):
+        types = get_type_hints(wanted)
+        return replace(
+            default, **{name: _as(types[name], each, getattr(default, name)) for name, each in value.items()}
+        )
     if isinstance(value, list):
         return tuple(_as(get_args(wanted)[0], each) for each in value)
     return Path(value) if isinstance(value, str) and (wanted is Path or Path in get_args(wanted)) else value
 
 
-def _typed(name: str, value: Any, alone: bool) -> list[str]:
-    """An option as it would be typed, or its value ``alone``; nothing for one that is off."""
-    if value is None or value is False:
+def _typed(name: str, value: Any, default: Any, alone: bool = False) -> list[str]:
+    """An option as it would be typed, or its value ``alone``; nothing for one that stays as it is."""
+    if isinstance(value, dict):
+        return [part for key, each in value.items() for part in _typed(f"{name}.{key}", each, getattr(default, key))]
+    if value is default:
         return []
-    option = [] if alone else [f"--{name.replace('_', '-')}"]
-    if value is True:
-        return option
+    of, dot, last = name.replace("_", "-").rpartition(".")
+    if isinstance(value, bool):
+        return [f"--{of}{dot}{'' if value else 'no-'}{last}"]
+    option = [] if alone else [f"--{of}{dot}{last}"]
     return [*option, *(map(str, value) if isinstance(value, list) else [str(value)])]
 
 

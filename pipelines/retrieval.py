@@ -41,14 +41,18 @@ class Examination:
         return cls([questions[at] for at in np.sort(chosen)], blocks)
 
 
+def as_asked(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """[CLS] question [SEP] of each, as retrieval encodes it."""
+    first, last = tokenizer.special
+    return [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.many(list(texts))]
+
+
 @torch.no_grad()
 def question_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> np.ndarray:
     """Vectors [B, D] float32 of questions, by a tower as it is now; without dropout."""
     training = tower.training
     tower.eval()
-    first, last = tokenizer.special
-    rows = [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.many(list(texts))]
-    found = []
+    rows, found = as_asked(tokenizer, texts), []
     for at in range(0, len(rows), _TOGETHER):
         batch = padded(rows[at : at + _TOGETHER]).to(device)
         found.append(tower(batch.ids_NL, batch.mask_NL).float().cpu().numpy())

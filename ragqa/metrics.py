@@ -23,6 +23,7 @@ __all__ = [
     "f1",
     "first_rank",
     "has_answer",
+    "joined",
     "mean_reciprocal_rank",
     "nfd",
     "normalize_answer",
@@ -102,7 +103,7 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
     runs = [run for run in runs if all(token in folded for token in run.folded)]
     if not runs:
         return False
-    text = _joined(words(passage_text))
+    text = joined(words(passage_text))
     return any(run.joined in text for run in runs)
 
 
@@ -110,7 +111,7 @@ class _Run:
     """The tokens of an answer, as they are looked for."""
 
     def __init__(self, tokens: list[str]) -> None:
-        self.joined = _joined(tokens)
+        self.joined = joined(tokens)
         self.folded = [_folded(token) for token in tokens]
 
 
@@ -120,7 +121,8 @@ def _run(answer: str) -> _Run | None:
     return _Run(tokens) if tokens else None
 
 
-def _joined(tokens: list[str]) -> str:
+def joined(tokens: list[str]) -> str:
+    """Tokens as one text, of which those of an answer are a part where they stand one after the other."""
     return _SEPARATOR + _SEPARATOR.join(tokens) + _SEPARATOR
 
 

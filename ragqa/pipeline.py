@@ -98,8 +98,8 @@ class Pipeline:
             parents = artefact.read(path, "pipeline").parents
             saved = json.loads((path / "pipeline.json").read_text())
             settings.update({key: value for key, value in saved.items() if key in settings})
-            for part in ("index", "reader"):
-                if settings[part] and not as_url(settings[part]):
+            for part in ("index", "reader", "encoder"):
+                if settings[part] and _is_place(part, settings[part]):
                     settings[part] = str(path / settings[part])
         own_reader = reader is None
         given = {"retriever": retriever, "reader": reader and str(reader), "encoder": encoder, "fusion": fusion, "k": k}
@@ -135,11 +135,10 @@ class Pipeline:
         target = Path(path)
         artefact.check_replaceable(target, "pipeline")
         saved = dict(self._settings)
-        for part in ("index", "reader"):
-            if saved[part] and not as_url(saved[part]):
-                saved[part] = os.path.relpath(Path(saved[part]).resolve(), target.resolve())
-        if saved["encoder"] and Path(saved["encoder"]).exists():
-            saved["encoder"] = str(Path(saved["encoder"]).resolve())
+        # Relative, so that the directory that holds the pipeline and its parts can be moved.
+        for part in ("index", "reader", "encoder"):
+            if saved[part] and not as_url(saved[part]) and (part != "encoder" or Path(saved[part]).exists()):
+                saved[part] = os.path.join(".", os.path.relpath(Path(saved[part]).resolve(), target.resolve()))
         with artefact.writing(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
             # The index may be updated, as it may be under a pipeline that is loaded; another must not take its place.
@@ -194,6 +193,11 @@ class Pipeline:
             )
             for question, answer, found in zip(questions, self.reader.read(asked, hits), hits, strict=True)
         ]
+
+
+def _is_place(part: str, saved: str) -> bool:
+    """Whether what a pipeline directory says of a part is a path from there; an encoder may have a hub's name."""
+    return not as_url(saved) and (part != "encoder" or saved.startswith("."))
 
 
 def _opened(settings: dict[str, Any], device: str) -> Searched:

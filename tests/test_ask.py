@@ -12,8 +12,9 @@ import pytest
 from conftest import run
 
 from ragqa import artefact, asking, cli
-from ragqa.errors import BadInput, Mismatch
+from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.indexing import IndexConfig, build_index
+from ragqa.paths import weights_dir
 from ragqa.pipeline import Pipeline, clean_question, open_retriever
 from ragqa.types import Alternative, Answer
 
@@ -158,6 +159,24 @@ def test_a_saved_pipeline_is_loaded_as_it_was(index: Path, tmp_path: Path) -> No
     again = Pipeline.load(tmp_path / "p")
     assert again.k == 2
     assert again.ask(QUESTION) == pipeline.ask(QUESTION)
+
+
+def test_a_pipeline_moves_with_its_parts(index: Path, tmp_path: Path, monkeypatch) -> None:
+    """Index, encoder and pipeline in one directory, named from within it or from elsewhere."""
+    here, there = tmp_path / "here", tmp_path / "elsewhere"
+    shutil.copytree(index, here / "index")
+    shutil.copytree(weights_dir() / "encoder", here / "encoder")
+    monkeypatch.chdir(here)
+    Pipeline.load("index", encoder="encoder").save("pipeline")
+    saved = json.loads((here / "pipeline" / "pipeline.json").read_text())
+    assert (saved["index"], saved["encoder"], saved["reader"]) == ("./../index", "./../encoder", None)
+    monkeypatch.chdir(tmp_path)
+    here.rename(there)
+    again = Pipeline.load(there / "pipeline")
+    assert again.ask(QUESTION).text == "Ada Holm"
+    (there / "encoder" / "manifest.json").unlink()
+    with pytest.raises(ArtefactError, match="elsewhere"):
+        Pipeline.load(there / "pipeline")
 
 
 def test_a_document_cannot_steer_the_terminal(tmp_path: Path, capsys) -> None:

@@ -12,7 +12,7 @@ from ragqa.paths import weights_dir
 from ragqa.reading.confidence import Calibration
 from ragqa.reading.span import ExtractiveReader
 from ragqa.reading.windows import OVERLAP, windows
-from ragqa.runtime.scorer import SpanScores
+from ragqa.runtime.scorer import RAW, SPREAD, SpanScores, SpanTable
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 from ragqa.types import Hit, Passage
 
@@ -25,6 +25,7 @@ class Scorer:
     tokenizer = TOKENIZER
     max_tokens = 512
     fingerprint = "fake"
+    prior = SPREAD
 
     def __init__(self, start: dict[str, float], end: dict[str, float], relevance: float = 0.0) -> None:
         self._start = {TOKENIZER.pieces(w).ids[0]: s for w, s in start.items()}
@@ -40,6 +41,28 @@ class Scorer:
             )
             for item in inputs
         ]
+
+
+class Table(Scorer):
+    """Scores a span by what a test says of its first and its last token together; all else is -9."""
+
+    prior = RAW
+
+    def __init__(self, spans: dict[tuple[str, str], float], width: int = 3) -> None:
+        super().__init__({}, {})
+        self._spans = {(ids(first)[0], ids(last)[-1]): score for (first, last), score in spans.items()}
+        self._width = width
+
+    def score(self, inputs: list[TokenInput]) -> list[SpanTable]:
+        return [SpanTable(np.array([self._row(item.ids, at) for at in range(len(item.ids))])) for item in inputs]
+
+    def _row(self, ids: list[int], at: int) -> list[float]:
+        ends = [*ids[at : at + self._width], *[-1] * self._width][: self._width]
+        return [self._spans.get((ids[at], end), -9.0) for end in ends]
+
+
+def ids(word: str) -> list[int]:
+    return TOKENIZER.pieces(word).ids
 
 
 def hit(text: str, number: int = 0, title: str = "") -> Hit:
@@ -79,6 +102,37 @@ def test_retrieval_counts_in_standard_deviations() -> None:
         answer = reader(scorer).read(["which colour?"], [hits])[0]
         assert answer.text == "red"
         assert answer.confidence == pytest.approx(1 / (1 + math.exp(-2)))
+
+
+def test_a_table_of_spans_by_hand() -> None:
+    """P(b, s) is exp(f(x, z) + the span's score) over its sum over all spans of all passages (ORQA, section 4.1)."""
+    scorer = Table({("red", "red"): 1.0, ("red", "fox"): 2.0, ("fox", "fox"): 0.0, ("blue", "blue"): 4.0})
+    hits = [replace(hit("red fox", 0), score=3.0), replace(hit("blue", 1), score=0.5)]
+    weight = {"red": math.exp(4), "red fox": math.exp(5), "fox": math.exp(3), "blue": math.exp(4.5)}
+    found = reader(scorer).find(["which animal?"], [hits])[0]
+    assert {each.text: each.evidence.weight for each in found} == pytest.approx(
+        {text: each / sum(weight.values()) for text, each in weight.items()}
+    )
+    assert (found[0].evidence.span, found[0].evidence.relevance) == (2.0, 3.0)
+
+
+def test_retrieval_counts_as_it_is_where_the_reader_learned_so() -> None:
+    scorer = Table({("red", "red"): 0.0, ("blue", "blue"): 0.0})
+    for scale in (1.0, 3.0):
+        hits = [replace(hit("red", 0), score=2 * scale), replace(hit("blue", 1), score=scale)]
+        answer = reader(scorer).read(["which colour?"], [hits])[0]
+        assert answer.confidence == pytest.approx(1 / (1 + math.exp(-scale)))
+
+
+def test_spans_of_a_table_keep_to_words_and_windows() -> None:
+    text = "xylophonists play " + "word " * 200 + "zebra"
+    inner = TOKENIZER.pieces(text).ids[1]
+    scorer = Table({("zebra", "zebra"): 5.0})
+    scorer._spans[inner, inner] = 50.0
+    answer = reader(scorer, max_tokens=128).read(["who?"], [[hit(text)]])[0]
+    assert answer.text == "zebra"
+    assert answer.sources[0].span is not None
+    assert answer.sources[0].span.start == text.index("zebra")
 
 
 def test_no_answer_begins_or_ends_inside_a_word() -> None:
@@ -151,11 +205,13 @@ def test_an_answer_behind_the_first_window_is_found() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text(max_size=300), st.text(max_size=40), st.integers(0, 2**32 - 1))
-def test_offsets_are_exact_whatever_the_text(text: str, title: str, seed: int) -> None:
+@given(st.text(max_size=300), st.text(max_size=40), st.integers(0, 2**32 - 1), st.booleans())
+def test_offsets_are_exact_whatever_the_text(text: str, title: str, seed: int, table: bool) -> None:
     class Random(Scorer):
-        def score(self, inputs: list[TokenInput]) -> list[SpanScores]:
+        def score(self, inputs: list[TokenInput]) -> list[SpanScores] | list[SpanTable]:
             rng = np.random.default_rng(seed)
+            if table:
+                return [SpanTable(rng.normal(size=(len(i.ids), 7))) for i in inputs]
             return [SpanScores(rng.normal(size=len(i.ids)), rng.normal(size=len(i.ids)), 0.0) for i in inputs]
 
     answer = reader(Random({}, {})).read(["what?"], [[hit(text, title=title)]])[0]

@@ -1,15 +1,18 @@
 """Encoders of transformers, as they are made here."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PretrainedConfig
 from transformers.utils import logging
 
-from ragqa.errors import ArtefactError
+from ragqa.errors import ArtefactError, DamagedArtefact
 
 
 def encoder_options(config: PretrainedConfig) -> dict[str, object]:
@@ -71,3 +74,26 @@ def set_dropout(module: nn.Module, share: float) -> None:
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = share
+
+
+def longest_input(config: Any) -> int:
+    """Longest sequence of a reader: ``reader_tokens`` of its configuration, or what its positions allow."""
+    longest = min(512, int(getattr(config, "max_position_embeddings", 512)))
+    return min(longest, int(getattr(config, "reader_tokens", longest)))
+
+
+def save_head(module: Any, path: Path) -> None:
+    """Write a model on an encoder as ``config.json``, its own ``config``, and ``model.safetensors``."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps(module.config.to_dict(), indent=1))
+    weights = {name: value.contiguous() for name, value in module.state_dict().items()}
+    save_file(weights, path / "model.safetensors")
+
+
+def load_head(module: nn.Module, path: Path) -> None:
+    """Load the weights that ``save_head`` wrote; raises DamagedArtefact where they are not the model's."""
+    try:
+        module.load_state_dict(load_file(path / "model.safetensors"))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise DamagedArtefact(f"{path} holds other weights than its config.json says: {reason[:200]}") from error

@@ -3,15 +3,13 @@
 Legend: N passages, L tokens, W longest span in tokens, D width.
 """
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
-from ragqa.models.options import encoder_options, load_encoder_module
+from ragqa.models.options import encoder_options, load_encoder_module, load_head, longest_input, save_head
 
 IMPOSSIBLE = -1e4
 """Logit of a span that does not exist: e^-1e4 is 0 in float32, and no gradient is NaN."""
@@ -24,21 +22,25 @@ class SpanReader(nn.Module):
     from the first token as in DPR's reader (Karpukhin et al. 2020, section 6.1).
     """
 
+    kind: ClassVar[str] = "ends"
+    prior: ClassVar[str] = "spread"
+    outputs: ClassVar[tuple[str, ...]] = ("start", "end", "relevance")
+
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
         config: Any = encoder.config
         self.config = config
         """The encoder's own configuration."""
+        config.reader = self.kind
         self.head = nn.Linear(config.hidden_size, 3)
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
 
     @property
     def max_tokens(self) -> int:
-        """Longest sequence it should read: ``reader_tokens`` of its configuration, or what its positions allow."""
-        longest = min(512, int(getattr(self.config, "max_position_embeddings", 512)))
-        return min(longest, int(getattr(self.config, "reader_tokens", longest)))
+        """Longest sequence it should read."""
+        return longest_input(self.config)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
@@ -57,17 +59,18 @@ class SpanReader(nn.Module):
 
     def save(self, path: Path) -> None:
         """Write ``config.json`` (the encoder's) and ``model.safetensors`` into ``path``."""
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "config.json").write_text(json.dumps(self.config.to_dict(), indent=1))
-        weights = {name: value.contiguous() for name, value in self.state_dict().items()}
-        save_file(weights, path / "model.safetensors")
+        save_head(self, path)
 
     @classmethod
     def load(cls, path: Path) -> "SpanReader":
-        """The reader that ``save`` wrote into ``path``."""
+        """The reader that ``save`` wrote into ``path``.
+
+        Raises:
+            DamagedArtefact: its weights are not those of its configuration.
+        """
         config = AutoConfig.from_pretrained(path)
         reader = cls(AutoModel.from_config(config, **encoder_options(config)))
-        reader.load_state_dict(load_file(path / "model.safetensors"))
+        load_head(reader, path)
         return reader
 
 

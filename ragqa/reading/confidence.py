@@ -24,7 +24,7 @@ class Evidence:
     weight: float
     """Probability of the merged answer among all spans of all passages."""
     span: float
-    """Start score + end score of its best span."""
+    """The reader's own score of its best span."""
     relevance: float
     """Score of the passage, or of the window of it, that the span stands in, retrieval's included."""
 

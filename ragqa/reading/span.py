@@ -6,19 +6,20 @@ that a confident passage beats a vague one; spans that say the same are merged.
 Legend: P wordpieces of a window, W longest answer in wordpieces.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ragqa.reading.confidence import Calibration, Evidence
 from ragqa.reading.windows import Window, windows
-from ragqa.runtime.scorer import SpanScorer, SpanScores, load_scorer
+from ragqa.runtime.scorer import RAW, Scores, SpanScorer, load_scorer
 from ragqa.text import normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 MAX_ANSWER = 30
-"""Longest answer in wordpieces (BERT's SQuAD setting)."""
+"""Longest answer in wordpieces (BERT's SQuAD setting); a reader may be made for shorter ones."""
 _KEPT = 100
 """Spans of a question that are looked at for merging; the rest bears no visible weight."""
 
@@ -80,8 +81,11 @@ class ExtractiveReader:
             for question, found in zip(questions, hits, strict=True)
         ]
         scores = iter(self._scorer.score([window.tokens for part in parts for window in part]))
+        prior = _raw if self._scorer.prior == RAW else _spread
         each = zip(hits, parts, strict=True)
-        return [_merge(found, part, _with_prior(found, part, [next(scores) for _ in part])) for found, part in each]
+        return [
+            _merge(found, part, _with_prior(prior, found, part, [next(scores) for _ in part])) for found, part in each
+        ]
 
     def _answer(self, question: str, hits: list[Hit], found: list[Found]) -> Answer:
         if not found:
@@ -119,23 +123,32 @@ def _texts(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(hit.passage.title, hit.passage.text) for hit in hits]
 
 
-def _with_prior(hits: list[Hit], part: list[Window], scores: list[SpanScores]) -> list[SpanScores]:
-    """Scores whose relevance counts what retrieval thought of the passage (ORQA, section 4.1).
+def _raw(hits: list[Hit]) -> np.ndarray:
+    """``[K]``: f(x, z), which the reader learned to add its own scores to (ORQA, section 4.1)."""
+    return np.array([hit.score for hit in hits])
 
-    Retrieval scores come on any scale, so they count as distances to the best one, in standard
-    deviations of the scores of this question.
+
+def _spread(hits: list[Hit]) -> np.ndarray:
+    """``[K]``: distances to the best score, in standard deviations of the scores of this question.
+
+    Retrieval scores come on any scale.
     """
+    found = _raw(hits)
+    distances: np.ndarray = (found - found.max(initial=-np.inf)) / (found.std() or 1.0)
+    return distances
+
+
+def _with_prior(
+    prior: Callable[[list[Hit]], np.ndarray], hits: list[Hit], part: list[Window], scores: list[Scores]
+) -> list[Scores]:
+    """Scores whose relevance counts what retrieval thought of the passage (ORQA, section 4.1)."""
     if not part:
         return scores
-    found = np.array([hit.score for hit in hits])
-    prior = (found - found.max(initial=-np.inf)) / (found.std() or 1.0)
-    return [
-        replace(score, relevance=score.relevance + float(prior[window.passage]))
-        for window, score in zip(part, scores, strict=True)
-    ]
+    prior_K = prior(hits)
+    return [score.plus(float(prior_K[window.passage])) for window, score in zip(part, scores, strict=True)]
 
 
-def _candidates(part: list[Window], scores: list[SpanScores]) -> tuple[list[_Candidate], float]:
+def _candidates(part: list[Window], scores: list[Scores]) -> tuple[list[_Candidate], float]:
     """The best spans over all windows, best first, and log of the sum over all spans of exp(score)."""
     tables = [_span_scores(w, s) for w, s in zip(part, scores, strict=True)]
     if not tables:
@@ -152,27 +165,21 @@ def _candidates(part: list[Window], scores: list[SpanScores]) -> tuple[list[_Can
     found = []
     for row in rows[np.isfinite(flat[rows])]:
         n = int(np.searchsorted(sizes, row, side="right")) - 1
-        first, length = divmod(int(row - sizes[n]), MAX_ANSWER)
+        first, length = divmod(int(row - sizes[n]), tables[n].shape[1])
         window = part[n]
         start, end = int(window.offsets[first, 0]), int(window.offsets[first + length, 1])
         found.append(_Candidate(window.passage, start, end, float(flat[row]), scores[n].relevance))
     return found, log_total
 
 
-def _span_scores(window: Window, scores: SpanScores) -> np.ndarray:
-    """``[P, W]``: start + end + relevance of the span of w + 1 wordpieces from p; -inf where none is."""
-    count = len(window.offsets)
-    part = slice(window.offset, window.offset + count)
-    start = np.where(window.begins, scores.start[part], -np.inf).astype(np.float64)
-    end = np.full(count + MAX_ANSWER - 1, -np.inf)
-    end[:count] = np.where(window.ends, scores.end[part], -np.inf)
-    if window.seen:  # spans that end where the window before has been: counted there
-        end[: window.seen] = -np.inf
-    ends_PW = np.lib.stride_tricks.sliding_window_view(end, MAX_ANSWER)
-    return start[:, None] + ends_PW + scores.relevance
+def _span_scores(window: Window, scores: Scores) -> np.ndarray:
+    """``[P, W]``: the score of the span of w + 1 wordpieces from p; -inf where none is."""
+    part = slice(window.offset, window.offset + len(window.offsets))
+    table_PW = scores.table(part, MAX_ANSWER)
+    return np.where(window.possible(table_PW.shape[1]), table_PW, -np.inf)
 
 
-def _merge(hits: list[Hit], part: list[Window], scores: list[SpanScores]) -> list[Found]:
+def _merge(hits: list[Hit], part: list[Window], scores: list[Scores]) -> list[Found]:
     """Spans that normalise to the same answer, as one; most probable first."""
     candidates, log_total = _candidates(part, scores)
     groups: dict[str, list[_Candidate]] = {}

@@ -34,6 +34,16 @@ class Window:
     ends: np.ndarray
     """``[P]`` bool: a word ends here."""
 
+    def possible(self, width: int) -> np.ndarray:
+        """``[P, W]`` bool: an answer may be the span of w + 1 wordpieces from p.
+
+        Spans that end where the window before has been are counted there.
+        """
+        ends = np.zeros(len(self.ends) + width - 1, dtype=bool)
+        ends[self.seen : len(self.ends)] = self.ends[self.seen :]
+        found: np.ndarray = self.begins[:, None] & np.lib.stride_tricks.sliding_window_view(ends, width)
+        return found
+
 
 def windows(
     tokenizer: TextTokenizer, question: str, passages: list[tuple[str, str]], max_tokens: int

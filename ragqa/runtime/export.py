@@ -24,7 +24,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
     """Export the torch model at ``source`` into the directory ``out``.
 
     Args:
-        source: directory of a ``SpanReader``, or directory or hub name of an encoder.
+        source: directory of a reader of ``ragqa.models``, or directory or hub name of an encoder.
         out: directory to write; replaced as a whole when the export is whole.
         share: export of an encoder with the same word embeddings, to use its file.
         card: Markdown model card to put beside the weights as README.md.
@@ -68,16 +68,14 @@ def _write(module: Any, kind: str, folder: Path, out: Path, share: Path | None) 
 def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     """Kind, module (ids, types) -> outputs, directory and config of the model at ``source``."""
     import torch
-    from safetensors import safe_open
+
+    from ragqa.models import readers
 
     path = Path(source)
     weights = path / "model.safetensors"
     if path.is_dir() and not weights.is_file():
         raise ArtefactError(f"{path} has no model.safetensors to export")
-    is_reader = False
-    if weights.is_file():
-        with safe_open(weights, "pt") as file:
-            is_reader = "head.weight" in file.keys()  # noqa: SIM118
+    is_reader = readers.reader_kind(path) is not None
 
     class Alone(torch.nn.Module):
         """The model on one unpadded text: no mask, so none is computed."""
@@ -90,10 +88,8 @@ def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
             return self.function(ids, None if is_reader else torch.ones_like(ids), types)
 
     if is_reader:
-        from ragqa.models.span_reader import SpanReader
-
-        reader = SpanReader.load(path).eval()
-        config = {"max_tokens": reader.max_tokens, "identity": artefact.checksum(weights)[:16]}
+        reader = readers.load_reader(path).eval()
+        config = {**readers.settings(reader), "identity": artefact.checksum(weights)[:16]}
         return "reader", Alone(reader, reader), path, config
     function, path, settings = encoders.torch_encoder(str(source))
     config = {**settings, "identity": encoders.identity(path, settings)}
@@ -108,7 +104,7 @@ def _quantised(module: Any, kind: str, scratch: Path) -> Any:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     ids = torch.arange(16).unsqueeze(0)
-    outputs = ["vector"] if kind == "encoder" else ["start", "end", "relevance"]
+    outputs = ["vector"] if kind == "encoder" else list(module.model.outputs)
     length = {1: torch.export.Dim.DYNAMIC}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,7 +1,10 @@
-"""Span scorers: what an extractive reader computes, by whichever engine runs it."""
+"""Span scorers: what an extractive reader computes, by whichever engine runs it.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+Legend: L tokens of a sequence, P of them, W longest span in tokens.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,10 @@ from ragqa.paths import weights_dir
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 
+RAW, SPREAD = "raw", "spread"
+"""What of a retrieval score counts in answering: the score itself, where the reader learned beside the retriever, or
+how many standard deviations of the question's scores it lies behind the best one, for scores of any scale."""
+
 
 @dataclass(frozen=True)
 class SpanScores:
@@ -21,6 +28,38 @@ class SpanScores:
     start: np.ndarray
     end: np.ndarray
     relevance: float
+
+    def table(self, part: slice, longest: int) -> np.ndarray:
+        """``[P, W]`` of the tokens in ``part``: start + end + relevance of the span of w + 1 tokens from p."""
+        start, end = self.start[part].astype(np.float64), self.end[part]
+        ends = np.full(len(end) + longest - 1, -np.inf)
+        ends[: len(end)] = end
+        scores: np.ndarray = start[:, None] + np.lib.stride_tricks.sliding_window_view(ends, longest) + self.relevance
+        return scores
+
+    def plus(self, prior: float) -> "SpanScores":
+        """The same of a passage that is so much the more likely."""
+        return replace(self, relevance=self.relevance + prior)
+
+
+@dataclass(frozen=True)
+class SpanTable:
+    """Of one sequence: a score for each span, ``[L, W]``, that of (i, w) being of the tokens i … i + w."""
+
+    spans: np.ndarray
+    relevance: float = 0.0
+
+    def table(self, part: slice, longest: int) -> np.ndarray:
+        """As that of ``SpanScores``; W is not more than the reader was made for."""
+        scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
+        return scores
+
+    def plus(self, prior: float) -> "SpanTable":
+        """As that of ``SpanScores``."""
+        return replace(self, relevance=self.relevance + prior)
+
+
+Scores = SpanScores | SpanTable
 
 
 class SpanScorer:
@@ -33,18 +72,29 @@ class SpanScorer:
         """Where it was loaded from; what else belongs to the reader lies there."""
         self.max_tokens: int = config["max_tokens"]
         """Longest sequence in wordpieces."""
+        self.prior: str = config.get("prior", SPREAD)
+        """``RAW`` or ``SPREAD``."""
         self.fingerprint: str = config["identity"]
+        self._scores: Callable[..., Scores] = _of_spans if config.get("reader") == "mlp" else _of_ends
 
-    def score(self, inputs: Sequence[TokenInput]) -> list[SpanScores]:
+    def score(self, inputs: Sequence[TokenInput]) -> list[Scores]:
         """The scores of each sequence, in order."""
         return [
-            SpanScores(start[: len(item.ids)], end[: len(item.ids)], float(relevance))
-            for item, (start, end, relevance) in zip(inputs, self._runner.run(inputs), strict=True)
+            self._scores(len(item.ids), *outputs)
+            for item, outputs in zip(inputs, self._runner.run(inputs), strict=True)
         ]
 
 
+def _of_ends(length: int, start: np.ndarray, end: np.ndarray, relevance: np.ndarray) -> SpanScores:
+    return SpanScores(start[:length], end[:length], float(relevance))
+
+
+def _of_spans(length: int, spans: np.ndarray) -> SpanTable:
+    return SpanTable(spans[:length])
+
+
 def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
-    """The scorer at ``path``: an export, or the torch directory of a ``SpanReader``.
+    """The scorer at ``path``: an export, or the torch directory of a reader of ``ragqa.models``.
 
     None is the one that comes with the package. Exports run on the CPU, torch models on ``device``.
     Raises as ``load_encoder`` does.
@@ -56,11 +106,19 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     if not (path / "config.json").is_file():
         raise ArtefactError(f"{path} is not a reader: neither {artefact.MANIFEST} nor config.json is in it")
     check_device(device)
-    from ragqa.models.span_reader import SpanReader
+    from ragqa.models.readers import load_reader
 
-    reader = SpanReader.load(path).eval().to(device)
-    config = {
-        "max_tokens": reader.max_tokens,
-        "identity": artefact.checksum(path / "model.safetensors")[:16],
-    }
-    return SpanScorer(TorchRunner(reader, device=device), TextTokenizer(path), config, path)
+    reader = load_reader(path).eval().to(device)
+    identity = artefact.checksum(path / "model.safetensors")[:16]
+    return torch_scorer(reader, TextTokenizer(path), path, identity, device=device)
+
+
+def torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:
+    """The scorer of a reader of ``ragqa.models`` on ``device``, which may be in training otherwise."""
+    from ragqa.models.readers import settings
+
+    def outputs(ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
+        found = reader(ids, mask, types)
+        return found if isinstance(found, tuple) else (found,)
+
+    return SpanScorer(TorchRunner(outputs, device=device), tokenizer, {**settings(reader), "identity": identity}, path)

@@ -69,6 +69,12 @@ class TextTokenizer:
         raise ArtefactError("the tokenizer knows no [MASK] and no <mask>: pretraining needs one")
 
     @cached_property
+    def unknown(self) -> int | None:
+        """Id of the piece that stands for whatever is not in the vocabulary."""
+        found = (self._tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
+        return next((number for number in found if number is not None), None)
+
+    @cached_property
     def ordinary(self) -> list[int]:
         """Ids of all pieces but those with a meaning of their own, such as [CLS] or [unused3]."""
         pieces = self._tokenizer.get_vocab()

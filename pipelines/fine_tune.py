@@ -1,0 +1,317 @@
+"""Open-domain fine-tuning of ORQA and REALM, from pairs of question and answer alone (Lee et al. 2019, section 6.2).
+
+    python -m pipelines.fine_tune --corpus wiki.index --retriever runs/realm/model --encoder runs/realm/reader \\
+        --questions train.jsonl --dev dev.jsonl --out runs/tuned
+
+Where the answer stands is latent: whatever passage holds it counts, and whatever span says it. The passages' vectors
+stay as they are, the tower of questions learns by two terms: which passages of a large beam hold an answer, and which
+spans of the few that are read are one. ``pipelines.assemble`` makes a pipeline of what comes out.
+
+Legend: B questions, K passages of the beam, D width, S spans of a passage.
+"""
+
+import shutil
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipelines.gold_spans import GoldSpans
+from pipelines.library import Asked, Library, open_questions
+from pipelines.reading import span_scores, to_read
+from pipelines.retrieval import KS, question_vectors
+from pipelines.run import Run, require, running
+from ragqa.errors import BadInput
+from ragqa.metrics import exact_match
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.mlp_reader import HIDDEN, MAX_SPAN, MlpSpanReader
+from ragqa.models.options import set_dropout
+from ragqa.models.tower import Tower
+from ragqa.objectives import retrieval_nll, span_nll
+from ragqa.progress import SILENT, Progress
+from ragqa.reading.confidence import Calibration
+from ragqa.reading.span import ExtractiveReader
+from ragqa.retrieval import mips
+from ragqa.retrieval.base import Ranking
+from ragqa.runtime.scorer import torch_scorer
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.schedule import warmup_linear
+from ragqa.training.step import groups, optimise
+from ragqa.types import Hit
+
+_ASKED = 64
+"""Questions that are asked at a time in an evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuneConfig:
+    """What is fine-tuned, on what, and for how long. ORQA and REALM: as the defaults, two epochs of the larger sets."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    retriever: Path
+    """Directory of the dual encoder, as a warm start or pretraining left it."""
+    encoder: Path
+    """Directory of the encoder that the reader begins from; REALM's is the masked language model that it pretrained."""
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    out: Path
+    """Directory of the run; one found there goes on."""
+    dev: Path | None = None
+    """File of held-out questions, asked as training goes on."""
+    sample: int = 500
+    """How many of them."""
+    regex: bool = False
+    """Answers are patterns (CuratedTREC)."""
+    steps: int = 160_000
+    batch: int = 1
+    """Questions a step."""
+    beam: int = 5000
+    """Passages that the tower of questions learns to tell apart; at most all there are."""
+    read: int = 5
+    """Passages of the beam that are read, the best ones."""
+    max_input: int = 320
+    """Wordpieces of question, title and passage that are read together."""
+    max_span: int = MAX_SPAN
+    """Wordpieces of an answer."""
+    hidden: int = HIDDEN
+    """Width of the layer that scores spans."""
+    freeze_retriever: bool = False
+    """Let the reader alone learn (an ablation)."""
+    lr: float = 1e-5
+    retriever_lr: float | None = None
+    """Of the tower of questions, where it is another."""
+    warmup: int | None = None
+    """Steps; by default a tenth of all, at least 100 and at most 10,000."""
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    dropout: float = 0.1
+    """On a CPU a step takes less than half as long with 0."""
+    kind: str = "flat"
+    """Of the index that proposes passages: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    workers: int = 0
+    """Ray actors that embed the passages, once; 0 embeds them in this process."""
+    eval_every: int = 1000
+    save_every: int = 500
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        mips.check(self.kind, "cpu")
+        require(
+            steps=(self.steps, self.steps > 0),
+            batch=(self.batch, self.batch > 0),
+            beam=(self.beam, self.beam >= self.read),
+            read=(self.read, self.read > 0),
+            sample=(self.sample, self.sample > 0),
+            max_input=(self.max_input, self.max_input >= 16),
+            max_span=(self.max_span, self.max_span > 0),
+            hidden=(self.hidden, self.hidden > 0),
+            warmup=(self.warmup, self.warmup is None or self.warmup >= 0),
+            dropout=(self.dropout, 0 <= self.dropout < 1),
+            workers=(self.workers, self.workers >= 0),
+            eval_every=(self.eval_every, self.eval_every > 0),
+            save_every=(self.save_every, self.save_every > 0),
+        )
+
+
+class OpenQA(nn.Module):
+    """What is trained: the tower of questions, and the reader."""
+
+    def __init__(self, questions: Tower, reader: MlpSpanReader, tokenizer: TextTokenizer) -> None:
+        """``tokenizer`` is the reader's."""
+        super().__init__()
+        self.questions, self.reader, self.tokenizer = questions, reader, tokenizer
+
+
+def chosen(count: int, config: FineTuneConfig, step: int) -> list[int]:
+    """Which of ``count`` questions a step is of, a pure function of (seed, step): each epoch has its own order."""
+    places = (divmod(place, count) for place in range(step * config.batch, (step + 1) * config.batch))
+    return [int(_order(config.seed, epoch, count)[at]) for epoch, at in places]
+
+
+@lru_cache(2)
+def _order(seed: int, epoch: int, count: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The two terms of each question, and whether there was anything to learn from."""
+
+    retrieval_B: Tensor
+    span_B: Tensor
+    in_beam_B: Tensor
+    in_read_B: Tensor
+    tokens: int
+    """That were read, padding included."""
+
+    @property
+    def total(self) -> Tensor:
+        """Mean over the questions; a term with nothing correct is 0."""
+        return (self.retrieval_B + self.span_B).mean()
+
+
+def losses(model: OpenQA, library: Library, asked: Asked, batch: list[int], config: FineTuneConfig) -> Losses:
+    """Search with the live tower, score the beam, read the best of it (Lee et al. 2019, section 7.1)."""
+    questions = [asked.questions[at] for at in batch]
+    query_BD = library.encode(model.questions, [question.text for question in questions], config.device)
+    rows_BK = library.propose(query_BD.detach().float().cpu().numpy(), config.beam)
+    relevance_BK = library.relevance(query_BD, rows_BK)
+    marks = np.stack([asked.marks(at, rows) for at, rows in zip(batch, rows_BK, strict=True)])
+    marks_BK = torch.from_numpy(marks).to(config.device)
+    reads = to_read(
+        model.tokenizer,
+        [question.text for question in questions],
+        [library.passages(rows[: config.read]) for rows in rows_BK],
+        [GoldSpans(model.tokenizer, question.answers, regex=config.regex) for question in questions],
+        max_tokens=model.reader.max_tokens,
+        width=config.max_span,
+    ).to(config.device)
+    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+        score_BKS, correct_BKS = span_scores(model.reader, reads, (len(batch), config.read))
+    return Losses(
+        retrieval_nll(relevance_BK, marks_BK),
+        span_nll(score_BKS, relevance_BK[:, : config.read], correct_BKS),
+        marks_BK.any(-1),
+        correct_BKS.flatten(1).any(-1),
+        reads.ids_NL.numel(),
+    )
+
+
+def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: FineTuneConfig) -> None:
+    """One optimizer step; raises NonFiniteLoss before the weights change."""
+    found = losses(model, library, asked, chosen(len(asked), config, run.step), config)
+    loss = found.total
+    norm = optimise(loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
+    run.stepped(
+        nll=loss.item(),
+        retrieval_nll=found.retrieval_B.mean().item(),
+        span_nll=found.span_B.mean().item(),
+        in_beam=found.in_beam_B.float().mean().item(),
+        in_read=found.in_read_B.float().mean().item(),
+        grad_norm=norm,
+        tokens=found.tokens,
+        ideal_seconds=round(model_flops(model.reader, found.tokens) / peak_flops(config.device), 4),
+    )
+
+
+def rates(step: int, config: FineTuneConfig) -> list[float]:
+    """Learning rates of the two groups of weights of the tower, and of the reader's two."""
+    warmup = config.warmup
+    if warmup is None:
+        warmup = min(10_000, max(100, config.steps // 10), config.steps)
+    peaks = config.lr if config.retriever_lr is None else config.retriever_lr, config.lr
+    return [warmup_linear(step, peak=peak, warmup=warmup, total=config.steps) for peak in peaks for _ in range(2)]
+
+
+@torch.no_grad()
+def evaluate(model: OpenQA, library: Library, asked: Asked, config: FineTuneConfig) -> dict[str, float]:
+    """Ask held-out questions as a pipeline would: what is found, what is read, what is answered.
+
+    ``em`` of the answers; ``recall@k`` by DPR's rule; ``in_beam``, ``in_read``: an answer stands in some passage of
+    the beam, or of those that are read.
+    """
+    model.eval()
+    scorer = torch_scorer(model.reader, model.tokenizer, config.out, "in training", device=config.device)
+    reader = ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0)))
+    beam = min(config.beam, library.store.live)
+    depths = {**{f"recall@{k}": k for k in KS}, "in_beam": beam, "in_read": config.read}
+    right = dict.fromkeys(("em", *depths), 0)
+    for first in range(0, len(asked), _ASKED):
+        some = range(first, min(first + _ASKED, len(asked)))
+        texts = [asked.questions[at].text for at in some]
+        vectors_BD = question_vectors(model.questions, library.tokenizer, texts, config.device)
+        found = library.index.search(vectors_BD, beam)
+        answers = reader.read(texts, [_hits(library, ranking, config.read) for ranking in found])
+        for at, ranking, answer in zip(some, found, answers, strict=True):
+            marks_K = asked.marks(at, ranking.rows)
+            for name, depth in depths.items():
+                right[name] += bool(marks_K[:depth].any())
+            right["em"] += exact_match(answer.text, asked.questions[at].answers, regex=config.regex)
+    model.train()
+    return {name: count / len(asked) for name, count in right.items()}
+
+
+def _hits(library: Library, ranking: Ranking, read: int) -> list[Hit]:
+    return list(map(Hit, library.passages(ranking.rows[:read]), ranking.scores[:read].tolist()))
+
+
+def begin(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
+    """The model as it begins, and the retriever whose tower of questions is part of it."""
+    retriever = DualEncoder.load(config.retriever)
+    if retriever.shared:  # what is learned of questions must not move the passages
+        retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
+    reader = MlpSpanReader.from_encoder(config.encoder, hidden=config.hidden, max_span=config.max_span)
+    reader.config.reader_tokens = config.max_input  # it answers as it was trained
+    model = OpenQA(retriever.questions, reader, TextTokenizer(config.encoder)).to(config.device).train()
+    set_dropout(model, config.dropout)
+    if config.freeze_retriever:
+        set_dropout(model.questions.requires_grad_(False), 0.0)
+    return model, retriever
+
+
+def main(
+    config: FineTuneConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Fine-tune, or go on fine-tuning; the directory of the retriever, beside which is that of the ``reader``.
+
+    Raises:
+        BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    torch.manual_seed(config.seed)
+    model, retriever = begin(config)
+    library = Library.open(
+        config.corpus,
+        config.retriever,
+        config.out,
+        kind=config.kind,
+        workers=config.workers,
+        device=config.device,
+        progress=progress,
+    )
+    if library.store.live < config.read:
+        raise BadInput(f"{config.corpus} holds {library.store.live} passages, not {config.read} to read: lower --read")
+    asked, dev = open_questions(
+        library,
+        config.questions,
+        config.dev,
+        config.out / "answers",
+        regex=config.regex,
+        sample=config.sample,
+        seed=config.seed,
+        progress=progress,
+    )
+    tell(f"{len(asked)} questions that a passage answers")
+    optimizer = torch.optim.AdamW(groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr)
+    torch.manual_seed(config.seed)  # what was made above, or found there, must not change the dropout of the steps
+    with running(config, model, optimizer, name="fine-tuning", progress=progress, tell=tell) as run:
+        while True:
+            if dev and run.due(config.eval_every):
+                run.told(**evaluate(model, library, dev, config))
+            if run.due(config.save_every) and run.step:
+                run.save()
+            if run.done:
+                break
+            train_step(run, model, library, asked, config)
+    retriever.save(config.out / "model")
+    model.reader.save(config.out / "reader")
+    shutil.copyfile(config.encoder / "tokenizer.json", config.out / "reader" / "tokenizer.json")
+    return config.out / "model"
+
+
+if __name__ == "__main__":
+    from index.command import one_line, parse
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.fine_tune"):
+        print(main(parse(FineTuneConfig, __doc__), progress=Bars(), tell=print))

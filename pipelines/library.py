@@ -1,0 +1,187 @@
+"""What open-domain training searches: passages whose vectors stay as they are, and questions whose answers are known.
+
+Legend: B questions, K passages of a beam, N passages, D width.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from index.embed import EmbedConfig, embed
+from pipelines.answers import AnswerRows
+from pipelines.blocks import padded
+from pipelines.retrieval import as_asked
+from ragqa import artefact
+from ragqa.corpus.store import PassageStore
+from ragqa.embedding import open_shards
+from ragqa.errors import BadInput
+from ragqa.models.span_reader import IMPOSSIBLE
+from ragqa.models.tower import Tower
+from ragqa.progress import SILENT, Progress
+from ragqa.questions import read_questions
+from ragqa.retrieval import mips
+from ragqa.retrieval.vectors import Vectors
+from ragqa.runtime.encoder import tokenizer_folder
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.types import Passage, Question
+
+NONE = -1
+"""Row where an approximate index found fewer passages than were asked for."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """The passages of an index, their vectors, and an index of these; nothing of it changes in training."""
+
+    store: PassageStore
+    corpus: str
+    """Fingerprint of the passages."""
+    tokenizer: TextTokenizer
+    """Of the retriever."""
+    index: mips.Mips
+    vectors: Vectors
+    """[N, D]"""
+
+    @classmethod
+    def open(
+        cls,
+        corpus: Path,
+        retriever: Path,
+        work: Path,
+        *,
+        kind: str = "flat",
+        workers: int = 0,
+        device: str = "cpu",
+        progress: Progress = SILENT,
+    ) -> "Library":
+        """Embed and index the passages of the index directory ``corpus`` under ``work``, unless that was done.
+
+        Args:
+            corpus: index directory.
+            retriever: directory of a dual encoder, whose tower of passages makes the vectors.
+            work: holds ``vectors`` and ``index`` afterwards.
+            kind: of the index, see ``ragqa.retrieval.mips.KINDS``.
+            workers: Ray actors that embed; 0 embeds here.
+            device: where passages are embedded, and an index of kind flat is searched.
+            progress: told how far it is.
+
+        Raises:
+            BadInput: ``work`` holds the vectors of something else.
+            ArtefactError, DamagedArtefact: a directory is not what it should be.
+        """
+        source = artefact.read(corpus, "index")
+        store = PassageStore.open(corpus / "passages")
+        gpus = device.startswith("cuda")
+        embed(
+            EmbedConfig(corpus=corpus, out=work / "vectors", encoder=str(retriever), workers=workers, gpus=gpus),
+            progress=progress,
+        )
+        vectors = open_shards(work / "vectors", len(store))
+        index = _index(vectors, work / "index", kind, device if kind == "flat" else "cpu", store, progress)
+        tokenizer = TextTokenizer(tokenizer_folder(str(retriever)))
+        return cls(store, source.parents["corpus"], tokenizer, index, vectors)
+
+    def propose(self, queries_BD: np.ndarray, beam: int) -> np.ndarray:
+        """Rows [B, K] of the best passages, at most all there are, ``NONE`` where fewer were found."""
+        beam = min(beam, self.store.live)
+        found = self.index.search(queries_BD, beam)
+        return np.stack([np.pad(each.rows, (0, beam - len(each)), constant_values=NONE) for each in found])
+
+    def relevance(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
+        """f(x, z) [B, K]; what carries gradient is the questions' vectors, those of the passages are as stored."""
+        stored = np.asarray(self.vectors[np.maximum(rows_BK, 0).ravel()], np.float32)
+        passage_BKD = torch.from_numpy(stored).to(query_BD.device).unflatten(0, rows_BK.shape)
+        score_BK = (passage_BKD @ query_BD.float().unsqueeze(-1)).squeeze(-1)
+        return score_BK.masked_fill(torch.from_numpy(rows_BK == NONE).to(score_BK.device), IMPOSSIBLE)
+
+    def encode(self, tower: Tower, texts: Sequence[str], device: str) -> Tensor:
+        """Vectors [B, D] of questions by the live tower."""
+        batch = padded(as_asked(self.tokenizer, texts)).to(device)
+        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+            vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
+        return vectors_BD
+
+    def passages(self, rows: np.ndarray) -> list[Passage]:
+        """The passages of rows that were found."""
+        return self.store.get([row for row in rows.tolist() if row != NONE])
+
+
+def _index(
+    vectors: Vectors, folder: Path, kind: str, device: str, store: PassageStore, progress: Progress
+) -> mips.Mips:
+    if not folder.is_dir():
+        aside = folder.with_name(f".{folder.name}.writing")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        tuned = mips.build(vectors, kind, aside, progress=progress)
+        (aside / "search.json").write_text(json.dumps(tuned and tuned.as_dict()))
+        aside.rename(folder)
+    effort = mips.Effort.of(json.loads((folder / "search.json").read_text()))
+    return mips.open_index(folder, kind, effort=effort, device=device, deleted=store.deleted)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Questions whose answers are known, and where these stand."""
+
+    questions: list[Question]
+    numbers: list[int]
+    """Of the questions, in ``rows``."""
+    rows: AnswerRows
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def marks(self, at: int, rows_K: np.ndarray) -> np.ndarray:
+        """``[K]`` bool: the passages that hold an answer of a question."""
+        return self.rows.marks(self.numbers[at], rows_K)
+
+
+def open_questions(
+    library: Library,
+    train: Path,
+    dev: Path | None,
+    cache: Path,
+    *,
+    regex: bool = False,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> tuple[Asked, Asked | None]:
+    """Training questions that some passage answers, and some held-out ones, answered by a passage or not.
+
+    Args:
+        library: the passages.
+        train: file of questions; those without an answer in the corpus have no loss, and are left out.
+        dev: file of held-out questions.
+        cache: directory of what was found.
+        regex: answers are patterns.
+        sample: held-out questions, drawn at random; None takes all.
+        seed: of that.
+        progress: told how far the pass over the corpus is.
+
+    Raises:
+        BadInput: a file has no questions with answers, or no passage answers a training question.
+    """
+    teach, ask = _answerable(train), _answerable(dev) if dev else []
+    ask = [ask[at] for at in np.sort(np.random.default_rng(seed).permutation(len(ask))[:sample])]
+    answers = [question.answers for question in (*teach, *ask)]
+    rows = AnswerRows.open(library.store, library.corpus, answers, cache, regex=regex, progress=progress)
+    taught = [at for at in range(len(teach)) if len(rows.of(at))]
+    if not taught:
+        raise BadInput(f"no passage of the corpus holds an answer of any question in {train}: is it their corpus?")
+    held_out = Asked(ask, list(range(len(teach), len(answers))), rows)
+    return Asked([teach[at] for at in taught], taught, rows), held_out if dev else None
+
+
+def _answerable(file: Path) -> list[Question]:
+    questions = [question for question in read_questions(file) if question.answers]
+    if not questions:
+        raise BadInput(f"no questions with answers in {file}")
+    return questions

@@ -1,0 +1,97 @@
+"""REALM: retrieval-augmented language model pretraining (Guu et al. 2020), to a pipeline that answers.
+
+    python -m pipelines.realm --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \\
+        --out runs/realm
+    ragqa ask --pipeline runs/realm/system/pipeline "…"
+
+As ORQA, but that between warm start and fine-tuning retriever and reader are pretrained together: what is masked in a
+text has to be found in the passages. A run that was broken off goes on; what was finished stays.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pipelines import assemble, fine_tune, pretrain, warm_start
+from pipelines.assemble import AssembleConfig
+from pipelines.fine_tune import FineTuneConfig
+from pipelines.pretrain import PretrainConfig
+from pipelines.stages import ABOVE, filled, finished
+from pipelines.warm_start import WarmStartConfig
+from ragqa.progress import SILENT, Progress
+
+CLOZE = WarmStartConfig(corpus=ABOVE, encoder=ABOVE, out=ABOVE)
+PRETRAIN = PretrainConfig(corpus=ABOVE, encoder=ABOVE, retriever=ABOVE, out=ABOVE)
+TUNE = FineTuneConfig(corpus=ABOVE, retriever=ABOVE, encoder=ABOVE, questions=ABOVE, out=ABOVE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealmConfig:
+    """What REALM is made from; the settings of its stages are those of the paper."""
+
+    corpus: Path
+    """Index directory of the passages Z."""
+    encoder: Path
+    """Directory of the masked language model that towers and reader begin from."""
+    questions: Path
+    """File of questions with answers."""
+    out: Path
+    """Directory of the stages: cloze, pretrain, tune, and the finished system; what is there goes on."""
+    texts: Path | None = None
+    """Index directory of the texts X that are masked; by default the passages themselves."""
+    dev: Path | None = None
+    """File of held-out questions, asked as training goes on; pretraining measures recall on them."""
+    regex: bool = False
+    """Answers are patterns (CuratedTREC)."""
+    kind: str = "flat"
+    """Of the indexes: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    device: str = "cpu"
+    seed: int = 0
+    cloze: WarmStartConfig = CLOZE
+    """The warm start; what it says itself goes before what is said above."""
+    pretrain: PretrainConfig = PRETRAIN
+    """The pretraining, as well."""
+    tune: FineTuneConfig = TUNE
+    """The fine-tuning, as well."""
+
+
+def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+    """Train all that is not trained yet; the pipeline directory. Raises as the stages do."""
+    common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
+
+    # A sentence finds the passage that it was taken from: without it the reader would learn to pass retrieval over.
+    cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
+    retriever = finished(cloze, partial(warm_start.main, progress=progress), tell)
+
+    # What is masked in a text is found in the passages; the index follows the weights.
+    masked = {"texts": config.texts, "questions": config.dev, "kind": config.kind}
+    starts = {"retriever": retriever, "encoder": config.encoder, "out": config.out / "pretrain"}
+    pretraining = filled(config.pretrain, **starts, **masked, **common)
+    retriever = finished(pretraining, partial(pretrain.main, progress=progress, tell=tell), tell)
+
+    # The index is made once more; questions, and a reader that begins as the pretrained one, learn where answers stand.
+    taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}
+    starts = {"retriever": retriever, "encoder": pretraining.out / "reader", "out": config.out / "tune"}
+    tune = filled(config.tune, **starts, **taught, **common)
+    tuned = finished(tune, partial(fine_tune.main, progress=progress, tell=tell), tell)
+
+    system = AssembleConfig(
+        corpus=config.corpus,
+        retriever=tuned,
+        reader=tune.out / "reader",
+        vectors=tune.out / "vectors",
+        out=config.out / "system",
+        kind=config.kind,
+        read=tune.read,
+        device=config.device,
+    )
+    return finished(system, partial(assemble.main, progress=progress), tell)
+
+
+if __name__ == "__main__":
+    from index.command import one_line, parse
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.realm"):
+        print(main(parse(RealmConfig, __doc__), progress=Bars(), tell=print))

@@ -1,0 +1,47 @@
+"""The stages of a whole recipe: each in a directory of its own, done once, gone on with where it was broken off."""
+
+import json
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pipelines.run import FREE
+from ragqa import resuming
+
+Stage = TypeVar("Stage")
+ABOVE = Path("(as above)")
+"""Stands, in the settings of a stage, for a place that the recipe gives it."""
+MARK = "finished.json"
+
+
+def filled(stage: Stage, **above: Any) -> Stage:
+    """The settings of a stage, with what the recipe says where they say nothing of their own."""
+    own: Any = stage
+    silent = {field.name for field in fields(own) if getattr(own, field.name) == _default(field)}
+    whole: Stage = replace(own, **{name: value for name, value in above.items() if name in silent})
+    return whole
+
+
+def _default(field: Any) -> Any:
+    return ABOVE if field.default is MISSING else field.default
+
+
+def finished(config: Any, main: Callable[[Any], Path], tell: Callable[[str], None] = lambda line: None) -> Path:
+    """What ``main(config)`` makes in ``config.out``, unless that was made there with the same settings."""
+    mark, now = config.out / MARK, _settings(config)
+    if mark.is_file():
+        before = json.loads(mark.read_text())
+        if before["settings"] == now:
+            made: Path = config.out / before["made"]
+            return made
+    tell(f"{config.out}: begun" if not config.out.exists() else f"{config.out}: gone on with")
+    made = main(config)
+    row = {"settings": now, "made": str(made.resolve().relative_to(config.out.resolve()))}
+    resuming.write_whole(mark, json.dumps(row, indent=1))
+    return made
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(json.dumps(asdict(config), default=str))
+    return {name: value for name, value in row.items() if name not in FREE}

@@ -1,0 +1,86 @@
+"""The extractive reader of ORQA and REALM: the score of a span sees its start and its end together.
+
+Legend: N passages, L tokens, W longest span in tokens, H width of the scoring layer, D width of the encoder.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, relu
+from transformers import AutoConfig, AutoModel
+
+from ragqa.models.options import encoder_options, load_encoder_module, load_head, longest_input, save_head
+
+HIDDEN, MAX_SPAN = 256, 10
+"""Of ORQA and REALM: H, W."""
+
+
+class MlpSpanReader(nn.Module):
+    """Scores every span: linear(ReLU(linear(start) + linear(end)), normalised).
+
+    As in the released code of ORQA (Lee et al. 2019, section 4.1), which REALM took over. What retrieval thought of
+    a passage is added to the scores of its spans as it is: both learn together.
+    """
+
+    kind: ClassVar[str] = "mlp"
+    prior: ClassVar[str] = "raw"
+    outputs: ClassVar[tuple[str, ...]] = ("spans",)
+
+    def __init__(self, encoder: nn.Module, *, hidden: int = HIDDEN, max_span: int = MAX_SPAN) -> None:
+        super().__init__()
+        self.encoder = encoder
+        config: Any = encoder.config
+        self.config = config
+        """The encoder's own configuration."""
+        self.max_span = max_span
+        config.reader, config.reader_hidden, config.reader_span = self.kind, hidden, max_span
+        self.project = nn.Linear(config.hidden_size, 2 * hidden)
+        self.norm = nn.LayerNorm(hidden, eps=1e-3)
+        self.score = nn.Linear(hidden, 1)
+        for layer in (self.project, self.score):
+            nn.init.trunc_normal_(layer.weight, std=0.02, a=-0.04, b=0.04)
+            nn.init.zeros_(layer.bias)
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest sequence it should read."""
+        return longest_input(self.config)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """Three ``[N, L]`` integer tensors to scores ``[N, L, W]``, that of (i, w) being of the tokens i … i + w.
+
+        Every place has a score, a span that leaves its passage, too: which ones exist, ``Window.possible`` tells.
+        """
+        hidden_NLD = self.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+        ).last_hidden_state
+        start_NLH, end_NLH = self.project(hidden_NLD).chunk(2, -1)
+        length = end_NLH.shape[1]
+        end_NLH = pad(end_NLH, (0, 0, 0, self.max_span - 1))
+        end_NLWH = torch.stack([end_NLH[:, w : w + length] for w in range(self.max_span)], 2)
+        score_NLW: Tensor = self.score(self.norm(relu(start_NLH.unsqueeze(2) + end_NLWH))).squeeze(-1)
+        return score_NLW.float()
+
+    @classmethod
+    def from_encoder(cls, path: str | Path, *, hidden: int = HIDDEN, max_span: int = MAX_SPAN) -> "MlpSpanReader":
+        """A fresh scoring layer on the encoder at ``path`` (a directory or a hub name)."""
+        return cls(load_encoder_module(path), hidden=hidden, max_span=max_span)
+
+    def save(self, path: Path) -> None:
+        """Write ``config.json`` (the encoder's, which names the reader) and ``model.safetensors`` into ``path``."""
+        save_head(self, path)
+
+    @classmethod
+    def load(cls, path: Path) -> "MlpSpanReader":
+        """The reader that ``save`` wrote into ``path``.
+
+        Raises:
+            DamagedArtefact: its weights are not those of its configuration.
+        """
+        config = AutoConfig.from_pretrained(path)
+        encoder = AutoModel.from_config(config, **encoder_options(config))
+        reader = cls(encoder, hidden=config.reader_hidden, max_span=config.reader_span)
+        load_head(reader, path)
+        return reader

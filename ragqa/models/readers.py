@@ -1,0 +1,47 @@
+"""The extractive readers there are: which one lies in a directory, and what answers with it must know."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from ragqa.errors import ArtefactError
+from ragqa.models.mlp_reader import MlpSpanReader
+from ragqa.models.span_reader import SpanReader
+
+KINDS: dict[str, type[SpanReader] | type[MlpSpanReader]] = {each.kind: each for each in (SpanReader, MlpSpanReader)}
+
+
+def reader_kind(path: Path) -> str | None:
+    """One of ``KINDS``, by the configuration in the directory ``path``; None where no reader lies there."""
+    config, weights = path / "config.json", path / "model.safetensors"
+    if not (config.is_file() and weights.is_file()):
+        return None
+    try:
+        kind = json.loads(config.read_text()).get("reader")
+    except (ValueError, AttributeError) as error:
+        raise ArtefactError(f"{config} is damaged: {error}") from error
+    if kind is None:  # readers of earlier versions do not say
+        with safe_open(weights, "pt") as file:
+            return SpanReader.kind if "head.weight" in file.keys() else None  # noqa: SIM118
+    if kind not in KINDS:
+        raise ArtefactError(f"{path} holds a reader '{kind}', which ragqa does not know: {', '.join(KINDS)}")
+    return str(kind)
+
+
+def load_reader(path: Path) -> SpanReader | MlpSpanReader:
+    """The reader in the directory ``path``.
+
+    Raises:
+        ArtefactError, DamagedArtefact: there is none, or its weights are not those of its configuration.
+    """
+    kind = reader_kind(path)
+    if kind is None:
+        raise ArtefactError(f"{path} is not a reader")
+    return KINDS[kind].load(path)
+
+
+def settings(reader: SpanReader | MlpSpanReader) -> dict[str, Any]:
+    """What decoding must know of a reader, for its ``SpanScorer``."""
+    return {"reader": reader.kind, "prior": reader.prior, "max_tokens": reader.max_tokens}

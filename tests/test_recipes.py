@@ -1,0 +1,259 @@
+"""ORQA and REALM from an encoder to a pipeline that answers, over a world of forty passages."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from index.carry import carry
+from index.embed import EmbedConfig, embed
+from pipelines import assemble, fine_tune, orqa, realm, warm_start
+from pipelines.assemble import AssembleConfig
+from pipelines.orqa import OrqaConfig
+from pipelines.realm import RealmConfig
+from pipelines.stages import ABOVE, filled, finished
+from ragqa import artefact
+from ragqa.errors import BadInput, Mismatch
+from ragqa.metrics import exact_match, has_answer
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.pipeline import Pipeline
+from ragqa.training.log import read_rows
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+    return tiny.write(tmp_path_factory.mktemp("tiny"))
+
+
+def recipe(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
+    few = {"save_every": 100, "dropout": 0.0, "warmup": 10}
+    return OrqaConfig(
+        corpus=world.corpus,
+        encoder=small,
+        questions=world.train,
+        dev=world.dev,
+        out=out,
+        cloze=replace(orqa.CLOZE, steps=80, batch=32, lr=2e-3, thin=0.5, width=16, max_block=32, **few),
+        tune=replace(
+            orqa.TUNE, steps=80, batch=8, lr=3e-3, max_input=64, hidden=32, max_span=3, beam=20, read=3, **few
+        ),
+    )
+
+
+def never(*arguments: Any, **options: Any) -> None:
+    raise AssertionError("this stage is finished")
+
+
+@pytest.fixture(scope="module")
+def trained(world: tiny.Tiny, small: Path, tmp_path_factory: pytest.TempPathFactory) -> OrqaConfig:
+    """ORQA, broken off in its fine-tuning and gone on with."""
+    config = recipe(world, small, tmp_path_factory.mktemp("orqa") / "run")
+    step = fine_tune.train_step
+    with pytest.MonkeyPatch.context() as patch:
+
+        def killed(run: Any, *others: Any) -> None:
+            if run.step == 3:
+                raise KeyboardInterrupt
+            step(run, *others)
+
+        patch.setattr(fine_tune, "train_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            orqa.main(config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warm_start, "main", never)
+        assert orqa.main(config) == config.out / "system" / "pipeline"
+    return config
+
+
+def questions(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_it_learns_to_find_and_to_read(trained: OrqaConfig) -> None:
+    rows = read_rows(trained.out / "tune")
+    losses = [row["nll"] for row in rows if "nll" in row]
+    asked = [row for row in rows if "em" in row]
+    assert np.mean(losses[-10:]) < np.mean(losses[:5]) / 3
+    assert asked[0]["em"] == 0.0  # of facts that no training question is about; by chance one object in seven
+    assert asked[-1]["em"] >= 0.4 and asked[-1]["recall@1"] >= 0.8
+
+
+def test_it_answers_in_a_process_without_torch(trained: OrqaConfig, tmp_path: Path) -> None:
+    """Questions that it was taught, through the command, after its directory was moved."""
+    shutil.copytree(trained.out / "system", tmp_path / "moved")
+    shutil.copytree(trained.out / "system" / "pipeline", tmp_path / "alone")
+    code = (
+        "import sys; from ragqa import cli\n"
+        "try: cli.main()\n"
+        "finally: print(sorted({'torch', 'transformers', 'faiss', 'ray', 'datasets'} & set(sys.modules)))"
+    )
+    asked = questions(trained.questions)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "ask", "--json", "--min-confidence", "0", "--pipeline", "moved/pipeline"],
+        input="\n".join(question["question"] for question in asked),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *answers, heavy = done.stdout.splitlines()
+    assert heavy == "[]"
+    right = [
+        json.loads(answer)["answer"] in question["answers"] for answer, question in zip(answers, asked, strict=True)
+    ]
+    assert sum(right) >= 24, f"{sum(right)} of {len(asked)}"
+    with pytest.raises(artefact.ArtefactError, match="does not exist"):
+        Pipeline.load(tmp_path / "alone")
+
+
+def test_what_an_evaluation_said_is_what_a_pipeline_does(trained: OrqaConfig) -> None:
+    """Of the same weights in float32; the export in 8 bits answers nearly as often."""
+    tune, asked = trained.out / "tune", questions(trained.dev)  # type: ignore[arg-type]
+    told = read_rows(tune)[-1]
+    system = trained.out / "system" / "pipeline"
+    texts = [question["question"] for question in asked]
+    em = {}
+    for name, pipeline in {
+        "float32": Pipeline.load(system, encoder=str(tune / "model"), reader=tune / "reader"),
+        "8 bits": Pipeline.load(system),
+    }.items():
+        assert pipeline.k == 3
+        answers = pipeline.ask(texts)
+        em[name] = np.mean([exact_match(a.text, q["answers"]) for a, q in zip(answers, asked, strict=True)])
+    assert told["em"] == pytest.approx(em["float32"])
+    assert em["8 bits"] >= em["float32"] - 0.2
+    found = Pipeline.load(system, encoder=str(tune / "model")).retriever.search(texts, 20)
+    for k, name in ((1, "recall@1"), (5, "recall@5"), (20, "recall@20"), (20, "in_beam"), (3, "in_read")):
+        held = [
+            any(has_answer(hit.passage.text, question["answers"]) for hit in hits[:k])
+            for question, hits in zip(asked, found, strict=True)
+        ]
+        assert told[name] == pytest.approx(np.mean(held)), name
+
+
+def test_the_passages_were_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> None:
+    before, after = trained.out / "tune" / "vectors", trained.out / "system" / "vectors"
+    assert [file.read_bytes() for file in sorted(before.glob("*.npy"))] == [
+        file.read_bytes() for file in sorted(after.glob("*.npy"))
+    ]
+    assert all(file.stat().st_nlink > 1 for file in after.glob("*.npy"))
+    encoder = artefact.read(trained.out / "system" / "encoder", "encoder")
+    index = artefact.read(trained.out / "system" / "index", "index")
+    assert index.parents["encoder"] == encoder.config["identity"]
+    assert index.parents["encoder"] != artefact.read(before, "vectors").parents["encoder"]
+    assert (index.config["retriever"], index.config["encoder"]) == ("hybrid", str(trained.out / "system" / "encoder"))
+    assert (trained.out / "system" / "index" / "bm25").is_dir()  # the corpus's terms go along
+
+
+def test_what_is_finished_is_not_done_again(trained: OrqaConfig, monkeypatch) -> None:
+    for module in (warm_start, fine_tune, assemble):
+        monkeypatch.setattr(module, "main", never)
+    assert orqa.main(trained) == trained.out / "system" / "pipeline"
+
+
+def test_a_finished_run_with_other_settings_is_refused(trained: OrqaConfig) -> None:
+    with pytest.raises(BadInput, match=r"holds a run with other settings \(lr 0\.003, not 1\.0\)"):
+        orqa.main(replace(trained, tune=replace(trained.tune, lr=1.0)))
+
+
+def test_vectors_are_carried_only_for_the_tower_that_made_them(
+    trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path
+) -> None:
+    made = trained.out / "tune" / "vectors"
+    other = DualEncoder.load(trained.out / "tune" / "model")
+    with torch.no_grad():
+        other.passages.project.bias.add_(1)
+    other.save(tmp_path / "other")
+    assert not carry(made, tmp_path / "other", tmp_path / "v")
+    assert not (tmp_path / "v").exists()
+    assert carry(made, trained.out / "tune" / "model", tmp_path / "v")
+    assert carry(made, trained.out / "tune" / "model", tmp_path / "v")  # as after a kill
+    config = EmbedConfig(
+        corpus=world.corpus, out=tmp_path / "v", encoder=str(trained.out / "tune" / "model"), workers=0, verify=True
+    )
+    assert embed(config).embedded == 0
+    assert {path.name for path in (tmp_path / "v").iterdir()} == {path.name for path in made.iterdir()}
+
+
+def test_an_index_does_not_name_an_encoder_that_made_other_vectors(
+    trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path
+) -> None:
+    from index.build import BuildConfig, build
+
+    config = BuildConfig(
+        corpus=world.corpus,
+        vectors=trained.out / "tune" / "vectors",
+        out=tmp_path / "i",
+        kind="flat",
+        encoder=str(trained.out / "system" / "encoder"),
+    )
+    with pytest.raises(Mismatch, match="is not the one that made"):
+        build(config)
+    assert not (tmp_path / "i").exists()
+
+
+def test_realm_goes_all_the_way(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+    """Few steps: that each stage begins from what the one before it left."""
+    torch.manual_seed(0)
+    KnowledgeAugmentedEncoder.from_config(small).save(tmp_path / "encoder")
+    few = {"steps": 2, "batch": 4, "dropout": 0.0}
+    config = RealmConfig(
+        corpus=world.corpus,
+        encoder=tmp_path / "encoder",
+        questions=world.train,
+        dev=world.dev,
+        out=tmp_path / "run",
+        cloze=replace(realm.CLOZE, **few, thin=0.5, width=8, max_block=32),
+        pretrain=replace(realm.PRETRAIN, **few, k=3, masking="uniform", max_text=16, max_block=32, lr=1e-3),
+        tune=replace(realm.TUNE, **few, max_input=64, hidden=8, beam=10, read=2, freeze_retriever=True),
+    )
+    told: list[str] = []
+    pipeline = Pipeline.load(realm.main(config, tell=told.append))
+    answer = pipeline.ask("w60 w61 w100")
+    assert answer.text is not None and len(answer.sources) >= 1
+    assert [line for line in told if "begun" in line] == [
+        f"{config.out / name}: begun" for name in ("cloze", "pretrain", "tune", "system")
+    ]
+    assert any("recall@5" in line for line in told) and any("em" in line for line in told)
+    pretrained = DualEncoder.load(config.out / "pretrain" / "model")
+    tuned = DualEncoder.load(config.out / "tune" / "model")
+    assert all(torch.equal(a, b) for a, b in zip(pretrained.parameters(), tuned.parameters(), strict=True))
+    said = json.loads((config.out / "tune" / "config.json").read_text())
+    assert said["encoder"] == str(config.out / "pretrain" / "reader")
+
+
+def test_a_stage_may_say_what_the_recipe_says_otherwise() -> None:
+    stage = replace(orqa.TUNE, device="cuda", encoder=Path("own"))
+    whole = filled(stage, corpus=Path("c"), encoder=Path("e"), device="cpu", seed=7, out=Path("o"))
+    assert (whole.corpus, whole.encoder, whole.device, whole.seed) == (Path("c"), Path("own"), "cuda", 7)
+    assert whole.retriever == ABOVE
+
+
+def test_a_stage_is_done_once(tmp_path: Path) -> None:
+    done: list[float] = []
+    config = AssembleConfig(corpus=Path("c"), retriever=Path("r"), out=tmp_path / "stage")
+
+    def work(config: AssembleConfig) -> Path:
+        (config.out / "made").mkdir(parents=True, exist_ok=True)
+        done.append(config.read)
+        if len(done) == 1:
+            raise KeyboardInterrupt
+        return config.out / "made"
+
+    with pytest.raises(KeyboardInterrupt):
+        finished(config, work)
+    assert finished(config, work) == finished(config, work) == tmp_path / "stage" / "made"
+    assert done == [10, 10]
+    finished(replace(config, workers=2), work)  # changes nothing of what is made
+    finished(replace(config, read=5), work)
+    assert done == [10, 10, 5]
