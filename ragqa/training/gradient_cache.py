@@ -2,7 +2,7 @@
 
 A loss over the vectors of a whole batch needs all of them at once, but not the activations behind them: vectors are
 computed in parts without activations, the loss gives each vector's gradient, and the parts are computed again, each
-with its own share of it.
+with its own share of it. Where every side is one part, nothing has to be computed twice, and nothing is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 Part = Callable[[], Tensor]
-"""Computes some rows [n, D] of a matrix of vectors; called twice."""
+"""Computes some rows [n, D] of a matrix of vectors; called again for its gradient."""
 
 
 def backward(sides: Sequence[Sequence[Part]], loss: Callable[..., Tensor]) -> Tensor:
@@ -25,6 +25,10 @@ def backward(sides: Sequence[Sequence[Part]], loss: Callable[..., Tensor]) -> Te
     Returns:
         The loss, without a graph.
     """
+    if all(len(side) == 1 for side in sides):
+        value = loss(*(part() for (part,) in sides))
+        value.backward()  # type: ignore[no-untyped-call]
+        return value.detach()
     computed = [[_first(part) for part in side] for side in sides]
     leaves = [torch.cat([rows for rows, _ in side]).requires_grad_() for side in computed]
     value = loss(*leaves)
