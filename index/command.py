@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 
@@ -104,6 +104,8 @@ def _fits(value: Any, wanted: Any) -> bool:
     """Whether a value of JSON can be that of a field of type ``wanted``: paths are text there, tuples lists."""
     if isinstance(wanted, UnionType) or get_origin(wanted) is Union:
         return any(_fits(value, each) for each in get_args(wanted))
+    if get_origin(wanted) is Literal:
+        return value in get_args(wanted)
     if get_origin(wanted) is tuple:
         return isinstance(value, list) and all(_fits(each, get_args(wanted)[0]) for each in value)
     if wanted is float:

@@ -251,7 +251,7 @@ def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(tmp_path: Pat
         whole = recipe(Config(out=tmp_path / "whole"), told.append)
         config = Config(out=tmp_path / "killed")
         with subprocess.Popen([sys.executable, "-c", KILLED, str(config.out)], env=environment) as process:
-            wait_for(lambda: len(read_rows(config.out)) > 10)
+            wait_for(lambda: len(read_rows(config.out)) > 10, 300)
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
         assert begun(config.out) and not (config.out / "checkpoints" / "step-00000030").exists()
