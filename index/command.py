@@ -115,6 +115,8 @@ def _fits(value: Any, wanted: Any) -> bool:
     """
     if isinstance(wanted, UnionType) or get_origin(wanted) is Union:
         return any(_fits(value, each) for each in get_args(wanted))
+    if get_origin(wanted) is Literal:
+        return value in get_args(wanted)
     if get_origin(wanted) is tuple:
         return isinstance(value, list) and all(_fits(each, get_args(wanted)[0]) for each in value)
     if get_origin(wanted) is Literal:

@@ -99,15 +99,19 @@ def _nll_of(score: Tensor, right: Tensor) -> Tensor:
     return torch.where(right.any(-1), nll, torch.zeros_like(nll))
 
 
-def in_batch_nll(queries: Tensor, passages: Tensor, positive: Tensor) -> Tensor:
+def in_batch_nll(queries: Tensor, passages: Tensor, positive: Tensor, *, masked: Tensor | None = None) -> Tensor:
     """Cross-entropy of each query's own passage among all of the batch (DPR, section 3.2; ORQA's inverse cloze).
 
     Args:
         queries: ``[B, D]``.
         passages: ``[P, D]``, the positives and whatever negatives there are.
         positive: ``[B]`` integers: the row of each query's passage.
+        masked: ``[B, P]`` bool: passages that do not compete for a query, its own not among them.
 
     Returns:
         A scalar, the mean over the queries.
     """
-    return cross_entropy(queries @ passages.T, positive)
+    score_BP = queries @ passages.T
+    if masked is not None:
+        score_BP = score_BP.masked_fill(masked, torch.finfo(score_BP.dtype).min)
+    return cross_entropy(score_BP, positive)

@@ -2,7 +2,7 @@
 
 A loss over the vectors of a whole batch needs all of them at once, but not the activations behind them: vectors are
 computed in parts without activations, the loss gives each vector's gradient, and the parts are computed again, each
-with its own share of it.
+with its own share of it. Where every side is one part, nothing has to be computed twice, and nothing is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 from ragqa.training import parallel
 
 Part = Callable[[], Tensor]
-"""Computes some rows [n, D] of a matrix of vectors; called twice."""
+"""Computes some rows [n, D] of a matrix of vectors; called again for its gradient."""
 
 
 def backward(sides: Sequence[Sequence[Part]], loss: Callable[..., Tensor]) -> Tensor:
@@ -30,6 +30,10 @@ def backward(sides: Sequence[Sequence[Part]], loss: Callable[..., Tensor]) -> Te
     Returns:
         The loss, without a graph.
     """
+    if all(len(side) == 1 for side in sides):
+        value = loss(*(part() for (part,) in sides))
+        value.backward()  # type: ignore[no-untyped-call]
+        return value.detach()
     computed = [[_first(part) for part in side] for side in sides]
     whole = [parallel.gathered(torch.cat([rows for rows, _ in side])) for side in computed]
     leaves = [rows.requires_grad_() for rows, _ in whole]

@@ -1,0 +1,377 @@
+"""Supervised training of a dual encoder (DPR, Karpukhin et al. 2020), from questions with answers or with passages.
+
+    ragqa index wiki/ --out wiki.index --retriever bm25
+    python -m pipelines.dpr --corpus wiki.index --encoder runs/encoder/model --questions nq/train.jsonl \\
+        --dev nq/dev.jsonl --out runs/dpr --rounds 2
+
+A question has to find its passage among those of the whole batch and a hard one beside it, which BM25 ranks high and
+which holds no answer. With ``--rounds 2`` the retriever then looks for such passages itself, and training begins once
+more with BM25's and its own: from the encoder, as for DPR's later checkpoint, or with ``--go-on`` from its weights
+(ANCE, Xiong et al. 2021); DPR's author found the two about equal (github.com/facebookresearch/DPR, issue 114).
+
+What comes out is OUT/model, its export for the CPU OUT/export, and for each round OUT/round-N with its figures. The
+published recipe is one for 8 GPUs; vectors are computed in parts of ``--chunk``, so that one will do, or a CPU.
+
+Legend: B questions of a batch, P its different passages, D width.
+"""
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from index.embed import EmbedConfig, embed
+from pipelines import pairs as mining
+from pipelines.blocks import Blocks
+from pipelines.pair_batches import Batch, PairBatches
+from pipelines.pairs import Pair, Source
+from pipelines.retrieval import Examination, examine
+from pipelines.run import FREE, Run, require, running
+from pipelines.warm_start import parts
+from ragqa import artefact
+from ragqa.corpus.store import PassageStore
+from ragqa.embedding import open_shards
+from ragqa.errors import BadInput, MissingExtra
+from ragqa.locks import locked
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.options import set_dropout
+from ragqa.objectives import in_batch_nll
+from ragqa.pipeline import open_retriever
+from ragqa.progress import SILENT, Progress
+from ragqa.questions import read_questions
+from ragqa.retrieval.base import PassageRetriever
+from ragqa.retrieval.dense import DenseRanker
+from ragqa.retrieval.exact import ExactIndex
+from ragqa.runtime.encoder import load_encoder
+from ragqa.runtime.export import export
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import gradient_cache
+from ragqa.training.schedule import warmup_linear
+from ragqa.training.step import apply, groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class DprConfig:
+    """What is trained, on what, and for how long. Defaults are DPR's for Natural Questions."""
+
+    corpus: Path
+    """Index directory of the passages, with terms (``ragqa index --retriever bm25`` makes one)."""
+    out: Path
+    """Directory of the run; one found there goes on."""
+    encoder: Path | None = None
+    """Directory of the encoder that both towers begin from."""
+    retriever: Path | None = None
+    """In its place, a dual encoder to train on (from pipelines.warm_start, say): width, pooling, shared are its own."""
+    questions: tuple[Path, ...] = ()
+    """Files of training questions, with answers or with the passages where these stand; see docs/evaluation.md."""
+    patterns: tuple[Path, ...] = ()
+    """Files whose answers are regular expressions (CuratedTREC)."""
+    dev: Path | None = None
+    """File of held-out questions, on which recall is measured; what stands there is not trained on."""
+    sample: int | None = 500
+    """How many of them."""
+    rounds: int = 1
+    """1: negatives of BM25; 2: then once more with the retriever's own beside them; and so on."""
+    go_on: bool = False
+    """Later rounds begin with the weights of the one before (ANCE) instead of anew (DPR)."""
+    depth: int = 100
+    """Passages of a question among which its positive and its negatives are looked for."""
+    pool: int = 30
+    """Highest-ranked negatives of a question that are drawn from, of each kind."""
+    epochs: float = 40.0
+    """Passes over the questions, in each round; 100 where they are few (DPR, section 4.2)."""
+    steps: int | None = None
+    """In place of epochs."""
+    batch: int = 128
+    """Questions a step."""
+    hard: int = 1
+    """Hard negatives of a question in a batch."""
+    chunk: int = 128
+    """Texts whose activations are in memory at a time; fewer cost time, but change no step."""
+    lr: float = 2e-5
+    warmup: int = 1237
+    """Steps, at most a tenth of all."""
+    weight_decay: float = 0.0
+    clip: float = 2.0
+    """Largest norm of the gradient."""
+    dropout: float = 0.1
+    """On a CPU a step takes less than half as long with 0."""
+    width: int | None = None
+    """Of a projection of the vectors; None takes them as the encoder has them."""
+    pooling: Literal["cls", "mean"] = "cls"
+    shared: bool = False
+    """One tower for questions and passages."""
+    max_query: int = 64
+    """Wordpieces of a question, [CLS] and [SEP] included."""
+    max_block: int = 256
+    """The same of a passage."""
+    eval_every: int = 1000
+    save_every: int = 500
+    workers: int = 0
+    """Ray actors that embed passages for an evaluation or for mining; 0 embeds in this process."""
+    no_export: bool = False
+    """Leave out the export to 8 bits."""
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        positive = ("rounds", "depth", "pool", "epochs", "batch", "chunk", "eval_every", "save_every")
+        require(
+            **{name: (value := getattr(self, name), value > 0) for name in positive},
+            steps=(self.steps, self.steps is None or self.steps > 0),
+            sample=(self.sample, self.sample is None or self.sample > 0),
+            width=(self.width, self.width is None or self.width > 0),
+            hard=(self.hard, self.hard >= 0),
+            dropout=(self.dropout, 0 <= self.dropout < 1),
+            max_query=(self.max_query, self.max_query > 3),
+            max_block=(self.max_block, self.max_block > 3),
+            workers=(self.workers, self.workers >= 0),
+            pooling=(self.pooling, self.pooling in ("cls", "mean")),
+        )
+        if (self.encoder is None) == (self.retriever is None):
+            raise BadInput("one of --encoder and --retriever is needed: what training begins from")
+        if not self.sources:
+            raise BadInput("--questions or --patterns is needed: files of training questions")
+
+    @property
+    def sources(self) -> list[Source]:
+        """Files of training questions."""
+        return [*(Source(file) for file in self.questions), *(Source(file, True) for file in self.patterns)]
+
+
+def main(config: DprConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+    """Mine, train, export, or go on with it; the directory of the retriever.
+
+    Args:
+        config: see there.
+        progress: told of the questions and of the steps.
+        tell: told of what was mined, of evaluations and of the end, a line each.
+
+    Raises:
+        BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    first = beginning(config, 1)  # what is wrong with it is told before hours of mining
+    check(config)
+    config.out.mkdir(parents=True, exist_ok=True)
+    with locked(config.out / ".lock", wait=False):
+        limit = first.passages.max_tokens
+        config = replace(config, max_query=min(config.max_query, limit), max_block=min(config.max_block, limit))
+        found = mined(config, progress, tell)
+        assert first.tokenizer is not None
+        tokenizer = TextTokenizer(first.tokenizer.parent)
+        blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+        exam = Examination.of(config.dev, blocks, config.sample, config.seed) if config.dev else None
+        for number in range(1, config.rounds + 1):
+            harder = mined_again(config, number, found, progress, tell) if number > 1 else found
+            train_round(config, number, harder, blocks, exam, progress, tell)
+        return publish(config, tell)
+
+
+def check(config: DprConfig) -> None:
+    """Raise now what would else be raised after hours of work."""
+    for file in (*config.questions, *config.patterns, *((config.dev,) if config.dev else ())):
+        if not file.is_file():
+            raise BadInput(f"{file}: no such file of questions")
+    open_retriever(config.corpus, "bm25")
+
+
+def beginning(config: DprConfig, number: int) -> DualEncoder:
+    """The towers as a round begins with them."""
+    if number > 1 and config.go_on:
+        return DualEncoder.load(model_of(config, number - 1))
+    start = config.retriever or config.encoder
+    assert start is not None
+    if not start.is_dir():  # a hub would be asked for one of this name
+        raise BadInput(f"{start}: no such directory to begin from")
+    if config.retriever is not None:
+        return DualEncoder.load(start)
+    return DualEncoder.from_encoder(start, width=config.width, pooling=config.pooling, shared=config.shared)
+
+
+def model_of(config: DprConfig, number: int) -> Path:
+    """Directory of what a round makes."""
+    return config.out / f"round-{number}" / "model"
+
+
+def mined(config: DprConfig, progress: Progress, tell: Callable[[str], None]) -> list[Pair]:
+    """The training questions with BM25's passages; mined, unless that was done."""
+    index = artefact.read(config.corpus, "index")
+    terms = open_retriever(config.corpus, "bm25")
+    identity = {
+        "corpus": index.parents["corpus"],
+        "engine": index.config["engine"],
+        "questions": [artefact.checksum(file) for file in config.questions],
+        "patterns": [artefact.checksum(file) for file in config.patterns],
+        "dev": config.dev and artefact.checksum(config.dev),
+        "depth": config.depth,
+        "pool": config.pool,
+    }
+    file = config.out / "pairs.jsonl"
+    if not file.is_file():
+        held_out = [question.text for question in read_questions(config.dev)] if config.dev else []
+        depth, pool = config.depth, config.pool
+        line = mining.mine(
+            config.sources, terms, file, identity, depth=depth, pool=pool, held_out=held_out, progress=progress
+        )
+        tell(f"{file}: {line}")
+    return mining.read(file, identity)
+
+
+def mined_again(
+    config: DprConfig, number: int, found: list[Pair], progress: Progress, tell: Callable[[str], None]
+) -> list[Pair]:
+    """The pairs with what the retriever of the round before ranks high, too; mined, unless that was done."""
+    before, folder = model_of(config, number - 1), config.out / f"round-{number}"
+    folder.mkdir(exist_ok=True)
+    file, vectors = folder / "negatives.jsonl", folder / "vectors"
+    weights = [artefact.checksum(each) for each in sorted(before.rglob("*.safetensors"))]
+    identity = {"pairs": artefact.checksum(config.out / "pairs.jsonl"), "retriever": weights}
+    if not file.is_file():
+        with passage_index(before, config, vectors, progress) as (store, index):
+            retriever = PassageRetriever(DenseRanker(load_encoder(before, device=config.device), index), store)
+            line = mining.mine_again(
+                found, retriever, file, identity, depth=config.depth, pool=config.pool, progress=progress
+            )
+        tell(f"{file}: {line}")
+    shutil.rmtree(vectors, ignore_errors=True)
+    return mining.read_again(file, identity, found)
+
+
+@contextmanager
+def passage_index(
+    model: Path, config: DprConfig, work: Path, progress: Progress = SILENT
+) -> Iterator[tuple[PassageStore, ExactIndex]]:
+    """The passages, and their vectors by the encoder in ``model``, which are made in the directory ``work``."""
+    gpu = config.device.startswith("cuda")
+    options = EmbedConfig(corpus=config.corpus, out=work, encoder=str(model), gpus=gpu, workers=config.workers)
+    embed(options, progress=progress)
+    store = PassageStore.open(config.corpus / "passages")
+    vectors, engine = open_shards(work, len(store)), "torch" if gpu else "numpy"
+    yield store, ExactIndex(vectors, deleted=store.deleted, engine=engine, device=config.device)
+
+
+def train_round(
+    config: DprConfig,
+    number: int,
+    found: list[Pair],
+    blocks: Blocks,
+    exam: Examination | None,
+    progress: Progress,
+    tell: Callable[[str], None],
+) -> None:
+    """Train, or go on training, what ``model_of`` a round then holds; nothing where that was done."""
+    batches = PairBatches(
+        found,
+        blocks,
+        batch=config.batch,
+        hard=config.hard,
+        max_query=config.max_query,
+        max_block=config.max_block,
+        seed=(config.seed, number),
+    )
+    steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
+    own = replace(config, out=config.out / f"round-{number}", rounds=number, steps=steps)
+    if finished(own):
+        return
+    torch.manual_seed(config.seed)
+    retriever = beginning(config, number).to(config.device)
+    set_dropout(retriever.train(), config.dropout)
+    optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
+    with running(own, retriever, optimizer, name=f"DPR, round {number}", progress=progress, tell=tell) as run:
+        while True:
+            if exam and run.due(config.eval_every):
+                evaluate(run, retriever, exam, config)
+            if run.due(config.save_every) and run.step:
+                run.save()
+            if run.done:
+                break
+            train_step(run, retriever, batches[run.step], config)
+    retriever.save(model_of(config, number))
+    (own.out / DONE).write_text(settings(own))
+
+
+DONE = "done.json"
+"""Settings of a round, once its model is there."""
+
+
+def settings(config: DprConfig) -> str:
+    """All that changes a step, as JSON."""
+    return json.dumps({name: value for name, value in asdict(config).items() if name not in FREE}, default=str)
+
+
+def finished(config: DprConfig) -> bool:
+    """Whether a round was trained to its end; raises BadInput where that was with other settings."""
+    mark = config.out / DONE
+    if mark.is_file() and mark.read_text() != settings(config):
+        before, now = json.loads(mark.read_text()), json.loads(settings(config))
+        told = ", ".join(f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name])
+        raise BadInput(f"{config.out} was trained with other settings ({told}): choose another directory")
+    return mark.is_file()
+
+
+def evaluate(run: Run, retriever: DualEncoder, exam: Examination, config: DprConfig) -> None:
+    """Recall on held-out questions by an exact index of the present weights."""
+    work = run.path / "dev"
+    shutil.rmtree(work, ignore_errors=True)
+    with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
+        retriever.save_passages(work / "snapshot")
+        with passage_index(work / "snapshot", config, work / "vectors") as (_, index):
+            run.told(**examine(exam, retriever.questions, index, config.device))
+    shutil.rmtree(work)
+
+
+def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig) -> None:
+    """One optimizer step; raises NonFiniteLoss before the weights change."""
+    rate = warmup_linear(run.step, peak=config.lr, warmup=min(config.warmup, run.steps // 10), total=run.steps)
+    run.state.optimizer.zero_grad(set_to_none=True)
+    positive_B, masked_BP = batch.positive_B.to(config.device), batch.masked_BP.to(config.device)
+    right = []
+
+    def loss(questions_BD: Tensor, passages_PD: Tensor) -> Tensor:
+        score_BP = (questions_BD @ passages_PD.T).masked_fill(masked_BP, float("-inf"))
+        right.append(score_BP.argmax(-1).eq(positive_B).float().mean().item())
+        return in_batch_nll(questions_BD, passages_PD, positive_B, masked=masked_BP)
+
+    sides = (retriever.questions, batch.questions), (retriever.passages, batch.passages)
+    value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in sides], loss)
+    norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    tokens = sum(map(len, batch.questions)) + sum(map(len, batch.passages))
+    run.stepped(
+        nll=value.item(), accuracy=right[0], passages=len(batch.passages), lr=rate, grad_norm=norm, tokens=tokens
+    )
+
+
+def publish(config: DprConfig, tell: Callable[[str], None]) -> Path:
+    """The last round's model as OUT/model, and its export beside it."""
+    model, aside = config.out / "model", config.out / ".model.writing"
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(model_of(config, config.rounds), aside)
+    artefact.put_in_place(aside, model)
+    encoder = model
+    if not config.no_export:
+        try:
+            export(model, config.out / "export")
+            encoder = config.out / "export"
+        except MissingExtra as error:
+            tell(f"not exported: {error}")
+    sources = artefact.peek(config.corpus).config["sources"]
+    documents = shlex.join(sources) if len(sources) <= 3 else "DOCUMENTS"
+    tell(f"index with it: ragqa index {documents} --out NAME.index --retriever dense --encoder {encoder}")
+    return model
+
+
+if __name__ == "__main__":
+    from index.command import one_line, parse
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.dpr"):
+        print(main(parse(DprConfig, __doc__), progress=Bars(), tell=print))

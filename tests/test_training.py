@@ -1,0 +1,293 @@
+"""What all recipes share: gradients in parts, checkpoints, the log, and a run that goes on after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, wait_for
+from torch import Tensor, nn
+
+from pipelines.run import begun, require, running
+from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.objectives import in_batch_nll
+from ragqa.training import checkpoint, gradient_cache
+from ragqa.training.checkpoint import TrainState
+from ragqa.training.log import MetricLog, read_rows
+
+# Gradients in parts
+
+
+def towers(dropout: float) -> nn.ModuleList:
+    torch.manual_seed(0)
+    sides = [nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 4)) for _ in range(2)]
+    return nn.ModuleList(sides).double()
+
+
+def gradients(model: nn.Module) -> list[Tensor]:
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    assert len(found) == len(list(model.parameters()))
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("sizes", [([2, 2, 3], [4, 1]), ([7], [2, 3]), ([7], [5])], ids=str)
+def test_gradients_in_parts_are_those_of_the_whole(sizes: tuple[list[int], list[int]], dropout: float) -> None:
+    """The plain gradient keeps all activations; random numbers are drawn by the same parts in the same order."""
+    model = towers(dropout)
+    rows = [torch.randn(7, 5, dtype=torch.double), torch.randn(5, 5, dtype=torch.double)]
+    own = torch.tensor([0, 1, 2, 3, 4, 0, 1])
+    sides = [
+        [lambda tower=tower, part=part: tower(part) for part in side.split(cut)]
+        for tower, side, cut in zip(model, rows, sizes, strict=True)
+    ]
+
+    def loss(questions: Tensor, passages: Tensor) -> Tensor:
+        return in_batch_nll(questions, passages, own)
+
+    torch.manual_seed(1)
+    plain = loss(*(torch.cat([part() for part in side]) for side in sides))
+    plain.backward()
+    expected, after = gradients(model), torch.rand(3)
+    torch.manual_seed(1)
+    value = gradient_cache.backward(sides, loss)
+    found, after_parts = gradients(model), torch.rand(3)
+    assert value.item() == pytest.approx(plain.item(), abs=1e-12) and not value.requires_grad
+    assert all(torch.allclose(a, b, atol=1e-6, rtol=0) for a, b in zip(found, expected, strict=True))
+    assert any(gradient.abs().max() > 1e-3 for gradient in expected)
+    assert torch.equal(after_parts, after)  # the second pass leaves no trace in the random numbers
+
+
+def test_gradients_in_parts_are_added_to_those_that_are_there() -> None:
+    layer = nn.Linear(3, 2, bias=False).double()
+    rows = torch.randn(4, 3, dtype=torch.double)
+    layer.weight.grad = torch.ones_like(layer.weight)
+    gradient_cache.backward([[lambda: layer(rows[:1]), lambda: layer(rows[1:])]], lambda vectors: vectors.sum())
+    assert torch.allclose(layer.weight.grad, 1 + rows.sum(0).expand(2, 3))
+
+
+# Checkpoints
+
+
+class Tied(nn.Module):
+    """Two names for one weight, as an encoder and its language-model head have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.other.weight = self.one.weight
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.other(torch.relu(self.one(rows)))
+
+
+def state(seed: int) -> TrainState:
+    torch.manual_seed(seed)
+    model = Tied()
+    return TrainState(model, torch.optim.AdamW(model.parameters(), lr=0.1))
+
+
+def train(state: TrainState, steps: int) -> list[float]:
+    """Steps on random rows; their losses."""
+    losses = []
+    for _ in range(steps):
+        loss = state.model(torch.randn(4, 3)).square().sum()
+        state.optimizer.zero_grad()
+        loss.backward()
+        state.optimizer.step()
+        state.step += 1
+        losses.append(loss.item())
+    return losses
+
+
+def test_what_is_restored_takes_the_very_next_steps(tmp_path: Path) -> None:
+    first = state(0)
+    train(first, 3)
+    first.extra = {"index": 2}
+    path = checkpoint.save(first, tmp_path)
+    expected = train(first, 4)
+    again = state(7)
+    assert checkpoint.restore(again, tmp_path)
+    assert (again.step, again.extra) == (3, {"index": 2})
+    assert again.model.one.weight is again.model.other.weight
+    assert train(again, 4) == expected
+    assert {file.suffix for file in path.iterdir()} == {".safetensors", ".json"}  # nothing that is unpickled
+
+
+def test_nothing_is_restored_from_nothing(tmp_path: Path) -> None:
+    begun = state(0)
+    assert not checkpoint.restore(begun, tmp_path / "none")
+    assert begun.step == 0 and not begun.optimizer.state
+
+
+def test_the_newest_whole_checkpoint_counts(tmp_path: Path) -> None:
+    one = state(0)
+    for step in (1, 2, 3):
+        train(one, 1)
+        one.extra = {"version": step}
+        checkpoint.save(one, tmp_path)
+    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["step-00000002", "step-00000003"]
+    assert [extra["version"] for extra in checkpoint.extras(tmp_path)] == [2, 3]
+    (tmp_path / ".step-00000009.writing").mkdir()  # a kill while it was written
+    other = state(1)
+    checkpoint.restore(other, tmp_path)
+    assert other.step == 3
+    train(one, 1)
+    checkpoint.save(one, tmp_path, keep=1)
+    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["step-00000004"]
+
+
+def one_line(call: Callable[[], object], kind: type[Exception], *parts: str) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    told = str(caught.value)
+    assert "\n" not in told and all(part in told for part in parts), told
+
+
+def test_checkpoints_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    saved = state(0)
+    train(saved, 1)
+    path = checkpoint.save(saved, tmp_path)
+    model = nn.Linear(3, 3)
+    other = TrainState(model, torch.optim.AdamW(model.parameters()))
+    one_line(lambda: checkpoint.restore(other, tmp_path), DamagedArtefact, str(path), "begin in an empty directory")
+    file = path / "optimizer.safetensors"
+    file.write_bytes(file.read_bytes()[:40])
+    one_line(lambda: checkpoint.restore(state(0), tmp_path), DamagedArtefact, str(path))
+
+
+# The log
+
+
+def test_a_log_forgets_what_came_after_its_checkpoint(tmp_path: Path) -> None:
+    log = MetricLog(tmp_path, 0)
+    for step in range(5):
+        log.write(step, loss=step / 2)
+    log.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 5, "lo')  # a kill while it was written
+    assert [row["step"] for row in read_rows(tmp_path)] == [0, 1, 2, 3, 4]
+    log = MetricLog(tmp_path, 3)
+    log.write(3, loss=9.0)
+    log.close()
+    assert [(row["step"], row["loss"]) for row in read_rows(tmp_path)] == [(0, 0), (1, 0.5), (2, 1.0), (3, 9.0)]
+    assert read_rows(tmp_path / "none") == []
+
+
+# Runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Of the recipe below."""
+
+    out: Path
+    steps: int = 30
+    lr: float = 0.1
+    save_every: int = 4
+    name: str = "a"
+
+
+def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> list[float]:
+    """The smallest recipe there is; the losses of its log."""
+    torch.manual_seed(0)
+    model = Tied()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr)
+    with running(config, model, optimizer, name="toy", tell=tell) as run:
+        while True:
+            if run.due(10):
+                run.told(recall=float(run.step))
+            if run.due(config.save_every) and run.step:
+                run.save(version=run.step)
+            if run.done:
+                break
+            loss = model(torch.randn(4, 3)).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.stepped(loss=loss.item())
+        assert run.kept("version") == [28, 30]
+    return [row["loss"] for row in read_rows(config.out) if "loss" in row]
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+import test_training as own
+from pipelines.run import Run
+slow = Run.stepped
+def stepped(self, **row):
+    slow(self, **row)
+    if self.step > 9:
+        time.sleep(60)  # until it is killed
+Run.stepped = stepped
+own.recipe(own.Config(out=Path(sys.argv[1])))
+"""
+
+
+@contextmanager
+def one_thread() -> Iterator[dict[str, str]]:
+    """One thread here, and the environment of a process with one: sums come out the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+        yield {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(tmp_path: Path) -> None:
+    told: list[str] = []
+    with one_thread() as environment:
+        whole = recipe(Config(out=tmp_path / "whole"), told.append)
+        config = Config(out=tmp_path / "killed")
+        with subprocess.Popen([sys.executable, "-c", KILLED, str(config.out)], env=environment) as process:
+            wait_for(lambda: len(read_rows(config.out)) > 10, 300)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        assert begun(config.out) and not (config.out / "checkpoints" / "step-00000030").exists()
+        assert recipe(config) == whole
+    steps = [row["step"] for row in read_rows(config.out) if "loss" in row]
+    assert steps == list(range(30))
+    assert told == ["step 0: recall 0", "step 10: recall 10", "step 20: recall 20", "step 30: recall 30"]
+
+
+def test_a_run_keeps_its_settings(tmp_path: Path) -> None:
+    config = Config(out=tmp_path / "run")
+    recipe(config)
+    assert json.loads((config.out / "config.json").read_text())["lr"] == 0.1
+    one_line(
+        lambda: recipe(replace(config, lr=0.2, name="b")),
+        BadInput,
+        "another directory",
+        "lr 0.1, not 0.2",
+        "name a, not b",
+    )
+    recipe(replace(config, save_every=2))  # changes no step
+    other = tmp_path / "moved"
+    config.out.rename(other)
+    recipe(replace(config, out=other))
+
+
+def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    config = Config(out=tmp_path)
+    with running(config, model, optimizer, name="one"):
+        one_line(
+            lambda: running(config, model, optimizer, name="two").__enter__(), BadInput, "another process is at work"
+        )
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    require(a=(1, True))
+    one_line(lambda: require(a=(0, False), b=(2, True), c=(-1, False)), BadInput, "a = 0, c = -1: out of range")
