@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pipelines import assemble, fine_tune, warm_start
 from pipelines.assemble import AssembleConfig
+from pipelines.cluster import together
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.stages import ABOVE, filled, finished
 from pipelines.warm_start import WarmStartConfig
@@ -56,7 +57,7 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, tell: Callable[[str
 
     # A sentence finds the passage that it was taken from.
     cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
-    retriever = finished(cloze, partial(warm_start.main, progress=progress), tell)
+    retriever = finished(cloze, partial(together, warm_start.main, progress=progress), tell)
 
     # The index is made once; questions, and a reader beside them, learn where answers stand.
     taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pipelines import assemble, fine_tune, pretrain, warm_start
 from pipelines.assemble import AssembleConfig
+from pipelines.cluster import together
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.pretrain import PretrainConfig
 from pipelines.stages import ABOVE, filled, finished
@@ -62,13 +63,13 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[st
 
     # A sentence finds the passage that it was taken from: without it the reader would learn to pass retrieval over.
     cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
-    retriever = finished(cloze, partial(warm_start.main, progress=progress), tell)
+    retriever = finished(cloze, partial(together, warm_start.main, progress=progress), tell)
 
     # What is masked in a text is found in the passages; the index follows the weights.
     masked = {"texts": config.texts, "questions": config.dev, "kind": config.kind}
     starts = {"retriever": retriever, "encoder": config.encoder, "out": config.out / "pretrain"}
     pretraining = filled(config.pretrain, **starts, **masked, **common)
-    retriever = finished(pretraining, partial(pretrain.main, progress=progress, tell=tell), tell)
+    retriever = finished(pretraining, partial(together, pretrain.main, progress=progress, tell=tell), tell)
 
     # The index is made once more; questions, and a reader that begins as the pretrained one, learn where answers stand.
     taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}

@@ -2,7 +2,7 @@
 
 A loss over the vectors of a whole batch needs all of them at once, but not the activations behind them: vectors are
 computed in parts without activations, the loss gives each vector's gradient, and the parts are computed again, each
-with its own share of it. Where every side is one part, nothing has to be computed twice, and nothing is.
+with its own share of it. Where every side is one part of one process, nothing has to be computed twice, and nothing is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,9 +30,9 @@ def backward(sides: Sequence[Sequence[Part]], loss: Callable[..., Tensor]) -> Te
     Returns:
         The loss, without a graph.
     """
-    if all(len(side) == 1 for side in sides):
+    if parallel.world()[1] == 1 and all(len(side) == 1 for side in sides):
         value = loss(*(part() for (part,) in sides))
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value.detach()
     computed = [[_first(part) for part in side] for side in sides]
     whole = [parallel.gathered(torch.cat([rows for rows, _ in side])) for side in computed]
