@@ -2,8 +2,8 @@
 
 Every fact stands in one passage. Statements and questions say the same in other words; a model that is asked for the
 object of a fact that it has never seen must find the passage, by a name made of syllables that many names share,
-and copy from it. The facts that are asked at the end, and all that is said of their entities, stand in the passages
-only: no recipe trains on them, neither as passage nor as statement.
+and copy from it. The facts that are asked at the end stand in the passages only: no recipe trains on them, neither as
+passage nor as statement. Of their entities other facts are known.
 """
 
 import json
@@ -120,7 +120,7 @@ class ObjectTagger:
 
 
 def make(entities: int, asked: int, seed: int) -> World:
-    """A world of ``entities`` with a fact each for every relation, those of ``asked`` entities kept to be asked."""
+    """A world of ``entities`` with a fact each for every relation; of so many of them one is kept to be ``asked``."""
     rng = np.random.default_rng(seed)
     names: dict[str, None] = {}
     while len(names) < entities + OBJECTS * len(RELATIONS):
@@ -129,11 +129,13 @@ def make(entities: int, asked: int, seed: int) -> World:
     every = list(names)
     pool = every[entities:]
     objects = [pool[n * OBJECTS : (n + 1) * OBJECTS] for n in range(len(RELATIONS))]
-    facts = [
-        [Fact(entity, n, str(rng.choice(objects[n]))) for n in range(len(RELATIONS))] for entity in every[:entities]
-    ]
-    flat = [[fact for each in part for fact in each] for part in (facts[asked:], facts[:asked])]
-    return World(*flat, objects)
+    world = World([], [], objects)
+    for number, entity in enumerate(every[:entities]):
+        kept = int(rng.integers(len(RELATIONS))) if number < asked else None
+        for relation, choices in enumerate(objects):
+            fact = Fact(entity, relation, str(rng.choice(choices)))
+            (world.asked if relation == kept else world.known).append(fact)
+    return world
 
 
 def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: int = 0) -> Folders:

@@ -31,7 +31,7 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 
-ENTITIES, ASKED = 2000, 150
+ENTITIES, ASKED = 2000, 450
 CLOZE, STEPS = 1000, 2500
 ARMS = ("refreshed", "never refreshed", "fast retriever", "no warm start")
 
@@ -56,7 +56,7 @@ def main() -> None:
             args.out,
             {"rows": rows},
             corpus=f"a closed world of {facts} passages, eval/closed_world.py",
-            questions=f"{6 * args.asked} masked statements of facts that were never trained on",
+            questions=f"{2 * args.asked} masked statements of facts that were never trained on",
         )
     if args.plot:
         runs = [folder(args, args.seeds[0], arm) for arm in args.arms]
