@@ -73,6 +73,9 @@ class DprConfig:
     """Files of training questions, with answers or with the passages where these stand; see docs/evaluation.md."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
+    corpus_only: bool = False
+    """Leave out gold passages that the corpus does not hold: they have no titles and may be set in another way, as QED's
+    are, and then it is that which tells them from the negatives."""
     dev: Path | None = None
     """File of held-out questions, on which recall is measured; what stands there is not trained on."""
     sample: int | None = 500
@@ -214,13 +217,20 @@ def mined(config: DprConfig, progress: Progress, tell: Callable[[str], None]) ->
         "dev": config.dev and artefact.checksum(config.dev),
         "depth": config.depth,
         "pool": config.pool,
+        "corpus-only": config.corpus_only,
     }
     file = config.out / "pairs.jsonl"
     if not file.is_file():
-        held_out = [question.text for question in read_questions(config.dev)] if config.dev else []
-        depth, pool = config.depth, config.pool
         line = mining.mine(
-            config.sources, terms, file, identity, depth=depth, pool=pool, held_out=held_out, progress=progress
+            config.sources,
+            terms,
+            file,
+            identity,
+            depth=config.depth,
+            pool=config.pool,
+            texts=not config.corpus_only,
+            held_out=[question.text for question in read_questions(config.dev)] if config.dev else (),
+            progress=progress,
         )
         tell(f"{file}: {line}")
     return mining.read(file, identity)

@@ -70,6 +70,7 @@ def mine(
     *,
     depth: int,
     pool: int,
+    texts: bool = True,
     held_out: Iterable[str] = (),
     progress: Progress = SILENT,
 ) -> str:
@@ -82,6 +83,8 @@ def mine(
         identity: of all that the result depends on, for ``read``.
         depth: passages of a question that are looked at.
         pool: negatives of a question that are kept.
+        texts: a gold passage that the corpus does not hold is a positive itself; else the question counts as one of
+            which answers only are known.
         held_out: questions that must not be trained on; case, punctuation and articles aside.
         progress: told of the questions.
 
@@ -95,7 +98,8 @@ def mine(
     def rows() -> Iterator[dict[str, Any]]:
         with progress.step("mining", len(asked), "questions") as step:
             for some in _batches(asked):
-                for (question, regex), found in zip(some, _pairs(some, retriever, depth, pool, refused), strict=True):
+                results = _pairs(some, retriever, depth, pool, texts, refused)
+                for (question, regex), found in zip(some, results, strict=True):
                     counts["asked"] += 1
                     if isinstance(found, str):
                         counts[found] += 1
@@ -176,7 +180,7 @@ def read_again(file: Path, identity: dict[str, Any], pairs: Sequence[Pair]) -> l
 
 
 def _pairs(
-    asked: Sequence[tuple[Question, bool]], retriever: Retriever, depth: int, pool: int, refused: set[str]
+    asked: Sequence[tuple[Question, bool]], retriever: Retriever, depth: int, pool: int, texts: bool, refused: set[str]
 ) -> Iterator[Pair | str]:
     """The pair of each question, or why there is none."""
     golds = list(dict.fromkeys(gold for question, _ in asked for gold in _golds(question)))
@@ -188,17 +192,21 @@ def _pairs(
         elif not question.answers and not _golds(question):
             yield NOTHING
         else:
-            yield pair_of(question, regex, hits, near, pool) or NO_PASSAGE
+            yield pair_of(question, regex, hits, near, pool=pool, texts=texts) or NO_PASSAGE
 
 
-def pair_of(question: Question, regex: bool, hits: list[Hit], near: dict[str, list[Hit]], pool: int) -> Pair | None:
+def pair_of(
+    question: Question, regex: bool, hits: list[Hit], near: dict[str, list[Hit]], *, pool: int, texts: bool = True
+) -> Pair | None:
     """What the hits of a question make of it; None where none is right and no gold passage is known.
 
-    ``near``: the hits of each gold passage, searched for as if it were a question.
+    ``near``: the hits of each gold passage, searched for as if it were a question; for the rest see ``mine``.
     """
     right = [hit.passage.id for hit in hits if _is_right(hit.passage, question, regex)]
-    positives: Sequence[int | str] = [_in_corpus(gold, question, regex, near[gold]) for gold in _golds(question)]
-    positives = positives or right[:1]
+    golds = [_in_corpus(gold, question, regex, near[gold]) for gold in _golds(question)]
+    positives: Sequence[int | str] = [each for each in golds if texts or isinstance(each, int)]
+    if question.answers:
+        positives = positives or right[:1]
     if not positives:
         return None
     known = {*right, *(row for row in positives if isinstance(row, int))}

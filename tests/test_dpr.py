@@ -84,17 +84,17 @@ def plain(pair: Pair | None) -> tuple[Any, ...]:
 
 
 def test_the_first_passage_with_an_answer_is_right_and_those_without_are_wrong() -> None:
-    pair = pair_of(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, 30)
+    pair = pair_of(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=30)
     assert plain(pair) == ((0,), [[1, 2, 9, 10]], [0, 3])
-    assert plain(pair_of(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, 2)) == ((0,), [[1, 2]], [0, 3])
-    assert pair_of(LIGHTHOUSE, False, hits(1, 2, 9), {}, 30) is None
-    assert plain(pair_of(LIGHTHOUSE, False, hits(3, 0), {}, 30)) == ((3,), [[]], [0, 3])
+    assert plain(pair_of(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=2)) == ((0,), [[1, 2]], [0, 3])
+    assert pair_of(LIGHTHOUSE, False, hits(1, 2, 9), {}, pool=30) is None
+    assert plain(pair_of(LIGHTHOUSE, False, hits(3, 0), {}, pool=30)) == ((3,), [[]], [0, 3])
 
 
 def test_patterns_are_searched() -> None:
     question = Question("When was the bakery founded?", ("19[0-9]{2}",))
-    assert plain(pair_of(question, True, hits(5, 6, 4), {}, 30)) == ((6,), [[5]], [4, 6])
-    assert pair_of(question, False, hits(5, 6, 4), {}, 30) is None
+    assert plain(pair_of(question, True, hits(5, 6, 4), {}, pool=30)) == ((6,), [[5]], [4, 6])
+    assert pair_of(question, False, hits(5, 6, 4), {}, pool=30) is None
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,11 @@ def test_patterns_are_searched() -> None:
 def test_a_gold_passage_is_looked_for_in_the_corpus(gold: str, answers: str | None, positive: int | None) -> None:
     """Where the corpus has none that is like it, the gold text is the positive itself."""
     question = Question("Who founded the bakery?", (answers,) if answers else (), passages=(gold, " "))
-    pair = pair_of(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, 30)
+    pair = pair_of(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30)
     assert pair is not None and pair.positives == (gold if positive is None else positive,)
+    assert (pair_of(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30, texts=False) is None) == (
+        positive is None and answers != "1923"  # else one with the answer takes its place
+    )
     assert pair.negatives[0].tolist() == {None: [5, 9], "1923": [5, 9], "a plaque": [5, 4, 9]}[answers]
 
 
