@@ -18,26 +18,23 @@ Legend: B questions of a batch, P its different passages, D width.
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from index.embed import EmbedConfig, embed
-from pipelines import pairs as mining
+from pipelines import mining
 from pipelines.blocks import Blocks
+from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
-from pipelines.pairs import Pair, Source
+from pipelines.pairs import Pair
 from pipelines.retrieval import Examination, examine
 from pipelines.run import FREE, Run, require, running
 from pipelines.warm_start import parts
 from ragqa import artefact
-from ragqa.corpus.store import PassageStore
-from ragqa.embedding import open_shards
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.locks import locked
 from ragqa.models.dual_encoder import DualEncoder
@@ -48,7 +45,6 @@ from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import PassageRetriever
 from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.exact import ExactIndex
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
@@ -74,8 +70,8 @@ class DprConfig:
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     corpus_only: bool = False
-    """Leave out gold passages that the corpus does not hold: they have no titles and may be set in another way, as QED's
-    are, and then it is that which tells them from the negatives."""
+    """Leave out gold passages that the corpus does not hold: they have no titles and may be set in another way, as
+    QED's are, and then it is that which tells them from the negatives."""
     dev: Path | None = None
     """File of held-out questions, on which recall is measured; what stands there is not trained on."""
     sample: int | None = 500
@@ -223,11 +219,9 @@ def mined(config: DprConfig, progress: Progress, tell: Callable[[str], None]) ->
     if not file.is_file():
         line = mining.mine(
             config.sources,
-            terms,
+            Search(terms, config.depth, config.pool),
             file,
             identity,
-            depth=config.depth,
-            pool=config.pool,
             texts=not config.corpus_only,
             held_out=[question.text for question in read_questions(config.dev)] if config.dev else (),
             progress=progress,
@@ -246,27 +240,14 @@ def mined_again(
     weights = [artefact.checksum(each) for each in sorted(before.rglob("*.safetensors"))]
     identity = {"pairs": artefact.checksum(config.out / "pairs.jsonl"), "retriever": weights}
     if not file.is_file():
-        with passage_index(before, config, vectors, progress) as (store, index):
+        options: dict[str, Any] = {"device": config.device, "workers": config.workers, "progress": progress}
+        with passage_index(before, config.corpus, vectors, **options) as (store, index):
             retriever = PassageRetriever(DenseRanker(load_encoder(before, device=config.device), index), store)
-            line = mining.mine_again(
-                found, retriever, file, identity, depth=config.depth, pool=config.pool, progress=progress
-            )
+            search = Search(retriever, config.depth, config.pool)
+            line = mining.mine_again(found, search, file, identity, progress=progress)
         tell(f"{file}: {line}")
     shutil.rmtree(vectors, ignore_errors=True)
     return mining.read_again(file, identity, found)
-
-
-@contextmanager
-def passage_index(
-    model: Path, config: DprConfig, work: Path, progress: Progress = SILENT
-) -> Iterator[tuple[PassageStore, ExactIndex]]:
-    """The passages, and their vectors by the encoder in ``model``, which are made in the directory ``work``."""
-    gpu = config.device.startswith("cuda")
-    options = EmbedConfig(corpus=config.corpus, out=work, encoder=str(model), gpus=gpu, workers=config.workers)
-    embed(options, progress=progress)
-    store = PassageStore.open(config.corpus / "passages")
-    vectors, engine = open_shards(work, len(store)), "torch" if gpu else "numpy"
-    yield store, ExactIndex(vectors, deleted=store.deleted, engine=engine, device=config.device)
 
 
 def train_round(
@@ -289,7 +270,7 @@ def train_round(
         seed=(config.seed, number),
     )
     steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
-    own = replace(config, out=config.out / f"round-{number}", rounds=number, steps=steps)
+    own = replace(config, out=config.out / f"round-{number}", steps=steps, rounds=number, no_export=False)
     if finished(own):
         return
     torch.manual_seed(config.seed)
@@ -334,7 +315,8 @@ def evaluate(run: Run, retriever: DualEncoder, exam: Examination, config: DprCon
     shutil.rmtree(work, ignore_errors=True)
     with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
         retriever.save_passages(work / "snapshot")
-        with passage_index(work / "snapshot", config, work / "vectors") as (_, index):
+        options: dict[str, Any] = {"device": config.device, "workers": config.workers}
+        with passage_index(work / "snapshot", config.corpus, work / "vectors", **options) as (_, index):
             run.told(**examine(exam, retriever.questions, index, config.device))
     shutil.rmtree(work)
 
