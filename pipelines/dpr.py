@@ -49,6 +49,7 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import gradient_cache
+from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear
 from ragqa.training.step import apply, groups
 
@@ -287,26 +288,29 @@ def train_round(
                 break
             train_step(run, retriever, batches[run.step], config)
     retriever.save(model_of(config, number))
-    (own.out / DONE).write_text(settings(own))
+    (own.out / DONE).write_text(json.dumps(settings(own)))
 
 
 DONE = "done.json"
 """Settings of a round, once its model is there."""
 
 
-def settings(config: DprConfig) -> str:
-    """All that changes a step, as JSON."""
-    return json.dumps({name: value for name, value in asdict(config).items() if name not in FREE}, default=str)
+def settings(config: DprConfig) -> dict[str, Any]:
+    """All that may not change while a run goes on, as JSON has it."""
+    fixed = {name: value for name, value in asdict(config).items() if name not in FREE}
+    now: dict[str, Any] = json.loads(json.dumps(fixed, default=str))
+    return now
 
 
 def finished(config: DprConfig) -> bool:
     """Whether a round was trained to its end; raises BadInput where that was with other settings."""
     mark = config.out / DONE
-    if mark.is_file() and mark.read_text() != settings(config):
-        before, now = json.loads(mark.read_text()), json.loads(settings(config))
-        told = ", ".join(f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name])
-        raise BadInput(f"{config.out} was trained with other settings ({told}): choose another directory")
-    return mark.is_file()
+    if not mark.is_file():
+        return False
+    before, now = json.loads(mark.read_text()), settings(config)
+    if told := [f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name]]:
+        raise BadInput(f"{config.out} was trained with other settings ({', '.join(told)}): choose another directory")
+    return True
 
 
 def evaluate(run: Run, retriever: DualEncoder, exam: Examination, config: DprConfig) -> None:
@@ -336,9 +340,16 @@ def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig
     sides = (retriever.questions, batch.questions), (retriever.passages, batch.passages)
     value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in sides], loss)
     norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    tokens = sum(map(len, batch.questions)) + sum(map(len, batch.passages))
+    tokens = [sum(map(len, texts)) for _, texts in sides]
+    ideal = sum(model_flops(tower, count) for (tower, _), count in zip(sides, tokens, strict=True))
     run.stepped(
-        nll=value.item(), accuracy=right[0], passages=len(batch.passages), lr=rate, grad_norm=norm, tokens=tokens
+        nll=value.item(),
+        accuracy=right[0],
+        passages=len(batch.passages),
+        lr=rate,
+        grad_norm=norm,
+        tokens=sum(tokens),
+        ideal_seconds=round(ideal / peak_flops(config.device), 4),
     )
 
 

@@ -15,6 +15,7 @@ import torch
 from conftest import ROOT, WORDS, run, wait_for
 from test_training import one_thread
 
+from index.command import parse
 from pipelines import dpr
 from pipelines.blocks import Blocks
 from pipelines.dpr import DprConfig
@@ -486,6 +487,17 @@ def test_parts_change_no_step(world: World, small: Path, tmp_path: Path) -> None
 
 
 # What is wrong, in a line
+
+
+def test_options_are_typed_or_read_from_a_file(tmp_path: Path) -> None:
+    typed = ["--corpus", "c", "--out", "o", "--encoder", "e", "--questions", "a", "b", "--pooling", "mean"]
+    chosen = parse(DprConfig, None, typed)
+    assert (chosen.questions, chosen.pooling, chosen.width) == ((Path("a"), Path("b")), "mean", None)
+    file = lines(tmp_path / "o.json", [{"corpus": "c", "out": "o", "encoder": "e", "questions": ["a", "b"]}])
+    assert parse(DprConfig, None, ["--config", str(file), "--pooling", "mean"]) == chosen
+    file = lines(tmp_path / "p.json", [{"corpus": "c", "out": "o", "questions": ["a"], "pooling": "max"}])
+    with pytest.raises(BadInput, match='pooling = "max": not of the type of the option'):
+        parse(DprConfig, None, ["--config", str(file)])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ def model_flops(module: nn.Module, tokens: int) -> float:
 def peak_flops(device: str = "cpu") -> float:
     """What the machine reaches in a product of large matrices in bfloat16, operations a second: measured, in 1 s."""
     size = 8192 if device.startswith("cuda") else 2048
-    a = torch.randn(size, size, device=device, dtype=torch.bfloat16)
+    own = torch.Generator(device).manual_seed(0)  # to measure must not change the dropout of a run
+    a = torch.randn(size, size, device=device, dtype=torch.bfloat16, generator=own)
     best, until = 0.0, time.perf_counter() + 1.0
     while time.perf_counter() < until:
         began = time.perf_counter()
