@@ -18,26 +18,23 @@ Legend: B questions of a batch, P its different passages, D width.
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from index.embed import EmbedConfig, embed
-from pipelines import pairs as mining
+from pipelines import mining
 from pipelines.blocks import Blocks
+from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
-from pipelines.pairs import Pair, Source
+from pipelines.pairs import Pair
 from pipelines.retrieval import Examination, examine
 from pipelines.run import FREE, Run, require, running
 from pipelines.warm_start import parts
 from ragqa import artefact
-from ragqa.corpus.store import PassageStore
-from ragqa.embedding import open_shards
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.locks import locked
 from ragqa.models.dual_encoder import DualEncoder
@@ -48,11 +45,11 @@ from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import PassageRetriever
 from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.exact import ExactIndex
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import gradient_cache
+from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear
 from ragqa.training.step import apply, groups
 
@@ -73,6 +70,9 @@ class DprConfig:
     """Files of training questions, with answers or with the passages where these stand; see docs/evaluation.md."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
+    corpus_only: bool = False
+    """Leave out gold passages that the corpus does not hold: they have no titles and may be set in another way, as
+    QED's are, and then it is that which tells them from the negatives."""
     dev: Path | None = None
     """File of held-out questions, on which recall is measured; what stands there is not trained on."""
     sample: int | None = 500
@@ -214,13 +214,18 @@ def mined(config: DprConfig, progress: Progress, tell: Callable[[str], None]) ->
         "dev": config.dev and artefact.checksum(config.dev),
         "depth": config.depth,
         "pool": config.pool,
+        "corpus-only": config.corpus_only,
     }
     file = config.out / "pairs.jsonl"
     if not file.is_file():
-        held_out = [question.text for question in read_questions(config.dev)] if config.dev else []
-        depth, pool = config.depth, config.pool
         line = mining.mine(
-            config.sources, terms, file, identity, depth=depth, pool=pool, held_out=held_out, progress=progress
+            config.sources,
+            Search(terms, config.depth, config.pool),
+            file,
+            identity,
+            texts=not config.corpus_only,
+            held_out=[question.text for question in read_questions(config.dev)] if config.dev else (),
+            progress=progress,
         )
         tell(f"{file}: {line}")
     return mining.read(file, identity)
@@ -236,27 +241,14 @@ def mined_again(
     weights = [artefact.checksum(each) for each in sorted(before.rglob("*.safetensors"))]
     identity = {"pairs": artefact.checksum(config.out / "pairs.jsonl"), "retriever": weights}
     if not file.is_file():
-        with passage_index(before, config, vectors, progress) as (store, index):
+        options: dict[str, Any] = {"device": config.device, "workers": config.workers, "progress": progress}
+        with passage_index(before, config.corpus, vectors, **options) as (store, index):
             retriever = PassageRetriever(DenseRanker(load_encoder(before, device=config.device), index), store)
-            line = mining.mine_again(
-                found, retriever, file, identity, depth=config.depth, pool=config.pool, progress=progress
-            )
+            search = Search(retriever, config.depth, config.pool)
+            line = mining.mine_again(found, search, file, identity, progress=progress)
         tell(f"{file}: {line}")
     shutil.rmtree(vectors, ignore_errors=True)
     return mining.read_again(file, identity, found)
-
-
-@contextmanager
-def passage_index(
-    model: Path, config: DprConfig, work: Path, progress: Progress = SILENT
-) -> Iterator[tuple[PassageStore, ExactIndex]]:
-    """The passages, and their vectors by the encoder in ``model``, which are made in the directory ``work``."""
-    gpu = config.device.startswith("cuda")
-    options = EmbedConfig(corpus=config.corpus, out=work, encoder=str(model), gpus=gpu, workers=config.workers)
-    embed(options, progress=progress)
-    store = PassageStore.open(config.corpus / "passages")
-    vectors, engine = open_shards(work, len(store)), "torch" if gpu else "numpy"
-    yield store, ExactIndex(vectors, deleted=store.deleted, engine=engine, device=config.device)
 
 
 def train_round(
@@ -279,7 +271,7 @@ def train_round(
         seed=(config.seed, number),
     )
     steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
-    own = replace(config, out=config.out / f"round-{number}", rounds=number, steps=steps)
+    own = replace(config, out=config.out / f"round-{number}", steps=steps, rounds=number, no_export=False)
     if finished(own):
         return
     torch.manual_seed(config.seed)
@@ -296,26 +288,29 @@ def train_round(
                 break
             train_step(run, retriever, batches[run.step], config)
     retriever.save(model_of(config, number))
-    (own.out / DONE).write_text(settings(own))
+    (own.out / DONE).write_text(json.dumps(settings(own)))
 
 
 DONE = "done.json"
 """Settings of a round, once its model is there."""
 
 
-def settings(config: DprConfig) -> str:
-    """All that changes a step, as JSON."""
-    return json.dumps({name: value for name, value in asdict(config).items() if name not in FREE}, default=str)
+def settings(config: DprConfig) -> dict[str, Any]:
+    """All that may not change while a run goes on, as JSON has it."""
+    fixed = {name: value for name, value in asdict(config).items() if name not in FREE}
+    now: dict[str, Any] = json.loads(json.dumps(fixed, default=str))
+    return now
 
 
 def finished(config: DprConfig) -> bool:
     """Whether a round was trained to its end; raises BadInput where that was with other settings."""
     mark = config.out / DONE
-    if mark.is_file() and mark.read_text() != settings(config):
-        before, now = json.loads(mark.read_text()), json.loads(settings(config))
-        told = ", ".join(f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name])
-        raise BadInput(f"{config.out} was trained with other settings ({told}): choose another directory")
-    return mark.is_file()
+    if not mark.is_file():
+        return False
+    before, now = json.loads(mark.read_text()), settings(config)
+    if told := [f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name]]:
+        raise BadInput(f"{config.out} was trained with other settings ({', '.join(told)}): choose another directory")
+    return True
 
 
 def evaluate(run: Run, retriever: DualEncoder, exam: Examination, config: DprConfig) -> None:
@@ -324,7 +319,8 @@ def evaluate(run: Run, retriever: DualEncoder, exam: Examination, config: DprCon
     shutil.rmtree(work, ignore_errors=True)
     with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
         retriever.save_passages(work / "snapshot")
-        with passage_index(work / "snapshot", config, work / "vectors") as (_, index):
+        options: dict[str, Any] = {"device": config.device, "workers": config.workers}
+        with passage_index(work / "snapshot", config.corpus, work / "vectors", **options) as (_, index):
             run.told(**examine(exam, retriever.questions, index, config.device))
     shutil.rmtree(work)
 
@@ -344,9 +340,16 @@ def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig
     sides = (retriever.questions, batch.questions), (retriever.passages, batch.passages)
     value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in sides], loss)
     norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    tokens = sum(map(len, batch.questions)) + sum(map(len, batch.passages))
+    tokens = [sum(map(len, texts)) for _, texts in sides]
+    ideal = sum(model_flops(tower, count) for (tower, _), count in zip(sides, tokens, strict=True))
     run.stepped(
-        nll=value.item(), accuracy=right[0], passages=len(batch.passages), lr=rate, grad_norm=norm, tokens=tokens
+        nll=value.item(),
+        accuracy=right[0],
+        passages=len(batch.passages),
+        lr=rate,
+        grad_norm=norm,
+        tokens=sum(tokens),
+        ideal_seconds=round(ideal / peak_flops(config.device), 4),
     )
 
 

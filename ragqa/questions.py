@@ -71,7 +71,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
     - ``.jsonl``: an object a line, with ``question``, ``answers`` (or NQ-open's ``answer``; [] where
       nothing answers it) and, if wanted, ``id``, ``documents`` (ids or ends of paths) and ``passages``
-      (texts), where the answer stands
+      (texts), where the answer stands; or QED's names of the same
     - ``.tsv``, ``.csv``: DPR's: the question, a tab, a Python list of answers
     - ``.json``: SQuAD 1.1, each question with its paragraph as the gold passage
 
@@ -116,10 +116,16 @@ def is_squad(path: Path) -> bool:
     return _plain_name(path).endswith(".json")
 
 
+_QED = {"question_text": "question", "answer_text": "answers", "paragraph_text": "passages", "example_id": "id"}
+"""Names of Natural Questions with explanations (Lamm et al. 2021), and ours."""
+
+
 def _json_line(line: str, number: str) -> Question:
     row = json.loads(line)
     if not isinstance(row, dict):
         raise ValueError("an object with question and answers is needed")
+    if "question_text" in row:
+        row = {_QED[name]: value for name, value in row.items() if name in _QED}
     answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if answers is None:
         raise ValueError("no answers; give [] where nothing answers it")

@@ -58,6 +58,17 @@ def complaint(path: Path, after: int | None = None) -> str:
 # JSON lines
 
 
+def test_the_names_of_qed_are_known(tmp_path: Path) -> None:
+    row = {
+        "example_id": 7,
+        "question_text": "who?",
+        "answer_text": ["Ada"],
+        "paragraph_text": "Ada .",
+        "title_text": "A",
+    }
+    assert one(tmp_path / "q.jsonl", json.dumps(row)) == Question("who?", ("Ada",), "7", passages=("Ada .",))
+
+
 @compressions
 def test_json_lines(tmp_path: Path, compression: str) -> None:
     rows = '{"question": "who?", "answers": ["Ada", "Ada Holm"]}\n{"question": "où ?", "answers": ["Orléans"]}\n'

@@ -16,11 +16,12 @@ from conftest import ROOT, wait_for
 from torch import Tensor, nn
 
 from pipelines.run import begun, require, running
-from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.objectives import in_batch_nll
 from ragqa.training import checkpoint, gradient_cache
 from ragqa.training.checkpoint import TrainState
 from ragqa.training.log import MetricLog, read_rows
+from ragqa.training.step import apply, optimise
 
 # Gradients in parts
 
@@ -72,6 +73,20 @@ def test_gradients_in_parts_are_added_to_those_that_are_there() -> None:
     layer.weight.grad = torch.ones_like(layer.weight)
     gradient_cache.backward([[lambda: layer(rows[:1]), lambda: layer(rows[1:])]], lambda vectors: vectors.sum())
     assert torch.allclose(layer.weight.grad, 1 + rows.sum(0).expand(2, 3))
+
+
+def test_no_step_is_taken_on_what_is_not_finite() -> None:
+    layer = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(layer.parameters())
+    before = layer.weight.detach().clone()
+    layer.weight.grad = torch.tensor([[1.0, float("nan")]])
+    one_line(lambda: apply(optimizer, rate=1.0, clip=1.0, step=7), NonFiniteLoss, "the gradient is nan at step 7")
+    loss = layer(torch.tensor([[float("inf"), 0.0]])).sum()
+    one_line(lambda: optimise(loss, optimizer, rate=1.0, clip=1.0, step=8), NonFiniteLoss, "inf at step 8")
+    assert torch.equal(layer.weight, before)
+    layer.weight.grad = torch.tensor([[3.0, 4.0]])
+    assert apply(optimizer, rate=0.5, clip=1.0, step=9) == 5.0
+    assert torch.allclose(layer.weight, before - 0.5 * torch.tensor([[0.6, 0.8]]), atol=1e-4)
 
 
 # Checkpoints
