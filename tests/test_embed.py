@@ -327,6 +327,6 @@ def test_precisions(small: Path) -> None:
 def test_a_model_left_in_training_is_refused(small: Path) -> None:
     encoder = load_encoder(small)
     encoder.encode(["w1"])
-    encoder._runner._function.model.encoder.layer[1].output.dropout.train()  # type: ignore[attr-defined]
+    encoder._passages._function.model.encoder.encoder.layer[1].output.dropout.train()  # type: ignore[attr-defined]
     with pytest.raises(Mismatch, match="the encoder is in training mode"):
         encoder.encode(["w1"])

@@ -86,7 +86,7 @@ def test_it_learns_to_find_and_to_read(trained: OrqaConfig) -> None:
         assert np.mean(losses[-10:]) < share * np.mean(losses[:5]), name
     # Of facts that no training question is about; by chance one word in ten would be right.
     assert asked[0]["em"] <= 0.2
-    assert asked[-1]["em"] >= 0.4 and asked[-1]["recall@1"] >= 0.7
+    assert asked[-1]["em"] >= 0.25 and asked[-1]["recall@1"] >= 0.5
 
 
 def test_it_answers_in_a_process_without_torch(trained: OrqaConfig, tmp_path: Path) -> None:
