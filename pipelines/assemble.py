@@ -13,9 +13,11 @@ from pathlib import Path
 from index.build import BuildConfig, build
 from index.carry import carry
 from index.embed import EmbedConfig, embed
+from pipelines.fine_tune import FineTuneConfig
 from pipelines.run import require
 from ragqa.pipeline import PASSAGES, Pipeline
 from ragqa.progress import SILENT, Progress
+from ragqa.retrieval import mips
 from ragqa.runtime.export import export
 
 
@@ -43,7 +45,23 @@ class AssembleConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
+        mips.check(self.kind, "cpu")
         require(read=(self.read, self.read > 0), workers=(self.workers, self.workers >= 0))
+
+
+def after(tune: FineTuneConfig, out: Path) -> AssembleConfig:
+    """What a pipeline is put together from once a fine-tuning is done."""
+    return AssembleConfig(
+        corpus=tune.corpus,
+        retriever=tune.out / "model",
+        reader=tune.out / "reader",
+        vectors=tune.out / "vectors",
+        out=out,
+        kind=tune.kind,
+        read=tune.read,
+        workers=tune.workers,
+        device=tune.device,
+    )
 
 
 def main(config: AssembleConfig, *, progress: Progress = SILENT) -> Path:

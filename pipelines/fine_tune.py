@@ -22,10 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.gold_spans import GoldSpans
-from pipelines.library import Asked, Library, open_questions
+from pipelines.library import Asked, Library, answerable, open_questions
 from pipelines.reading import span_scores, to_read
 from pipelines.retrieval import KS, question_vectors
 from pipelines.run import Run, require, running
+from ragqa import artefact
+from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match
 from ragqa.models.dual_encoder import DualEncoder
@@ -259,6 +261,13 @@ def begin(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
     return model, retriever
 
 
+def check_size(config: FineTuneConfig) -> None:
+    """Raise BadInput where the passages are fewer than are to be read, before hours are spent on them."""
+    artefact.read(config.corpus, "index")
+    if (live := PassageStore.open(config.corpus / "passages").live) < config.read:
+        raise BadInput(f"{config.corpus} holds {live} passages, not {config.read} to read: lower --read")
+
+
 def main(
     config: FineTuneConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
 ) -> Path:
@@ -268,6 +277,8 @@ def main(
         BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
         NonFiniteLoss: training would have spoiled the weights.
     """
+    teach, ask = answerable(config.questions), answerable(config.dev, config.sample, config.seed) if config.dev else []
+    check_size(config)
     torch.manual_seed(config.seed)
     model, retriever = begin(config)
     library = Library.open(
@@ -279,24 +290,13 @@ def main(
         device=config.device,
         progress=progress,
     )
-    if library.store.live < config.read:
-        raise BadInput(f"{config.corpus} holds {library.store.live} passages, not {config.read} to read: lower --read")
-    asked, dev = open_questions(
-        library,
-        config.questions,
-        config.dev,
-        config.out / "answers",
-        regex=config.regex,
-        sample=config.sample,
-        seed=config.seed,
-        progress=progress,
-    )
-    tell(f"{len(asked)} questions that a passage answers")
+    asked, dev = open_questions(library, teach, ask, config.out / "answers", regex=config.regex, progress=progress)
+    tell(f"{len(asked)} questions of {len(teach)} are answered by a passage")
     optimizer = torch.optim.AdamW(groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr)
     torch.manual_seed(config.seed)  # what was made above, or found there, must not change the dropout of the steps
     with running(config, model, optimizer, name="fine-tuning", progress=progress, tell=tell) as run:
         while True:
-            if dev and run.due(config.eval_every):
+            if len(dev) and run.due(config.eval_every):
                 run.told(**evaluate(model, library, dev, config))
             if run.due(config.save_every) and run.step:
                 run.save()

@@ -145,43 +145,38 @@ class Asked:
 
 def open_questions(
     library: Library,
-    train: Path,
-    dev: Path | None,
+    teach: list[Question],
+    ask: list[Question],
     cache: Path,
     *,
     regex: bool = False,
-    sample: int | None = None,
-    seed: int = 0,
     progress: Progress = SILENT,
-) -> tuple[Asked, Asked | None]:
-    """Training questions that some passage answers, and some held-out ones, answered by a passage or not.
+) -> tuple[Asked, Asked]:
+    """Training questions that some passage answers, and held-out ones, answered by a passage or not.
 
     Args:
         library: the passages.
-        train: file of questions; those without an answer in the corpus have no loss, and are left out.
-        dev: file of held-out questions.
+        teach: training questions; those without an answer in the corpus have no loss, and are left out.
+        ask: held-out questions.
         cache: directory of what was found.
         regex: answers are patterns.
-        sample: held-out questions, drawn at random; None takes all.
-        seed: of that.
         progress: told how far the pass over the corpus is.
 
     Raises:
-        BadInput: a file has no questions with answers, or no passage answers a training question.
+        BadInput: no passage answers a training question.
     """
-    teach, ask = _answerable(train), _answerable(dev) if dev else []
-    ask = [ask[at] for at in np.sort(np.random.default_rng(seed).permutation(len(ask))[:sample])]
     answers = [question.answers for question in (*teach, *ask)]
     rows = AnswerRows.open(library.store, library.corpus, answers, cache, regex=regex, progress=progress)
     taught = [at for at in range(len(teach)) if len(rows.of(at))]
     if not taught:
-        raise BadInput(f"no passage of the corpus holds an answer of any question in {train}: is it their corpus?")
-    held_out = Asked(ask, list(range(len(teach), len(answers))), rows)
-    return Asked([teach[at] for at in taught], taught, rows), held_out if dev else None
+        raise BadInput("no passage of the corpus holds an answer of any training question: is it their corpus?")
+    return Asked([teach[at] for at in taught], taught, rows), Asked(ask, list(range(len(teach), len(answers))), rows)
 
 
-def _answerable(file: Path) -> list[Question]:
+def answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
+    """The questions of a file that have answers, or ``sample`` of them, drawn at random; BadInput if none has."""
     questions = [question for question in read_questions(file) if question.answers]
     if not questions:
         raise BadInput(f"no questions with answers in {file}")
-    return questions
+    chosen = np.random.default_rng(seed).permutation(len(questions))[:sample]
+    return questions if sample is None else [questions[at] for at in np.sort(chosen)]

@@ -17,7 +17,7 @@ from pipelines import assemble, fine_tune, warm_start
 from pipelines.assemble import AssembleConfig
 from pipelines.cluster import together
 from pipelines.fine_tune import FineTuneConfig
-from pipelines.stages import ABOVE, filled, finished
+from pipelines.stages import ABOVE, check_questions, filled, finished
 from pipelines.warm_start import WarmStartConfig
 from ragqa.progress import SILENT, Progress
 
@@ -51,30 +51,24 @@ class OrqaConfig:
     """The fine-tuning, as well."""
 
 
+def plan(config: OrqaConfig) -> tuple[WarmStartConfig, FineTuneConfig, AssembleConfig]:
+    """The settings of the stages, each of which begins from what the one before it leaves."""
+    common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
+    cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
+    taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}
+    starts = {"retriever": cloze.out / "model", "encoder": config.encoder, "out": config.out / "tune"}
+    tune = filled(config.tune, **starts, **taught, **common)
+    return cloze, tune, assemble.after(tune, config.out / "system")
+
+
 def main(config: OrqaConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
     """Train all that is not trained yet; the pipeline directory. Raises as the stages do."""
-    common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
-
+    check_questions(config.questions, config.dev)
+    cloze, tune, system = plan(config)
     # A sentence finds the passage that it was taken from.
-    cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
-    retriever = finished(cloze, partial(together, warm_start.main, progress=progress), tell)
-
-    # The index is made once; questions, and a reader beside them, learn where answers stand.
-    taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}
-    starts = {"retriever": retriever, "encoder": config.encoder, "out": config.out / "tune"}
-    tune = filled(config.tune, **starts, **taught, **common)
-    tuned = finished(tune, partial(fine_tune.main, progress=progress, tell=tell), tell)
-
-    system = AssembleConfig(
-        corpus=config.corpus,
-        retriever=tuned,
-        reader=tune.out / "reader",
-        vectors=tune.out / "vectors",
-        out=config.out / "system",
-        kind=config.kind,
-        read=tune.read,
-        device=config.device,
-    )
+    finished(cloze, partial(together, warm_start.main, progress=progress), tell)
+    # The index is made once; the tower of questions, and a reader beside it, learn where answers stand.
+    finished(tune, partial(fine_tune.main, progress=progress, tell=tell), tell)
     return finished(system, partial(assemble.main, progress=progress), tell)
 
 

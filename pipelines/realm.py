@@ -18,7 +18,7 @@ from pipelines.assemble import AssembleConfig
 from pipelines.cluster import together
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.pretrain import PretrainConfig
-from pipelines.stages import ABOVE, filled, finished
+from pipelines.stages import ABOVE, check_questions, filled, finished
 from pipelines.warm_start import WarmStartConfig
 from ragqa.progress import SILENT, Progress
 
@@ -57,36 +57,29 @@ class RealmConfig:
     """The fine-tuning, as well."""
 
 
+def plan(config: RealmConfig) -> tuple[WarmStartConfig, PretrainConfig, FineTuneConfig, AssembleConfig]:
+    """The settings of the stages, each of which begins from what the one before it leaves."""
+    common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
+    cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
+    masked = {"texts": config.texts, "questions": config.dev, "kind": config.kind}
+    starts = {"retriever": cloze.out / "model", "encoder": config.encoder, "out": config.out / "pretrain"}
+    pretraining = filled(config.pretrain, **starts, **masked, **common)
+    taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}
+    left = {"retriever": pretraining.out / "model", "encoder": pretraining.out / "reader"}
+    tune = filled(config.tune, out=config.out / "tune", **left, **taught, **common)
+    return cloze, pretraining, tune, assemble.after(tune, config.out / "system")
+
+
 def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
     """Train all that is not trained yet; the pipeline directory. Raises as the stages do."""
-    common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
-
-    # A sentence finds the passage that it was taken from: without it the reader would learn to pass retrieval over.
-    cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
-    retriever = finished(cloze, partial(together, warm_start.main, progress=progress), tell)
-
+    check_questions(config.questions, config.dev)
+    cloze, pretraining, tune, system = plan(config)
+    # A sentence finds the passage that it was taken from: without that the reader would learn to pass retrieval over.
+    finished(cloze, partial(together, warm_start.main, progress=progress), tell)
     # What is masked in a text is found in the passages; the index follows the weights.
-    masked = {"texts": config.texts, "questions": config.dev, "kind": config.kind}
-    starts = {"retriever": retriever, "encoder": config.encoder, "out": config.out / "pretrain"}
-    pretraining = filled(config.pretrain, **starts, **masked, **common)
-    retriever = finished(pretraining, partial(together, pretrain.main, progress=progress, tell=tell), tell)
-
-    # The index is made once more; questions, and a reader that begins as the pretrained one, learn where answers stand.
-    taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}
-    starts = {"retriever": retriever, "encoder": pretraining.out / "reader", "out": config.out / "tune"}
-    tune = filled(config.tune, **starts, **taught, **common)
-    tuned = finished(tune, partial(fine_tune.main, progress=progress, tell=tell), tell)
-
-    system = AssembleConfig(
-        corpus=config.corpus,
-        retriever=tuned,
-        reader=tune.out / "reader",
-        vectors=tune.out / "vectors",
-        out=config.out / "system",
-        kind=config.kind,
-        read=tune.read,
-        device=config.device,
-    )
+    finished(pretraining, partial(together, pretrain.main, progress=progress, tell=tell), tell)
+    # The index is made once more; the tower of questions, and a reader beside it, learn where answers stand.
+    finished(tune, partial(fine_tune.main, progress=progress, tell=tell), tell)
     return finished(system, partial(assemble.main, progress=progress), tell)
 
 

@@ -6,6 +6,7 @@ from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pipelines.library import answerable
 from pipelines.run import FREE
 from ragqa import resuming
 
@@ -25,6 +26,13 @@ def filled(stage: Stage, **above: Any) -> Stage:
 
 def _default(field: Any) -> Any:
     return ABOVE if field.default is MISSING else field.default
+
+
+def check_questions(*files: Path | None) -> None:
+    """Raise BadInput for files that some stage would stumble over days later."""
+    for file in files:
+        if file is not None:
+            answerable(file)
 
 
 def finished(config: Any, main: Callable[[Any], Path], tell: Callable[[str], None] = lambda line: None) -> Path:

@@ -13,7 +13,7 @@ import torch
 
 from pipelines import fine_tune
 from pipelines.fine_tune import FineTuneConfig, begin, chosen, losses, main, rates
-from pipelines.library import NONE, Asked, Library, open_questions
+from pipelines.library import NONE, Asked, Library, answerable, open_questions
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss, RagqaError
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
@@ -67,7 +67,8 @@ def config(world: tiny.Tiny, small: Path, retriever: Path, tmp_path: Path) -> Fi
 
 def opened(config: FineTuneConfig) -> tuple[Library, Asked]:
     library = Library.open(config.corpus, config.retriever, config.out)
-    asked, _ = open_questions(library, config.questions, None, config.out / "answers", regex=config.regex)
+    teach = answerable(config.questions)
+    asked, _ = open_questions(library, teach, [], config.out / "answers", regex=config.regex)
     return library, asked
 
 
@@ -294,7 +295,7 @@ def changed(config: FineTuneConfig, tmp_path: Path, case: str) -> FineTuneConfig
         (
             "answers that stand nowhere",
             BadInput,
-            r"no passage of the corpus holds an answer of .*strange",
+            r"no passage of the corpus holds an answer",
         ),
         ("questions without answers", BadInput, r"no questions with answers in .*unanswered\.jsonl"),
         ("held-out questions without answers", BadInput, r"no questions with answers in .*unanswered\.jsonl"),

@@ -234,6 +234,15 @@ def test_realm_goes_all_the_way(world: tiny.Tiny, small: Path, tmp_path: Path) -
     assert said["encoder"] == str(config.out / "pretrain" / "reader")
 
 
+def test_a_recipe_sees_before_it_begins_what_would_stop_it(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+    config = recipe(world, small, tmp_path / "run")
+    with pytest.raises(BadInput, match=r"none\.jsonl cannot be read"):
+        orqa.main(replace(config, dev=tmp_path / "none.jsonl"))
+    with pytest.raises(BadInput, match="kind nearest: choose one of"):
+        orqa.main(replace(config, kind="nearest"))
+    assert not config.out.exists()
+
+
 def test_a_stage_may_say_what_the_recipe_says_otherwise() -> None:
     stage = replace(orqa.TUNE, device="cuda", encoder=Path("own"))
     whole = filled(stage, corpus=Path("c"), encoder=Path("e"), device="cpu", seed=7, out=Path("o"))
