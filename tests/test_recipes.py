@@ -204,34 +204,57 @@ def test_an_index_does_not_name_an_encoder_that_made_other_vectors(
     assert not (tmp_path / "i").exists()
 
 
-def test_realm_goes_all_the_way(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
-    """Few steps: that each stage begins from what the one before it left."""
+def tiny_realm(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
+    """Few steps of every stage."""
     torch.manual_seed(0)
-    KnowledgeAugmentedEncoder.from_config(small).save(tmp_path / "encoder")
+    KnowledgeAugmentedEncoder.from_config(small).save(root / "encoder")
     few = {"steps": 2, "batch": 4, "dropout": 0.0}
-    config = RealmConfig(
+    return RealmConfig(
         corpus=world.corpus,
-        encoder=tmp_path / "encoder",
+        encoder=root / "encoder",
         questions=world.train,
         dev=world.dev,
-        out=tmp_path / "run",
+        out=root / "run",
         cloze=replace(realm.CLOZE, **few, thin=0.5, width=8, max_block=32),
         pretrain=replace(realm.PRETRAIN, **few, k=3, masking="uniform", max_text=16, max_block=32, lr=1e-3),
         tune=replace(realm.TUNE, **few, max_input=64, hidden=8, beam=10, read=2, freeze_retriever=True),
     )
+
+
+def test_each_stage_of_realm_begins_from_what_the_one_before_it_left(
+    world: tiny.Tiny, small: Path, tmp_path: Path, monkeypatch
+) -> None:
+    config = tiny_realm(world, small, tmp_path)
+    assembled: list[AssembleConfig] = []
+
+    def recorded(config: AssembleConfig, **options: Any) -> Path:
+        assembled.append(config)
+        config.out.mkdir()
+        return config.out / "pipeline"
+
+    monkeypatch.setattr(assemble, "main", recorded)
     told: list[str] = []
-    pipeline = Pipeline.load(realm.main(config, tell=told.append))
-    answer = pipeline.ask("w60 w61 w100")
-    assert answer.text is not None and len(answer.sources) >= 1
+    realm.main(config, tell=told.append)
+    out = config.out
     assert [line for line in told if "begun" in line] == [
-        f"{config.out / name}: begun" for name in ("cloze", "pretrain", "tune", "system")
+        f"{out / name}: begun" for name in ("cloze", "pretrain", "tune", "system")
     ]
     assert any("recall@5" in line for line in told) and any("em" in line for line in told)
-    pretrained = DualEncoder.load(config.out / "pretrain" / "model")
-    tuned = DualEncoder.load(config.out / "tune" / "model")
+    encoder = KnowledgeAugmentedEncoder.load(out / "pretrain" / "reader").model.get_input_embeddings().weight
+    begun, _ = fine_tune.begin(realm.plan(config)[2])
+    assert torch.equal(begun.reader.encoder.embeddings.word_embeddings.weight, encoder)
+    warm, pretrained, tuned = (DualEncoder.load(out / name / "model") for name in ("cloze", "pretrain", "tune"))
+    assert not torch.equal(warm.questions.project.weight, pretrained.questions.project.weight)
     assert all(torch.equal(a, b) for a, b in zip(pretrained.parameters(), tuned.parameters(), strict=True))
-    said = json.loads((config.out / "tune" / "config.json").read_text())
-    assert said["encoder"] == str(config.out / "pretrain" / "reader")
+    (system,) = assembled
+    assert (system.retriever, system.reader) == (out / "tune" / "model", out / "tune" / "reader")
+    assert (system.vectors, system.read) == (out / "tune" / "vectors", 2)
+
+
+@pytest.mark.slow
+def test_realm_goes_all_the_way(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+    answer = Pipeline.load(realm.main(tiny_realm(world, small, tmp_path))).ask("w60 w61 w100")
+    assert answer.text is not None and len(answer.sources) >= 1
 
 
 def test_a_recipe_sees_before_it_begins_what_would_stop_it(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
