@@ -88,10 +88,12 @@ def overlap(one: list[str], other: list[str]) -> float:
 
 
 def golds_of(question: Question) -> list[str]:
+    """The gold passages of a question that are not empty."""
     return [gold for gold in question.passages if gold.strip()]
 
 
 def without(hits: list[Hit], known: set[int]) -> list[int]:
+    """Rows of the hits, in their order, that are not known to be right."""
     return [hit.passage.id for hit in hits if hit.passage.id not in known]
 
 
@@ -100,4 +102,5 @@ def _joined(text: list[str]) -> str:
 
 
 def as_rows(rows: Sequence[int]) -> Rows:
+    """Rows as an array, which takes a tenth of the memory of a list."""
     return np.array(rows, np.int64)
