@@ -23,7 +23,7 @@ from index.command import one_line, parse, shared_path
 from index.embedder import Embedder, Work, device_name, writing
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
-from ragqa.embedding import ASIDE, Record, Shard, damaged, embed_shard, finished, shards, workplace
+from ragqa.embedding import ASIDE, Record, Shard, damaged, embed_shard, finished, shards, sweep, workplace
 from ragqa.errors import BadInput, DamagedArtefact, RagqaError
 from ragqa.locks import locked
 from ragqa.progress import SILENT, Bars, Progress
@@ -123,6 +123,7 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
         if config.verify or config.repair:
             _check(out, parts, made_by, config.repair)
         missing = [part for part in parts if not finished(out, part, made_by)]
+        sweep(out)  # a run may have been killed between its last shard and its end
         work = Work(config.corpus.resolve(), out, config.encoder, config.device, precision)
         workers, seconds = _run(work, missing, config.workers, len(store), progress) if missing else (0, 0.0)
         manifest = _seal(out, parts, identity, config.encoder)

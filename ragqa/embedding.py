@@ -13,7 +13,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -72,13 +72,24 @@ def workplace(folder: Path) -> Iterator[None]:
 
     A worker that outlives its job finds no place to write any more, and so cannot litter what is finished.
     """
-    aside = folder / ASIDE
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
+    (folder / ASIDE).mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        sweep(folder)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what is half written in ``folder``, whoever is still at it.
+
+    Renamed first: what another process writes meanwhile would keep the folder from being removed.
+    """
+    aside, gone = folder / ASIDE, folder / f"{ASIDE}.gone"
+    shutil.rmtree(gone, ignore_errors=True)
+    with suppress(OSError):
+        aside.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def embed_shard(store: PassageStore, encoder: TextEncoder, folder: Path, shard: Shard, *, device: str = "") -> Record:

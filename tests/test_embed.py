@@ -134,8 +134,11 @@ def test_the_driver_killed_and_run_again(cluster: Any, corpus: Path, tmp_path: P
     done = embed(config(corpus, out))
     assert done.embedded < PASSAGES
     assert vectors(out) == undisturbed(corpus)
+    (out / embedding.ASIDE).mkdir()  # as a run leaves it that was killed after its last shard
+    (out / embedding.ASIDE / "left").touch()
     again = embed(config(corpus, out))
     assert again == replace(done, embedded=0, passages_per_s=0, workers=0, seconds=again.seconds)
+    assert vectors(out) == undisturbed(corpus)
 
 
 def test_it_says_what_it_did_and_nothing_else_and_finds_damage(cluster: Any, corpus: Path, tmp_path: Path) -> None:
