@@ -283,7 +283,8 @@ def _write_shape(world: World, folder: Path, width: int, layers: int) -> None:
         if not word.startswith("{")
     }
     objects = sorted(name for names in world.objects for name in names)
-    pieces = [*special, *sorted(words), *objects, *SYLLABLES, *(f"##{syllable}" for syllable in SYLLABLES)]
+    parts = [*SYLLABLES, *"abcdefghijklmnopqrstuvwxyz"]  # letters for what greedy cutting leaves of a name
+    pieces = [*special, *sorted(words), *objects, *parts, *(f"##{part}" for part in parts)]
     vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
