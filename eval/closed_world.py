@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from pipelines.blocks import Blocks
+from pipelines.candidates import NULL
 from pipelines.masked_text import MaskedTexts, Text
-from pipelines.pretrain import NULL, PretrainConfig, Realm, guess
+from pipelines.pretrain import PretrainConfig, Realm, guess
 from pipelines.warm_start import WarmStartConfig
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder

@@ -8,7 +8,7 @@ what is masked; the likelihood, marginalised over the passages, teaches both. Th
 weights some steps old and is made again while training goes on; the scores that carry gradient are those of the live
 towers. What comes out is a retriever for ``pipelines.fine_tune``; ``pipelines.realm`` is the whole of the paper.
 
-Legend: B texts of a batch, K passages of a text with the null passage last, P different passages of a batch,
+Legend: B texts of a batch, K passages of a text with the null passage last,
 M masked positions, L tokens, D width, V vocabulary.
 """
 
@@ -22,17 +22,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from index.refresh import IndexRefresher, Swap, blocking_refresher, opener, ray_refresher
-from pipelines.blocks import Blocks, padded
+from pipelines.blocks import Blocks
+from pipelines.candidates import NULL, gold, propose, read, relevance
+from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
 from pipelines.retrieval import Examination, examine
 from pipelines.run import Run, require, running
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.options import set_dropout
-from ragqa.objectives import IGNORED, gold_log_probs, marginal_nll
+from ragqa.objectives import IGNORED, marginal_nll
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.mips import Mips
@@ -45,8 +45,6 @@ from ragqa.training.step import groups, optimise
 
 _SAMPLE = 10_000
 """Passages from which the tagger learns what is written in lower case."""
-NULL = -1
-"""Row of the null passage, which is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,69 +156,6 @@ class Guess:
     """That were encoded or read, padding included."""
 
 
-def propose(index: Mips, queries_BD: np.ndarray, own_B: list[int], k: int) -> np.ndarray:
-    """Rows [B, k] that the index holds to be the best, without each text's own passage (REALM, section 3.4).
-
-    More are asked for, and what is trivial is dropped.
-    """
-    found = index.search(queries_BD, k + 1)
-    rows = [[row for row in ranking.rows.tolist() if row != own][:k] for ranking, own in zip(found, own_B, strict=True)]
-    if short := [row for row in rows if len(row) < k]:
-        raise BadInput(f"the corpus has {len(short[0])} passages for a text, not {k}: lower --k")
-    return np.array(rows)
-
-
-def relevance(
-    retriever: DualEncoder, query_BD: Tensor, rows_BK: np.ndarray, blocks: Blocks, limit: int
-) -> tuple[Tensor, int]:
-    """f(x, z) [B, K] by the live towers, each passage of the batch encoded once; and the tokens of that."""
-    different, place_BK = np.unique(rows_BK, return_inverse=True)
-    batch = blocks.batch(different.tolist(), limit).to(query_BD.device)
-    vector_PD = retriever.passages(batch.ids_NL, batch.mask_NL)
-    place = torch.from_numpy(place_BK.reshape(rows_BK.shape)).to(query_BD.device)
-    return torch.gather(query_BD @ vector_PD.T, 1, place), batch.ids_NL.numel()
-
-
-def gold(logits_NMV: Tensor, labels_NM: Tensor) -> Tensor:
-    """log p(y_j | z, x) [N, M] of what was masked."""
-    return gold_log_probs(logits_NMV.unsqueeze(1), labels_NM)[:, 0]
-
-
-def read(
-    reader: KnowledgeAugmentedEncoder,
-    batch: MaskedBatch,
-    rows_BK: np.ndarray,
-    blocks: Blocks,
-    limit: int,
-    score: Callable[[Tensor, Tensor], Tensor] = gold,
-) -> tuple[Tensor, int]:
-    """What ``score`` makes of the logits at the masked positions of [CLS] x [SEP] z [SEP]; and the tokens of that.
-
-    ``score`` is given logits [N, M, V] and labels [N, M] of some pairs, and its [N, M, …] come back as
-    [B, K, M, …]: by default the labels' log-probabilities. Pairs go through in parts of like length, so that
-    little is padding.
-    """
-    first, last = blocks.tokenizer.special
-    pairs = [
-        ([first, *text.ids, last], [*blocks.ids(int(row), limit), last])
-        for text, rows in zip(batch.texts, rows_BK, strict=True)
-        for row in rows
-    ]
-    order = np.argsort([-len(x) - len(z) for x, z in pairs], kind="stable")
-    found, tokens, k = [], 0, rows_BK.shape[1]
-    for part in np.array_split(order, 4 if len(order) >= 64 else 1):
-        ids = padded([pairs[at][0] + pairs[at][1] for at in part]).to(batch.labels_BM.device.type)
-        types = torch.zeros_like(ids.ids_NL)
-        for row, at in enumerate(part):
-            types[row, len(pairs[at][0]) : len(pairs[at][0]) + len(pairs[at][1])] = 1
-        texts = torch.from_numpy(part // k).to(types.device)
-        logits_NMV = reader(ids.ids_NL, ids.mask_NL, types, batch.positions_BM[texts])
-        found.append(score(logits_NMV.float(), batch.labels_BM[texts]))
-        tokens += ids.ids_NL.numel()
-    back = torch.from_numpy(np.argsort(order)).to(batch.labels_BM.device)
-    return torch.cat(found)[back].unflatten(0, (len(batch.texts), k)), tokens
-
-
 def guess(
     model: Realm,
     index: Mips,
@@ -270,80 +205,6 @@ def rates(step: int, config: PretrainConfig) -> list[float]:
     return [retriever, retriever, reader, reader]
 
 
-class LiveIndex:
-    """The index of a run, refreshed by its first process, and the same in all of them at every step."""
-
-    def __init__(self, config: PretrainConfig, at: int | None) -> None:
-        """Go on with version ``at``, or begin without one."""
-        staleness = config.max_staleness
-        if staleness is None and config.refresh_every is not None:
-            staleness = 2 * config.refresh_every
-        work = config.out / "index"
-        work.mkdir(parents=True, exist_ok=True)
-        self.version: int | None = None
-        self._index: Mips | None = None
-        self._refresher: IndexRefresher | None = None
-        if parallel.world()[0]:
-            self._open = opener(config.corpus, work, kind=config.kind)
-        elif config.workers:
-            self._refresher = ray_refresher(
-                config.corpus,
-                work,
-                max_staleness=staleness,
-                workers=config.workers,
-                gpus=config.gpus,
-                kind=config.kind,
-                at=at,
-            )
-        else:
-            self._refresher = blocking_refresher(
-                config.corpus, work, kind=config.kind, device=config.device, max_staleness=staleness, at=at
-            )
-
-    def refresh(self, retriever: DualEncoder, step: int) -> None:
-        """Hand over the tower of passages as it is, for the next version."""
-        if self._refresher is not None:
-            self._refresher.refresh(_Passages(retriever), step)
-
-    def poll(self, step: int) -> Mips:
-        """The index to search at this step."""
-        if self._refresher is not None:
-            self._index = self._refresher.poll(step)
-            self.version = parallel.told(self._refresher.version)
-            return self._index
-        version = parallel.told(None)
-        assert version is not None  # the first process has polled
-        if version != self.version:
-            self._index, self.version = self._open(version), version
-        assert self._index is not None
-        return self._index
-
-    def swaps(self) -> list[Swap]:
-        """Those since this was asked last."""
-        if self._refresher is None:
-            return []
-        found = list(self._refresher.log)
-        self._refresher.log.clear()
-        return found
-
-    def keep(self, versions: list[int]) -> None:
-        """See ``IndexRefresher.keep``."""
-        if self._refresher is not None:
-            self._refresher.keep(versions)
-
-    def close(self) -> None:
-        """Let go of it."""
-        if self._refresher is not None:
-            self._refresher.close()
-
-
-class _Passages:
-    """The tower that an index is made with, for the refresher's snapshots."""
-
-    def __init__(self, retriever: DualEncoder) -> None:
-        self.save = retriever.save_passages
-
-
 def main(
     config: PretrainConfig,
     *,
@@ -375,12 +236,10 @@ def main(
     health = Health()
     with ExitStack() as opened:
         run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, tell=tell))
-        live = opened.enter_context(closing(LiveIndex(config, run.state.extra.get("index"))))
+        live = opened.enter_context(closing(live_index(config, run.state.extra.get("index"))))
         while True:
-            if refresh_due(run, config):
-                live.refresh(model.retriever, run.step)
-            index = live.poll(run.step)
-            log_swaps(run, live)
+            index = live.at(model.retriever, run.step)
+            live.log(run)
             if exam and run.due(config.eval_every):
                 found = examine(exam, model.retriever.questions, index, config.device)
                 run.told(**found, staleness=run.step - (live.version or 0))
@@ -397,6 +256,21 @@ def main(
         model.retriever.save(config.out / "model")
         model.reader.save(config.out / "reader")
     return config.out / "model"
+
+
+def live_index(config: PretrainConfig, at: int | None = None) -> LiveIndex:
+    """The index of a run, gone on with at version ``at``."""
+    return LiveIndex(
+        config.corpus,
+        config.out / "index",
+        kind=config.kind,
+        every=config.refresh_every,
+        max_staleness=config.max_staleness,
+        workers=config.workers,
+        gpus=config.gpus,
+        device=config.device,
+        at=at,
+    )
 
 
 def masked_texts(config: PretrainConfig, blocks: Blocks, finds: Tagger | None) -> MaskedTexts:
@@ -424,19 +298,6 @@ def sampled(store: PassageStore) -> list[str]:
     """Texts of some passages, from all over: what the corpus writes in lower case."""
     rows = np.unique(np.linspace(0, len(store) - 1, min(len(store), _SAMPLE)).astype(int))
     return [passage.text for passage in store.get(rows.tolist())]
-
-
-def refresh_due(run: Run, config: PretrainConfig) -> bool:
-    """Whether the index is to be made again: at first, and then every so many steps."""
-    if run.step == 0:
-        return True
-    return config.refresh_every is not None and run.step % config.refresh_every == 0
-
-
-def log_swaps(run: Run, live: LiveIndex) -> None:
-    """Log every index that was taken into use."""
-    for swap in live.swaps():
-        run.log.write(run.step, **{f"swap_{name}": value for name, value in swap.as_dict().items() if name != "step"})
 
 
 def alarm(run: Run, lines: list[str]) -> None:

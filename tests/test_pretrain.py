@@ -16,8 +16,9 @@ import torch
 from eval import closed_world
 from pipelines import pretrain, warm_start
 from pipelines.blocks import Blocks, padded
+from pipelines.candidates import NULL, propose
 from pipelines.masked_text import MaskedTexts, chooser, stretch
-from pipelines.pretrain import NULL, PretrainConfig, Realm, guess, propose, rates
+from pipelines.pretrain import PretrainConfig, Realm, guess, rates
 from ragqa.errors import BadInput, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder

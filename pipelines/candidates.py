@@ -1,0 +1,85 @@
+"""The passages of a text in pretraining: proposed by an index, scored by live towers, read by a masked language model.
+
+Legend: B texts of a batch, K passages of a text with the null passage last, P different passages of a batch,
+N pairs, M masked positions, D width, V vocabulary.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.blocks import Blocks, padded
+from pipelines.masked_text import MaskedBatch
+from ragqa.errors import BadInput
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.objectives import gold_log_probs
+from ragqa.retrieval.mips import Mips
+
+NULL = -1
+"""Row of the null passage, which is empty."""
+
+
+def propose(index: Mips, queries_BD: np.ndarray, own_B: list[int], k: int) -> np.ndarray:
+    """Rows [B, k] that the index holds to be the best, without each text's own passage (REALM, section 3.4).
+
+    More are asked for, and what is trivial is dropped.
+    """
+    found = index.search(queries_BD, k + 1)
+    rows = [[row for row in ranking.rows.tolist() if row != own][:k] for ranking, own in zip(found, own_B, strict=True)]
+    if short := [row for row in rows if len(row) < k]:
+        raise BadInput(f"the corpus has {len(short[0])} passages for a text, not {k}: lower --k")
+    return np.array(rows)
+
+
+def relevance(
+    retriever: DualEncoder, query_BD: Tensor, rows_BK: np.ndarray, blocks: Blocks, limit: int
+) -> tuple[Tensor, int]:
+    """f(x, z) [B, K] by the live towers, each passage of the batch encoded once; and the tokens of that."""
+    different, place_BK = np.unique(rows_BK, return_inverse=True)
+    batch = blocks.batch(different.tolist(), limit).to(query_BD.device)
+    vector_PD = retriever.passages(batch.ids_NL, batch.mask_NL)
+    place = torch.from_numpy(place_BK.reshape(rows_BK.shape)).to(query_BD.device)
+    return torch.gather(query_BD @ vector_PD.T, 1, place), batch.ids_NL.numel()
+
+
+def gold(logits_NMV: Tensor, labels_NM: Tensor) -> Tensor:
+    """log p(y_j | z, x) [N, M] of what was masked."""
+    return gold_log_probs(logits_NMV.unsqueeze(1), labels_NM)[:, 0]
+
+
+def read(
+    reader: KnowledgeAugmentedEncoder,
+    batch: MaskedBatch,
+    rows_BK: np.ndarray,
+    blocks: Blocks,
+    limit: int,
+    score: Callable[[Tensor, Tensor], Tensor] = gold,
+) -> tuple[Tensor, int]:
+    """What ``score`` makes of the logits at the masked positions of [CLS] x [SEP] z [SEP]; and the tokens of that.
+
+    ``score`` is given logits [N, M, V] and labels [N, M] of some pairs, and its [N, M, …] come back as
+    [B, K, M, …]: by default the labels' log-probabilities. Pairs go through in parts of like length, so that
+    little is padding.
+    """
+    first, last = blocks.tokenizer.special
+    pairs = [
+        ([first, *text.ids, last], [*blocks.ids(int(row), limit), last])
+        for text, rows in zip(batch.texts, rows_BK, strict=True)
+        for row in rows
+    ]
+    order = np.argsort([-len(x) - len(z) for x, z in pairs], kind="stable")
+    found, tokens, k = [], 0, rows_BK.shape[1]
+    for part in np.array_split(order, 4 if len(order) >= 64 else 1):
+        ids = padded([pairs[at][0] + pairs[at][1] for at in part]).to(batch.labels_BM.device.type)
+        types = torch.zeros_like(ids.ids_NL)
+        for row, at in enumerate(part):
+            types[row, len(pairs[at][0]) : len(pairs[at][0]) + len(pairs[at][1])] = 1
+        texts = torch.from_numpy(part // k).to(types.device)
+        logits_NMV = reader(ids.ids_NL, ids.mask_NL, types, batch.positions_BM[texts])
+        found.append(score(logits_NMV.float(), batch.labels_BM[texts]))
+        tokens += ids.ids_NL.numel()
+    back = torch.from_numpy(np.argsort(order)).to(batch.labels_BM.device)
+    return torch.cat(found)[back].unflatten(0, (len(batch.texts), k)), tokens
