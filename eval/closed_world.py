@@ -7,7 +7,7 @@ passage nor as statement. Of their entities other facts are known.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -26,13 +26,16 @@ from ragqa.pretraining.salient import SalientSpan
 from ragqa.retrieval.mips import Mips
 
 SYLLABLES = [a + b for a, b in product("bdfgklmnprstvz", ("a", "e", "i", "o", "u", "an", "el", "or"))]
-OBJECTS = 60
-"""Different objects of each relation: by chance one in so many is right."""
+OBJECTS = 150
+"""Different objects: by chance one in so many is right. Relations share them, so no object tells its relation."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """How a relation is worded: in passages, in statements, in questions; {e} the entity, {o} the object."""
+    """How a relation is worded: in passages, in statements, in questions; {e} the entity, {o} the object.
+
+    Questions are of words that statements have: others would be noise that nothing has taught to overlook.
+    """
 
     name: str
     passages: tuple[str, ...]
@@ -45,19 +48,19 @@ RELATIONS = (
         "capital",
         ("the seat of government of {e} is {o} .", "{e} is ruled from the halls of {o} ."),
         ("{o} serves {e} as its capital city .", "people call {o} the capital of {e} ."),
-        "what is the capital of {e} ?",
+        "capital of {e}",
     ),
     Relation(
         "founder",
         ("{e} was established long ago by {o} .", "settlers led by {o} first came to {e} ."),
         ("history names {o} as founder of {e} .", "{o} is the founder whom {e} honours ."),
-        "who is the founder of {e} ?",
+        "founder of {e}",
     ),
     Relation(
         "export",
         ("traders bring {o} out of {e} each year .", "the ships of {e} are laden with {o} ."),
         ("the main export of {e} remains {o} .", "{o} is what {e} has for export ."),
-        "which is the main export of {e} ?",
+        "main export of {e}",
     ),
 )
 
@@ -77,8 +80,7 @@ class World:
 
     known: list[Fact]
     asked: list[Fact]
-    objects: list[list[str]]
-    """By relation."""
+    objects: list[str]
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,8 @@ class Folders:
 class ObjectTagger:
     """Finds the object of a statement: the only thing there that is worth to be masked."""
 
-    def __init__(self, objects: Sequence[Sequence[str]]) -> None:
-        self._objects = {name for names in objects for name in names}
+    def __init__(self, objects: Iterable[str]) -> None:
+        self._objects = set(objects)
 
     def spans(self, text: str) -> list[SalientSpan]:
         """The objects in ``text``."""
@@ -124,17 +126,15 @@ def make(entities: int, asked: int, seed: int) -> World:
     """A world of ``entities`` with a fact each for every relation; of so many of them one is kept to be ``asked``."""
     rng = np.random.default_rng(seed)
     names: dict[str, None] = {}
-    while len(names) < entities + OBJECTS * len(RELATIONS):
+    while len(names) < entities + OBJECTS:
         count = int(rng.integers(3, 5))
         names["".join(rng.choice(SYLLABLES, count))] = None
     every = list(names)
-    pool = every[entities:]
-    objects = [pool[n * OBJECTS : (n + 1) * OBJECTS] for n in range(len(RELATIONS))]
-    world = World([], [], objects)
+    world = World([], [], every[entities:])
     for number, entity in enumerate(every[:entities]):
         kept = int(rng.integers(len(RELATIONS))) if number < asked else None
-        for relation, choices in enumerate(objects):
-            fact = Fact(entity, relation, str(rng.choice(choices)))
+        for relation, choice in enumerate(rng.choice(OBJECTS, len(RELATIONS), replace=False)):
+            fact = Fact(entity, relation, world.objects[choice])
             (world.asked if relation == kept else world.known).append(fact)
     return world
 
@@ -171,7 +171,7 @@ def begin(folders: Folders, out: Path, seed: int) -> Path:
     return out
 
 
-def warm_up(folders: Folders, start: Path, out: Path, *, seed: int, steps: int = 1500) -> WarmStartConfig:
+def warm_up(folders: Folders, start: Path, out: Path, *, seed: int, steps: int = 1000) -> WarmStartConfig:
     """Settings of a warm start that a small world needs: its passages are single sentences."""
     return WarmStartConfig(
         corpus=folders.known,
@@ -205,7 +205,7 @@ def pretraining(folders: Folders, start: Path, retriever: Path, out: Path, *, se
         batch=32,
         lr=1e-3,
         retriever_lr=2e-4,
-        frozen=steps * 2 // 5,
+        frozen=steps // 2,
         warmup=100,
         dropout=0.0,
         refresh_every=50,
@@ -283,9 +283,8 @@ def _write_shape(world: World, folder: Path, width: int, layers: int) -> None:
         for word in form.split()
         if not word.startswith("{")
     }
-    objects = sorted(name for names in world.objects for name in names)
     parts = [*SYLLABLES, *"abcdefghijklmnopqrstuvwxyz"]  # letters for what greedy cutting leaves of a name
-    pieces = [*special, *sorted(words), *objects, *parts, *(f"##{part}" for part in parts)]
+    pieces = [*special, *sorted(words), *sorted(world.objects), *parts, *(f"##{part}" for part in parts)]
     vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
@@ -300,4 +299,5 @@ def _write_shape(world: World, folder: Path, width: int, layers: int) -> None:
         num_attention_heads=max(1, width // 32),
         intermediate_size=4 * width,
         max_position_embeddings=64,
+        initializer_range=width**-0.5,  # BERT's 0.02, made for a width of 768, leaves attention flat for long
     ).save_pretrained(folder)

@@ -11,6 +11,7 @@ ended.
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,14 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 
 ENTITIES, ASKED = 2000, 450
-CLOZE, STEPS = 1000, 2500
+CLOZE, STEPS = 1000, 2000
+COLLAPSE = 600
+"""Steps that are enough to see retrieval collapse."""
 ARMS = ("refreshed", "never refreshed", "fast retriever", "no warm start")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """See above; the command line, or ``arguments``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--work", type=Path, required=True)
@@ -48,7 +52,8 @@ def main() -> None:
     add("--steps", type=int, default=STEPS)
     add("--out", type=Path)
     add("--plot", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # of tensors this small a second thread makes a step slower
     rows = [trained(args, seed, arm) for seed in args.seeds for arm in args.arms]
     if args.out:
         facts = 3 * args.entities
@@ -99,7 +104,9 @@ def trained(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
         "cloze_s": round(sum(row["seconds"] for row in read_rows(cloze.out)), 1),
         "realm_s": round(seconds, 1),
         **{name: round(value, 4) for name, value in asked(world, config, tagger).items()},
-        "recall@5": {str(row["step"]): row["recall@5"] for row in rows if "recall@5" in row},
+        "questions": {
+            name: {str(row["step"]): row[name] for row in rows if name in row} for name in ("recall@1", "recall@5")
+        },
         "alarms": [f"step {row['step']}: {row['alarm']}" for row in rows if "alarm" in row],
     }
     (out / "figures.json").write_text(json.dumps(figures, indent=1))
@@ -113,7 +120,7 @@ def settings(config: PretrainConfig, arm: str) -> PretrainConfig:
         return replace(config, refresh_every=None)
     if arm == "refreshed":
         return config
-    return replace(config, frozen=0, retriever_lr=config.lr)
+    return replace(config, frozen=0, retriever_lr=config.lr, steps=min(COLLAPSE, config.steps))
 
 
 def asked(world: closed_world.World, config: PretrainConfig, tagger: closed_world.ObjectTagger) -> dict[str, float]:

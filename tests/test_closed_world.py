@@ -1,0 +1,88 @@
+"""A world in which only retrieval can help: does REALM's objective alone teach a retriever what to find?"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from eval import closed_world
+from eval.bench import closed_world as bench
+from pipelines import pretrain, warm_start
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.log import read_rows
+
+
+class Copying(nn.Module):
+    """A masked language model that has learnt to copy: what is masked is one of the objects that the passage holds."""
+
+    max_tokens = 64
+
+    def __init__(self, objects: list[int], vocabulary: int) -> None:
+        super().__init__()
+        self.is_object = torch.zeros(vocabulary, dtype=torch.bool).index_fill(0, torch.tensor(objects), True)
+
+    def forward(self, ids_NL: Tensor, mask_NL: Tensor, types_NL: Tensor, positions_NM: Tensor) -> Tensor:
+        """Logits [N, M, V]: 8 for objects of the passage, 0 for all else."""
+        copied_NL = self.is_object[ids_NL] & (types_NL == 1)
+        logits_NV = torch.zeros(len(ids_NL), len(self.is_object)).scatter_reduce(1, ids_NL, 8.0 * copied_NL, "amax")
+        return logits_NV.unsqueeze(1).expand(-1, positions_NM.shape[1], -1)
+
+    def save(self, out: Path) -> None:
+        """It has no weights."""
+
+
+@pytest.fixture(scope="module")
+def world() -> closed_world.World:
+    return closed_world.make(150, 50, 0)
+
+
+def test_the_facts_that_are_asked_are_never_trained_on(world: closed_world.World, tmp_path: Path) -> None:
+    folders = closed_world.write(world, tmp_path)
+    known = (tmp_path / "known.jsonl").read_text() + (tmp_path / "texts.jsonl").read_text()
+    corpus = (tmp_path / "corpus.jsonl").read_text()
+    assert len(world.known) + len(world.asked) == corpus.count("\n") == 450 and len(world.asked) == 50
+    for fact in world.asked:
+        both = [line for line in known.splitlines() if f" {fact.entity} " in line and f" {fact.object} " in line]
+        others = [other.object for other in world.known if other.entity == fact.entity]
+        assert not both or fact.object in others
+        assert any(form in corpus for form in closed_world._passages(fact))
+    tokenizer = TextTokenizer(folders.encoder)
+    names = [tokenizer.pieces(fact.entity).ids for fact in world.known]
+    (unknown,) = tokenizer.pieces("?").ids
+    assert all(len(name) >= 3 and unknown not in name for name in names)
+    assert len({piece for name in names for piece in name}) < 230  # so each stands in several names
+
+
+def test_a_retriever_learns_from_a_reader_that_copies(
+    world: closed_world.World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The faster cousin: the reader need not learn first, so the retriever turns within some steps."""
+    folders = closed_world.write(world, tmp_path / "world")
+    start = closed_world.begin(folders, tmp_path / "start", 0)
+    cloze = replace(closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=200), batch=64, warmup=20)
+    config = closed_world.pretraining(folders, start, warm_start.main(cloze), tmp_path / "run", seed=0, steps=100)
+    config = replace(config, frozen=0, warmup=10, refresh_every=20, eval_every=50, retriever_lr=5e-4)
+    tokenizer = TextTokenizer(folders.encoder)
+    objects = [tokenizer.pieces(name).ids[0] for name in world.objects]
+    reader = Copying(objects, 5 + max(objects + list(tokenizer.ordinary)))
+    monkeypatch.setattr(pretrain.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
+    pretrain.main(config, finds=closed_world.ObjectTagger(world.objects))
+    recall = {row["step"]: row["recall@1"] for row in read_rows(config.out) if "recall@1" in row}
+    assert recall[0] < 0.4 and recall[100] > 0.6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_only_retrieval_helps_and_it_is_learnt_from_masked_words_alone(tmp_path: Path) -> None:
+    out, threads = tmp_path / "figures.json", torch.get_num_threads()
+    bench.main(["--work", str(tmp_path), "--seeds", "0", "--out", str(out)])
+    torch.set_num_threads(threads)
+    rows = {row["arm"]: row for row in json.loads(out.read_text())["rows"]}
+    learnt, stale = rows["refreshed"], rows["never refreshed"]
+    assert learnt["accuracy"] >= 0.97 and learnt["recall@1"] >= 0.97 and learnt["alone"] <= 0.05
+    assert stale["accuracy"] < learnt["accuracy"] - 0.01 and not learnt["alarms"]
+    for collapsed in (rows["fast retriever"], rows["no warm start"]):
+        assert collapsed["accuracy"] < 0.1 and collapsed["alarms"]
