@@ -248,7 +248,7 @@ def ask(
             right["recall@1"] += int(found_rows[0]) in own
             right["recall@7"] += bool(own & set(found_rows[:7].tolist()))
     model.train()
-    return {name: count / len(facts) for name, count in right.items()}
+    return {name: round(count / len(facts), 4) for name, count in right.items()}
 
 
 def _passages(fact: Fact) -> list[str]:

@@ -10,7 +10,6 @@ ended.
 
 import argparse
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 
 from eval import closed_world
 from eval.bench.record import record
+from index.refresh import opener
 from pipelines import pretrain, warm_start
 from pipelines.blocks import Blocks
 from pipelines.plot import plot
@@ -34,8 +34,8 @@ from ragqa.training.log import read_rows
 
 ENTITIES, ASKED = 2000, 450
 CLOZE, STEPS = 1000, 2000
-COLLAPSE = 600
-"""Steps that are enough to see retrieval collapse."""
+COLLAPSED = 600
+"""Steps that are enough to see retrieval collapse where there was no warm start."""
 ARMS = ("refreshed", "never refreshed", "fast retriever", "no warm start")
 
 
@@ -94,16 +94,14 @@ def trained(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
         ).save(retriever)
     config = settings(closed_world.pretraining(folders, start, retriever, out, seed=seed, steps=args.steps), arm)
     tagger = closed_world.ObjectTagger(world.objects)
-    began = time.perf_counter()
     pretrain.main(config, finds=tagger, progress=Bars(), tell=lambda line: print(f"{arm}, seed {seed}: {line}"))
-    seconds = time.perf_counter() - began
     rows = read_rows(out)
     figures = {
         "arm": arm,
         "seed": seed,
-        "cloze_s": round(sum(row["seconds"] for row in read_rows(cloze.out)), 1),
-        "realm_s": round(seconds, 1),
-        **{name: round(value, 4) for name, value in asked(world, config, tagger).items()},
+        "cloze_s": seconds(cloze.out),
+        "realm_s": seconds(out),
+        **asked(world, config, tagger),
         "questions": {
             name: {str(row["step"]): row[name] for row in rows if name in row} for name in ("recall@1", "recall@5")
         },
@@ -120,15 +118,35 @@ def settings(config: PretrainConfig, arm: str) -> PretrainConfig:
         return replace(config, refresh_every=None)
     if arm == "refreshed":
         return config
-    return replace(config, frozen=0, retriever_lr=config.lr, steps=min(COLLAPSE, config.steps))
+    steps = config.steps if arm == "fast retriever" else min(COLLAPSED, config.steps)
+    return replace(config, frozen=0, retriever_lr=config.lr, steps=steps)
 
 
-def asked(world: closed_world.World, config: PretrainConfig, tagger: closed_world.ObjectTagger) -> dict[str, float]:
-    """What the trained model makes of facts it has never seen, over an index of its own weights."""
+def seconds(run: Path) -> float:
+    """That its steps took, with the indexes that were made between them."""
+    return round(sum(row.get("seconds", 0.0) for row in read_rows(run)), 1)
+
+
+def asked(world: closed_world.World, config: PretrainConfig, tagger: closed_world.ObjectTagger) -> dict[str, Any]:
+    """What the trained model makes of facts it has never seen.
+
+    Over an index of its final weights, and, as ``own_index``, over the one that the run ended with.
+    """
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks")
     model = Realm(DualEncoder.load(config.out / "model"), KnowledgeAugmentedEncoder.load(config.out / "reader"))
     texts = pretrain.masked_texts(config, blocks, tagger)
-    return closed_world.ask(world, model, fresh_index(config.out, blocks), blocks, texts, config)
+    fresh, own = (
+        closed_world.ask(world, model, index, blocks, texts, config)
+        for index in (fresh_index(config.out, blocks), own_index(config))
+    )
+    return {**fresh, "own_index": own}
+
+
+def own_index(config: PretrainConfig) -> mips.Mips:
+    """The last index of a run."""
+    work = config.out / "index"
+    last = max(int(path.name.partition("-")[2]) for path in work.glob("index-*"))
+    return opener(config.corpus, work, kind=config.kind)(last)
 
 
 def fresh_index(out: Path, blocks: Blocks) -> mips.Mips:
