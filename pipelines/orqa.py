@@ -68,7 +68,7 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, tell: Callable[[str
     # A sentence finds the passage that it was taken from.
     finished(cloze, partial(together, warm_start.main, progress=progress), tell)
     # The index is made once; the tower of questions, and a reader beside it, learn where answers stand.
-    finished(tune, partial(fine_tune.main, progress=progress, tell=tell), tell)
+    finished(tune, partial(together, fine_tune.main, progress=progress, tell=tell), tell)
     return finished(system, partial(assemble.main, progress=progress), tell)
 
 

@@ -79,7 +79,7 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[st
     # What is masked in a text is found in the passages; the index follows the weights.
     finished(pretraining, partial(together, pretrain.main, progress=progress, tell=tell), tell)
     # The index is made once more; the tower of questions, and a reader beside it, learn where answers stand.
-    finished(tune, partial(fine_tune.main, progress=progress, tell=tell), tell)
+    finished(tune, partial(together, fine_tune.main, progress=progress, tell=tell), tell)
     return finished(system, partial(assemble.main, progress=progress), tell)
 
 
