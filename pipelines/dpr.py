@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from pipelines import mining
+from pipelines.best import Best
 from pipelines.blocks import Blocks
 from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
@@ -74,7 +75,8 @@ class DprConfig:
     """Leave out gold passages that the corpus does not hold: they have no titles and may be set in another way, as
     QED's are, and then it is that which tells them from the negatives."""
     dev: Path | None = None
-    """File of held-out questions, on which recall is measured; what stands there is not trained on."""
+    """File of held-out questions, on which recall is measured; what stands there is not trained on. Of each round the
+    weights of the best recall@5 are kept, without it the last."""
     sample: int | None = 500
     """How many of them."""
     rounds: int = 1
@@ -286,14 +288,16 @@ def train_round(
     set_dropout(retriever.train(), config.dropout)
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
     with running(own, retriever, optimizer, name=f"DPR, round {number}", progress=progress, tell=tell) as run:
+        best = Best(run, "recall@5")
         while True:
             if exam and run.due(config.eval_every) and not parallel.world()[0]:
-                evaluate(run, retriever, exam, config)
+                best.told(**evaluate(run.path / "dev", retriever, exam, config))
             if run.due(config.save_every) and run.step:
-                run.save()
+                best.save()
             if run.done:
                 break
             train_step(run, retriever, batches[run.step], config)
+        best.restore()
     if not parallel.world()[0]:
         retriever.save(model_of(config, number))
         (own.out / DONE).write_text(json.dumps(settings(own)))
@@ -321,16 +325,16 @@ def finished(config: DprConfig) -> bool:
     return True
 
 
-def evaluate(run: Run, retriever: DualEncoder, exam: Examination, config: DprConfig) -> None:
-    """Recall on held-out questions by an exact index of the present weights."""
-    work = run.path / "dev"
+def evaluate(work: Path, retriever: DualEncoder, exam: Examination, config: DprConfig) -> dict[str, float]:
+    """Recall on held-out questions by an exact index of the present weights, made in the folder ``work``."""
     shutil.rmtree(work, ignore_errors=True)
     with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
         retriever.save_passages(work / "snapshot")
         options: dict[str, Any] = {"device": config.device, "workers": config.workers}
         with passage_index(work / "snapshot", config.corpus, work / "vectors", **options) as (_, index):
-            run.told(**examine(exam, retriever.questions, index, config.device))
+            found = examine(exam, retriever.questions, index, config.device)
     shutil.rmtree(work)
+    return found
 
 
 def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipelines.best import Best
 from pipelines.gold_spans import GoldSpans
 from pipelines.library import Asked, Library, answerable, open_questions
 from pipelines.reading import span_scores, to_read
@@ -67,7 +68,7 @@ class FineTuneConfig:
     out: Path
     """Directory of the run; one found there goes on."""
     dev: Path | None = None
-    """File of held-out questions, asked as training goes on."""
+    """File of held-out questions, asked as training goes on: what is written in the end answers most of them."""
     sample: int = 500
     """How many of them."""
     regex: bool = False
@@ -305,14 +306,16 @@ def main(
     optimizer = torch.optim.AdamW(groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr)
     torch.manual_seed(config.seed)  # what was made above, or found there, must not change the dropout of the steps
     with running(config, model, optimizer, name="fine-tuning", progress=progress, tell=tell) as run:
+        best = Best(run, "em")
         while True:
             if len(dev) and run.due(config.eval_every) and not parallel.world()[0]:
-                run.told(**evaluate(model, library, dev, config))
+                best.told(**evaluate(model, library, dev, config))
             if run.due(config.save_every) and run.step:
-                run.save()
+                best.save()
             if run.done:
                 break
             train_step(run, model, library, asked, config)
+        best.restore()
     if not parallel.world()[0]:
         retriever.save(config.out / "model")
         model.reader.save(config.out / "reader")
