@@ -38,7 +38,7 @@ class OrqaConfig:
     out: Path
     """Directory of the stages: cloze, tune, and the finished system; what is there goes on."""
     dev: Path | None = None
-    """File of held-out questions, asked as training goes on."""
+    """File of held-out questions, asked as training goes on: the best weights are kept, and confidence is fitted."""
     regex: bool = False
     """Answers are patterns (CuratedTREC)."""
     kind: str = "flat"
@@ -69,7 +69,7 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, tell: Callable[[str
     finished(cloze, partial(together, warm_start.main, progress=progress), tell)
     # The index is made once; the tower of questions, and a reader beside it, learn where answers stand.
     finished(tune, partial(together, fine_tune.main, progress=progress, tell=tell), tell)
-    return finished(system, partial(assemble.main, progress=progress), tell)
+    return finished(system, partial(assemble.main, progress=progress, tell=tell), tell)
 
 
 if __name__ == "__main__":
