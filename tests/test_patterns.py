@@ -2,6 +2,7 @@
 
 import json
 import re
+import string
 import sys
 from pathlib import Path
 
@@ -62,13 +63,12 @@ def test_another_python_may_say_nothing_of_a_pattern(monkeypatch: pytest.MonkeyP
 
 
 def test_folding_finds_whatever_re_takes_for_a_sign_of_ascii() -> None:
-    """Every character there is, decomposed, in any case."""
+    """Every character there is, decomposed, in any case; signs that are no letters have only one."""
     every = {nfd(chr(code)) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000}
     alone = "\n".join(text for text in every if len(text) == 1 and text != "\n")
-    for code in range(33, 127):
-        sign = chr(code)
-        found = re.findall(re.escape(sign), alone, re.IGNORECASE | re.UNICODE)
-        assert found and all(patterns.folded(each) == sign.lower() for each in found)
+    for letter in string.ascii_lowercase:
+        found = re.findall(letter, alone, re.IGNORECASE | re.UNICODE)
+        assert len(found) >= 2 and all(patterns.folded(each) == letter for each in found)
 
 
 LITERAL = st.sampled_from(list("abkisKIS .19éßſK"))
