@@ -1,23 +1,30 @@
 """A pipeline of what was trained: both models exported, the passages indexed, and all of it named in one place.
 
     python -m pipelines.assemble --corpus wiki.index --retriever runs/tuned/model --reader runs/tuned/reader \\
-        --vectors runs/tuned/vectors --out system
+        --vectors runs/tuned/vectors --dev dev.jsonl --taught train.jsonl --out system
     ragqa ask --pipeline system/pipeline "…"
 
 Nothing of it needs torch any more, and the directory can be moved as a whole.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from index.build import BuildConfig, build
 from index.carry import carry
 from index.embed import EmbedConfig, embed
+from pipelines.confidence import calibrate, unseen
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.run import require
+from pipelines.stages import check_questions
 from ragqa.pipeline import PASSAGES, Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval import mips
+from ragqa.retrieval.base import Retriever
 from ragqa.runtime.export import export
 
 
@@ -41,12 +48,29 @@ class AssembleConfig:
     """Passages that are read for a question."""
     workers: int = 0
     """Ray actors that embed; 0 embeds in this process."""
+    dev: Path | None = None
+    """File of held-out questions, on which the confidence of ``reader`` is fitted; without it, it is the raw
+    probability of the answer."""
+    regex: bool = False
+    """Their answers are patterns (CuratedTREC)."""
+    taught: Path | None = None
+    """File of the questions that were trained on: who asks the same in ``dev`` is left out."""
+    judged_by: int = 0
+    """So many of ``dev``, drawn by ``seed``, have chosen the weights: left out as well where enough others are."""
+    calibrate: int = 1000
+    """Held-out questions that are asked, at most."""
     device: str = "cpu"
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
         mips.check(self.kind, "cpu")
-        require(read=(self.read, self.read > 0), workers=(self.workers, self.workers >= 0))
+        require(
+            read=(self.read, self.read > 0),
+            workers=(self.workers, self.workers >= 0),
+            judged_by=(self.judged_by, self.judged_by >= 0),
+            calibrate=(self.calibrate, self.calibrate >= 0),
+        )
 
 
 def after(tune: FineTuneConfig, out: Path) -> AssembleConfig:
@@ -60,17 +84,25 @@ def after(tune: FineTuneConfig, out: Path) -> AssembleConfig:
         kind=tune.kind,
         read=tune.read,
         workers=tune.workers,
+        dev=tune.dev,
+        regex=tune.regex,
+        taught=tune.questions,
+        judged_by=tune.sample,
         device=tune.device,
+        seed=tune.seed,
     )
 
 
-def main(config: AssembleConfig, *, progress: Progress = SILENT) -> Path:
-    """Export, embed, index; the pipeline directory.
+def main(
+    config: AssembleConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Export, embed, index, calibrate; the pipeline directory.
 
     Raises:
         BadInput, ArtefactError, DamagedArtefact, Mismatch: a directory is not what it should be.
         MissingExtra: exporting, or this kind of index, needs what is not installed.
     """
+    check_questions(config.dev, config.taught)
     out = config.out.resolve()
     encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
     export(config.retriever, encoder)
@@ -89,10 +121,34 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT) -> Path:
         BuildConfig(corpus=config.corpus, vectors=vectors, out=index, kind=config.kind, encoder=str(encoder)),
         progress=progress,
     )
+    return named(config, progress=progress, tell=tell)
+
+
+def named(
+    config: AssembleConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+) -> Path:
+    """The pipeline directory of the parts that are there, whose reader knows by then how sure it may be."""
+    out = config.out.resolve()
     reader = out / "reader" if config.reader else None
-    pipeline = Pipeline.load(index, retriever="dense", encoder=str(encoder), reader=reader, k=config.read)
+    parts: dict[str, Any] = {"retriever": "dense", "encoder": str(out / "encoder"), "reader": reader, "k": config.read}
+    pipeline = Pipeline.load(out / "index", **parts)
+    if reader:
+        tell(calibrated(config, reader, pipeline.retriever, progress))
+        pipeline = Pipeline.load(out / "index", **parts)
     pipeline.save(out / "pipeline")
     return out / "pipeline"
+
+
+def calibrated(config: AssembleConfig, reader: Path, retriever: Retriever, progress: Progress) -> str:
+    """Fit the confidence of the exported reader on held-out questions; what came of it, in a line."""
+    if config.dev is None or not config.calibrate:
+        return "confidence is the raw probability: no held-out questions to fit it on"
+    fresh = unseen(config.dev, config.taught, config.judged_by, config.seed)
+    order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
+    questions = [fresh[at] for at in np.sort(order)]
+    return calibrate(
+        reader, retriever, questions, config.read, name=config.dev.name, regex=config.regex, progress=progress
+    )
 
 
 if __name__ == "__main__":
@@ -100,4 +156,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.assemble"):
-        print(main(parse(AssembleConfig, __doc__), progress=Bars()))
+        print(main(parse(AssembleConfig, __doc__), progress=Bars(), tell=print))

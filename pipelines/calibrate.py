@@ -10,21 +10,22 @@ that whatever is answered is wrong. Writes ``calibration.json`` into the reader.
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.progress import track
 
+from pipelines.confidence import fitted, install, judged
 from pipelines.span_reader import held_out
 from ragqa import artefact
-from ragqa.evaluation.statistics import calibration_error, reliability
+from ragqa.evaluation.statistics import reliability
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.metrics import exact_match
 from ragqa.pipeline import PASSAGES, open_retriever
 from ragqa.progress import Bars
-from ragqa.questions import SquadParagraph, SquadQuestion, read_squad, write_squad_corpus
-from ragqa.reading.confidence import FEATURES, Calibration, Evidence, fit
+from ragqa.questions import SquadParagraph, read_squad, write_squad_corpus
+from ragqa.reading.confidence import FEATURES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.types import Hit
@@ -55,20 +56,9 @@ class Without:
         return [[h for h in hits if not held_out(h.passage.title, SHARE)][:k] for hits in found]
 
 
-def judged(
-    reader: ExtractiveReader, retriever: Retriever, questions: list[SquadQuestion], k: int
-) -> list[tuple[Evidence, bool]]:
-    """Of every question that found an answer: what speaks for it, and whether it is right."""
-    rows = []
-    for at in track(range(0, len(questions), 16), description="asking"):
-        asked = questions[at : at + 16]
-        texts = [question.text for question in asked]
-        found = reader.find(texts, retriever.search(texts, k))
-        for question, answers in zip(asked, found, strict=True):
-            if answers:
-                right = exact_match(answers[0].text, question.answers, unicode=None)
-                rows.append((answers[0].evidence, right))
-    return rows
+def right(said: str, answers: Sequence[str]) -> bool:
+    """By the rule of SQuAD."""
+    return exact_match(said, answers, unicode=None)
 
 
 def main() -> None:
@@ -87,27 +77,22 @@ def main() -> None:
     reader = ExtractiveReader.load(args.reader)
     retriever = open_retriever(index_of(paragraphs, args.work / "squad-train.index"))
     half = questions[: len(questions) // 2]
-    rows = judged(reader, retriever, questions, args.k) + judged(reader, Without(retriever), half, args.k)
-
-    evidence, right = [e for e, _ in rows], [r for _, r in rows]
+    rows = judged(reader, retriever, questions, args.k, right, progress=Bars())
+    rows += judged(reader, Without(retriever), half, args.k, right, progress=Bars())
     where = (
         f"{len(questions)} questions of articles of SQuAD 1.1 train that were held out of training, k = {args.k}, "
         f"and {len(half)} of them again without their articles"
     )
-    # Judged on the half that was not fitted, then fitted on all.
-    first = fit(evidence[::2], right[::2], where)
-    said = np.array([first.confidence(e) for e in evidence[1::2]])
-    held = np.array(right[1::2], dtype=float)
-    calibration = fit(evidence, right, where)
-    install(calibration, args.reader)
+    found = fitted(rows, where)
+    install(found.calibration, args.reader)
     figures = {
         "command": "python -m pipelines.calibrate " + " ".join(sys.argv[1:]),
         "fitted_on": where,
-        "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
-        "right_percent": round(100 * float(np.mean(right)), 1),
-        "expected_calibration_error_on_the_half_not_fitted": round(calibration_error(said, held), 4),
-        "reliability_on_the_half_not_fitted": [asdict(part) for part in reliability(said, held)],
-        "answered_and_right_by_threshold": thresholds(said, held),
+        "coefficients": dict(zip(FEATURES, found.calibration.coefficients, strict=True)),
+        "right_percent": round(100 * float(np.mean([is_right for _, is_right in rows])), 1),
+        "expected_calibration_error_on_the_half_not_fitted": round(found.error, 4),
+        "reliability_on_the_half_not_fitted": [asdict(part) for part in reliability(found.said, found.right)],
+        "answered_and_right_by_threshold": thresholds(found.said, found.right),
     }
     args.out.write_text(json.dumps(figures, indent=1) + "\n")
     print(args.out.read_text())
@@ -124,13 +109,6 @@ def thresholds(said: np.ndarray, right: np.ndarray) -> dict[str, dict[str, float
         }
         for t in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
     }
-
-
-def install(calibration: Calibration, reader: Path) -> None:
-    """Put the calibration into an exported reader and seal it again."""
-    manifest = artefact.read(reader, "reader")
-    calibration.save(reader)
-    artefact.seal(reader, "reader", manifest.config, manifest.parents)
 
 
 if __name__ == "__main__":

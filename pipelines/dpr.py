@@ -10,7 +10,8 @@ more with BM25's and its own: from the encoder, as for DPR's later checkpoint, o
 (ANCE, Xiong et al. 2021); DPR's author found the two about equal (github.com/facebookresearch/DPR, issue 114).
 
 What comes out is OUT/model, its export for the CPU OUT/export, and for each round OUT/round-N with its figures. The
-published recipe is one for 8 GPUs; vectors are computed in parts of ``--chunk``, so that one will do, or a CPU.
+published recipe is one for 8 GPUs (``--processes 8 --gpus``); vectors are computed in parts of ``--chunk``, so that
+one will do, or a CPU.
 
 Legend: B questions of a batch, P its different passages, D width.
 """
@@ -27,16 +28,16 @@ import torch
 from torch import Tensor
 
 from pipelines import mining
+from pipelines.best import Best
 from pipelines.blocks import Blocks
 from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
 from pipelines.retrieval import Examination, examine
-from pipelines.run import FREE, Run, require, running
+from pipelines.run import FREE, Run, held, require, running
 from pipelines.warm_start import parts
 from ragqa import artefact
 from ragqa.errors import BadInput, MissingExtra
-from ragqa.locks import locked
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.options import set_dropout
 from ragqa.objectives import in_batch_nll
@@ -48,7 +49,7 @@ from ragqa.retrieval.dense import DenseRanker
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.training import gradient_cache
+from ragqa.training import gradient_cache, parallel
 from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear
 from ragqa.training.step import apply, groups
@@ -74,7 +75,8 @@ class DprConfig:
     """Leave out gold passages that the corpus does not hold: they have no titles and may be set in another way, as
     QED's are, and then it is that which tells them from the negatives."""
     dev: Path | None = None
-    """File of held-out questions, on which recall is measured; what stands there is not trained on."""
+    """File of held-out questions, on which recall is measured; what stands there is not trained on. Of each round the
+    weights of the best recall@5 are kept, without it the last."""
     sample: int | None = 500
     """How many of them."""
     rounds: int = 1
@@ -116,6 +118,10 @@ class DprConfig:
     save_every: int = 500
     workers: int = 0
     """Ray actors that embed passages for an evaluation or for mining; 0 embeds in this process."""
+    processes: int = 1
+    """That train together, a share of each batch in each, by Ray Train."""
+    gpus: bool = False
+    """A GPU for each of them."""
     no_export: bool = False
     """Leave out the export to 8 bits."""
     device: str = "cpu"
@@ -162,18 +168,21 @@ def main(config: DprConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     first = beginning(config, 1)  # what is wrong with it is told before hours of mining
     check(config)
     config.out.mkdir(parents=True, exist_ok=True)
-    with locked(config.out / ".lock", wait=False):
+    with held(config.out):
         limit = first.passages.max_tokens
         config = replace(config, max_query=min(config.max_query, limit), max_block=min(config.max_block, limit))
-        found = mined(config, progress, tell)
         assert first.tokenizer is not None
         tokenizer = TextTokenizer(first.tokenizer.parent)
-        blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+        with parallel.in_turn():
+            found = mined(config, progress, tell)
+            blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
         exam = Examination.of(config.dev, blocks, config.sample, config.seed) if config.dev else None
         for number in range(1, config.rounds + 1):
-            harder = mined_again(config, number, found, progress, tell) if number > 1 else found
+            with parallel.in_turn():
+                harder = mined_again(config, number, found, progress, tell) if number > 1 else found
             train_round(config, number, harder, blocks, exam, progress, tell)
-        return publish(config, tell)
+        with parallel.in_turn():
+            return config.out / "model" if parallel.world()[0] else publish(config, tell)
 
 
 def check(config: DprConfig) -> None:
@@ -279,16 +288,19 @@ def train_round(
     set_dropout(retriever.train(), config.dropout)
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
     with running(own, retriever, optimizer, name=f"DPR, round {number}", progress=progress, tell=tell) as run:
+        best = Best(run, "recall@5")
         while True:
-            if exam and run.due(config.eval_every):
-                evaluate(run, retriever, exam, config)
+            if exam and run.due(config.eval_every) and not parallel.world()[0]:
+                best.told(**evaluate(run.path / "dev", retriever, exam, config))
             if run.due(config.save_every) and run.step:
-                run.save()
+                best.save()
             if run.done:
                 break
             train_step(run, retriever, batches[run.step], config)
-    retriever.save(model_of(config, number))
-    (own.out / DONE).write_text(json.dumps(settings(own)))
+        best.restore()
+    if not parallel.world()[0]:
+        retriever.save(model_of(config, number))
+        (own.out / DONE).write_text(json.dumps(settings(own)))
 
 
 DONE = "done.json"
@@ -313,23 +325,24 @@ def finished(config: DprConfig) -> bool:
     return True
 
 
-def evaluate(run: Run, retriever: DualEncoder, exam: Examination, config: DprConfig) -> None:
-    """Recall on held-out questions by an exact index of the present weights."""
-    work = run.path / "dev"
+def evaluate(work: Path, retriever: DualEncoder, exam: Examination, config: DprConfig) -> dict[str, float]:
+    """Recall on held-out questions by an exact index of the present weights, made in the folder ``work``."""
     shutil.rmtree(work, ignore_errors=True)
     with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
         retriever.save_passages(work / "snapshot")
         options: dict[str, Any] = {"device": config.device, "workers": config.workers}
         with passage_index(work / "snapshot", config.corpus, work / "vectors", **options) as (_, index):
-            run.told(**examine(exam, retriever.questions, index, config.device))
+            found = examine(exam, retriever.questions, index, config.device)
     shutil.rmtree(work)
+    return found
 
 
 def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     rate = warmup_linear(run.step, peak=config.lr, warmup=min(config.warmup, run.steps // 10), total=run.steps)
     run.state.optimizer.zero_grad(set_to_none=True)
-    positive_B, masked_BP = batch.positive_B.to(config.device), batch.masked_BP.to(config.device)
+    even = batch.evenly(parallel.world()[1])
+    positive_B, masked_BP = even.positive_B.to(config.device), even.masked_BP.to(config.device)
     right = []
 
     def loss(questions_BD: Tensor, passages_PD: Tensor) -> Tensor:
@@ -337,18 +350,18 @@ def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig
         right.append(score_BP.argmax(-1).eq(positive_B).float().mean().item())
         return in_batch_nll(questions_BD, passages_PD, positive_B, masked=masked_BP)
 
-    sides = (retriever.questions, batch.questions), (retriever.passages, batch.passages)
-    value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in sides], loss)
+    sides = (retriever.questions, even.questions), (retriever.passages, even.passages)
+    shares = [(tower, parallel.share(rows)) for tower, rows in sides]
+    value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in shares], loss)
     norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    tokens = [sum(map(len, texts)) for _, texts in sides]
-    ideal = sum(model_flops(tower, count) for (tower, _), count in zip(sides, tokens, strict=True))
+    ideal = sum(model_flops(tower, sum(map(len, rows))) for tower, rows in shares)
     run.stepped(
         nll=value.item(),
         accuracy=right[0],
         passages=len(batch.passages),
         lr=rate,
         grad_norm=norm,
-        tokens=sum(tokens),
+        tokens=sum(map(len, batch.questions)) + sum(map(len, batch.passages)),
         ideal_seconds=round(ideal / peak_flops(config.device), 4),
     )
 
@@ -374,7 +387,8 @@ def publish(config: DprConfig, tell: Callable[[str], None]) -> Path:
 
 if __name__ == "__main__":
     from index.command import one_line, parse
+    from pipelines.cluster import together
     from ragqa.progress import Bars
 
     with one_line("pipelines.dpr"):
-        print(main(parse(DprConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(DprConfig, __doc__), progress=Bars(), tell=print))

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipelines.best import Best
 from pipelines.gold_spans import GoldSpans
 from pipelines.library import Asked, Library, answerable, open_questions
 from pipelines.reading import span_scores, to_read
@@ -42,6 +43,7 @@ from ragqa.retrieval import mips
 from ragqa.retrieval.base import Ranking
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
 from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear
 from ragqa.training.step import groups, optimise
@@ -66,7 +68,7 @@ class FineTuneConfig:
     out: Path
     """Directory of the run; one found there goes on."""
     dev: Path | None = None
-    """File of held-out questions, asked as training goes on."""
+    """File of held-out questions, asked as training goes on: what is written in the end answers most of them."""
     sample: int = 500
     """How many of them."""
     regex: bool = False
@@ -100,6 +102,10 @@ class FineTuneConfig:
     """Of the index that proposes passages: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
     """Ray actors that embed the passages, once; 0 embeds them in this process."""
+    processes: int = 1
+    """That train together, a share of each batch in each, by Ray Train."""
+    gpus: bool = False
+    """A GPU for each of them."""
     eval_every: int = 1000
     save_every: int = 500
     device: str = "cpu"
@@ -147,7 +153,7 @@ def _order(seed: int, epoch: int, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Losses:
-    """The two terms of each question, and whether there was anything to learn from."""
+    """The two terms of each question of this process, and whether there was anything to learn from."""
 
     retrieval_B: Tensor
     span_B: Tensor
@@ -191,15 +197,19 @@ def losses(model: OpenQA, library: Library, asked: Asked, batch: list[int], conf
 
 def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: FineTuneConfig) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
-    found = losses(model, library, asked, chosen(len(asked), config, run.step), config)
-    loss = found.total
-    norm = optimise(loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
+    batch = parallel.share(chosen(len(asked), config, run.step))
+    found = losses(model, library, asked, batch, config)
+    loss, weighing = found.total, parallel.weight(torch.ones(len(batch), device=config.device))
+    norm = optimise(loss * weighing, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
+    row = {
+        "nll": loss.item(),
+        "retrieval_nll": found.retrieval_B.mean().item(),
+        "span_nll": found.span_B.mean().item(),
+        "in_beam": found.in_beam_B.float().mean().item(),
+        "in_read": found.in_read_B.float().mean().item(),
+    }
     run.stepped(
-        nll=loss.item(),
-        retrieval_nll=found.retrieval_B.mean().item(),
-        span_nll=found.span_B.mean().item(),
-        in_beam=found.in_beam_B.float().mean().item(),
-        in_read=found.in_read_B.float().mean().item(),
+        **parallel.mean(row, weighing),
         grad_norm=norm,
         tokens=found.tokens,
         ideal_seconds=round(model_flops(model.reader, found.tokens) / peak_flops(config.device), 4),
@@ -281,37 +291,42 @@ def main(
     check_size(config)
     torch.manual_seed(config.seed)
     model, retriever = begin(config)
-    library = Library.open(
-        config.corpus,
-        config.retriever,
-        config.out,
-        kind=config.kind,
-        workers=config.workers,
-        device=config.device,
-        progress=progress,
-    )
-    asked, dev = open_questions(library, teach, ask, config.out / "answers", regex=config.regex, progress=progress)
+    with parallel.in_turn():
+        library = Library.open(
+            config.corpus,
+            config.retriever,
+            config.out,
+            kind=config.kind,
+            workers=config.workers,
+            device=config.device,
+            progress=progress,
+        )
+        asked, dev = open_questions(library, teach, ask, config.out / "answers", regex=config.regex, progress=progress)
     tell(f"{len(asked)} questions of {len(teach)} are answered by a passage")
     optimizer = torch.optim.AdamW(groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr)
     torch.manual_seed(config.seed)  # what was made above, or found there, must not change the dropout of the steps
     with running(config, model, optimizer, name="fine-tuning", progress=progress, tell=tell) as run:
+        best = Best(run, "em")
         while True:
-            if len(dev) and run.due(config.eval_every):
-                run.told(**evaluate(model, library, dev, config))
+            if len(dev) and run.due(config.eval_every) and not parallel.world()[0]:
+                best.told(**evaluate(model, library, dev, config))
             if run.due(config.save_every) and run.step:
-                run.save()
+                best.save()
             if run.done:
                 break
             train_step(run, model, library, asked, config)
-    retriever.save(config.out / "model")
-    model.reader.save(config.out / "reader")
-    shutil.copyfile(config.encoder / "tokenizer.json", config.out / "reader" / "tokenizer.json")
+        best.restore()
+    if not parallel.world()[0]:
+        retriever.save(config.out / "model")
+        model.reader.save(config.out / "reader")
+        shutil.copyfile(config.encoder / "tokenizer.json", config.out / "reader" / "tokenizer.json")
     return config.out / "model"
 
 
 if __name__ == "__main__":
     from index.command import one_line, parse
+    from pipelines.cluster import together
     from ragqa.progress import Bars
 
     with one_line("pipelines.fine_tune"):
-        print(main(parse(FineTuneConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(FineTuneConfig, __doc__), progress=Bars(), tell=print))

@@ -38,7 +38,7 @@ class OrqaConfig:
     out: Path
     """Directory of the stages: cloze, tune, and the finished system; what is there goes on."""
     dev: Path | None = None
-    """File of held-out questions, asked as training goes on."""
+    """File of held-out questions, asked as training goes on: the best weights are kept, and confidence is fitted."""
     regex: bool = False
     """Answers are patterns (CuratedTREC)."""
     kind: str = "flat"
@@ -68,8 +68,8 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, tell: Callable[[str
     # A sentence finds the passage that it was taken from.
     finished(cloze, partial(together, warm_start.main, progress=progress), tell)
     # The index is made once; the tower of questions, and a reader beside it, learn where answers stand.
-    finished(tune, partial(fine_tune.main, progress=progress, tell=tell), tell)
-    return finished(system, partial(assemble.main, progress=progress), tell)
+    finished(tune, partial(together, fine_tune.main, progress=progress, tell=tell), tell)
+    return finished(system, partial(assemble.main, progress=progress, tell=tell), tell)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Legend: B questions, P different passages.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -26,6 +26,16 @@ class Batch:
     """Row of each question's passage."""
     masked_BP: Tensor
     """Passages that are known to be right for a question as well, and so are no negatives of it."""
+
+    def evenly(self, count: int) -> "Batch":
+        """The same with some passages once more, as nobody's negatives, so that ``count`` processes can share them."""
+        more = -len(self.passages) % count
+        unseen_BM = torch.ones(len(self.questions), more, dtype=torch.bool)
+        return replace(
+            self,
+            passages=[*self.passages, *(self.passages[0] for _ in range(more))],
+            masked_BP=torch.cat([self.masked_BP, unseen_BM], 1),
+        )
 
 
 class PairBatches:

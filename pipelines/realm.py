@@ -42,7 +42,8 @@ class RealmConfig:
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     dev: Path | None = None
-    """File of held-out questions, asked as training goes on; pretraining measures recall on them."""
+    """File of held-out questions, asked as training goes on: the best weights are kept, and confidence is fitted;
+    pretraining measures recall on them."""
     regex: bool = False
     """Answers are patterns (CuratedTREC)."""
     kind: str = "flat"
@@ -79,8 +80,8 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[st
     # What is masked in a text is found in the passages; the index follows the weights.
     finished(pretraining, partial(together, pretrain.main, progress=progress, tell=tell), tell)
     # The index is made once more; the tower of questions, and a reader beside it, learn where answers stand.
-    finished(tune, partial(fine_tune.main, progress=progress, tell=tell), tell)
-    return finished(system, partial(assemble.main, progress=progress), tell)
+    finished(tune, partial(together, fine_tune.main, progress=progress, tell=tell), tell)
+    return finished(system, partial(assemble.main, progress=progress, tell=tell), tell)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -131,6 +131,11 @@ def _settle(config: Any, out: Path) -> None:
             told = ", ".join(f"{name} {before.get(name)}, not {now[name]}" for name in names)
             raise BadInput(f"{out} holds a run with other settings ({told}): choose another directory")
     file.write_text(json.dumps(now, indent=1) + "\n")
+
+
+def held(out: Path) -> AbstractContextManager[None]:
+    """The lock of a directory in which several runs follow one another; the first of several processes holds it."""
+    return nullcontext() if parallel.world()[0] else locked(out / ".lock", wait=False)
 
 
 def begun(out: Path) -> bool:

@@ -4,15 +4,15 @@ Rules: SQuAD 1.1 (Rajpurkar et al. 2016, official script), ORQA and NQ-open (Lee
 ``orqa/utils/eval_utils.py``), DPR (Karpukhin et al. 2020, ``qa_validation.py``). Shares are in [0, 1].
 """
 
-import re
 import unicodedata
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
+from ragqa import patterns
+from ragqa.patterns import compiled
 from ragqa.text import normalize_answer, words
 
 __all__ = [
@@ -95,8 +95,9 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
     _check(answers)
     if regex:
         text = nfd(passage_text)
-        patterns = (compiled(nfd(answer)) for answer in answers if answer.strip())
-        return any(pattern.search(text) is not None for pattern in patterns if pattern)
+        low = patterns.folded(text)
+        searches = (patterns.search(nfd(answer)) for answer in answers if answer.strip())
+        return any(search.finds(text, low) for search in searches if search)
     runs = [run for answer in answers if (run := _run(answer))]
     folded = _folded(passage_text)
     # Most passages lack some token of every answer: that is seen without taking them apart.
@@ -137,17 +138,6 @@ def nfd(text: str) -> str:
     Of a pattern it may be none: an escaped accent is not, and CuratedTREC has a few.
     """
     return unicodedata.normalize("NFD", text)
-
-
-@lru_cache(4096)
-def compiled(pattern: str) -> re.Pattern[str] | None:
-    """A regular-expression answer as it is matched: in any case, by lines; None where it is no valid pattern."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of patterns that a later Python may read otherwise
-        try:
-            return re.compile(pattern, re.IGNORECASE | re.UNICODE | re.MULTILINE)
-        except (ValueError, re.error, OverflowError, RecursionError):  # ValueError: flags that exclude each other
-            return None
 
 
 def first_rank(marks: Iterable[bool]) -> int | None:

@@ -26,6 +26,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.metrics import has_answer
+from ragqa.models.dual_encoder import DualEncoder
 from ragqa.pipeline import Pipeline, open_retriever
 from ragqa.questions import read_questions
 from ragqa.runtime.encoder import load_encoder
@@ -470,6 +471,29 @@ def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(world: World,
         assert (killed.out / "pairs.jsonl").stat().st_mtime_ns == mined and began["counts"]["kept"] == 154
     assert losses(killed.out) == losses(unbroken.out)
     assert [row["step"] for row in read_rows(killed.out / "round-1") if "nll" in row] == list(range(60))
+
+
+def test_a_round_leaves_the_weights_that_found_most(
+    world: World, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Round by round: the second has no say in the first."""
+    seen: list[dict[str, torch.Tensor]] = []
+    found = [0.1, 0.4, 0.4, 0.2, 0.3, 0.1, 0.2, 0.2]  # each round at steps 0, 2, 4 and 6; of equals the last counts
+
+    def examined(exam: Any, tower: Any, *rest: Any) -> dict[str, float]:
+        seen.append({name: value.clone() for name, value in tower.state_dict().items()})
+        return {"recall@5": found[len(seen) - 1]}
+
+    monkeypatch.setattr(dpr, "examine", examined)
+    options = {"steps": 6, "eval_every": 2, "rounds": 2, "batch": 8, "dev": world.dev, "go_on": True}
+    chosen = config(world, small, tmp_path / "run", **options)
+    dpr.main(chosen)
+    for number in (1, 2):  # the second goes on with the best of the first, and gets no better
+        written = DualEncoder.load(dpr.model_of(chosen, number)).questions.state_dict()
+        same = [n for n in range(8) if all(torch.equal(seen[n][name], written[name]) for name in written)]
+        assert same == [2, 4]
+    assert [row["best_step"] for row in read_rows(tmp_path / "run" / "round-1") if "recall@5" in row] == [0, 2, 4, 4]
+    assert [row["best_step"] for row in read_rows(tmp_path / "run" / "round-2") if "recall@5" in row] == [0, 0, 0, 0]
 
 
 def losses(out: Path) -> list[float]:

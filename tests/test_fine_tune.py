@@ -201,6 +201,27 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FineTuneConfig,
         assert one.read_bytes() == other.read_bytes(), part
 
 
+def test_what_is_written_is_what_answered_most(config: FineTuneConfig, monkeypatch) -> None:
+    """And not what came last; the vectors of the passages are those of all steps."""
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def asked(model: Any, *rest: Any) -> dict[str, float]:
+        seen.append({name: value.clone() for name, value in model.state_dict().items()})
+        return {"em": (0.1, 0.6, 0.5)[len(seen) - 1]}
+
+    monkeypatch.setattr(fine_tune, "evaluate", asked)
+    told: list[str] = []
+    out = main(config, tell=told.append).parent
+    reader, questions = load_reader(out / "reader").state_dict(), DualEncoder.load(out / "model").questions.state_dict()
+    written = {
+        f"{part}.{name}": v for part, each in (("reader", reader), ("questions", questions)) for name, v in each.items()
+    }
+    assert all(torch.equal(seen[1][name], written[name]) for name in seen[1])
+    assert not all(torch.equal(seen[2][name], written[name]) for name in seen[2])
+    assert told[-1] == "the weights of step 3 are written, the best on held-out questions: em 0.6"
+    assert [row["best_step"] for row in read_rows(out) if "em" in row] == [0, 3, 3]
+
+
 @pytest.mark.parametrize("freeze", [False, True])
 def test_who_learns(config: FineTuneConfig, freeze: bool) -> None:
     out = main(replace(config, freeze_retriever=freeze, steps=2, read=20, dev=None)).parent

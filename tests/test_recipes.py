@@ -15,8 +15,9 @@ import torch
 
 from index.carry import carry
 from index.embed import EmbedConfig, embed
-from pipelines import assemble, fine_tune, orqa, realm, warm_start
+from pipelines import assemble, confidence, fine_tune, orqa, realm, warm_start
 from pipelines.assemble import AssembleConfig
+from pipelines.library import answerable
 from pipelines.orqa import OrqaConfig
 from pipelines.realm import RealmConfig
 from pipelines.stages import ABOVE, filled, finished
@@ -26,6 +27,7 @@ from ragqa.metrics import exact_match, has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.pipeline import Pipeline
+from ragqa.reading.confidence import Calibration
 from ragqa.training.log import read_rows
 
 
@@ -121,7 +123,8 @@ def test_it_answers_in_a_process_without_torch(trained: OrqaConfig, tmp_path: Pa
 def test_what_an_evaluation_said_is_what_a_pipeline_does(trained: OrqaConfig) -> None:
     """Of the same weights in float32; the export in 8 bits answers nearly as often."""
     tune, asked = trained.out / "tune", questions(trained.dev)  # type: ignore[arg-type]
-    told = read_rows(tune)[-1]
+    rows = [row for row in read_rows(tune) if "em" in row]
+    (told,) = [row for row in rows if row["step"] == rows[-1]["best_step"]]
     system = trained.out / "system" / "pipeline"
     texts = [question["question"] for question in asked]
     em = {}
@@ -141,6 +144,54 @@ def test_what_an_evaluation_said_is_what_a_pipeline_does(trained: OrqaConfig) ->
             for question, hits in zip(asked, found, strict=True)
         ]
         assert told[name] == pytest.approx(np.mean(held)), name
+
+
+def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: OrqaConfig, tmp_path: Path) -> None:
+    """The regression has a constant: on what it was fitted to, it expects as many right answers as there are."""
+    shutil.copytree(trained.out / "system", tmp_path / "system")
+    asked = questions(trained.questions) + questions(trained.dev)  # type: ignore[arg-type]
+    asked += [{"question": f"w60 w61 w{900 + n}", "answers": ["w5"]} for n in range(20)]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    config = replace(
+        orqa.plan(trained)[2], out=tmp_path / "system", dev=tmp_path / "dev.jsonl", taught=None, judged_by=0
+    )
+    told: list[str] = []
+    answers = Pipeline.load(assemble.named(config, tell=told.append)).ask([row["question"] for row in asked])
+    right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, asked, strict=True)]
+    assert min(sum(right), len(right) - sum(right)) >= 10
+    assert told[0].startswith(f"confidence fitted on 60 answers to held-out questions, {sum(right)} of them right; ")
+    said = np.array([answer.confidence for answer in answers])
+    assert said.mean() == pytest.approx(np.mean(right), abs=1e-3)
+    assert said[right].mean() > said[~np.array(right)].mean()
+    before = Pipeline.load(trained.out / "system" / "pipeline").ask([row["question"] for row in asked])
+    assert [answer.text for answer in before] == [answer.text for answer in answers]
+    fitted = Calibration.load(tmp_path / "system" / "reader")
+    assert fitted.fitted_on == "60 questions of dev.jsonl that it was not trained on, k = 3" and fitted.questions == 60
+
+
+def test_confidence_that_cannot_be_fitted_is_said_to_be_raw(trained: OrqaConfig, tmp_path: Path) -> None:
+    shutil.copytree(trained.out / "system", tmp_path / "system")
+    few = replace(orqa.plan(trained)[2], out=tmp_path / "system")
+    told: list[str] = []
+    for config in (few, replace(few, dev=None)):
+        assemble.named(config, tell=told.append)
+    assert told[0].startswith("confidence is the raw probability: of 10 held-out answers ")
+    assert told[1] == "confidence is the raw probability: no held-out questions to fit it on"
+    assert not (tmp_path / "system" / "reader" / "calibration.json").exists()
+
+
+def test_who_was_trained_on_or_chose_the_weights_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, numbers in {"train": range(0, 5), "dev": range(3, 23)}.items():
+        rows = [{"question": f"Who is the number {n}?", "answers": [str(n)]} for n in numbers]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dev, train = tmp_path / "dev.jsonl", tmp_path / "train.jsonl"
+    chose = {question.answers[0] for question in answerable(dev, 6, 1)}
+    monkeypatch.setattr(confidence, "ENOUGH", 10)
+    asked = {question.answers[0] for question in confidence.unseen(dev, train, 6, 1)}
+    assert asked == {str(n) for n in range(5, 23)} - chose and len(chose) == 6
+    monkeypatch.setattr(confidence, "ENOUGH", 17)  # more than are left
+    assert {q.answers[0] for q in confidence.unseen(dev, train, 6, 1)} == {str(n) for n in range(5, 23)}
+    assert len(confidence.unseen(dev, None, 0, 1)) == 20
 
 
 def test_the_passages_were_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> None:

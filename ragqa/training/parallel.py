@@ -6,7 +6,8 @@ gradients are summed. Without ``torch.distributed`` everything here is the ident
 Legend: W processes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -85,6 +86,17 @@ def told(value: int | None) -> int | None:
     box = [value]
     dist.broadcast_object_list(box)
     return box[0]
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """The first process goes through the block, then the others, who find there what it has made."""
+    rank, _ = world()
+    if rank:
+        wait()
+    yield
+    if not rank:
+        wait()
 
 
 def wait() -> None:

@@ -1,0 +1,157 @@
+"""How sure a trained reader may be of its answers: fitted on questions that it was not trained on."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from pipelines.library import answerable
+from ragqa import artefact
+from ragqa.evaluation.statistics import calibration_error
+from ragqa.metrics import exact_match
+from ragqa.progress import SILENT, Progress
+from ragqa.questions import read_questions
+from ragqa.reading.confidence import Calibration, Evidence, fit
+from ragqa.reading.span import ExtractiveReader
+from ragqa.retrieval.base import Retriever
+from ragqa.text import normalize_answer
+from ragqa.types import Question
+
+LEAST = 10
+"""Right answers, and wrong ones, that a fit needs."""
+ENOUGH = 200
+"""Questions that had no say in which weights were kept, without which those that had are asked as well."""
+_ASKED = 16
+"""Questions that are asked at a time."""
+
+
+class HasAnswers(Protocol):
+    """A question, of whatever file."""
+
+    @property
+    def text(self) -> str:
+        """What is asked."""
+        ...
+
+    @property
+    def answers(self) -> Sequence[str]:
+        """Any of which is right."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A calibration, and how well half of the answers, left out at first, were judged by one of the other half."""
+
+    calibration: Calibration
+    said: np.ndarray
+    """Confidence in each of the answers that were left out."""
+    right: np.ndarray
+    """Whether it is right, 1 or 0."""
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error on these."""
+        return float(calibration_error(self.said, self.right))
+
+
+def unseen(file: Path, taught: Path | None, judged_by: int, seed: int) -> list[Question]:
+    """The questions of a file that training has not seen.
+
+    Args:
+        file: of held-out questions; those without answers are left out.
+        taught: file of the training questions; who asks the same, case, punctuation and articles aside, is left out.
+        judged_by: so many of ``file``, drawn by ``seed``, were asked to find the best weights: left out as well, if
+            enough others remain.
+        seed: of that.
+    """
+    known = {normalize_answer(question.text) for question in read_questions(taught)} if taught else set()
+    fresh = [question for question in answerable(file) if normalize_answer(question.text) not in known]
+    asked = {question.id for question in answerable(file, judged_by, seed)} if judged_by else set()
+    others = [question for question in fresh if question.id not in asked]
+    return others if len(others) >= ENOUGH else fresh
+
+
+def judged(
+    reader: ExtractiveReader,
+    retriever: Retriever,
+    questions: Sequence[HasAnswers],
+    k: int,
+    right: Callable[[str, Sequence[str]], bool],
+    *,
+    progress: Progress = SILENT,
+) -> list[tuple[Evidence, bool]]:
+    """Of every question for which an answer is found: what speaks for it, and whether it is right."""
+    rows = []
+    with progress.step("asking", len(questions), "questions") as step:
+        for at in range(0, len(questions), _ASKED):
+            asked = questions[at : at + _ASKED]
+            texts = [question.text for question in asked]
+            found = reader.find(texts, retriever.search(texts, k))
+            rows += [
+                (answers[0].evidence, right(answers[0].text, question.answers))
+                for question, answers in zip(asked, found, strict=True)
+                if answers
+            ]
+            step.at(at + len(asked))
+    return rows
+
+
+def fitted(rows: Sequence[tuple[Evidence, bool]], where: str) -> Fitted:
+    """Fit on all; judge, by a fit on every other one, the rest. ``where``: what they are."""
+    evidence, right = [each for each, _ in rows], [each for _, each in rows]
+    half = fit(evidence[::2], right[::2], where)
+    said = np.array([half.confidence(each) for each in evidence[1::2]])
+    return Fitted(fit(evidence, right, where), said, np.array(right[1::2], dtype=float))
+
+
+def install(calibration: Calibration, reader: Path) -> None:
+    """Put the calibration into an exported reader and seal it again."""
+    manifest = artefact.read(reader, "reader")
+    calibration.save(reader)
+    artefact.seal(reader, "reader", manifest.config, manifest.parents)
+
+
+def calibrate(
+    reader: Path,
+    retriever: Retriever,
+    questions: Sequence[Question],
+    k: int,
+    *,
+    name: str,
+    regex: bool = False,
+    progress: Progress = SILENT,
+) -> str:
+    """Fit the confidence of an exported reader and install it, if there is enough to learn from.
+
+    Args:
+        reader: its directory.
+        retriever: finds what it reads.
+        questions: that it was not trained on.
+        k: passages that are read of each.
+        name: of the questions.
+        regex: their answers are patterns.
+        progress: told of the questions.
+
+    Returns:
+        What was done, in a line.
+    """
+
+    def right(said: str, answers: Sequence[str]) -> bool:
+        return exact_match(said, answers, regex=regex)
+
+    rows = judged(ExtractiveReader.load(reader), retriever, questions, k, right, progress=progress)
+    count = sum(is_right for _, is_right in rows)
+    if min(count, len(rows) - count) < LEAST:
+        return (
+            f"confidence is the raw probability: of {len(rows)} held-out answers {count} were right, and at least "
+            f"{LEAST} right and {LEAST} wrong ones are needed to fit it"
+        )
+    found = fitted(rows, f"{len(questions)} questions of {name} that it was not trained on, k = {k}")
+    install(found.calibration, reader)
+    return (
+        f"confidence fitted on {len(rows)} answers to held-out questions, {count} of them right; "
+        f"calibration error {found.error:.3f} on the half not fitted"
+    )
