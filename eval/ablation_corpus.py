@@ -204,7 +204,7 @@ def write(config: CorpusConfig, progress: Progress) -> dict[str, Any]:
         room = config.blocks - sum(each["blocks"] for each in tally.values())
         if room < 0:
             raise BadInput(
-                f"the known texts alone are {config.blocks - room} blocks, not {config.blocks}: ask for more"
+                f"the known texts alone are {config.blocks - room} blocks: ask for more than {config.blocks}"
             )
         articles = survey(config, progress)
         chosen = choose(articles, room, config.seed)
