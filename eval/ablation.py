@@ -189,7 +189,7 @@ def supervised(places: Places, sizes: Sizes, name: str, start: Path) -> DprConfi
         dropout=0.0,
         max_query=sizes.max_text,
         max_block=sizes.max_block,
-        eval_every=sizes.every(sizes.dpr_steps, sizes.evaluations),
+        eval_every=sizes.dpr_steps,
         save_every=sizes.every(sizes.dpr_steps, sizes.saves),
         no_export=True,
         device=places.device,

@@ -5,36 +5,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much each stage does. The defaults are for 2 cores, an encoder of 4 layers of width 256, 40,000 passages."""
+    """How much each stage does. The defaults are for 2 cores, an encoder of 4 layers of width 256, 40,000 passages.
+
+    They are reckoned, not tuned: such an encoder learns from some 6,000 wordpieces a second there by plain masked LM
+    (measured, head included), so that a warm start, DPR and a pretraining should take about an hour each, and a
+    fine-tuning half of one.
+    """
 
     cloze_steps: int = 1000
     """Of the warm start."""
     cloze_batch: int = 128
-    """A sentence has to be told from so many passages; ORQA has 4096. Gradient caching bounds the memory, not the
-    time, and time is what there is little of: as many steps were worth more than larger batches."""
+    """A sentence has to be told from so many passages; ORQA has 4096. Gradient caching bounds the memory, but not the
+    time: larger batches would leave few steps."""
     cloze_lr: float = 5e-4
-    """ORQA: 1e-4 for BERT-base; a small encoder bears, and needs, more."""
-    steps: int = 600
+    """ORQA: 1e-4 for BERT-base; that of the closed world, 1e-3."""
+    steps: int = 960
     """Of pretraining; REALM has 200,000."""
-    batch: int = 16
-    """Texts a step, each read beside k passages: 128 pairs. REALM has 512."""
+    batch: int = 8
+    """Texts a step, each read beside k passages: 64 pairs. REALM has 512; here steps are dearer than noise."""
     k: int = 8
     """Passages of a text, the null passage among them, as in REALM."""
     lr: float = 5e-4
     """Of the reader: between REALM's 3e-5 for BERT-base and the 1e-3 of the closed world."""
     retriever_lr: float = 1e-4
     """A fifth of the reader's: in the closed world a retriever that learns as fast as its reader collapses."""
-    frozen: int = 240
-    """Steps before the retriever learns, two fifths, as in the closed world: the reader has to use passages first."""
-    refresh_every: int = 120
-    """Steps. An index of 40,000 passages costs minutes; REALM's 500 steps are a share of 1/400 of its run."""
+    frozen: int = 320
+    """Steps before the retriever learns, a third (the closed world: two fifths): the reader uses passages first."""
+    refresh_every: int = 240
+    """Steps. An index of 40,000 passages costs as much as some hundred steps; with REALM's 500 there would be one."""
     dpr_steps: int = 1000
     dpr_batch: int = 64
     """Questions a step, each beside its passage and a hard negative of BM25."""
     dpr_lr: float = 3e-4
     """DPR: 2e-5 for BERT-base."""
     tune_steps: int = 1500
-    """Of fine-tuning, an epoch of some 11,000 questions; ORQA has 20 of NQ's 79,168."""
+    """Of fine-tuning, somewhat more than an epoch of the 9,128 questions that the corpus answers; ORQA and REALM have
+    two of NQ's 79,168."""
     tune_batch: int = 8
     tune_lr: float = 2e-4
     """Of the reader; ORQA and REALM: 1e-5 for BERT-base."""
@@ -56,7 +62,7 @@ class Sizes:
     sample: int = 500
     """Questions asked while something is trained."""
     evaluations: int = 5
-    """How often they are asked."""
+    """How often they are asked; DPR asks at its begin and end only, as it has to embed all passages for that."""
     saves: int = 12
     """Checkpoints of each stage: what a kill costs at most is a twelfth of it."""
     minilm_share: float = 0.25
