@@ -50,6 +50,7 @@ from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars, Progress
 from ragqa.questions import read_questions
 from ragqa.runtime.encoder import DEFAULT
+from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 
 STAGES = ("recall", "em")
@@ -251,9 +252,16 @@ def check(places: Places, arms: Sequence[str], sizes: Sizes) -> dict[str, Any]:
     check_apart(places.questions("train"), held_out)
     bench = Bench(places, sizes, "", Bars())
     for name in arms:
-        bench.stages(name)
+        if bench.stages(name):
+            check_tokenizers(places, places.begins_from(ARMS[name]))
     report: dict[str, Any] = json.loads((places.corpus / REPORT).read_text())
     return report
+
+
+def check_tokenizers(places: Places, encoder: Path) -> None:
+    """Raise BadInput where towers would be given another encoder's wordpieces."""
+    if TextTokenizer(encoder).fingerprint != TextTokenizer(places.encoder).fingerprint:
+        raise BadInput(f"{encoder} has another tokenizer than {places.encoder}: a text must be the same to both")
 
 
 def sizes_of(args: argparse.Namespace) -> Sizes:
