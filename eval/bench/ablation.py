@@ -50,7 +50,6 @@ from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars, Progress
 from ragqa.questions import read_questions
 from ragqa.runtime.encoder import DEFAULT
-from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 
 STAGES = ("recall", "em")
@@ -260,7 +259,8 @@ def check(places: Places, arms: Sequence[str], sizes: Sizes) -> dict[str, Any]:
 
 def check_tokenizers(places: Places, encoder: Path) -> None:
     """Raise BadInput where towers would be given another encoder's wordpieces."""
-    if TextTokenizer(encoder).fingerprint != TextTokenizer(places.encoder).fingerprint:
+    one, other = (json.loads((path / "tokenizer.json").read_text())["model"] for path in (encoder, places.encoder))
+    if one != other:
         raise BadInput(f"{encoder} has another tokenizer than {places.encoder}: a text must be the same to both")
 
 
