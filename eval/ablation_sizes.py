@@ -1,0 +1,109 @@
+"""How much the stages of the ablation do: what fits into some ten hours of 2 cores, and what a test has time for."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How much each stage does. The defaults are for 2 cores, an encoder of 4 layers of width 256, 40,000 passages.
+
+    They are reckoned, not tuned: such an encoder learns from some 6,000 wordpieces a second there by plain masked LM
+    (measured, head included), so that a warm start, DPR and a pretraining should take about an hour each, and a
+    fine-tuning half of one.
+    """
+
+    cloze_steps: int = 1000
+    """Of the warm start."""
+    cloze_batch: int = 128
+    """A sentence has to be told from so many passages; ORQA has 4096. Gradient caching bounds the memory, but not the
+    time: larger batches would leave few steps."""
+    cloze_lr: float = 5e-4
+    """ORQA: 1e-4 for BERT-base; that of the closed world, 1e-3."""
+    steps: int = 960
+    """Of pretraining; REALM has 200,000."""
+    batch: int = 8
+    """Texts a step, each read beside k passages: 64 pairs. REALM has 512; here steps are dearer than noise."""
+    k: int = 8
+    """Passages of a text, the null passage among them, as in REALM."""
+    lr: float = 5e-4
+    """Of the reader: between REALM's 3e-5 for BERT-base and the 1e-3 of the closed world."""
+    retriever_lr: float = 1e-4
+    """A fifth of the reader's: in the closed world a retriever that learns as fast as its reader collapses."""
+    frozen: int = 320
+    """Steps before the retriever learns, a third (the closed world: two fifths): the reader uses passages first."""
+    refresh_every: int = 240
+    """Steps. An index of 40,000 passages costs as much as some hundred steps; with REALM's 500 there would be one."""
+    dpr_steps: int = 1000
+    dpr_batch: int = 64
+    """Questions a step, each beside its passage and a hard negative of BM25."""
+    dpr_lr: float = 3e-4
+    """DPR: 2e-5 for BERT-base."""
+    tune_steps: int = 1500
+    """Of fine-tuning, somewhat more than an epoch of the 9,128 questions that the corpus answers; ORQA and REALM have
+    two of NQ's 79,168."""
+    tune_batch: int = 8
+    tune_lr: float = 2e-4
+    """Of the reader; ORQA and REALM: 1e-5 for BERT-base."""
+    tune_retriever_lr: float = 5e-5
+    beam: int = 5000
+    """Passages that the tower of questions learns to tell apart, as in ORQA and REALM: here every eighth."""
+    read: int = 5
+    """Passages that are read, as in ORQA and REALM."""
+    width: int = 128
+    """Of the vectors, as in ORQA and REALM."""
+    hidden: int = 256
+    """Of the layer that scores spans: as wide as the encoder; ORQA and REALM have 1024 for BERT-base."""
+    max_text: int = 64
+    """Wordpieces of a masked text, and of the sentence of inverse cloze."""
+    max_block: int = 160
+    """The same of a passage: 100 words and a title are rarely more, and every wordpiece costs."""
+    warmup: float = 0.1
+    """Share of each stage's steps."""
+    sample: int = 500
+    """Questions asked while something is trained."""
+    evaluations: int = 5
+    """How often they are asked; DPR asks at its begin and end only, as it has to embed all passages for that."""
+    saves: int = 12
+    """Checkpoints of each stage: what a kill costs at most is a twelfth of it."""
+    minilm_share: float = 0.25
+    """Share of the steps of the warm start where it begins from MiniLM, whose steps take some four times as long."""
+    limit: int | None = None
+    """Questions of each test set that are answered; None for all."""
+    recall: int | None = None
+    """Questions on which recall is measured; None for all that the corpus's folder holds."""
+    seed: int = 0
+
+    def every(self, steps: int, times: int) -> int:
+        """Steps between two of so many events."""
+        return max(1, -(-steps // times))
+
+    def warm(self, steps: int) -> int:
+        """Steps of warm-up."""
+        return max(1, round(self.warmup * steps))
+
+
+SMOKE = Sizes(
+    cloze_steps=3,
+    cloze_batch=8,
+    steps=4,
+    batch=2,
+    k=3,
+    frozen=2,
+    refresh_every=3,
+    dpr_steps=3,
+    dpr_batch=4,
+    tune_steps=3,
+    tune_batch=2,
+    beam=20,
+    read=2,
+    width=8,
+    hidden=16,
+    max_text=32,
+    max_block=64,
+    sample=8,
+    evaluations=1,
+    saves=2,
+    limit=8,
+    recall=20,
+)
+"""A few steps of everything: does it run from end to end?"""

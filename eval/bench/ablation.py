@@ -1,0 +1,326 @@
+"""REALM's ablation on real text: what each of its parts is worth, beside ORQA, DPR, BM25 and MiniLM.
+
+    python -m eval.ablation_corpus --data DIR --out CORPUS
+    python -m eval.bench.ablation --work DIR --encoder DIR --corpus CORPUS --data DIR \\
+        --out docs/measurements/ablation.json --plot docs/ablation.png
+    python -m eval.ablation_table docs/measurements/ablation.json
+
+Two stages: ``recall`` of every arm's retriever on questions of NQ dev, before any question was seen (but for those
+whose row says otherwise), then ``em`` after fine-tuning on NQ test-a and SQuAD dev-a, both by the harness of
+``ragqa eval``. Figures of an arm are kept in its folder as soon as they are there. The same command goes on after
+whatever ended it; the warm start is made once and shared. Settings of every stage are options: ``--sizes FILE.json``
+with fields of ``eval.ablation_sizes.Sizes``.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eval import ablation
+from eval.ablation import ARMS, USUAL, Places
+from eval.ablation_corpus import REPORT
+from eval.ablation_questions import HELD_OUT, check_apart
+from eval.ablation_sizes import SMOKE, Sizes
+from eval.bench.record import record
+from eval.command import one_line
+from eval.nq import NQ
+from eval.squad import SQUAD
+from eval.suite import Suite, parser, run
+from index.build import BuildConfig, build
+from index.carry import carry
+from index.embed import EmbedConfig, embed
+from pipelines import assemble, dpr, fine_tune, pretrain, warm_start
+from pipelines.plot import plot
+from pipelines.run import FREE
+from pipelines.stages import finished
+from ragqa import resuming
+from ragqa.errors import ArtefactError, BadInput, Mismatch
+from ragqa.evaluation import Report, evaluate
+from ragqa.evaluation.compare import compare
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.pipeline import Pipeline
+from ragqa.progress import Bars, Progress
+from ragqa.questions import read_questions
+from ragqa.runtime.encoder import DEFAULT
+from ragqa.training.log import read_rows
+
+STAGES = ("recall", "em")
+SUITES: tuple[Suite, ...] = (NQ, SQUAD)
+DEPTH = 20
+"""Hits that are scored for answers."""
+_TOGETHER = 32
+"""Questions that are asked at a time where nothing is timed."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What the arms are trained and measured with."""
+
+    places: Places
+    sizes: Sizes
+    corpus: str
+    """What it is called."""
+    progress: Progress
+
+    def tell(self, line: str) -> None:
+        """Say how far it is."""
+        print(line, file=sys.stderr, flush=True)
+
+    def stages(self, name: str) -> list[Any]:
+        """The settings of all that is trained before an arm is asked, in order."""
+        arm = ARMS[name]
+        if arm.learns == "nothing":
+            return []
+        warm = ablation.cloze(self.places, self.sizes, arm)
+        if arm.learns == "dpr":
+            start = warm.out / "model" if arm.after_cloze else self.places.arm(name) / "start"
+            own = ablation.supervised(self.places, self.sizes, name, start)
+            return [warm, own] if arm.after_cloze else [own]
+        return [warm] if arm.learns == "cloze" else [warm, ablation.pretraining(self.places, self.sizes, name)]
+
+    def retriever(self, name: str) -> Path | None:
+        """The dual encoder of an arm, trained unless that was done; None where nothing is."""
+        made = None
+        for config in self.stages(name):
+            if isinstance(config, warm_start.WarmStartConfig):
+                main: Callable[..., Path] = partial(warm_start.main, progress=self.progress)
+            elif isinstance(config, dpr.DprConfig):
+                self.blank(config.retriever)
+                main = partial(dpr.main, progress=self.progress, tell=self.named(name))
+            else:
+                main = partial(pretrain.main, progress=self.progress, tell=self.named(name))
+            made = finished(config, main, self.tell)
+        return made
+
+    def blank(self, start: Path) -> None:
+        """Towers for DPR to begin from, with the small inner products that ``DprConfig`` knows nothing of."""
+        if start.exists():
+            return
+        torch.manual_seed(self.sizes.seed)
+        width = self.sizes.width
+        towers = DualEncoder.from_encoder(
+            self.places.encoder, width=width, pooling="mean", shared=True, gain=width**-0.25
+        )
+        aside = start.with_name(f".{start.name}.writing")
+        towers.save(aside)
+        aside.rename(start)
+
+    def named(self, name: str) -> Callable[[str], None]:
+        """``tell`` for an arm."""
+        return lambda line: self.tell(f"{name}: {line}")
+
+    def recall(self, name: str) -> dict[str, Any]:
+        """Answer recall of an arm's retriever on the questions of NQ dev, and how it was trained."""
+        retriever, out = self.retriever(name), self.places.arm(name)
+        asked = list(islice(read_questions(self.places.questions("recall")), self.sizes.recall))
+        report = evaluate(
+            self.searched(name, retriever),
+            asked,
+            out=out / "recall.report",
+            name="NQ dev, drawn at random",
+            split="dev",
+            corpus=self.corpus,
+            depth=DEPTH,
+            batch=_TOGETHER,
+            read=False,
+            progress=self.progress,
+        )
+        alarms = [row["alarm"] for config in self.stages(name) for row in read_rows(config.out) if "alarm" in row]
+        return {
+            "recall": report.figures["answer_recall"],
+            "ceiling": report.figures["coverage_bound"],
+            "questions": len(asked),
+            "trained_s": {config.out.name: round(seconds(config)) for config in self.stages(name)},
+            "alarms": len(alarms),
+        }
+
+    def searched(self, name: str, retriever: Path | None) -> Pipeline:
+        """The passages, embedded and indexed by an arm's retriever, or BM25."""
+        if name == "bm25":
+            return Pipeline.load(self.places.index, retriever="bm25")
+        out, encoder = self.places.arm(name), str(retriever or DEFAULT)
+        gpus = retriever is not None and self.places.device.startswith("cuda")
+        made = EmbedConfig(corpus=self.places.index, out=out / "vectors", encoder=encoder, workers=0, gpus=gpus)
+        embed(made, progress=self.progress)
+        index = out / "index"
+        build(BuildConfig(corpus=self.places.index, vectors=made.out, out=index, kind="flat"), progress=self.progress)
+        return Pipeline.load(index, retriever="dense", encoder=encoder)
+
+    def em(self, name: str) -> dict[str, Any]:
+        """Exact match of an arm on the test questions, once it is fine-tuned."""
+        retriever = self.retriever(name)
+        assert retriever is not None
+        tune = ablation.tuning(self.places, self.sizes, name, retriever)
+        if (made := self.places.arm(name) / "vectors").is_dir():  # the passages were embedded for their recall
+            tune.out.mkdir(parents=True, exist_ok=True)
+            carry(made, retriever, tune.out / "vectors")
+        finished(tune, partial(fine_tune.main, progress=self.progress, tell=self.named(name)), self.tell)
+        system = assemble.after(tune, self.places.arm(name) / "system")
+        pipeline = finished(system, partial(assemble.main, progress=self.progress), self.tell)
+        scored = {suite.key: self.scored(suite, pipeline, self.places.arm(name)) for suite in SUITES}
+        return {"em": scored, "tuned_s": round(seconds(tune))}
+
+    def scored(self, suite: Suite, pipeline: Path, out: Path) -> dict[str, Any]:
+        """A test set, as ``python -m eval.SUITE`` scores it."""
+        options = {
+            "--pipeline": pipeline,
+            "--data": self.places.data / suite.key,
+            "--split": suite.default_split,
+            "--out": out / f"{suite.key}.report",
+            "--corpus": self.corpus,
+            "--depth": DEPTH,
+            "--limit": self.sizes.limit,
+        }
+        given = [str(part) for option, value in options.items() if value is not None for part in (option, value)]
+        figures = run(suite, parser(suite, None).parse_args(given)).figures
+        kept = ("em", "f1", "answer_recall", "coverage_bound")
+        return {"questions": figures["about"]["questions"], **{key: figures[key] for key in kept}}
+
+    def kept(self, name: str, stage: str) -> dict[str, Any]:
+        """The figures of a stage of an arm: measured now, unless they are there and of the same settings."""
+        file, settings = self.places.arm(name) / f"{stage}.json", self.settings(name, stage)
+        if file.is_file():
+            before: dict[str, Any] = json.loads(file.read_text())
+            if before["settings"] == settings:
+                return before
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self.tell(f"{name}: {stage}")
+        found = {**(self.recall if stage == "recall" else self.em)(name), "settings": settings}
+        resuming.write_whole(file, json.dumps(found, indent=1) + "\n")
+        self.tell(f"{name}: {json.dumps({key: found[key] for key in found if key != 'settings'})}")
+        return found
+
+    def settings(self, name: str, stage: str) -> list[Any]:
+        """All that the figures of a stage depend on."""
+        configs = self.stages(name)
+        asked: Any = self.sizes.recall
+        if stage == "em":
+            last = configs[-1].out / "model"
+            configs = [*configs, ablation.tuning(self.places, self.sizes, name, last)]
+            asked = self.sizes.limit
+        plain: list[Any] = json.loads(json.dumps([asdict(config) for config in configs], default=str))
+        return [self.corpus, asked, *({k: v for k, v in each.items() if k not in FREE} for each in plain)]
+
+
+def seconds(config: Any) -> float:
+    """Of the steps of a run, evaluations and indexes aside; of DPR those of its round."""
+    folder = config.out / "round-1" if isinstance(config, dpr.DprConfig) else config.out
+    return sum(row.get("seconds", 0.0) for row in read_rows(folder))
+
+
+def against(places: Places, name: str, report: str) -> dict[str, Any] | None:
+    """An arm less the full one on the same questions: differences with intervals, and p; None where one is missing."""
+    if name == "full":
+        return None
+    try:
+        ours, full = (Report.load(places.arm(each) / f"{report}.report") for each in (name, "full"))
+        figures = compare(ours, full).figures
+    except (ArtefactError, Mismatch):
+        return None
+    return {"em": figures["em"], "answer_recall": {k: figures["answer_recall"].get(k) for k in ("5", "20")}}
+
+
+def rows(bench: Bench, arms: Sequence[str], stages: Sequence[str]) -> list[dict[str, Any]]:
+    """The table: all recall first, then all answers, the small arms first."""
+    found = {name: {"arm": name, "title": ARMS[name].title, "note": ARMS[name].note} for name in arms}
+    for stage in STAGES:
+        for name in arms if stage in stages else ():
+            if stage == "recall" or ARMS[name].answers:
+                figures = bench.kept(name, stage)
+                found[name].update({key: value for key, value in figures.items() if key != "settings"})
+    for name, row in found.items():
+        row["less full"] = {each: against(bench.places, name, each) for each in ("recall", *(s.key for s in SUITES))}
+    return list(found.values())
+
+
+def check(places: Places, arms: Sequence[str], sizes: Sizes) -> dict[str, Any]:
+    """What is known of the corpus; raises BadInput now for what would else be found out after hours."""
+    if not (places.corpus / REPORT).is_file():
+        raise BadInput(f"{places.corpus} is no corpus of the ablation: make one with python -m eval.ablation_corpus")
+    if not (places.encoder / "config.json").is_file():
+        raise BadInput(f"{places.encoder} is no encoder: give the folder of a masked language model as --encoder")
+    held_out = [*(places.data / file for file in HELD_OUT), places.questions("recall"), places.questions("dev")]
+    check_apart(places.questions("train"), held_out)
+    bench = Bench(places, sizes, "", Bars())
+    for name in arms:
+        if bench.stages(name):
+            check_tokenizers(places, places.begins_from(ARMS[name]))
+    report: dict[str, Any] = json.loads((places.corpus / REPORT).read_text())
+    return report
+
+
+def check_tokenizers(places: Places, encoder: Path) -> None:
+    """Raise BadInput where towers would be given another encoder's wordpieces."""
+    one, other = (json.loads((path / "tokenizer.json").read_text())["model"] for path in (encoder, places.encoder))
+    if one != other:
+        raise BadInput(f"{encoder} has another tokenizer than {places.encoder}: a text must be the same to both")
+
+
+def sizes_of(args: argparse.Namespace) -> Sizes:
+    """As the command line has them; raises BadInput where it is no such file."""
+    base = asdict(SMOKE if args.smoke else Sizes())
+    try:
+        given = dict(json.loads(args.sizes.read_text())) if args.sizes else {}
+        return Sizes(**{**base, **given})
+    except (OSError, ValueError, TypeError) as error:
+        raise BadInput(
+            f"{args.sizes}: a JSON object with fields of eval.ablation_sizes.Sizes is needed: {error}"
+        ) from error
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parse.add_argument
+    add("--work", type=Path, required=True)
+    add("--encoder", type=Path, required=True, help="pretrained by pipelines.masked_lm")
+    add("--corpus", type=Path, required=True, help="made by eval.ablation_corpus")
+    add("--data", type=Path, required=True, help="folder of nq and squad")
+    add("--minilm", type=Path, help="torch weights of all-MiniLM-L6-v2, for the arm from-minilm")
+    add("--arms", nargs="+", default=USUAL, choices=list(ARMS))
+    add("--stages", default=",".join(STAGES), help="recall, em, or both with a comma between")
+    add("--sizes", type=Path, help="JSON object with fields of eval.ablation_sizes.Sizes")
+    add("--smoke", action="store_true", help="a few steps of everything")
+    add("--device", default="cpu")
+    add("--out", type=Path)
+    add("--plot", type=Path, help="picture of the pretraining of the arms")
+    args = parse.parse_args(arguments)
+    with one_line():
+        go(args)
+
+
+def go(args: argparse.Namespace) -> None:
+    """Train and measure the arms, and write what is wanted."""
+    stages = args.stages.split(",")
+    if unknown := set(stages) - set(STAGES):
+        raise BadInput(f"stages {', '.join(sorted(unknown))}: choose of {', '.join(STAGES)}")
+    arms, sizes = [name for name in ARMS if name in args.arms], sizes_of(args)
+    places = Places(
+        work=args.work,
+        corpus=args.corpus,
+        encoder=args.encoder,
+        data=args.data,
+        minilm=args.minilm,
+        device=args.device,
+    )
+    corpus = check(places, arms, sizes)
+    name = f"{corpus['blocks']:,} blocks of 100 words that hold the gold passages that are known (eval.ablation_corpus)"
+    found = rows(Bench(places, sizes, name, Bars()), arms, stages)
+    if args.out:
+        figures = {"sizes": asdict(sizes), "corpus made of": corpus, "rows": found}
+        record(args.out, figures, corpus=name, questions=f"{corpus['questions']['recall']} of NQ dev; see the rows")
+    if args.plot:
+        runs = {each: places.arm(each) / "pretrain" for each in arms if ARMS[each].learns == "realm"}
+        if runs:
+            plot(list(runs.values()), args.plot, names=list(runs))
+
+
+if __name__ == "__main__":
+    main()
