@@ -286,6 +286,7 @@ def train_round(
                 run.save()
             if run.done:
                 break
+            run.draw()
             train_step(run, retriever, batches[run.step], config)
     retriever.save(model_of(config, number))
     (own.out / DONE).write_text(json.dumps(settings(own)))

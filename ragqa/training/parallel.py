@@ -9,6 +9,7 @@ Legend: W processes.
 from collections.abc import Iterable
 from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -85,6 +86,11 @@ def told(value: int | None) -> int | None:
     box = [value]
     dist.broadcast_object_list(box)
     return box[0]
+
+
+def seed(*numbers: int) -> None:
+    """Let torch's random numbers in this process, such as dropout's, be a function of ``numbers`` and the process."""
+    torch.manual_seed(int(np.random.SeedSequence([*numbers, world()[0]]).generate_state(1)[0]))
 
 
 def wait() -> None:
