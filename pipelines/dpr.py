@@ -296,6 +296,7 @@ def train_round(
                 best.save()
             if run.done:
                 break
+            run.draw()
             train_step(run, retriever, batches[run.step], config)
         best.restore()
     if not parallel.world()[0]:

@@ -304,7 +304,6 @@ def main(
         asked, dev = open_questions(library, teach, ask, config.out / "answers", regex=config.regex, progress=progress)
     tell(f"{len(asked)} questions of {len(teach)} are answered by a passage")
     optimizer = torch.optim.AdamW(groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr)
-    torch.manual_seed(config.seed)  # what was made above, or found there, must not change the dropout of the steps
     with running(config, model, optimizer, name="fine-tuning", progress=progress, tell=tell) as run:
         best = Best(run, "em")
         while True:
@@ -314,6 +313,7 @@ def main(
                 best.save()
             if run.done:
                 break
+            run.draw()
             train_step(run, model, library, asked, config)
         best.restore()
     if not parallel.world()[0]:

@@ -127,6 +127,7 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
                 run.save()
             if run.done:
                 break
+            run.draw()
             train_step(run, model, texts[run.step].to(config.device), config)
     if not parallel.world()[0]:
         model.save(config.out / "model")

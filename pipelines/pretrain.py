@@ -233,25 +233,28 @@ def main(
     texts = masked_texts(config, blocks, finds)
     exam = Examination.of(config.questions, blocks, config.sample, config.seed) if config.questions else None
     optimizer = torch.optim.AdamW(groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr)
-    health = Health()
     with ExitStack() as opened:
         run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, tell=tell))
+        health = Health.of(run.state.extra.get("health"))
         live = opened.enter_context(closing(live_index(config, run.state.extra.get("index"))))
+        live.keep(run.kept("index"))
         while True:
             index = live.at(model.retriever, run.step)
             live.log(run)
+            if run.due(config.save_every):  # at step 0, too: no index but the first may be there without a checkpoint
+                run.save(index=live.version, health=health.kept())
+                live.keep(run.kept("index"))
             if exam and run.due(config.eval_every):
                 found = examine(exam, model.retriever.questions, index, config.device)
                 run.told(**found, staleness=run.step - (live.version or 0))
-                alarm(run, health.recall(found["recall@5"]))
-            if run.due(config.save_every) and run.step:
-                run.save(index=live.version)
-                live.keep(run.kept("index"))
+                alarm(run, run.step, health.recall(found["recall@5"]))
             if run.done:
                 break
             batch = texts[run.step].to(config.device)
             own = [text.row if config.texts is None else NULL for text in batch.texts]
-            alarm(run, health.step(train_step(run, model, index, blocks, batch, own, config)))
+            step = run.step
+            run.draw()
+            alarm(run, step, health.step(train_step(run, model, index, blocks, batch, own, config)))
     if not parallel.world()[0]:
         model.retriever.save(config.out / "model")
         model.reader.save(config.out / "reader")
@@ -300,11 +303,11 @@ def sampled(store: PassageStore) -> list[str]:
     return [passage.text for passage in store.get(rows.tolist())]
 
 
-def alarm(run: Run, lines: list[str]) -> None:
+def alarm(run: Run, step: int, lines: list[str]) -> None:
     """Log and say what is wrong with retrieval."""
     for line in lines:
-        run.log.write(run.step, alarm=line)
-        run.tell(f"step {run.step}: ALARM: {line}")
+        run.log.write(step, alarm=line)
+        run.tell(f"step {step}: ALARM: {line}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,11 @@ from ragqa.training import checkpoint, parallel
 from ragqa.training.log import NO_LOG, Log, MetricLog
 
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device")
-"""Settings that a run may go on with changed: they change no step."""
+"""Settings that a run may go on with changed: they change nothing of what it learns from.
+
+Losses stay the same but for rounding, with two exceptions: another number of ``processes`` drops out other units, and
+with ``workers`` it depends on their speed when a new index is there.
+"""
 
 
 @dataclass
@@ -28,6 +32,7 @@ class Run:
     path: Path
     state: checkpoint.TrainState
     steps: int
+    seed: int
     log: Log
     bar: Step
     tell: Callable[[str], None]
@@ -56,6 +61,10 @@ class Run:
     def kept(self, name: str) -> list[Any]:
         """What the checkpoints that are there keep under a name."""
         return [extra[name] for extra in checkpoint.extras(self.path / CHECKPOINTS) if name in extra]
+
+    def draw(self) -> None:
+        """Begin a step's random numbers: they depend on the seed, the step and the process alone, not on the past."""
+        parallel.seed(self.seed, self.step)
 
     def stepped(self, **row: Any) -> None:
         """A step was taken: log its figures."""
@@ -89,7 +98,7 @@ def running(
     """The run in the directory ``config.out``: begun, or gone on with from its newest checkpoint.
 
     Args:
-        config: a frozen dataclass with ``out`` and ``steps``; it is written beside.
+        config: a frozen dataclass with ``out``, ``steps`` and ``seed``; it is written beside.
         model: what is trained, as it begins.
         optimizer: of its parameters.
         name: of the work, for the bar.
@@ -105,7 +114,7 @@ def running(
     if parallel.world()[0]:  # the first process keeps the directory
         parallel.wait()
         checkpoint.restore(state, out / CHECKPOINTS)
-        yield Run(out, state, config.steps, NO_LOG, SILENT, lambda line: None)
+        yield Run(out, state, config.steps, config.seed, NO_LOG, SILENT, lambda line: None)
         return
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / ".lock", wait=False):
@@ -115,7 +124,7 @@ def running(
         log = MetricLog(out, state.step)
         try:
             with progress.step(name, config.steps, "steps", state.step) as bar:
-                yield Run(out, state, config.steps, log, bar, tell)
+                yield Run(out, state, config.steps, config.seed, log, bar, tell)
         finally:
             log.close()
 

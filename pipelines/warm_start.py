@@ -195,6 +195,7 @@ def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
                 run.save()
             if run.done:
                 break
+            run.draw()
             train_step(run, retriever, batches[run.step], config)
     if not parallel.world()[0]:
         retriever.save(config.out / "model")

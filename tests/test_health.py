@@ -1,5 +1,6 @@
 """Figures of retrieval in training by hand, and the alarms they raise."""
 
+import json
 import math
 
 import numpy as np
@@ -64,6 +65,21 @@ def test_recall_that_falls_is_told() -> None:
     assert [health.recall(value) for value in (0.1, 0.5, 0.6, 0.35)] == [[], [], [], []]
     assert health.recall(0.2) == ["recall has fallen to 0.200 from 0.600"]
     assert health.recall(0.1) == [] and health.recall(0.5) == []
+
+
+def test_what_is_kept_raises_the_same_alarms() -> None:
+    ill = {**WELL, "null": 0.99}
+    rows = [*[WELL] * WINDOW, *[ill] * (2 * WINDOW)]
+    health, unbroken = Health(), Health()
+    health.recall(0.6)
+    told = []
+    for row in rows:
+        health = Health.of(json.loads(json.dumps(health.kept())))
+        told.append(health.step(row))
+    assert told == [unbroken.step(row) for row in rows] and sum(map(len, told)) == 1
+    assert health.recall(0.2) == ["recall has fallen to 0.200 from 0.600"]
+    assert Health.of(health.kept()).recall(0.1) == []
+    assert Health.of(None) == Health()
 
 
 def test_flops_are_six_a_weight_and_token() -> None:

@@ -195,7 +195,7 @@ def test_the_index_is_never_refreshed_where_that_is_wanted(config: PretrainConfi
 
 
 SCRIPT = """
-import sys, json
+import sys, json, time
 from pathlib import Path
 from eval import closed_world
 from pipelines import pretrain
@@ -203,25 +203,55 @@ arguments = json.loads(sys.argv[1])
 world = closed_world.make(30, 5, 0)
 paths = ("corpus", "encoder", "retriever", "out", "texts", "questions")
 fields = {name: Path(value) if name in paths else value for name, value in arguments.items()}
+step = pretrain.train_step
+def waiting(run, *others):
+    if run.step == int(sys.argv[2]):
+        print("here", flush=True)
+        time.sleep(600)  # until it is killed
+    return step(run, *others)
+pretrain.train_step = waiting
 pretrain.main(pretrain.PretrainConfig(**fields), finds=closed_world.ObjectTagger(world.objects))
 """
 
 
 def test_a_killed_run_goes_on_with_the_very_losses(config: PretrainConfig, world: closed_world.World) -> None:
+    """Dropout and all; killed two steps after a checkpoint, or after the second refresh but before a checkpoint."""
+    config = replace(config, dropout=0.1)
     run(config, world)
-    broken = replace(config, out=config.out.with_name("broken"))
-    arguments = json.dumps(vars(broken), default=str)
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, arguments], cwd=ROOT, stderr=subprocess.DEVNULL)
-    log = broken.out / "metrics.jsonl"
-    while process.poll() is None and not (log.is_file() and len(losses(broken.out)) >= 5):
-        pass
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert [path.name for path in (broken.out / "checkpoints").iterdir()] == ["step-00000003"]
-    run(broken, world)
-    assert losses(broken.out) == losses(config.out) and len(losses(config.out)) == 6
-    one, other = DualEncoder.load(config.out / "model"), DualEncoder.load(broken.out / "model")
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    for at, save_every, kept in ((5, 3, {"step-00000003"}), (3, 5, set())):
+        broken = replace(config, out=config.out.with_name(f"broken-{at}"), save_every=save_every)
+        arguments = [json.dumps(vars(broken), default=str), str(at)]
+        with subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            assert process.stdout is not None and process.stdout.readline() == b"here\n"
+            process.send_signal(signal.SIGKILL)
+        saved = {path.name for path in (broken.out / "checkpoints").glob("*")}
+        assert saved - {"step-00000000"} == kept
+        run(broken, world)
+        assert losses(broken.out) == losses(config.out) and len(losses(config.out)) == 6
+        one, other = DualEncoder.load(config.out / "model"), DualEncoder.load(broken.out / "model")
+        assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_the_versions_that_checkpoints_name_stay(config: PretrainConfig, world: closed_world.World) -> None:
+    """Of a run that goes on with other settings of what is saved, too."""
+    step = pretrain.train_step
+    seen: list[tuple[int, list[str]]] = []
+
+    def stopped(run: Any, *others: Any) -> dict[str, float]:
+        seen.append((run.step, sorted(path.name for path in (config.out / "index").glob("index-*"))))
+        if len(seen) == 4 or run.step == 9:
+            raise KeyboardInterrupt
+        return step(run, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pretrain, "train_step", stopped)
+        for save_every in (3, 100):
+            with pytest.raises(KeyboardInterrupt):
+                run(replace(config, steps=12, save_every=save_every), world)
+    assert seen[3] == (3, ["index-00000000", "index-00000002"])
+    assert seen[-1] == (9, [f"index-0000000{step}" for step in (0, 2, 6, 8)])
 
 
 def test_a_loss_that_is_no_number_spoils_nothing(config: PretrainConfig, world: closed_world.World) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -160,6 +161,15 @@ def test_the_newest_whole_checkpoint_counts(tmp_path: Path) -> None:
     assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["step-00000004"]
 
 
+def test_a_step_is_saved_once(tmp_path: Path) -> None:
+    """A run that goes on from a checkpoint comes by it again: to replace it would leave none at a kill."""
+    one = state(0)
+    train(one, 1)
+    path = checkpoint.save(one, tmp_path)
+    before = path.stat().st_ino
+    assert checkpoint.save(one, tmp_path) == path and path.stat().st_ino == before
+
+
 def one_line(call: Callable[[], object], kind: type[Exception], *parts: str) -> None:
     with pytest.raises(kind) as caught:
         call()
@@ -209,6 +219,7 @@ class Config:
     lr: float = 0.1
     save_every: int = 4
     name: str = "a"
+    seed: int = 0
 
 
 def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> list[float]:
@@ -217,6 +228,7 @@ def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> l
     model = Tied()
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr)
     with running(config, model, optimizer, name="toy", tell=tell) as run:
+        torch.rand(run.step + 1)  # what a run does as it begins or goes on is not the same
         while True:
             if run.due(10):
                 run.told(recall=float(run.step))
@@ -224,6 +236,7 @@ def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> l
                 run.save(version=run.step)
             if run.done:
                 break
+            run.draw()
             loss = model(torch.randn(4, 3)).square().sum()
             optimizer.zero_grad()
             loss.backward()
@@ -274,6 +287,57 @@ def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(tmp_path: Pat
     steps = [row["step"] for row in read_rows(config.out) if "loss" in row]
     assert steps == list(range(30))
     assert told == ["step 0: recall 0", "step 10: recall 10", "step 20: recall 20", "step 30: recall 30"]
+
+
+TWO = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from torch.nn.functional import dropout
+from pipelines.run import running
+from ragqa.training.step import optimise
+import test_training as own
+
+out, port, rank = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+seen = []
+
+def train(config, until):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 8)
+    with running(config, model, torch.optim.AdamW(model.parameters()), name="toy") as run:
+        while not run.done and run.step < until:
+            if run.step % 2 == 0 and run.step:
+                run.save()
+            run.draw()
+            kept = dropout(torch.ones(1 + 2 * rank, 8))  # the shares of two processes are not of one size
+            seen.append(kept[0].count_nonzero().item())
+            optimise(model(kept).square().sum(), run.state.optimizer, rate=0.1, clip=9.0, step=run.step)
+            run.stepped()
+    dist.barrier()
+    return model.weight.tolist()
+
+whole = train(own.Config(out=out / "whole", steps=6), 6)
+masks = list(seen)
+broken = own.Config(out=out / "broken", steps=6)
+train(broken, 5)
+assert train(broken, 6) == whole
+assert seen == [*masks, *masks[:5], *masks[4:]]  # the one before the kill was taken again
+print(masks)
+"""
+
+
+def test_two_processes_go_on_with_the_dropout_of_each(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    with one_thread() as environment:
+        command = [sys.executable, "-c", TWO, str(tmp_path), port]
+        both = [subprocess.Popen([*command, rank], env=environment, stdout=subprocess.PIPE, text=True) for rank in "01"]
+        first, second = [process.communicate(timeout=300)[0] for process in both]
+    assert not any(process.returncode for process in both)
+    assert len(json.loads(first)) == 6 and first != second
 
 
 def test_a_run_keeps_its_settings(tmp_path: Path) -> None:

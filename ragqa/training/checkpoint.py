@@ -12,6 +12,9 @@ from torch import nn
 
 from ragqa.errors import DamagedArtefact
 
+STATE = "state.json"
+"""Written last: a directory with it is a whole checkpoint."""
+
 
 @dataclass
 class TrainState:
@@ -25,30 +28,36 @@ class TrainState:
 
 
 def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
-    """Write ``folder/step-N`` whole or not at all, and delete all but the newest ``keep``."""
+    """Write ``folder/step-N`` whole or not at all, and delete all but the newest ``keep``.
+
+    One that is there stays: a run that goes on from it comes by its step again, in the same state.
+    """
     target = folder / f"step-{state.step:08d}"
+    if target in checkpoints(folder):
+        return target
     aside = folder / f".{target.name}.writing"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     save_model(state.model, str(aside / "model.safetensors"))  # tied weights once
     save_file(_optimizer_tensors(state.optimizer), aside / "optimizer.safetensors")
     save_file(_random_states(), aside / "random.safetensors")
-    (aside / "state.json").write_text(json.dumps({"step": state.step, "extra": state.extra}))
-    shutil.rmtree(target, ignore_errors=True)
+    (aside / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra}))
+    shutil.rmtree(target, ignore_errors=True)  # what a kill left of deleting it
     aside.rename(target)
     for old in checkpoints(folder)[:-keep]:
+        (old / STATE).unlink()  # first: half of a checkpoint is none
         shutil.rmtree(old)
     return target
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """The whole checkpoints under ``folder``, oldest first."""
-    return sorted(p for p in folder.glob("step-*") if (p / "state.json").is_file())
+    return sorted(p for p in folder.glob("step-*") if (p / STATE).is_file())
 
 
 def extras(folder: Path) -> list[dict[str, Any]]:
     """What the checkpoints under ``folder`` keep beside, oldest first."""
-    return [json.loads((path / "state.json").read_text())["extra"] for path in checkpoints(folder)]
+    return [json.loads((path / STATE).read_text())["extra"] for path in checkpoints(folder)]
 
 
 def restore(state: TrainState, folder: Path) -> bool:
@@ -65,7 +74,7 @@ def restore(state: TrainState, folder: Path) -> bool:
         load_model(state.model, path / "model.safetensors")
         saved = load_file(path / "optimizer.safetensors")
         random = load_file(path / "random.safetensors")
-        row = json.loads((path / "state.json").read_text())
+        row = json.loads((path / STATE).read_text())
     except Exception as error:  # safetensors raises its own kinds
         reason = str(error).strip().split("\n")[0]
         raise DamagedArtefact(f"{path} does not fit this run ({reason}): begin in an empty directory") from error

@@ -8,7 +8,9 @@ Legend: B texts, K passages with the null passage last, M masked positions.
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,6 +67,17 @@ class Health:
     _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _best: float = 0.0
     _raised: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any] | None) -> "Health":
+        """As it was when that was ``kept``; as new for None."""
+        if kept is None:
+            return cls()
+        return cls(deque(kept["steps"], WINDOW), kept["best"], set(kept["raised"]))
+
+    def kept(self) -> dict[str, Any]:
+        """All that it remembers, as JSON has it, for a checkpoint."""
+        return {"steps": list(self._steps), "best": self._best, "raised": sorted(self._raised)}
 
     def step(self, row: dict[str, float]) -> list[str]:
         """Take note of a step's ``figures``; new alarms, a line each."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -97,6 +98,11 @@ def in_turn() -> Iterator[None]:
     yield
     if not rank:
         wait()
+
+
+def seed(*numbers: int) -> None:
+    """Let torch's random numbers in this process, such as dropout's, be a function of ``numbers`` and the process."""
+    torch.manual_seed(int(np.random.SeedSequence([*numbers, world()[0]]).generate_state(1)[0]))
 
 
 def wait() -> None:
