@@ -75,6 +75,8 @@ class DprConfig:
     QED's are, and then it is that which tells them from the negatives."""
     dev: Path | None = None
     """File of held-out questions, on which recall is measured; what stands there is not trained on."""
+    dev_regex: bool = False
+    """Its answers are patterns (CuratedTREC)."""
     sample: int | None = 500
     """How many of them."""
     rounds: int = 1
@@ -169,7 +171,7 @@ def main(config: DprConfig, *, progress: Progress = SILENT, tell: Callable[[str]
         assert first.tokenizer is not None
         tokenizer = TextTokenizer(first.tokenizer.parent)
         blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
-        exam = Examination.of(config.dev, blocks, config.sample, config.seed) if config.dev else None
+        exam = config.dev and Examination.of(config.dev, blocks, config.sample, config.seed, regex=config.dev_regex)
         for number in range(1, config.rounds + 1):
             harder = mined_again(config, number, found, progress, tell) if number > 1 else found
             train_round(config, number, harder, blocks, exam, progress, tell)

@@ -29,6 +29,7 @@ from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, n
 from pipelines.retrieval import Examination, examine
 from pipelines.run import Run, require, running
 from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.options import set_dropout
@@ -109,6 +110,8 @@ class PretrainConfig:
     """File of held-out questions, on which recall is measured as training goes on."""
     sample: int = 500
     """How many of them."""
+    regex: bool = False
+    """Their answers are patterns (CuratedTREC)."""
     eval_every: int = 500
     save_every: int = 500
     device: str = "cpu"
@@ -174,7 +177,7 @@ def guess(
         relevance_BK, encoded = relevance(model.retriever, query_BD, rows_BK, blocks, config.max_block)
         limit = min(config.max_block, model.reader.max_tokens - batch.x.ids_NL.shape[1] - 1)
         gold_BKM, tokens = read(model.reader, batch, rows_BK, blocks, limit, score)
-    return Guess(gold_BKM, relevance_BK.float(), rows_BK, tokens + encoded + batch.x.ids_NL.numel())
+    return Guess(gold_BKM, relevance_BK, rows_BK, tokens + encoded + batch.x.ids_NL.numel())
 
 
 def train_step(
@@ -228,10 +231,11 @@ def main(
     torch.manual_seed(config.seed)
     tokenizer = TextTokenizer(config.encoder)
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.from_encoder(config.encoder))
+    same_pieces(model.retriever, tokenizer, config)
     set_dropout(model.train().to(config.device), config.dropout)
     blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     texts = masked_texts(config, blocks, finds)
-    exam = Examination.of(config.questions, blocks, config.sample, config.seed) if config.questions else None
+    exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
     optimizer = torch.optim.AdamW(groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr)
     health = Health()
     with ExitStack() as opened:
@@ -256,6 +260,15 @@ def main(
         model.retriever.save(config.out / "model")
         model.reader.save(config.out / "reader")
     return config.out / "model"
+
+
+def same_pieces(retriever: DualEncoder, tokenizer: TextTokenizer, config: PretrainConfig) -> None:
+    """Raise BadInput where retriever and encoder would read the same ids as other words."""
+    assert retriever.tokenizer is not None
+    if TextTokenizer(retriever.tokenizer.parent).fingerprint != tokenizer.fingerprint:
+        raise BadInput(
+            f"{config.retriever} and {config.encoder} have different tokenizers: begin both from one encoder"
+        )
 
 
 def live_index(config: PretrainConfig, at: int | None = None) -> LiveIndex:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +17,10 @@ import torch
 from eval import closed_world
 from pipelines import pretrain, warm_start
 from pipelines.blocks import Blocks, padded
-from pipelines.candidates import NULL, propose
+from pipelines.candidates import NULL, propose, relevance
 from pipelines.masked_text import MaskedTexts, chooser, stretch
 from pipelines.pretrain import PretrainConfig, Realm, guess, rates
+from pipelines.retrieval import Examination, examine
 from ragqa.errors import BadInput, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -153,6 +155,49 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
         )
     assert loss.item() == pytest.approx(expected.item(), rel=2e-2)  # the step is in bfloat16
     assert found.rows_BK.tolist() == [[4, 2, 7, NULL]] * 4
+
+
+def test_scores_are_those_of_the_vectors_to_the_last_bit(config: PretrainConfig, tmp_path: Path) -> None:
+    """Norms with gain 1 give scores near 100, among which bfloat16 knows halves only."""
+    retriever = DualEncoder.from_encoder(config.encoder, width=128).eval()
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
+    rows, batch = np.array([[4, 2, 7]]), blocks.batch([2, 4, 7], 32)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        query_BD = retriever.questions(batch.ids_NL[:1], batch.mask_NL[:1])
+        vectors = retriever.passages(batch.ids_NL, batch.mask_NL)
+        found, _ = relevance(retriever, query_BD, rows, blocks, 32)
+    expected = query_BD.numpy() @ vectors.numpy()[[1, 0, 2]].T
+    assert found.dtype == torch.float32 and expected.min() > 64
+    assert np.allclose(found.numpy(), expected, atol=1e-4)
+
+
+def test_answers_that_are_patterns_are_found_as_patterns(config: PretrainConfig, tmp_path: Path) -> None:
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path / "blocks")
+    file = tmp_path / "questions.jsonl"
+    pattern = f"{blocks.store[2].text[:4]}.+"
+    file.write_text(json.dumps({"question": "which?", "answers": [pattern]}) + "\n")
+    tower = DualEncoder.load(config.retriever).questions
+    for regex, recall in ((True, 1.0), (False, 0.0)):
+        exam = Examination.of(file, blocks, None, 0, regex=regex)
+        assert examine(exam, tower, Fixed([2]), "cpu", [1]) == {"recall@1": recall}
+
+
+def test_pretraining_measures_patterns_as_patterns(
+    config: PretrainConfig, world: closed_world.World, tmp_path: Path
+) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text(json.dumps({"question": "which?", "answers": [".+"]}) + "\n")
+    run(replace(config, steps=1, questions=file, regex=True), world)
+    assert {row["recall@5"] for row in read_rows(config.out) if "recall@5" in row} == {1.0}
+
+
+def test_two_tokenizers_are_refused(config: PretrainConfig, world: closed_world.World, tmp_path: Path) -> None:
+    shutil.copytree(config.retriever, tmp_path / "other")
+    for file in (tmp_path / "other").rglob("tokenizer.json"):
+        file.write_text(file.read_text() + "\n")
+    with pytest.raises(BadInput, match=r"other and .+ have different tokenizers"):
+        run(replace(config, retriever=tmp_path / "other"), world)
+    assert not config.out.exists()
 
 
 def test_learning_rates_wait_for_the_reader(config: PretrainConfig) -> None:
