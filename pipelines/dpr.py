@@ -32,7 +32,7 @@ from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
 from pipelines.retrieval import Examination, examine
-from pipelines.run import FREE, Run, require, running
+from pipelines.run import FREE, Run, require, running, usual
 from pipelines.warm_start import parts
 from ragqa import artefact
 from ragqa.errors import BadInput, MissingExtra
@@ -125,17 +125,14 @@ class DprConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        positive = ("rounds", "depth", "pool", "epochs", "batch", "chunk", "eval_every", "save_every")
+        positive = ("rounds", "depth", "pool", "epochs")
         require(
             **{name: (value := getattr(self, name), value > 0) for name in positive},
-            steps=(self.steps, self.steps is None or self.steps > 0),
-            sample=(self.sample, self.sample is None or self.sample > 0),
+            **usual(self),
             width=(self.width, self.width is None or self.width > 0),
             hard=(self.hard, self.hard >= 0),
-            dropout=(self.dropout, 0 <= self.dropout < 1),
             max_query=(self.max_query, self.max_query > 3),
             max_block=(self.max_block, self.max_block > 3),
-            workers=(self.workers, self.workers >= 0),
             pooling=(self.pooling, self.pooling in ("cls", "mean")),
         )
         if (self.encoder is None) == (self.retriever is None):
