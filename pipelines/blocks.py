@@ -74,7 +74,7 @@ class Blocks:
 
     def ids(self, row: int, limit: int) -> list[int]:
         """The first ``limit`` wordpieces of a passage, title first; nothing for row -1, the null passage."""
-        if row < 0:
+        if row < 0 or limit < 0:
             return []
         start, end = self._starts[row : row + 2]
         found: list[int] = self._ids[start : min(end, start + limit)].tolist()

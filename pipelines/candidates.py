@@ -42,7 +42,9 @@ def relevance(
     batch = blocks.batch(different.tolist(), limit).to(query_BD.device)
     vector_PD = retriever.passages(batch.ids_NL, batch.mask_NL)
     place = torch.from_numpy(place_BK.reshape(rows_BK.shape)).to(query_BD.device)
-    return torch.gather(query_BD @ vector_PD.T, 1, place), batch.ids_NL.numel()
+    with torch.autocast(query_BD.device.type, enabled=False):  # bfloat16 would round scores near 100 to halves
+        score_BP = query_BD @ vector_PD.T
+    return torch.gather(score_BP, 1, place), batch.ids_NL.numel()
 
 
 def gold(logits_NMV: Tensor, labels_NM: Tensor) -> Tensor:

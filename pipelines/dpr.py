@@ -34,7 +34,7 @@ from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
 from pipelines.retrieval import Examination, examine
-from pipelines.run import FREE, Run, held, require, running
+from pipelines.run import FREE, Run, held, require, running, usual
 from pipelines.warm_start import parts
 from ragqa import artefact
 from ragqa.errors import BadInput, MissingExtra
@@ -77,6 +77,8 @@ class DprConfig:
     dev: Path | None = None
     """File of held-out questions, on which recall is measured; what stands there is not trained on. Of each round the
     weights of the best recall@5 are kept, without it the last."""
+    dev_regex: bool = False
+    """Its answers are patterns (CuratedTREC)."""
     sample: int | None = 500
     """How many of them."""
     rounds: int = 1
@@ -129,17 +131,14 @@ class DprConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        positive = ("rounds", "depth", "pool", "epochs", "batch", "chunk", "eval_every", "save_every")
+        positive = ("rounds", "depth", "pool", "epochs")
         require(
             **{name: (value := getattr(self, name), value > 0) for name in positive},
-            steps=(self.steps, self.steps is None or self.steps > 0),
-            sample=(self.sample, self.sample is None or self.sample > 0),
+            **usual(self),
             width=(self.width, self.width is None or self.width > 0),
             hard=(self.hard, self.hard >= 0),
-            dropout=(self.dropout, 0 <= self.dropout < 1),
             max_query=(self.max_query, self.max_query > 3),
             max_block=(self.max_block, self.max_block > 3),
-            workers=(self.workers, self.workers >= 0),
             pooling=(self.pooling, self.pooling in ("cls", "mean")),
         )
         if (self.encoder is None) == (self.retriever is None):
@@ -176,7 +175,7 @@ def main(config: DprConfig, *, progress: Progress = SILENT, tell: Callable[[str]
         with parallel.in_turn():
             found = mined(config, progress, tell)
             blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
-        exam = Examination.of(config.dev, blocks, config.sample, config.seed) if config.dev else None
+        exam = config.dev and Examination.of(config.dev, blocks, config.sample, config.seed, regex=config.dev_regex)
         for number in range(1, config.rounds + 1):
             with parallel.in_turn():
                 harder = mined_again(config, number, found, progress, tell) if number > 1 else found

@@ -26,7 +26,7 @@ from pipelines.gold_spans import GoldSpans
 from pipelines.library import Asked, Library, answerable, open_questions
 from pipelines.reading import span_scores, to_read
 from pipelines.retrieval import KS, question_vectors
-from pipelines.run import Run, require, running
+from pipelines.run import Run, require, running, usual
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -115,19 +115,12 @@ class FineTuneConfig:
         """Raise BadInput for values that cannot be meant."""
         mips.check(self.kind, "cpu")
         require(
-            steps=(self.steps, self.steps > 0),
-            batch=(self.batch, self.batch > 0),
+            **usual(self),
             beam=(self.beam, self.beam >= self.read),
             read=(self.read, self.read > 0),
-            sample=(self.sample, self.sample > 0),
             max_input=(self.max_input, self.max_input >= 16),
             max_span=(self.max_span, self.max_span > 0),
             hidden=(self.hidden, self.hidden > 0),
-            warmup=(self.warmup, self.warmup is None or self.warmup >= 0),
-            dropout=(self.dropout, 0 <= self.dropout < 1),
-            workers=(self.workers, self.workers >= 0),
-            eval_every=(self.eval_every, self.eval_every > 0),
-            save_every=(self.save_every, self.save_every > 0),
         )
 
 

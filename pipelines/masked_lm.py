@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pipelines.masked_text import MaskedBatch, MaskedTexts, chooser
-from pipelines.run import Run, require, running
+from pipelines.run import Run, require, running, usual
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -69,11 +69,9 @@ class MaskedLMConfig:
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
         require(
-            steps=(self.steps, self.steps > 0),
-            batch=(self.batch, self.batch > 0),
+            **usual(self),
             rate=(self.rate, 0 < self.rate < 1),
             max_text=(self.max_text, self.max_text > 3),
-            save_every=(self.save_every, self.save_every > 0),
         )
         if self.masking == "salient":
             raise BadInput("masking salient: that is pipelines.pretrain's; choose words, spans or uniform")
@@ -93,10 +91,10 @@ def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, c
         loss = nll(model, batch)
     weighing = parallel.weight(batch.labels_BM != IGNORED)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    tokens = int(batch.x.mask_NL.sum())
+    tokens = batch.x.ids_NL.numel()
     used = model_flops(model, tokens) / peak_flops(config.device)  # seconds at the machine's peak
     row = parallel.mean({"nll": loss.item()}, weighing)
-    run.stepped(**row, lr=rate, grad_norm=norm, tokens=tokens, ideal_seconds=round(used, 4))
+    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(tokens), ideal_seconds=round(used, 4))
 
 
 def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
@@ -119,6 +117,7 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
         max_text=min(config.max_text, model.max_tokens),
         seed=config.seed,
         masks_only=False,
+        together=config.masking == "spans",
     )
     optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="masked words", progress=progress) as run:

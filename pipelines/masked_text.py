@@ -98,6 +98,7 @@ class MaskedTexts:
         max_text: int,
         seed: int,
         masks_only: bool,
+        together: bool = False,
     ) -> None:
         """From the passages of ``store``.
 
@@ -109,10 +110,12 @@ class MaskedTexts:
             max_text: wordpieces of a text, [CLS] and [SEP] included: a stretch of sentences of its passage.
             seed: of all that is random.
             masks_only: nothing but masks stands in place of what is guessed; else BERT's 80, 10, 10 %.
+            together: these are drawn once for positions that follow each other, as SpanBERT does for a span.
         """
         self._store, self._tokenizer, self._chooses = store, tokenizer, chooses
         self._batch, self._room, self._seed = batch, max_text - 2, seed
         self._shares = {"random": 0.0, "kept": 0.0} if masks_only else {}
+        self._together = together
 
     def __getitem__(self, step: int) -> MaskedBatch:
         """This process's share of the batch of a step."""
@@ -123,7 +126,7 @@ class MaskedTexts:
     def _texts(self, rng: np.random.Generator) -> Iterator[Text]:
         vain = 0
         while vain < _TRIES:
-            row = int(rng.integers(len(self._store)))
+            row = int(self._store.live_rows(rng.integers(self._store.live)))
             text = self.masked(row, self._store[row].text, rng)
             vain = 0 if text else vain + 1
             if text:
@@ -138,7 +141,9 @@ class MaskedTexts:
         if not len(positions):
             return None
         mask, others = self._tokenizer.mask, self._tokenizer.ordinary
-        ids = masking.corrupted(pieces.ids, positions, rng, mask=mask, others=others, **self._shares)
+        ids = masking.corrupted(
+            pieces.ids, positions, rng, mask=mask, others=others, together=self._together, **self._shares
+        )
         return Text(row, ids, positions.tolist(), [pieces.ids[at] for at in positions])
 
     def collate(self, texts: list[Text]) -> MaskedBatch:

@@ -14,7 +14,7 @@ M masked positions, L tokens, D width, V vocabulary.
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -27,14 +27,16 @@ from pipelines.candidates import NULL, gold, propose, read, relevance
 from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
 from pipelines.retrieval import Examination, examine
-from pipelines.run import Run, require, running
+from pipelines.run import Run, require, running, usual
 from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.options import set_dropout
 from ragqa.objectives import IGNORED, marginal_nll
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress
+from ragqa.retrieval import mips
 from ragqa.retrieval.mips import Mips
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
@@ -94,7 +96,7 @@ class PretrainConfig:
     max_staleness: int | None = None
     """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
     max_text: int = 64
-    """Wordpieces of a text."""
+    """Wordpieces of a text, at most half of what the encoder reads."""
     max_block: int = 288
     """Wordpieces of a passage."""
     kind: str = "flat"
@@ -109,6 +111,8 @@ class PretrainConfig:
     """File of held-out questions, on which recall is measured as training goes on."""
     sample: int = 500
     """How many of them."""
+    regex: bool = False
+    """Their answers are patterns (CuratedTREC)."""
     eval_every: int = 500
     save_every: int = 500
     device: str = "cpu"
@@ -116,15 +120,15 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
+        mips.check(self.kind, "cpu")
         require(
-            steps=(self.steps, self.steps > 0),
-            batch=(self.batch, self.batch > 0),
+            **usual(self),
             k=(self.k, self.k > int(self.null)),
             spans=(self.spans, self.spans > 0),
             rate=(self.rate, 0 < self.rate < 1),
-            frozen=(self.frozen, self.frozen >= 0),
             refresh_every=(self.refresh_every, self.refresh_every is None or self.refresh_every > 0),
-            workers=(self.workers, self.workers >= 0),
+            max_text=(self.max_text, self.max_text > 3),
+            max_block=(self.max_block, self.max_block > 3),
             masking=(self.masking, self.masking in MASKINGS),
             marginal=(self.marginal, self.marginal in ("token", "sequence")),
         )
@@ -149,11 +153,13 @@ class Guess:
 
     gold_BKM: Tensor
     """log p(y_j | z, x) of what was masked, or what another ``score`` makes of it."""
+    alone_B1M: Tensor
+    """The same with the null passage only, so without retrieval."""
     relevance_BK: Tensor
     rows_BK: np.ndarray
     """Of the passages."""
-    tokens: int
-    """That were encoded or read, padding included."""
+    tokens: tuple[int, int, int]
+    """Of the texts, of the passages, and of what is read, one beside the other; padding included."""
 
 
 def guess(
@@ -174,11 +180,23 @@ def guess(
         relevance_BK, encoded = relevance(model.retriever, query_BD, rows_BK, blocks, config.max_block)
         limit = min(config.max_block, model.reader.max_tokens - batch.x.ids_NL.shape[1] - 1)
         gold_BKM, tokens = read(model.reader, batch, rows_BK, blocks, limit, score)
-    return Guess(gold_BKM, relevance_BK.float(), rows_BK, tokens + encoded + batch.x.ids_NL.numel())
+        alone_B1M = gold_BKM[:, -1:]
+        if not config.null:  # to measure what retrieval is worth takes about a hundredth of the step
+            with torch.no_grad():
+                alone_B1M, _ = read(model.reader, batch, np.full((len(rows_BK), 1), NULL), blocks, 0, score)
+    return Guess(gold_BKM, alone_B1M, relevance_BK, rows_BK, (batch.x.ids_NL.numel(), encoded, tokens))
 
 
 def train_step(
-    run: Run, model: Realm, index: Mips, blocks: Blocks, batch: MaskedBatch, own_B: list[int], config: PretrainConfig
+    run: Run,
+    model: Realm,
+    index: Mips,
+    blocks: Blocks,
+    batch: MaskedBatch,
+    own_B: list[int],
+    config: PretrainConfig,
+    *,
+    staleness: int,
 ) -> dict[str, float]:
     """One optimizer step; what it says of retrieval. Raises NonFiniteLoss before the weights change."""
     model.retriever.requires_grad_(run.step >= config.frozen)
@@ -187,10 +205,25 @@ def train_step(
     loss = marginal_nll(found.gold_BKM, found.relevance_BK, counted_BM, marginal=config.marginal)
     weighing = parallel.weight(counted_BM if config.marginal == "token" else counted_BM.any(-1))
     norm = optimise(loss * weighing, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
-    health = figures(found.gold_BKM, found.relevance_BK, counted_BM, found.rows_BK, null=config.null)
-    ideal = model_flops(model.reader, found.tokens) / peak_flops(config.device)
+    health = figures(
+        found.gold_BKM,
+        found.alone_B1M,
+        found.relevance_BK,
+        counted_BM,
+        found.rows_BK,
+        null=config.null,
+        marginal=config.marginal,
+    )
     health = parallel.mean({"nll": loss.item(), **health}, weighing)
-    run.stepped(**health, grad_norm=norm, tokens=found.tokens, ideal_seconds=round(ideal, 4))
+    modules = (model.retriever.questions, model.retriever.passages, model.reader)
+    ideal = sum(map(model_flops, modules, found.tokens)) / peak_flops(config.device)
+    run.stepped(
+        **health,
+        grad_norm=norm,
+        staleness=staleness,
+        tokens=parallel.total(sum(found.tokens)),
+        ideal_seconds=round(ideal, 4),
+    )
     return health
 
 
@@ -228,10 +261,12 @@ def main(
     torch.manual_seed(config.seed)
     tokenizer = TextTokenizer(config.encoder)
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.from_encoder(config.encoder))
+    same_pieces(model.retriever, tokenizer, config)
+    config = fitted(config, model)
     set_dropout(model.train().to(config.device), config.dropout)
     blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     texts = masked_texts(config, blocks, finds)
-    exam = Examination.of(config.questions, blocks, config.sample, config.seed) if config.questions else None
+    exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
     optimizer = torch.optim.AdamW(groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as opened:
         run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, tell=tell))
@@ -241,12 +276,13 @@ def main(
         while True:
             index = live.at(model.retriever, run.step)
             live.log(run)
+            staleness = run.step - (live.version or 0)
             if run.due(config.save_every):  # at step 0, too: no index but the first may be there without a checkpoint
                 run.save(index=live.version, health=health.kept())
                 live.keep(run.kept("index"))
             if exam and run.due(config.eval_every):
                 found = examine(exam, model.retriever.questions, index, config.device)
-                run.told(**found, staleness=run.step - (live.version or 0))
+                run.told(**found, staleness=staleness)
                 alarm(run, run.step, health.recall(found["recall@5"]))
             if run.done:
                 break
@@ -254,11 +290,27 @@ def main(
             own = [text.row if config.texts is None else NULL for text in batch.texts]
             step = run.step
             run.draw()
-            alarm(run, step, health.step(train_step(run, model, index, blocks, batch, own, config)))
+            row = train_step(run, model, index, blocks, batch, own, config, staleness=staleness)
+            alarm(run, step, health.step(row))
     if not parallel.world()[0]:
         model.retriever.save(config.out / "model")
         model.reader.save(config.out / "reader")
     return config.out / "model"
+
+
+def fitted(config: PretrainConfig, model: Realm) -> PretrainConfig:
+    """The settings with no longer texts and passages than the models can read, one beside the other."""
+    text = min(config.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
+    return replace(config, max_text=text, max_block=min(config.max_block, model.retriever.passages.max_tokens))
+
+
+def same_pieces(retriever: DualEncoder, tokenizer: TextTokenizer, config: PretrainConfig) -> None:
+    """Raise BadInput where retriever and encoder would read the same ids as other words."""
+    assert retriever.tokenizer is not None
+    if TextTokenizer(retriever.tokenizer.parent).fingerprint != tokenizer.fingerprint:
+        raise BadInput(
+            f"{config.retriever} and {config.encoder} have different tokenizers: begin both from one encoder"
+        )
 
 
 def live_index(config: PretrainConfig, at: int | None = None) -> LiveIndex:
@@ -289,6 +341,7 @@ def masked_texts(config: PretrainConfig, blocks: Blocks, finds: Tagger | None) -
         max_text=config.max_text,
         seed=config.seed,
         masks_only=config.masking == "salient",
+        together=config.masking == "spans",
     )
 
 
@@ -299,8 +352,8 @@ def titles(store: PassageStore) -> set[str]:
 
 def sampled(store: PassageStore) -> list[str]:
     """Texts of some passages, from all over: what the corpus writes in lower case."""
-    rows = np.unique(np.linspace(0, len(store) - 1, min(len(store), _SAMPLE)).astype(int))
-    return [passage.text for passage in store.get(rows.tolist())]
+    ranks = np.unique(np.linspace(0, store.live - 1, min(store.live, _SAMPLE)).astype(int))
+    return [passage.text for passage in store.get(store.live_rows(ranks).tolist())]
 
 
 def alarm(run: Run, step: int, lines: list[str]) -> None:

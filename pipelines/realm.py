@@ -62,7 +62,7 @@ def plan(config: RealmConfig) -> tuple[WarmStartConfig, PretrainConfig, FineTune
     """The settings of the stages, each of which begins from what the one before it leaves."""
     common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
     cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
-    masked = {"texts": config.texts, "questions": config.dev, "kind": config.kind}
+    masked = {"texts": config.texts, "questions": config.dev, "regex": config.regex, "kind": config.kind}
     starts = {"retriever": cloze.out / "model", "encoder": config.encoder, "out": config.out / "pretrain"}
     pretraining = filled(config.pretrain, **starts, **masked, **common)
     taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}

@@ -30,15 +30,17 @@ class Examination:
 
     questions: Sequence[Question]
     blocks: Blocks
+    regex: bool = False
+    """Their answers are patterns (CuratedTREC)."""
 
     @classmethod
-    def of(cls, file: Path, blocks: Blocks, sample: int | None, seed: int) -> "Examination":
+    def of(cls, file: Path, blocks: Blocks, sample: int | None, seed: int, *, regex: bool = False) -> "Examination":
         """Some questions of a file, drawn at random; raises BadInput where it has none with answers."""
         questions = [question for question in read_questions(file) if question.answers]
         if not questions:
             raise BadInput(f"no questions with answers in {file}")
         chosen = np.random.default_rng(seed).permutation(len(questions))[:sample]
-        return cls([questions[at] for at in np.sort(chosen)], blocks)
+        return cls([questions[at] for at in np.sort(chosen)], blocks, regex)
 
 
 def as_asked(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
@@ -65,5 +67,6 @@ def examine(exam: Examination, tower: Tower, index: Mips, device: str, ks: Seque
     vectors = question_vectors(tower, exam.blocks.tokenizer, [q.text for q in exam.questions], device)
     found = index.search(vectors, max(ks))
     texts = [[passage.text for passage in exam.blocks.store.get(ranking.rows.tolist())] for ranking in found]
-    recall = answer_recall(texts, [list(question.answers) for question in exam.questions], list(ks))
+    answers = [list(question.answers) for question in exam.questions]
+    recall = answer_recall(texts, answers, list(ks), regex=exam.regex)
     return {f"recall@{k}": recall[k] for k in ks}

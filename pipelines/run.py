@@ -152,6 +152,31 @@ def begun(out: Path) -> bool:
     return bool(checkpoint.checkpoints(out / CHECKPOINTS))
 
 
+_POSITIVE = ("steps", "batch", "chunk", "lr", "clip", "sample", "eval_every", "save_every", "processes")
+_NOT_NEGATIVE = ("retriever_lr", "warmup", "frozen", "weight_decay", "max_staleness", "workers")
+
+
+def usual(config: Any) -> dict[str, tuple[Any, bool]]:
+    """For ``require``, the rules of settings that have one meaning in all recipes; None is what a type may allow."""
+    rules: dict[str, Callable[[Any], bool]] = {
+        **dict.fromkeys(_POSITIVE, lambda value: value > 0),
+        **dict.fromkeys(_NOT_NEGATIVE, lambda value: value >= 0),
+        "dropout": lambda value: 0 <= value < 1,
+        "device": _device,
+    }
+    values = {name: getattr(config, name, None) for name in rules}
+    return {name: (value, rules[name](value)) for name, value in values.items() if value is not None}
+
+
+def _device(name: str) -> bool:
+    """Whether there are such devices; the one that is meant may be another machine's."""
+    try:
+        torch.device(name)
+    except RuntimeError:
+        return False
+    return True
+
+
 def require(**rules: tuple[Any, bool]) -> None:
     """Raise BadInput for all settings whose rule is broken at once: ``name=(value, holds)``."""
     if wrong := [f"{name} = {value}" for name, (value, holds) in rules.items() if not holds]:

@@ -8,8 +8,8 @@ computed in parts (``chunk``), so that the batch is bound by time and not by mem
 Legend: B pairs of a batch, N texts of a part, L tokens, D width.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pipelines.blocks import Blocks, padded
-from pipelines.run import Run, require, running
+from pipelines.run import Run, require, running, usual
 from ragqa.corpus.blocks import sentence_spans
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -30,6 +30,7 @@ from ragqa.pretraining.inverse_cloze import KEPT, inverse_cloze, thinned
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import gradient_cache, parallel
+from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear
 from ragqa.training.step import apply, groups
 
@@ -84,14 +85,14 @@ class WarmStartConfig:
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
         require(
-            steps=(self.steps, self.steps > 0),
-            batch=(self.batch, self.batch > 1),
-            chunk=(self.chunk, self.chunk > 0),
+            **usual(self) | {"batch": (self.batch, self.batch > 1)},
+            width=(self.width, self.width > 0),
+            gain=(self.gain, self.gain > 0),
+            pooling=(self.pooling, self.pooling in ("cls", "mean")),
             kept=(self.kept, 0 <= self.kept <= 1),
             thin=(self.thin, self.thin is None or 0 < self.thin < 1),
             max_query=(self.max_query, self.max_query > 3),
             max_block=(self.max_block, self.max_block > 3),
-            save_every=(self.save_every, self.save_every > 0),
         )
 
 
@@ -101,6 +102,8 @@ class Pairs:
 
     questions: list[list[int]]
     passages: list[list[int]]
+    texts: list[int]
+    """A number for each passage, the same for those that say the same."""
 
 
 class ClozeBatches:
@@ -108,17 +111,17 @@ class ClozeBatches:
 
     def __init__(self, config: WarmStartConfig, blocks: Blocks) -> None:
         """Raises BadInput where a batch would hold a passage twice."""
-        if len(blocks) < config.batch:
-            raise BadInput(f"{config.corpus} holds {len(blocks)} passages, a batch {config.batch}: lower --batch")
+        if (live := blocks.store.live) < config.batch:
+            raise BadInput(f"{config.corpus} holds {live} passages, a batch {config.batch}: lower --batch")
         self._config, self._blocks = config, blocks
 
     def __getitem__(self, step: int) -> Pairs:
         config, blocks = self._config, self._blocks
         rng = np.random.default_rng([config.seed, step])
-        rows = rng.choice(len(blocks), config.batch, replace=False).tolist()
+        rows = blocks.store.live_rows(rng.choice(blocks.store.live, config.batch, replace=False)).tolist()
         if config.thin is not None:
             whole = [blocks.ids(row, config.max_block - 2) for row in rows]
-            return self._marked([(thinned(ids, rng, config.thin), ids) for ids in whole])
+            return self._marked([(thinned(ids, rng, config.thin), ids) for ids in whole], list(map(tuple, whole)))
         passages = blocks.store.get(rows)
         titles = blocks.tokenizer.many([passage.title for passage in passages])
         pairs = []
@@ -127,13 +130,15 @@ class ClozeBatches:
             sentences = [pieces.ids for pieces in blocks.tokenizer.many([passage.text[a:b] for a, b, _ in spans])]
             question, block = inverse_cloze(sentences, rng, kept=config.kept)
             pairs.append((question, [*title.ids, *block]))
-        return self._marked(pairs)
+        return self._marked(pairs, [passage.text for passage in passages])
 
-    def _marked(self, pairs: Sequence[tuple[list[int], list[int]]]) -> Pairs:
+    def _marked(self, pairs: Sequence[tuple[list[int], list[int]]], texts: Sequence[Hashable]) -> Pairs:
         first, last = self._blocks.tokenizer.special
         cut = ((q[: self._config.max_query - 2], p[: self._config.max_block - 2]) for q, p in pairs)
         marked = [([first, *question, last], [first, *passage, last]) for question, passage in cut]
-        return Pairs([question for question, _ in marked], [passage for _, passage in marked])
+        numbers = {text: number for number, text in enumerate(texts)}
+        same = [numbers[text] for text in texts]
+        return Pairs([question for question, _ in marked], [passage for _, passage in marked], same)
 
 
 def parts(tower: Tower, rows: Sequence[Sequence[int]], chunk: int, device: str) -> list[Callable[[], Tensor]]:
@@ -143,16 +148,27 @@ def parts(tower: Tower, rows: Sequence[Sequence[int]], chunk: int, device: str) 
 
 def vectors(tower: Tower, rows: Sequence[Sequence[int]], device: str) -> Tensor:
     """``[N, D]`` of some sequences; the longest go through first and apart, so that little is padding."""
-    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
-    half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
-    found = []
+    found, order = [], alike(rows)
     with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
-        for some in (order[:half], order[half:]) if half else (order,):
+        for some in order:
             batch = padded([rows[row] for row in some]).to(device)
             found.append(tower(batch.ids_NL, batch.mask_NL))
-    places = torch.empty(len(order), dtype=torch.long)
-    places[torch.tensor(order)] = torch.arange(len(order))
+    places = torch.empty(len(rows), dtype=torch.long)
+    places[torch.tensor([row for some in order for row in some])] = torch.arange(len(rows))
     return torch.cat(found)[places.to(device)]
+
+
+def alike(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Places of the sequences that go through a tower together: longest first, in two halves if that spares padding."""
+    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+    half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
+    return [order[:half], order[half:]] if half else [order]
+
+
+def encoded(rows: Sequence[Sequence[int]], chunk: int) -> int:
+    """Tokens that ``parts`` has a tower encode, padding included."""
+    chunks = [rows[at : at + chunk] for at in range(0, len(rows), chunk)]
+    return sum(len(some) * len(texts[some[0]]) for texts in chunks for some in alike(texts))
 
 
 def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStartConfig) -> None:
@@ -160,18 +176,29 @@ def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStart
     rate = warmup_linear(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     run.state.optimizer.zero_grad(set_to_none=True)
     own = torch.arange(config.batch, device=config.device)
+    text_B = torch.tensor(pairs.texts, device=config.device)
+    again_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # the same text in another row is no wrong answer
     right = []
 
     def loss(questions_BD: Tensor, passages_BD: Tensor) -> Tensor:
-        right.append((questions_BD @ passages_BD.T).argmax(-1).eq(own).float().mean().item())
-        return in_batch_nll(questions_BD, passages_BD, own)
+        score_BB = (questions_BD @ passages_BD.T).masked_fill(again_BB, -torch.inf)
+        right.append(score_BB.argmax(-1).eq(own).float().mean().item())
+        return in_batch_nll(questions_BD, passages_BD, own, masked=again_BB)
 
     sides = (retriever.questions, pairs.questions), (retriever.passages, pairs.passages)
     shares = [(tower, parallel.share(rows)) for tower, rows in sides]
     value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in shares], loss)
     norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    tokens = sum(map(len, pairs.questions)) + sum(map(len, pairs.passages))
-    run.stepped(nll=value.item(), accuracy=right[0], lr=rate, grad_norm=norm, tokens=tokens)
+    tokens = [(tower, encoded(rows, config.chunk)) for tower, rows in shares]
+    ideal = sum(model_flops(tower, count) for tower, count in tokens) / peak_flops(config.device)
+    run.stepped(
+        nll=value.item(),
+        accuracy=right[0],
+        lr=rate,
+        grad_norm=norm,
+        tokens=parallel.total(sum(count for _, count in tokens)),
+        ideal_seconds=round(ideal, 4),
+    )
 
 
 def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
@@ -185,6 +212,8 @@ def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
     retriever = DualEncoder.from_encoder(
         config.encoder, width=config.width, pooling=config.pooling, shared=config.shared, gain=config.gain
     ).to(config.device)
+    limit = retriever.passages.max_tokens
+    config = replace(config, max_query=min(config.max_query, limit), max_block=min(config.max_block, limit))
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks", progress=progress)
     batches = ClozeBatches(config, blocks)
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)

@@ -20,6 +20,7 @@ VALUES = {0: 0.1, 3: 0.5, 6: 0.9, 9: 0.9, 12: 0.2}
 class Config:
     out: Path
     steps: int = 13
+    seed: int = 0
 
 
 class Killed(BaseException):

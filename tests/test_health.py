@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ COUNTED = torch.tensor([[True]])
 
 
 def test_by_hand() -> None:
-    row = figures(GOLD, RELEVANCE, COUNTED, np.array([[7, 9, -1]]), null=True)
+    row = figures(GOLD, GOLD[:, -1:], RELEVANCE, COUNTED, np.array([[7, 9, -1]]), null=True)
     first, second = math.log(0.8 / 0.1), math.log(0.2 / 0.1)
     assert row["utility_top"] == pytest.approx(first, abs=1e-5)
     assert row["utility"] == pytest.approx((2 * first + second) / 3, abs=1e-5)
@@ -28,9 +29,9 @@ def test_by_hand() -> None:
 
 
 def test_the_utility_of_a_text_is_that_of_all_its_tokens() -> None:
-    gold = torch.tensor([[[0.8, 0.5], [0.4, 0.5]]]).log()
-    both = utility(gold, torch.tensor([[True, True]]))
-    first = utility(gold, torch.tensor([[True, False]]))
+    gold, alone = torch.tensor([[[0.8, 0.5]]]).log(), torch.tensor([[[0.4, 0.5]]]).log()
+    both = utility(gold, alone, torch.tensor([[True, True]]))
+    first = utility(gold, alone, torch.tensor([[True, False]]))
     assert both.item() == pytest.approx(math.log(2), abs=1e-5)
     assert first.item() == pytest.approx(math.log(2), abs=1e-5)
 
@@ -38,9 +39,26 @@ def test_the_utility_of_a_text_is_that_of_all_its_tokens() -> None:
 def test_passages_of_all_texts_are_counted_once() -> None:
     relevance = torch.zeros(2, 3)
     rows = np.array([[1, 2, -1], [1, 3, -1]])
-    assert figures(torch.zeros(2, 3, 1), relevance, torch.ones(2, 1), rows, null=True)["distinct"] == 0.75
-    without = figures(torch.zeros(2, 3, 1), relevance, torch.ones(2, 1), np.array([[1, 2, 4], [1, 3, 4]]), null=False)
-    assert without == {"distinct": pytest.approx(4 / 6), "entropy": pytest.approx(1.0)}
+    gold, alone, counted = torch.zeros(2, 3, 1), torch.zeros(2, 1, 1), torch.ones(2, 1)
+    assert figures(gold, alone, relevance, counted, rows, null=True)["distinct"] == 0.75
+    without = figures(gold, alone, relevance, counted, np.array([[1, 2, 4], [1, 3, 4]]), null=False)
+    assert without["distinct"] == pytest.approx(4 / 6) and without["entropy"] == pytest.approx(1.0)
+
+
+def test_without_a_null_passage_retrieval_is_measured_against_one_all_the_same() -> None:
+    row = figures(GOLD[:, :2], GOLD[:, 2:], RELEVANCE[:, :2], COUNTED, np.array([[7, 9]]), null=False)
+    assert row["nll_alone"] == pytest.approx(-math.log(0.1), abs=1e-5)
+    assert row["utility"] == pytest.approx((2 * math.log(8) + math.log(2)) / 3, abs=1e-5)
+    assert "null" not in row
+
+
+@pytest.mark.parametrize(("marginal", "wanted"), [("token", 10 / 3), ("sequence", 5.0)])
+def test_the_loss_alone_is_that_of_the_marginal(marginal: Any, wanted: float) -> None:
+    """Of the tokens 1, 2 and 7 nats of two texts: a mean over tokens, or over texts."""
+    alone = -torch.tensor([[[1.0, 2.0]], [[7.0, 9.0]]])
+    counted = torch.tensor([[True, True], [True, False]])
+    row = figures(alone, alone, torch.zeros(2, 1), counted, np.array([[-1], [-1]]), null=False, marginal=marginal)
+    assert row["nll_alone"] == pytest.approx(wanted)
 
 
 WELL = {"distinct": 0.9, "null": 0.2, "entropy": 0.5}
@@ -86,4 +104,5 @@ def test_flops_are_six_a_weight_and_token() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.LayerNorm(20))
     module.register_module("embedding", torch.nn.Embedding(1000, 10))
     assert model_flops(module, 7) == 6 * 200 * 7
+    assert model_flops(module.requires_grad_(False), 7) == 2 * 200 * 7
     assert peak_flops() > 1e8

@@ -49,21 +49,22 @@ def test_whole_words_are_masked_whole_and_within_the_share(words: list[int], see
 
 
 @given(WORDS, st.integers(0, 99))
-def test_spans_are_whole_words_up_to_the_share(words: list[int], seed: int) -> None:
+def test_spans_take_the_exact_share_of_whole_words_but_for_the_last(words: list[int], seed: int) -> None:
     chosen = set(spans(words, rng(seed)).tolist())
-    for first, last in word_runs(words):
-        assert chosen.isdisjoint(range(first, last)) or chosen.issuperset(range(first, last))
-    assert len(chosen) >= min(len(words), round(0.15 * len(words)))
-    assert len(chosen) < max(1, round(0.15 * len(words))) + 10 * 5
+    assert len(chosen) == (max(1, round(0.15 * len(words))) if words else 0)
+    parts = [chosen.intersection(range(first, last)) for first, last in word_runs(words)]
+    cut = [part for part, (first, last) in zip(parts, word_runs(words), strict=True) if 0 < len(part) < last - first]
+    assert len(cut) <= 1
 
 
 def test_the_lengths_of_spans_are_geometric_up_to_ten() -> None:
     """Mean 3.8 as SpanBERT states; the shares are those of Geo(0.2) over 1 … 10."""
     lengths = []
     for seed in range(3000):
-        chosen = spans(list(range(400)), rng(seed), 1 / 400)  # one span, a word a wordpiece
-        if chosen[-1] < 399:  # not cut by the end
-            lengths.append(len(chosen))
+        chosen = set(spans(list(range(600)), rng(seed), 10 / 600).tolist())  # a word a wordpiece
+        first = rng(seed).permutation(600)[0]  # where the first span begins, which nothing cuts
+        if first < 590:
+            lengths.append(next(n for n in range(11) if first + n not in chosen))
     shares = np.bincount(lengths, minlength=11)[1:] / len(lengths)
     weights = 0.2 * 0.8 ** np.arange(10)
     assert max(lengths) == 10 and np.mean(lengths) == pytest.approx(3.8, abs=0.15)
@@ -92,7 +93,12 @@ def test_eighty_ten_ten() -> None:
 
 def test_nothing_but_masks_for_realm() -> None:
     assert corrupted([7, 8, 9], np.array([0, 2]), rng(), mask=MASK, random=0, kept=0) == [MASK, 8, MASK]
-    assert corrupted([7, 8, 9], np.array([], np.int64), rng(), mask=MASK) == [7, 8, 9]
+    assert corrupted([7, 8, 9], np.array([], np.int64), rng(), mask=MASK, others=[5]) == [7, 8, 9]
+
+
+def test_random_pieces_are_drawn_from_somewhere() -> None:
+    with pytest.raises(ValueError, match="others"):
+        corrupted([7, 8, 9], np.array([0, 2]), rng(), mask=MASK)
 
 
 def test_a_run_is_replaced_together() -> None:

@@ -178,6 +178,17 @@ def test_it_is_saved_with_its_tokenizer(masked_model: KnowledgeAugmentedEncoder,
     )
 
 
+def test_models_are_saved_where_they_were_loaded(
+    small: Path, masked_model: KnowledgeAugmentedEncoder, tmp_path: Path
+) -> None:
+    for kind, model in ((DualEncoder, dual(small, shared=False)), (KnowledgeAugmentedEncoder, masked_model)):
+        folder = tmp_path / kind.__name__
+        model.save(folder)
+        kind.load(folder).save(folder)
+        again = kind.load(folder).state_dict()
+        assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
+
+
 def test_damaged_weights_are_one_line(small: Path, tmp_path: Path) -> None:
     Tower.from_encoder(small, width=8).save(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")

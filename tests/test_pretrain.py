@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +17,10 @@ import torch
 from eval import closed_world
 from pipelines import pretrain, warm_start
 from pipelines.blocks import Blocks, padded
-from pipelines.candidates import NULL, propose
+from pipelines.candidates import NULL, propose, relevance
 from pipelines.masked_text import MaskedTexts, chooser, stretch
 from pipelines.pretrain import PretrainConfig, Realm, guess, rates
+from pipelines.retrieval import Examination, examine
 from ragqa.errors import BadInput, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -76,7 +78,7 @@ def test_blocks_are_what_the_index_embeds(folders: closed_world.Folders, retriev
     encoder = load_encoder(retriever)
     texts = [passage.titled for passage in blocks.store.get([3, 0])]
     assert np.allclose(live, encoder.encode([*texts, ""]), atol=1e-5)
-    assert blocks.ids(NULL, 10) == []
+    assert blocks.ids(NULL, 10) == blocks.ids(3, -1) == []
     again = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     assert [again.ids(row, 99) for row in range(len(again))] == [blocks.ids(row, 99) for row in range(len(blocks))]
 
@@ -155,6 +157,49 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     assert found.rows_BK.tolist() == [[4, 2, 7, NULL]] * 4
 
 
+def test_scores_are_those_of_the_vectors_to_the_last_bit(config: PretrainConfig, tmp_path: Path) -> None:
+    """Norms with gain 1 give scores near 100, among which bfloat16 knows halves only."""
+    retriever = DualEncoder.from_encoder(config.encoder, width=128).eval()
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
+    rows, batch = np.array([[4, 2, 7]]), blocks.batch([2, 4, 7], 32)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        query_BD = retriever.questions(batch.ids_NL[:1], batch.mask_NL[:1])
+        vectors = retriever.passages(batch.ids_NL, batch.mask_NL)
+        found, _ = relevance(retriever, query_BD, rows, blocks, 32)
+    expected = query_BD.numpy() @ vectors.numpy()[[1, 0, 2]].T
+    assert found.dtype == torch.float32 and expected.min() > 64
+    assert np.allclose(found.numpy(), expected, atol=1e-4)
+
+
+def test_answers_that_are_patterns_are_found_as_patterns(config: PretrainConfig, tmp_path: Path) -> None:
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path / "blocks")
+    file = tmp_path / "questions.jsonl"
+    pattern = f"{blocks.store[2].text[:4]}.+"
+    file.write_text(json.dumps({"question": "which?", "answers": [pattern]}) + "\n")
+    tower = DualEncoder.load(config.retriever).questions
+    for regex, recall in ((True, 1.0), (False, 0.0)):
+        exam = Examination.of(file, blocks, None, 0, regex=regex)
+        assert examine(exam, tower, Fixed([2]), "cpu", [1]) == {"recall@1": recall}
+
+
+def test_pretraining_measures_patterns_as_patterns(
+    config: PretrainConfig, world: closed_world.World, tmp_path: Path
+) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text(json.dumps({"question": "which?", "answers": [".+"]}) + "\n")
+    run(replace(config, steps=1, questions=file, regex=True), world)
+    assert {row["recall@5"] for row in read_rows(config.out) if "recall@5" in row} == {1.0}
+
+
+def test_two_tokenizers_are_refused(config: PretrainConfig, world: closed_world.World, tmp_path: Path) -> None:
+    shutil.copytree(config.retriever, tmp_path / "other")
+    for file in (tmp_path / "other").rglob("tokenizer.json"):
+        file.write_text(file.read_text() + "\n")
+    with pytest.raises(BadInput, match=r"other and .+ have different tokenizers"):
+        run(replace(config, retriever=tmp_path / "other"), world)
+    assert not config.out.exists()
+
+
 def test_learning_rates_wait_for_the_reader(config: PretrainConfig) -> None:
     settings = replace(config, steps=100, frozen=40, warmup=10, lr=1.0, retriever_lr=0.5)
     assert rates(39, settings)[:2] == [0.0, 0.0] and rates(39, settings)[2] > 0
@@ -178,8 +223,10 @@ def test_everything_is_logged(config: PretrainConfig, world: closed_world.World)
     rows = read_rows(config.out)
     steps = [row for row in rows if "nll" in row]
     assert [row["step"] for row in steps] == list(range(6))
-    names = {"nll", "nll_alone", "utility", "utility_top", "entropy", "distinct", "null", "tokens", "ideal_seconds"}
+    names = {"nll", "nll_alone", "utility", "utility_top", "entropy", "distinct", "null"}
+    names |= {"tokens", "ideal_seconds", "staleness"}
     assert all(names <= row.keys() and all(math.isfinite(row[name]) for name in names) for row in steps)
+    assert [row["staleness"] for row in steps] == [0, 1, 0, 1, 0, 1]
     assert [row["step"] for row in rows if "recall@5" in row] == [0, 3, 6]
     assert [(row["step"], row["swap_version"]) for row in rows if "swap_version" in row] == [
         (n, n) for n in (0, 2, 4, 6)
@@ -187,11 +234,30 @@ def test_everything_is_logged(config: PretrainConfig, world: closed_world.World)
     assert [line.partition(":")[0] for line in told if "ALARM" not in line] == ["step 0", "step 3", "step 6"]
 
 
+def test_models_with_few_positions_read_shorter_texts(
+    config: PretrainConfig, world: closed_world.World, folders: closed_world.Folders, tmp_path: Path
+) -> None:
+    shape = json.loads((folders.encoder / "config.json").read_text())
+    shutil.copytree(folders.encoder, tmp_path / "short")
+    (tmp_path / "short" / "config.json").write_text(json.dumps({**shape, "max_position_embeddings": 24}))
+    torch.manual_seed(0)
+    KnowledgeAugmentedEncoder.from_config(tmp_path / "short").save(tmp_path / "short")
+    cloze = closed_world.warm_up(folders, tmp_path / "short", tmp_path / "cloze", seed=0, steps=1)
+    retriever = warm_start.main(replace(cloze, batch=16, max_query=64, max_block=288))
+    short = replace(config, encoder=tmp_path / "short", retriever=retriever, max_text=64, max_block=288, steps=2)
+    run(replace(short, null=False), world)
+    rows = [row for row in read_rows(config.out) if "nll" in row]
+    assert all(math.isfinite(row["nll_alone"]) and math.isfinite(row["utility"]) for row in rows)
+    given = json.loads((config.out / "config.json").read_text())
+    assert (given["max_text"], given["max_block"]) == (12, 24)
+
+
 def test_the_index_is_never_refreshed_where_that_is_wanted(config: PretrainConfig, world: closed_world.World) -> None:
     run(replace(config, refresh_every=None), world)
     rows = read_rows(config.out)
     assert [row["swap_version"] for row in rows if "swap_version" in row] == [0]
-    assert [row["staleness"] for row in rows if "staleness" in row] == [0, 3, 6]
+    assert [row["staleness"] for row in rows if "nll" in row] == list(range(6))
+    assert [row["staleness"] for row in rows if "recall@5" in row] == [0, 3, 6]
 
 
 SCRIPT = """
@@ -266,6 +332,11 @@ def test_a_loss_that_is_no_number_spoils_nothing(config: PretrainConfig, world: 
         ({"masking": "nothing"}, "masking = nothing"),
         ({"steps": 0, "batch": 0}, "steps = 0, batch = 0"),
         ({"refresh_every": 0}, "refresh_every = 0"),
+        ({"max_text": 3, "max_block": 3}, "max_text = 3, max_block = 3"),
+        ({"kind": "nearest"}, "kind nearest"),
+        ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "lr = -1.0, sample = 0, eval_every = 0, save_"),
+        ({"warmup": -5, "max_staleness": -1, "dropout": 1.5}, "warmup = -5, max_staleness = -1, dropout = 1.5"),
+        ({"device": "nonsense"}, "device = nonsense"),
     ],
 )
 def test_settings_that_cannot_be_meant(config: PretrainConfig, change: dict[str, Any], told: str) -> None:
@@ -303,6 +374,19 @@ def test_masked_texts_are_a_function_of_the_step(folders: closed_world.Folders, 
             if kind == "uniform":
                 assert set(one.x.ids_NL[row][at].tolist()) == {blocks.tokenizer.mask}
         assert any(a.ids != b.ids for a, b in zip(one.texts, texts[8].texts, strict=True))
+
+
+def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.Folders, tmp_path: Path) -> None:
+    blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    options: Any = {"batch": 200, "max_text": 12, "seed": 3, "masks_only": False}
+    mixed = {}
+    for kind in ("spans", "words"):
+        chooses = chooser(kind, None, rate=0.5, count=1)
+        texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, together=kind == "spans", **options)
+        runs = [text for text in texts[0].texts if text.positions[-1] - text.positions[0] == len(text.positions) - 1]
+        masked = [{text.ids[at] == blocks.tokenizer.mask for at in text.positions} for text in runs]
+        mixed[kind] = sum(len(each) > 1 for each in masked)
+    assert mixed["spans"] == 0 < mixed["words"]
 
 
 def test_a_stretch_is_whole_sentences_as_far_as_there_is_room() -> None:

@@ -324,6 +324,11 @@ def test_a_stage_may_say_what_the_recipe_says_otherwise() -> None:
     assert whole.retriever == ABOVE
 
 
+def test_patterns_are_patterns_in_every_stage(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+    _, pretraining, tune, _ = realm.plan(replace(tiny_realm(world, small, tmp_path), regex=True))
+    assert pretraining.regex and tune.regex
+
+
 def test_a_stage_is_done_once(tmp_path: Path) -> None:
     done: list[float] = []
     config = AssembleConfig(corpus=Path("c"), retriever=Path("r"), out=tmp_path / "stage")

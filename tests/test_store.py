@@ -197,6 +197,16 @@ def test_a_writer_that_appends_and_fails_leaves_what_was_there(tmp_path: Path) -
     assert len(PassageStore.open(tmp_path)) == 5
 
 
+@given(st.integers(1, 30), st.sets(st.integers(0, 29)))
+def test_live_rows_are_those_that_are_not_deleted(rows: int, gone: set[int]) -> None:
+    deleted = np.array(sorted(row for row in gone if row < rows), np.int64)
+    store = PassageStore([store_module._File(Path(), None, rows, rows)], deleted)
+    left = [row for row in range(rows) if row not in gone]
+    assert store.live_rows(range(store.live)).tolist() == left
+    if left:
+        assert store.live_rows(store.live - 1) == left[-1]
+
+
 def test_deleted_rows_keep_their_place_and_are_in_no_batch(tmp_path: Path) -> None:
     fill(tmp_path, 10, rows_per_file=4)
     store = tombstone(tmp_path, [0, 3, 4, 9])

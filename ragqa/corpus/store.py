@@ -159,6 +159,11 @@ class PassageStore:
         """Passages that a search may return."""
         return len(self) - len(self.deleted)
 
+    def live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Rows of the passages with these ranks, 0 … live - 1, among those that are not deleted."""
+        live_before = self.deleted - np.arange(len(self.deleted))
+        return np.asarray(ranks, np.int64) + np.searchsorted(live_before, ranks, side="right")
+
     @property
     def last_file(self) -> tuple[int, int]:
         """Number and first row of the last file; -1 and 0 where there is none."""

@@ -80,7 +80,7 @@ class DualEncoder(nn.Module):
 
     def _save(self, tower: Tower, path: Path) -> None:
         tower.save(path)
-        if self.tokenizer is not None:
+        if self.tokenizer is not None and self.tokenizer.resolve() != (path / "tokenizer.json").resolve():
             shutil.copyfile(self.tokenizer, path / "tokenizer.json")
 
     @classmethod

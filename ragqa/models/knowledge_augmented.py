@@ -62,7 +62,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
     def save(self, path: Path) -> None:
         """Write a directory in transformers' own format, from which encoders can be loaded, too."""
         self.model.save_pretrained(path)
-        if self.tokenizer is not None:
+        if self.tokenizer is not None and self.tokenizer.resolve() != (path / "tokenizer.json").resolve():
             shutil.copyfile(self.tokenizer, path / "tokenizer.json")
 
     @classmethod

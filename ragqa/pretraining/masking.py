@@ -50,18 +50,20 @@ def spans(
 ) -> Positions:
     """Runs of whole words, until the share ``rate`` of the wordpieces is reached (SpanBERT, section 3.1).
 
-    Lengths in words are geometric with parameter ``stop``, drawn anew above ``longest`` (mean 3.8), so that the
-    last run may go beyond the share by a few wordpieces; runs begin at any word that is not masked yet.
+    Lengths in words are geometric with parameter ``stop``, drawn anew above ``longest`` (mean 3.8); the last run ends
+    with the share, in a word if need be, as in the released code. Runs begin at any word that is not masked yet.
     """
     runs, budget = word_runs(words), _budget(len(words), rate)
     masked = np.zeros(len(words), bool)
     for first in rng.permutation(len(runs)).tolist():
-        if masked.sum() >= budget:
+        left = budget - int(masked.sum())
+        if not left:
             break
         length = _geometric(rng, stop, longest)
         if not masked[runs[first][0]]:
             last = min(first + length, len(runs)) - 1
-            masked[runs[first][0] : runs[last][1]] = True
+            run = np.arange(runs[first][0], runs[last][1])
+            masked[run[~masked[run]][:left]] = True
     return np.flatnonzero(masked)
 
 
@@ -108,11 +110,13 @@ def corrupted(
         positions: of those that are guessed.
         rng: source of randomness.
         mask: id of the mask.
-        others: ids to draw random wordpieces from.
+        others: ids to draw random wordpieces from; needed unless ``random`` is 0.
         random: share of the positions that get one.
         kept: share of the positions that stay.
         together: draw once for a run of positions.
     """
+    if random and not len(others):
+        raise ValueError("others are needed to draw random wordpieces from")
     found = list(ids)
     draws = rng.random(len(positions))
     replacements = np.asarray(others)[rng.integers(len(others), size=len(positions))] if len(others) else draws

@@ -10,11 +10,13 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from ragqa.objectives import marginal_nll
 
 WINDOW = 50
 """Steps over which figures are averaged before an alarm is raised."""
@@ -23,41 +25,44 @@ DISTINCT, NULL, SPREAD, FALL = 0.1, 0.95, 0.98, 0.5
 an even distribution, and the part of its best value that recall may fall to."""
 
 
-def utility(gold_BKM: Tensor, counted_BM: Tensor) -> Tensor:
-    """RU(z|x) = log p(y|z,x) - log p(y|∅,x) [B, K - 1] of each passage (REALM, section 5), in nats."""
-    together_BK = (gold_BKM * counted_BM.unsqueeze(1)).sum(-1)
-    return together_BK[:, :-1] - together_BK[:, -1:]
+def utility(gold_BKM: Tensor, alone_B1M: Tensor, counted_BM: Tensor) -> Tensor:
+    """RU(z|x) = log p(y|z,x) - log p(y|∅,x) [B, K] of each passage (REALM, section 5), in nats."""
+    return ((gold_BKM - alone_B1M) * counted_BM.unsqueeze(1)).sum(-1)
 
 
 def figures(
-    gold_BKM: Tensor, relevance_BK: Tensor, counted_BM: Tensor, rows_BK: np.ndarray, *, null: bool
+    gold_BKM: Tensor,
+    alone_B1M: Tensor,
+    relevance_BK: Tensor,
+    counted_BM: Tensor,
+    rows_BK: np.ndarray,
+    *,
+    null: bool,
+    marginal: Literal["token", "sequence"] = "token",
 ) -> dict[str, float]:
     """What a step says of retrieval.
 
     ``entropy``: of p(z|x), as a share of log K. ``distinct``: different passages among those that were retrieved.
-    With the null passage as the last candidate also ``null``, its p(z|x); ``nll_alone``, the loss with it alone, so
-    without retrieval; ``utility``, the mean of RU(z|x) by p(z|x), and ``utility_top`` that of the first passage.
+    ``nll_alone``: the loss, by the same ``marginal``, with the null passage only (``alone_B1M``), so without
+    retrieval. ``utility``: the mean of RU(z|x) by p(z|x); ``utility_top``: that of the first passage. Where the null
+    passage is the last candidate, ``null`` is its p(z|x).
     """
     with torch.no_grad():
         prior_BK = relevance_BK.float().softmax(-1)
         entropy = -(prior_BK * prior_BK.clamp_min(1e-9).log()).sum(-1).mean().item()
-        found = rows_BK[:, :-1] if null else rows_BK
+        passages = slice(None, -1 if null else None)
+        found, weights_BK = rows_BK[:, passages], prior_BK[:, passages]
+        gains_BK = utility(gold_BKM[:, passages], alone_B1M, counted_BM)
+        gain = (gains_BK * weights_BK).sum(-1) / weights_BK.sum(-1).clamp_min(1e-9)
+        certain = torch.zeros_like(prior_BK[:, :1])
         row = {
             "entropy": entropy / math.log(max(2, relevance_BK.shape[1])),
             "distinct": len(np.unique(found)) / max(1, found.size),
-        }
-        if not null:
-            return row
-        gains_BK, weights_BK = utility(gold_BKM, counted_BM), prior_BK[:, :-1]
-        alone = -(gold_BKM[:, -1] * counted_BM).sum() / counted_BM.sum().clamp_min(1)
-        gain = (gains_BK * weights_BK).sum(-1) / weights_BK.sum(-1).clamp_min(1e-9)
-        return {
-            **row,
-            "null": prior_BK[:, -1].mean().item(),
-            "nll_alone": alone.item(),
+            "nll_alone": marginal_nll(alone_B1M, certain, counted_BM, marginal=marginal).item(),
             "utility": gain.mean().item(),
             "utility_top": gains_BK.gather(1, weights_BK.argmax(-1, keepdim=True)).mean().item(),
         }
+        return {**row, "null": prior_BK[:, -1].mean().item()} if null else row
 
 
 @dataclass

@@ -8,13 +8,15 @@ from torch import nn
 
 
 def model_flops(module: nn.Module, tokens: int) -> float:
-    """Floating-point operations of a forward and a backward pass over ``tokens`` positions: 6 a weight and position.
+    """Floating-point operations of a training step over ``tokens`` positions: 6 a weight and position.
+
+    2 of them are the forward pass, all there is of a frozen weight.
 
     Embedding tables are looked up, not multiplied, and attention over such short texts adds a few per cent: neither
     counts (Kaplan et al. 2020, section 2.1; PaLM, Chowdhery et al. 2022, appendix B, without attention).
     """
-    weights = sum(p.numel() for name, p in module.named_parameters() if p.ndim > 1 and "embedding" not in name)
-    return 6.0 * weights * tokens
+    weights = (p for name, p in module.named_parameters() if p.ndim > 1 and "embedding" not in name)
+    return float(tokens * sum((6 if p.requires_grad else 2) * p.numel() for p in weights))
 
 
 @cache

@@ -80,6 +80,15 @@ def mean(values: dict[str, float], weighing: Tensor) -> dict[str, float]:
     return dict(zip(values, together.tolist(), strict=True))
 
 
+def total(value: int) -> int:
+    """Sum of what the processes have, as of the tokens of a step."""
+    if world()[1] == 1:
+        return value
+    together = torch.tensor(value)
+    dist.all_reduce(together)
+    return int(together)
+
+
 def told(value: int | None) -> int | None:
     """What the first process says."""
     if world()[1] == 1:

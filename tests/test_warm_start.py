@@ -1,0 +1,86 @@
+"""The inverse cloze task: what its batches are drawn from, and what a step counts."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from pipelines import orqa, warm_start
+from pipelines.blocks import Blocks
+from pipelines.masked_text import MaskedTexts, chooser
+from pipelines.pretrain import sampled
+from pipelines.warm_start import ClozeBatches, WarmStartConfig, alike, encoded
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
+from ragqa.indexing import IndexConfig, build_index
+from ragqa.models.tower import Tower
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.log import read_rows
+from ragqa.training.meter import model_flops
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+    return tiny.write(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def config(world: tiny.Tiny, small: Path, tmp_path: Path) -> WarmStartConfig:
+    few = {"steps": 2, "batch": 8, "dropout": 0.0, "width": 8, "max_block": 32}
+    return replace(orqa.CLOZE, corpus=world.corpus, encoder=small, out=tmp_path / "run", **few)
+
+
+def opened(config: WarmStartConfig, deleted: range) -> Blocks:
+    """The blocks of a corpus from which an update has deleted some rows."""
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out)
+    blocks.store = PassageStore(blocks.store._files, np.array(deleted, np.int64))
+    return blocks
+
+
+@pytest.mark.parametrize("thin", [0.5, None])
+def test_deleted_passages_are_not_trained_on(config: WarmStartConfig, thin: float | None) -> None:
+    blocks = opened(config, range(0, 30))
+    batches = ClozeBatches(replace(config, thin=thin, kept=1.0), blocks)
+    first, last = blocks.tokenizer.special
+    left = [[first, *blocks.ids(row, 30), last] for row in range(30, 40)]
+    assert all(passage in left for step in range(5) for passage in batches[step].passages)
+    with pytest.raises(BadInput, match="holds 10 passages, a batch 11"):
+        ClozeBatches(replace(config, batch=11), blocks)
+
+
+def test_deleted_passages_are_not_masked(config: WarmStartConfig) -> None:
+    blocks = opened(config, range(0, 30))
+    chooses = chooser("uniform", None, rate=0.3, count=1)
+    texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, batch=30, max_text=12, seed=0, masks_only=True)
+    assert {text.row for text in texts[0].texts} == set(range(30, 40))
+    assert sampled(blocks.store) == [blocks.store[row].text for row in range(30, 40)]
+
+
+@pytest.mark.parametrize("thin", [0.5, None])
+def test_the_same_text_in_another_row_is_no_negative(
+    config: WarmStartConfig, tmp_path: Path, thin: float | None
+) -> None:
+    """With four rows that say the same, whatever is left out of them, nothing is left to be told apart."""
+    (tmp_path / "refrain.txt").write_text(" ".join(4 * ["w1 w2 w3 w4. w5 w6 w7 w8."]))
+    build_index([tmp_path / "refrain.txt"], tmp_path / "same", IndexConfig(retriever="bm25", block_size=8))
+    warm_start.main(replace(config, corpus=tmp_path / "same", batch=4, thin=thin, steps=1))
+    (row,) = read_rows(config.out)
+    assert row["nll"] == pytest.approx(0, abs=1e-6) and row["accuracy"] == 1.0
+
+
+def test_a_step_counts_what_it_encodes(config: WarmStartConfig, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [[1] * length for length in (3, 9, 9, 2, 4, 4, 4)]
+    assert [len(some) for some in alike(rows[:4])] == [2, 2] and [len(some) for some in alike(rows[4:])] == [3]
+    assert encoded(rows, 4) == 2 * 9 + 2 * 3 + 3 * 4
+    monkeypatch.setattr(warm_start, "peak_flops", lambda device: 1.0)
+    warm_start.main(config)
+    row = read_rows(config.out)[0]
+    tower = Tower.from_encoder(small, width=8)
+    assert row["ideal_seconds"] == model_flops(tower, row["tokens"])
+
+
+def test_settings_that_cannot_be_meant(config: WarmStartConfig) -> None:
+    with pytest.raises(BadInput, match=r"batch = 1, lr = 0, width = 0"):
+        replace(config, batch=1, lr=0, width=0)
