@@ -25,13 +25,14 @@ NULL = -1
 def propose(index: Mips, queries_BD: np.ndarray, own_B: list[int], k: int) -> np.ndarray:
     """Rows [B, k] that the index holds to be the best, without each text's own passage (REALM, section 3.4).
 
-    More are asked for, and what is trivial is dropped.
+    More are asked for, and what is trivial is dropped. Where an approximate index finds fewer, NULL stands.
     """
     found = index.search(queries_BD, k + 1)
     rows = [[row for row in ranking.rows.tolist() if row != own][:k] for ranking, own in zip(found, own_B, strict=True)]
-    if short := [row for row in rows if len(row) < k]:
-        raise BadInput(f"the corpus has {len(short[0])} passages for a text, not {k}: lower --k")
-    return np.array(rows)
+    fewest = min(map(len, rows))
+    if fewest < k and len(index) <= k:
+        raise BadInput(f"the corpus has {fewest} passages for a text, not {k}: lower --k")
+    return np.array([row + [NULL] * (k - len(row)) for row in rows])
 
 
 def relevance(

@@ -46,7 +46,7 @@ class OrqaConfig:
     device: str = "cpu"
     seed: int = 0
     cloze: WarmStartConfig = CLOZE
-    """The warm start; what it says itself goes before what is said above."""
+    """The warm start; what it says itself, other than by default, goes before what is said above."""
     tune: FineTuneConfig = TUNE
     """The fine-tuning, as well."""
 

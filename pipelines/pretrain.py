@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from pipelines.blocks import Blocks
 from pipelines.candidates import NULL, gold, propose, read, relevance
@@ -28,6 +29,7 @@ from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
 from pipelines.retrieval import Examination, examine
 from pipelines.run import Run, require, running, usual
+from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -175,9 +177,12 @@ def guess(
     with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
         query_BD = model.retriever.questions(batch.x.ids_NL, batch.x.mask_NL)
         rows_BK = propose(index, query_BD.detach().float().cpu().numpy(), own_B, config.proposed)
+        missing_BK = torch.from_numpy(rows_BK == NULL).to(query_BD.device)
         if config.null:
             rows_BK = np.pad(rows_BK, ((0, 0), (0, 1)), constant_values=NULL)
+            missing_BK = pad(missing_BK, (0, 1), value=False)
         relevance_BK, encoded = relevance(model.retriever, query_BD, rows_BK, blocks, config.max_block)
+        relevance_BK = relevance_BK.masked_fill(missing_BK, torch.finfo(relevance_BK.dtype).min)
         limit = min(config.max_block, model.reader.max_tokens - batch.x.ids_NL.shape[1] - 1)
         gold_BKM, tokens = read(model.reader, batch, rows_BK, blocks, limit, score)
         alone_B1M = gold_BKM[:, -1:]
@@ -263,9 +268,11 @@ def main(
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.from_encoder(config.encoder))
     same_pieces(model.retriever, tokenizer, config)
     config = fitted(config, model)
+    model.retriever.passages.config.tower_tokens = config.max_block  # an index embeds no more of a passage either
     set_dropout(model.train().to(config.device), config.dropout)
     blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     texts = masked_texts(config, blocks, finds)
+    themselves = config.texts is None or passages_of(config.texts) == passages_of(config.corpus)
     exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
     optimizer = torch.optim.AdamW(groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as opened:
@@ -287,7 +294,7 @@ def main(
             if run.done:
                 break
             batch = texts[run.step].to(config.device)
-            own = [text.row if config.texts is None else NULL for text in batch.texts]
+            own = [text.row if themselves else NULL for text in batch.texts]
             step = run.step
             run.draw()
             row = train_step(run, model, index, blocks, batch, own, config, staleness=staleness)
@@ -343,6 +350,11 @@ def masked_texts(config: PretrainConfig, blocks: Blocks, finds: Tagger | None) -
         masks_only=config.masking == "salient",
         together=config.masking == "spans",
     )
+
+
+def passages_of(index: Path) -> str:
+    """Fingerprint of the passages in an index directory."""
+    return artefact.read(index, "index").parents["corpus"]
 
 
 def titles(store: PassageStore) -> set[str]:

@@ -51,7 +51,7 @@ class RealmConfig:
     device: str = "cpu"
     seed: int = 0
     cloze: WarmStartConfig = CLOZE
-    """The warm start; what it says itself goes before what is said above."""
+    """The warm start; what it says itself, other than by default, goes before what is said above."""
     pretrain: PretrainConfig = PRETRAIN
     """The pretraining, as well."""
     tune: FineTuneConfig = TUNE

@@ -17,7 +17,7 @@ MARK = "finished.json"
 
 
 def filled(stage: Stage, **above: Any) -> Stage:
-    """The settings of a stage, with what the recipe says where they say nothing of their own."""
+    """The settings of a stage, with what the recipe says where they say nothing of their own: have the default."""
     own: Any = stage
     silent = {field.name for field in fields(own) if getattr(own, field.name) == _default(field)}
     whole: Stage = replace(own, **{name: value for name, value in above.items() if name in silent})

@@ -296,10 +296,10 @@ def test_recall_of_small_arms_goes_on_where_it_was(
     arms = ["--arms", "bm25", "orqa", "full", "--stages", "recall"]
     step = pretrain.train_step
 
-    def killed(run: Any, *others: Any) -> Any:
+    def killed(run: Any, *others: Any, **options: Any) -> Any:
         if run.step == 2:
             raise KeyboardInterrupt
-        return step(run, *others)
+        return step(run, *others, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(pretrain, "train_step", killed)

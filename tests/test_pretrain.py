@@ -29,6 +29,7 @@ from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.mips import build, open_index
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.health import figures
 from ragqa.training.log import read_rows
 
 ROOT = Path(__file__).parent.parent
@@ -200,6 +201,46 @@ def test_two_tokenizers_are_refused(config: PretrainConfig, world: closed_world.
     assert not config.out.exists()
 
 
+def test_an_approximate_index_may_find_fewer(config: PretrainConfig, world: closed_world.World, tmp_path: Path) -> None:
+    """What is missing has no part in the loss and is not counted among the passages."""
+    index = Fixed([4, 2, 7, 1, 3, 5])
+    index.search = lambda queries_BD, k: [Ranking(np.array([4, 2]), np.zeros(2, np.float32)) for _ in queries_BD]
+    assert propose(index, np.zeros((2, 2)), [NULL, 2], 3).tolist() == [[4, 2, NULL], [4, NULL, NULL]]
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
+    model, batch = model_of(config), batch_of(config, world, blocks)
+    with torch.no_grad():
+        few = guess(model, index, blocks, batch, [NULL] * 4, replace(config, k=6))
+        two = guess(model, Fixed([4, 2]), blocks, batch, [NULL] * 4, replace(config, k=3))
+    counted = batch.labels_BM != IGNORED
+    rows = [figures(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, null=True) for g in (few, two)]
+    losses = [pretrain.marginal_nll(g.gold_BKM, g.relevance_BK, counted).item() for g in (few, two)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # the step is in bfloat16
+    for name in ("utility", "null"):
+        assert rows[0][name] == pytest.approx(rows[1][name], rel=5e-2, abs=1e-2)
+    assert rows[0]["distinct"] == rows[1]["distinct"] == 0.25
+
+
+def test_the_index_embeds_what_the_live_tower_does_and_no_text_finds_itself(
+    config: PretrainConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+
+    def recorded(model: Realm, index: Any, blocks: Blocks, batch: Any, own_B: list[int], config: Any) -> Any:
+        everything = blocks.batch(range(len(blocks)), config.max_block)
+        with torch.no_grad():
+            live = model.retriever.passages(everything.ids_NL, everything.mask_NL).numpy()
+        (ranking,) = index.search(live[:1], 5)
+        assert np.allclose(ranking.scores, live[ranking.rows] @ live[0], atol=1e-3)
+        found.append((own_B, guess(model, index, blocks, batch, own_B, config).rows_BK))
+        return guess(model, index, blocks, batch, own_B, config)
+
+    monkeypatch.setattr(pretrain, "guess", recorded)
+    run(replace(config, texts=config.corpus, masking="words", max_block=6, refresh_every=1, k=20), world)
+    assert all(own not in rows for owns, rows_BK in found for own, rows in zip(owns, rows_BK, strict=True))
+    assert all(own >= 0 for owns, _ in found for own in owns)
+    assert DualEncoder.load(config.out / "model").passages.max_tokens == 6
+
+
 def test_learning_rates_wait_for_the_reader(config: PretrainConfig) -> None:
     settings = replace(config, steps=100, frozen=40, warmup=10, lr=1.0, retriever_lr=0.5)
     assert rates(39, settings)[:2] == [0.0, 0.0] and rates(39, settings)[2] > 0
@@ -270,11 +311,11 @@ world = closed_world.make(30, 5, 0)
 paths = ("corpus", "encoder", "retriever", "out", "texts", "questions")
 fields = {name: Path(value) if name in paths else value for name, value in arguments.items()}
 step = pretrain.train_step
-def waiting(run, *others):
+def waiting(run, *others, **options):
     if run.step == int(sys.argv[2]):
         print("here", flush=True)
         time.sleep(600)  # until it is killed
-    return step(run, *others)
+    return step(run, *others, **options)
 pretrain.train_step = waiting
 pretrain.main(pretrain.PretrainConfig(**fields), finds=closed_world.ObjectTagger(world.objects))
 """
@@ -305,11 +346,11 @@ def test_the_versions_that_checkpoints_name_stay(config: PretrainConfig, world: 
     step = pretrain.train_step
     seen: list[tuple[int, list[str]]] = []
 
-    def stopped(run: Any, *others: Any) -> dict[str, float]:
+    def stopped(run: Any, *others: Any, **options: Any) -> dict[str, float]:
         seen.append((run.step, sorted(path.name for path in (config.out / "index").glob("index-*"))))
         if len(seen) == 4 or run.step == 9:
             raise KeyboardInterrupt
-        return step(run, *others)
+        return step(run, *others, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pretrain, "train_step", stopped)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -76,10 +76,10 @@ def set_dropout(module: nn.Module, share: float) -> None:
             part.p = share
 
 
-def longest_input(config: Any) -> int:
-    """Longest sequence of a reader: ``reader_tokens`` of its configuration, or what its positions allow."""
+def longest_input(config: Any, own: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
+    """Longest sequence of a reader or a tower: what its configuration says itself, or what its positions allow."""
     longest = min(512, int(getattr(config, "max_position_embeddings", 512)))
-    return min(longest, int(getattr(config, "reader_tokens", longest)))
+    return min(longest, int(getattr(config, own, longest)))
 
 
 def save_head(module: Any, path: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ragqa.errors import ArtefactError
-from ragqa.models.options import load_encoder_module
+from ragqa.models.options import load_encoder_module, longest_input
 
 Pooling = Literal["cls", "mean"]
 _MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
@@ -56,7 +56,7 @@ class Tower(nn.Module):
     @property
     def max_tokens(self) -> int:
         """Longest text, [CLS] and [SEP] included."""
-        return min(512, int(getattr(self.config, "max_position_embeddings", 512)))
+        return longest_input(self.config, "tower_tokens")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Two ``[N, L]`` integer tensors to vectors ``[N, D]`` in float32."""

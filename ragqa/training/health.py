@@ -45,7 +45,7 @@ def figures(
     ``entropy``: of p(z|x), as a share of log K. ``distinct``: different passages among those that were retrieved.
     ``nll_alone``: the loss, by the same ``marginal``, with the null passage only (``alone_B1M``), so without
     retrieval. ``utility``: the mean of RU(z|x) by p(z|x); ``utility_top``: that of the first passage. Where the null
-    passage is the last candidate, ``null`` is its p(z|x).
+    passage is the last candidate, ``null`` is its p(z|x). Negative rows stand for no passage.
     """
     with torch.no_grad():
         prior_BK = relevance_BK.float().softmax(-1)
@@ -57,7 +57,7 @@ def figures(
         certain = torch.zeros_like(prior_BK[:, :1])
         row = {
             "entropy": entropy / math.log(max(2, relevance_BK.shape[1])),
-            "distinct": len(np.unique(found)) / max(1, found.size),
+            "distinct": len(np.unique(found[found >= 0])) / max(1, int((found >= 0).sum())),
             "nll_alone": marginal_nll(alone_B1M, certain, counted_BM, marginal=marginal).item(),
             "utility": gain.mean().item(),
             "utility_top": gains_BK.gather(1, weights_BK.argmax(-1, keepdim=True)).mean().item(),
