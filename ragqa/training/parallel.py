@@ -79,6 +79,11 @@ def mean(values: dict[str, float], weighing: Tensor) -> dict[str, float]:
     return dict(zip(values, together.tolist(), strict=True))
 
 
+def seed(*numbers: int) -> None:
+    """Let torch's random numbers in this process, such as dropout's, be a function of ``numbers`` and the process."""
+    torch.manual_seed(int(np.random.SeedSequence([*numbers, world()[0]]).generate_state(1)[0]))
+
+
 def told(value: int | None) -> int | None:
     """What the first process says."""
     if world()[1] == 1:
@@ -86,11 +91,6 @@ def told(value: int | None) -> int | None:
     box = [value]
     dist.broadcast_object_list(box)
     return box[0]
-
-
-def seed(*numbers: int) -> None:
-    """Let torch's random numbers in this process, such as dropout's, be a function of ``numbers`` and the process."""
-    torch.manual_seed(int(np.random.SeedSequence([*numbers, world()[0]]).generate_state(1)[0]))
 
 
 def wait() -> None:
