@@ -1,5 +1,6 @@
 """What every training run has: a directory with its settings, checkpoints and figures, from which it goes on."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ragqa.errors import BadInput
+from ragqa import artefact, resuming
+from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.locks import locked
 from ragqa.progress import SILENT, Progress, Step
 from ragqa.training import checkpoint, parallel
@@ -106,8 +108,8 @@ def running(
         tell: told of evaluations, a line each.
 
     Raises:
-        BadInput: the directory holds a run with other settings, or another process is at it.
-        DamagedArtefact: its checkpoint is of another model.
+        BadInput: the directory holds a run with other settings, or from other files; or another process is at it.
+        DamagedArtefact: its checkpoint is of another model, or its settings cannot be read.
     """
     out: Path = config.out
     state = checkpoint.TrainState(model, optimizer)
@@ -131,15 +133,50 @@ def running(
 
 def _settle(config: Any, out: Path) -> None:
     """Write the settings, or see that they are those that the run began with."""
-    now = json.loads(json.dumps(asdict(config), default=str))
-    file = out / "config.json"
+    now = json.loads(json.dumps(asdict(config), default=str)) | {INPUTS: inputs(config)}
+    file, before = out / "config.json", None
     if file.is_file():
-        before = json.loads(file.read_text())
-        names = [name for name in now if name not in FREE and before.get(name) != now[name]]
-        if names:
-            told = ", ".join(f"{name} {before.get(name)}, not {now[name]}" for name in names)
-            raise BadInput(f"{out} holds a run with other settings ({told}): choose another directory")
-    file.write_text(json.dumps(now, indent=1) + "\n")
+        before = read_row(file)
+        told = [
+            f"{k} {before.get(k)}, not {now[k]}" for k in now if k not in (*FREE, INPUTS) and before.get(k) != now[k]
+        ]
+        told += [f"what is in {k}" for k, held in now[INPUTS].items() if before.get(INPUTS, {}).get(k, held) != held]
+        if told:
+            raise BadInput(f"{out} holds a run with other settings ({', '.join(told)}): choose another directory")
+    if before != now:
+        resuming.write_whole(file, json.dumps(now, indent=1) + "\n")
+
+
+INPUTS = "inputs"
+"""Under this the settings of a run say what was in the files and directories that they name."""
+
+
+def inputs(config: Any) -> dict[str, str]:
+    """What is in each place that the settings name, but for ``out``: a digest by the setting, where it is there."""
+    found = {}
+    for name, value in vars(config).items():
+        places = [place for place in (value if isinstance(value, tuple) else (value,)) if isinstance(place, Path)]
+        if name != "out" and places and all(place.exists() for place in places):
+            found[name] = " ".join(map(_digest, places))
+    return found
+
+
+def _digest(place: Path) -> str:
+    """An artefact has its fingerprint; of other directories all files count."""
+    if (place / artefact.MANIFEST).is_file():
+        return artefact.peek(place).fingerprint
+    files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    rows = [f"{file.relative_to(place)} {artefact.checksum(file)}" for file in files if file.is_file()]
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
+
+
+def read_row(file: Path) -> dict[str, Any]:
+    """What a run has written of itself; raises DamagedArtefact where that cannot be read."""
+    try:
+        row: dict[str, Any] = json.loads(file.read_text())
+    except ValueError as error:
+        raise DamagedArtefact(f"{file} is damaged ({error}): choose another directory") from error
+    return row
 
 
 def held(out: Path) -> AbstractContextManager[None]:

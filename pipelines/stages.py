@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipelines.library import answerable
-from pipelines.run import FREE
+from pipelines.run import FREE, INPUTS, inputs, read_row
 from ragqa import resuming
 
 Stage = TypeVar("Stage")
@@ -36,16 +36,19 @@ def check_questions(*files: Path | None) -> None:
 
 
 def finished(config: Any, main: Callable[[Any], Path], tell: Callable[[str], None] = lambda line: None) -> Path:
-    """What ``main(config)`` makes in ``config.out``, unless that was made there with the same settings."""
-    mark, now = config.out / MARK, _settings(config)
+    """What ``main(config)`` makes in ``config.out``, unless that was made there with the same settings and inputs.
+
+    An input that is not there any more cannot have changed: a stage stays finished without what it was made from.
+    """
+    mark, now, held = config.out / MARK, _settings(config), inputs(config)
     if mark.is_file():
-        before = json.loads(mark.read_text())
-        if before["settings"] == now:
+        before = read_row(mark)
+        if before["settings"] == now and held.items() <= before.get(INPUTS, held).items():
             made: Path = config.out / before["made"]
             return made
     tell(f"{config.out}: begun" if not config.out.exists() else f"{config.out}: gone on with")
     made = main(config)
-    row = {"settings": now, "made": str(made.resolve().relative_to(config.out.resolve()))}
+    row = {"settings": now, INPUTS: held, "made": str(made.resolve().relative_to(config.out.resolve()))}
     resuming.write_whole(mark, json.dumps(row, indent=1))
     return made
 

@@ -22,7 +22,7 @@ from pipelines.orqa import OrqaConfig
 from pipelines.realm import RealmConfig
 from pipelines.stages import ABOVE, filled, finished
 from ragqa import artefact
-from ragqa.errors import BadInput, Mismatch
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.metrics import exact_match, has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -347,3 +347,26 @@ def test_a_stage_is_done_once(tmp_path: Path) -> None:
     finished(replace(config, workers=2), work)  # changes nothing of what is made
     finished(replace(config, read=5), work)
     assert done == [10, 10, 5]
+
+
+def test_a_stage_is_done_again_when_what_it_was_made_from_has_changed(tmp_path: Path) -> None:
+    done: list[str] = []
+    weights = tmp_path / "weights"
+    config = AssembleConfig(corpus=Path("c"), retriever=weights, out=tmp_path / "stage")
+
+    def work(config: AssembleConfig) -> Path:
+        done.append((weights / "model").read_text())
+        config.out.mkdir(exist_ok=True)
+        return config.out
+
+    weights.mkdir()
+    for text in ("one", "one", "two"):
+        (weights / "model").write_text(text)
+        finished(config, work)
+    assert done == ["one", "two"]
+    shutil.rmtree(weights)
+    finished(config, work)  # nor is it done again for what is not there any more
+    assert done == ["one", "two"]
+    (config.out / "finished.json").write_text("")
+    with pytest.raises(DamagedArtefact, match="is damaged"):
+        finished(config, work)

@@ -220,6 +220,7 @@ class Config:
     save_every: int = 4
     name: str = "a"
     seed: int = 0
+    begun_from: Path | None = None
 
 
 def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> list[float]:
@@ -355,6 +356,21 @@ def test_a_run_keeps_its_settings(tmp_path: Path) -> None:
     other = tmp_path / "moved"
     config.out.rename(other)
     recipe(replace(config, out=other))
+
+
+def test_a_run_keeps_to_what_it_began_from(tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    (weights / "tower").mkdir(parents=True)
+    (weights / "tower" / "model.safetensors").write_bytes(b"one")
+    config = Config(out=tmp_path / "run", begun_from=weights)
+    losses = recipe(config)
+    settings = config.out / "config.json"
+    before = settings.stat().st_ino
+    assert recipe(config) == losses and settings.stat().st_ino == before  # not written again
+    (weights / "tower" / "model.safetensors").write_bytes(b"two")
+    one_line(lambda: recipe(config), BadInput, "another directory", "what is in begun_from")
+    settings.write_text("")
+    one_line(lambda: recipe(config), DamagedArtefact, f"{settings} is damaged", "another directory")
 
 
 def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
