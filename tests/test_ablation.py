@@ -330,7 +330,7 @@ def test_other_sizes_than_those_of_a_finished_stage_are_refused(
     (tmp_path / "sizes.json").write_text('{"cloze_lr": 1.0}')
     with pytest.raises(SystemExit):
         bench.main([*command, *arms, "--sizes", str(tmp_path / "sizes.json")])
-    assert "holds a run with other settings (lr 0.0005, not 1.0)" in capsys.readouterr().err
+    assert "holds a run with other settings (lr 0.0001, not 1.0)" in capsys.readouterr().err
     (tmp_path / "sizes.json").write_text('{"epochs": 1}')
     with pytest.raises(SystemExit):
         bench.main([*command, *arms, "--sizes", str(tmp_path / "sizes.json")])
