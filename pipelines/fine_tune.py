@@ -42,6 +42,7 @@ from ragqa.retrieval import mips
 from ragqa.retrieval.base import Ranking
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
 from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear
 from ragqa.training.step import groups, optimise
@@ -194,7 +195,7 @@ def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: 
         in_beam=found.in_beam_B.float().mean().item(),
         in_read=found.in_read_B.float().mean().item(),
         grad_norm=norm,
-        tokens=found.tokens,
+        tokens=parallel.total(found.tokens),
         ideal_seconds=round(model_flops(model.reader, found.tokens) / peak_flops(config.device), 4),
     )
 
