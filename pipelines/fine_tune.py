@@ -204,7 +204,7 @@ def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: 
     run.stepped(
         **parallel.mean(row, weighing),
         grad_norm=norm,
-        tokens=found.tokens,
+        tokens=parallel.total(found.tokens),
         ideal_seconds=round(model_flops(model.reader, found.tokens) / peak_flops(config.device), 4),
     )
 

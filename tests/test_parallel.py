@@ -47,6 +47,7 @@ loss = (model(x[rows]).square().sum(-1) * own).sum() / own.sum().clamp_min(1)
 weight = parallel.weight(own)
 (loss * weight).backward()
 parallel.sum_gradients(model.parameters())
+tokens = float(parallel.total(len(rows)))
 mean = model.weight.grad.tolist(), parallel.mean({"nll": loss.item()}, weight)["nll"]
 
 model.zero_grad()
@@ -56,7 +57,7 @@ parts = [[lambda some=some: model(torch.stack(some)) for some in side] for side 
 value = gradient_cache.backward(parts, lambda q, p: in_batch_nll(q, p, torch.arange(8)))
 parallel.sum_gradients(model.parameters())
 if not parallel.world()[0]:
-    print(json.dumps([*mean, model.weight.grad.tolist(), value.item()]))
+    print(json.dumps([*mean, model.weight.grad.tolist(), value.item(), tokens]))
 """
 
 
@@ -86,7 +87,7 @@ def test_alone_everything_stays_as_it_is() -> None:
     assert parallel.share([1, 2, 3]) == [1, 2, 3]
     assert parallel.weight(torch.tensor([False])) == 1
     assert parallel.mean({"a": 2.0}, torch.tensor(0.3)) == {"a": 2.0}
-    assert parallel.told(7) == 7
+    assert parallel.told(7) == parallel.total(7) == 7
     rows, own = parallel.gathered(torch.ones(2, 3, requires_grad=True))
     assert not rows.requires_grad and own == slice(0, 2)
     weight = torch.nn.Parameter(torch.ones(2))
