@@ -34,9 +34,9 @@ from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
 from pipelines.retrieval import Examination, examine
-from pipelines.run import FREE, Run, held, require, running, usual
+from pipelines.run import FREE, Run, held, read_row, require, running, usual
 from pipelines.warm_start import parts
-from ragqa import artefact
+from ragqa import artefact, resuming
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.options import set_dropout
@@ -300,7 +300,7 @@ def train_round(
         best.restore()
     if not parallel.world()[0]:
         retriever.save(model_of(config, number))
-        (own.out / DONE).write_text(json.dumps(settings(own)))
+        resuming.write_whole(own.out / DONE, json.dumps(settings(own)))
 
 
 DONE = "done.json"
@@ -319,7 +319,7 @@ def finished(config: DprConfig) -> bool:
     mark = config.out / DONE
     if not mark.is_file():
         return False
-    before, now = json.loads(mark.read_text()), settings(config)
+    before, now = read_row(mark), settings(config)
     if told := [f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name]]:
         raise BadInput(f"{config.out} was trained with other settings ({', '.join(told)}): choose another directory")
     return True

@@ -566,3 +566,9 @@ def test_a_corpus_without_terms(small: Path, world: World, tmp_path: Path) -> No
     with pytest.raises(Mismatch, match="cannot do bm25: index it again") as caught:
         dpr.main(replace(config(world, small, tmp_path / "run"), corpus=index))
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
+
+
+def test_a_damaged_mark_of_a_finished_round_is_named(small: Path, world: World, tmp_path: Path) -> None:
+    (tmp_path / dpr.DONE).write_text("")
+    with pytest.raises(DamagedArtefact, match=r"done\.json is damaged"):
+        dpr.finished(config(world, small, tmp_path))
