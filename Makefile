@@ -25,7 +25,7 @@ test-slow: .venv/.test  ## run the tests that take longer
 lint: .venv/.test  ## check style, format and types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy ragqa index
+	@$(BIN)/mypy ragqa index pipelines eval
 
 format: .venv/.test  ## format the code and mend what ruff can mend
 	@$(BIN)/ruff check --fix

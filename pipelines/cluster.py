@@ -1,22 +1,29 @@
 """A recipe in several processes, started by Ray Train."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from index.cluster import connect
+from pipelines.relay import Teller, repeat
+from pipelines.run import check_device
 from ragqa.errors import BadInput, RagqaError
+from ragqa.progress import SILENT, Progress
+from ragqa.training import parallel
 
 _PATIENCE = 7 * 24 * 3600
 """Seconds that processes wait for the first, which may embed a corpus; a lost one is seen at once by other means."""
 
 
 def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
-    """``main(config)`` in ``config.processes`` processes of a Ray cluster, or simply here where that is 1.
+    """``main(config, **options)`` in ``config.processes`` processes of a Ray cluster, or simply here where that is 1.
 
     Each has a CPU core or, if ``config.gpus``, a GPU of its own; all machines see the paths of the configuration.
+    ``options``, which are ``progress`` and ``tell``, hear of the first process.
     A process that is lost ends the run; the same command goes on from its newest checkpoint.
 
     Raises:
@@ -24,6 +31,7 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
         RagqaError: as ``main`` does, or a process was lost.
     """
     if config.processes == 1:
+        check_device(config.device)
         return main(config, **options)
     if config.processes < 1:
         raise BadInput(f"processes = {config.processes}: at least 1 is needed")
@@ -32,18 +40,36 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
     from ray.train.torch import TorchConfig, TorchTrainer
 
     config = replace(config, **{name: absolute(value) for name, value in vars(config).items()})
-    trainer = TorchTrainer(
-        _work,
-        train_loop_config={"main": main, "config": config},
-        scaling_config=ScalingConfig(num_workers=config.processes, use_gpu=config.gpus),
-        run_config=RunConfig(name="ray", storage_path=str(config.out)),
-        torch_config=TorchConfig(timeout_s=_PATIENCE),
-    )
-    try:
-        trainer.fit()
-    except Exception as error:  # of Ray Train, around whatever went wrong in a process
-        raise RagqaError(f"training in {config.processes} processes ended: {_cause(error)}") from error
+    with _heard(**options) as messages:
+        trainer = TorchTrainer(
+            _work,
+            train_loop_config={"main": main, "config": config, "options": list(options), "messages": messages},
+            scaling_config=ScalingConfig(num_workers=config.processes, use_gpu=config.gpus),
+            run_config=RunConfig(name="ray", storage_path=str(config.out)),
+            # Figures, which are on the CPU, are summed as gradients are.
+            torch_config=TorchConfig("cpu:gloo,cuda:nccl" if config.gpus else "gloo", timeout_s=_PATIENCE),
+        )
+        try:
+            trainer.fit()
+        except Exception as error:  # of Ray Train, around whatever went wrong in a process
+            raise RagqaError(f"training in {config.processes} processes ended: {_cause(error)}") from error
     return Path(config.out) / "model"
+
+
+@contextmanager
+def _heard(progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Iterator[Any]:
+    """A queue for the messages of a ``Teller``, which are told as they come."""
+    from ray.util.queue import Queue
+
+    queue = Queue(actor_options={"num_cpus": 0})
+    listener = Thread(target=repeat, args=(iter(queue.get, None), progress, tell), daemon=True)
+    listener.start()
+    try:
+        yield queue
+    finally:
+        queue.put(None)
+        listener.join()
+        queue.shutdown()
 
 
 def absolute(value: Any) -> Any:
@@ -54,12 +80,15 @@ def absolute(value: Any) -> Any:
 
 
 def _work(loop: dict[str, Any]) -> None:
-    config = loop["config"]
+    config, options = loop["config"], {}
     if config.gpus:
         from ray.train.torch import get_device
 
         config = replace(config, device=str(get_device()))
-    loop["main"](config)
+    if not parallel.world()[0]:
+        teller = Teller(loop["messages"].put)
+        options = {name: {"progress": teller, "tell": teller.tell}[name] for name in loop["options"]}
+    loop["main"](config, **options)
 
 
 def _cause(error: BaseException) -> str:

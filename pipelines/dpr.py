@@ -35,7 +35,7 @@ from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
 from pipelines.retrieval import Examination, examine
 from pipelines.run import FREE, Run, held, read_row, require, running, usual
-from pipelines.warm_start import parts
+from pipelines.warm_start import encoded, parts
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.models.dual_encoder import DualEncoder
@@ -51,7 +51,7 @@ from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import gradient_cache, parallel
 from ragqa.training.meter import model_flops, peak_flops
-from ragqa.training.schedule import warmup_linear
+from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import apply, groups
 
 
@@ -100,8 +100,8 @@ class DprConfig:
     chunk: int = 128
     """Texts whose activations are in memory at a time; fewer cost time, but change no step."""
     lr: float = 2e-5
-    warmup: int = 1237
-    """Steps, at most a tenth of all."""
+    warmup: int | None = None
+    """Steps; by default 1237, or a tenth of all if that is less."""
     weight_decay: float = 0.0
     clip: float = 2.0
     """Largest norm of the gradient."""
@@ -175,7 +175,9 @@ def main(config: DprConfig, *, progress: Progress = SILENT, tell: Callable[[str]
         with parallel.in_turn():
             found = mined(config, progress, tell)
             blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
-        exam = config.dev and Examination.of(config.dev, blocks, config.sample, config.seed, regex=config.dev_regex)
+        exam = None
+        if config.dev is not None:
+            exam = Examination.of(config.dev, blocks, config.sample, config.seed, regex=config.dev_regex)
         for number in range(1, config.rounds + 1):
             with parallel.in_turn():
                 harder = mined_again(config, number, found, progress, tell) if number > 1 else found
@@ -339,7 +341,8 @@ def evaluate(work: Path, retriever: DualEncoder, exam: Examination, config: DprC
 
 def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
-    rate = warmup_linear(run.step, peak=config.lr, warmup=min(config.warmup, run.steps // 10), total=run.steps)
+    warmup = warmup_steps(config.warmup, 1237, run.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=run.steps)
     run.state.optimizer.zero_grad(set_to_none=True)
     even = batch.evenly(parallel.world()[1])
     positive_B, masked_BP = even.positive_B.to(config.device), even.masked_BP.to(config.device)
@@ -354,15 +357,16 @@ def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig
     shares = [(tower, parallel.share(rows)) for tower, rows in sides]
     value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in shares], loss)
     norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    ideal = sum(model_flops(tower, sum(map(len, rows))) for tower, rows in shares)
+    tokens = [(tower, encoded(rows, config.chunk)) for tower, rows in shares]
+    ideal = sum(model_flops(tower, count) for tower, count in tokens) / peak_flops(config.device)
     run.stepped(
         nll=value.item(),
         accuracy=right[0],
         passages=len(batch.passages),
         lr=rate,
         grad_norm=norm,
-        tokens=sum(map(len, batch.questions)) + sum(map(len, batch.passages)),
-        ideal_seconds=round(ideal / peak_flops(config.device), 4),
+        tokens=parallel.total(sum(count for _, count in tokens)),
+        ideal_seconds=round(ideal, 4),
     )
 
 

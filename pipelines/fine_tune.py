@@ -45,7 +45,7 @@ from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import model_flops, peak_flops
-from ragqa.training.schedule import warmup_linear
+from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 from ragqa.types import Hit
 
@@ -92,7 +92,7 @@ class FineTuneConfig:
     retriever_lr: float | None = None
     """Of the tower of questions, where it is another."""
     warmup: int | None = None
-    """Steps; by default a tenth of all, at least 100 and at most 10,000."""
+    """Steps; by default 10,000, or a tenth of all if that is less."""
     weight_decay: float = 0.01
     clip: float = 1.0
     """Largest norm of the gradient."""
@@ -211,9 +211,7 @@ def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: 
 
 def rates(step: int, config: FineTuneConfig) -> list[float]:
     """Learning rates of the two groups of weights of the tower, and of the reader's two."""
-    warmup = config.warmup
-    if warmup is None:
-        warmup = min(10_000, max(100, config.steps // 10), config.steps)
+    warmup = warmup_steps(config.warmup, 10_000, config.steps)
     peaks = config.lr if config.retriever_lr is None else config.retriever_lr, config.lr
     return [warmup_linear(step, peak=peak, warmup=warmup, total=config.steps) for peak in peaks for _ in range(2)]
 

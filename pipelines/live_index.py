@@ -43,6 +43,7 @@ class LiveIndex:
         work.mkdir(parents=True, exist_ok=True)
         self.version: int | None = None
         self._every = every
+        self._asked: int | None = None
         self._index: Mips | None = None
         self._refresher: IndexRefresher | None = None
         if parallel.world()[0]:
@@ -56,12 +57,16 @@ class LiveIndex:
                 corpus, work, kind=kind, device=device, max_staleness=max_staleness, at=at
             )
 
-    def at(self, retriever: DualEncoder, step: int) -> Mips:
-        """The index to search at this step; the tower of passages is handed over for the next where that is due."""
-        due = step == 0 or (self._every is not None and step % self._every == 0)
-        if due and self._refresher is not None:
-            self._refresher.refresh(_Passages(retriever), step)
-        return self._poll(step)
+    def at(self, retriever: DualEncoder, learned: int) -> Mips:
+        """The index to search now; the tower of passages is handed over for the next where that is due.
+
+        ``learned`` is how many steps the tower has learned: while it is frozen, an index does not age.
+        """
+        due = learned == 0 or (self._every is not None and learned % self._every == 0)
+        if due and learned != self._asked and self._refresher is not None:
+            self._refresher.refresh(_Passages(retriever), learned)
+            self._asked = learned
+        return self._poll(learned)
 
     def _poll(self, step: int) -> Mips:
         if self._refresher is not None:

@@ -26,7 +26,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import model_flops, peak_flops
-from ragqa.training.schedule import warmup_linear
+from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
 
@@ -52,8 +52,8 @@ class MaskedLMConfig:
     max_text: int = 128
     """Wordpieces of a text, [CLS] and [SEP] included."""
     lr: float = 1e-4
-    warmup: int = 1000
-    """Steps."""
+    warmup: int | None = None
+    """Steps; by default 1000, or a tenth of all if that is less."""
     weight_decay: float = 0.01
     clip: float = 1.0
     dropout: float = 0.1
@@ -86,7 +86,8 @@ def nll(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> Tensor:
 
 def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, config: MaskedLMConfig) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
-    rate = warmup_linear(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
         loss = nll(model, batch)
     weighing = parallel.weight(batch.labels_BM != IGNORED)

@@ -116,6 +116,7 @@ class MaskedTexts:
         self._batch, self._room, self._seed = batch, max_text - 2, seed
         self._shares = {"random": 0.0, "kept": 0.0} if masks_only else {}
         self._together = together
+        self._others = np.asarray(tokenizer.ordinary)  # once: they are some tens of thousands
 
     def __getitem__(self, step: int) -> MaskedBatch:
         """This process's share of the batch of a step."""
@@ -137,12 +138,14 @@ class MaskedTexts:
         """A stretch of ``text`` with something masked; None where there is nothing."""
         start, end = stretch(text, rng, self._room)
         pieces = cut(self._tokenizer.pieces(text[start:end]), self._room)
-        positions = self._chooses(text[start:end], pieces, rng) if pieces.ids else []
+        if not pieces.ids:
+            return None
+        positions = self._chooses(text[start:end], pieces, rng)
         if not len(positions):
             return None
-        mask, others = self._tokenizer.mask, self._tokenizer.ordinary
+        mask = self._tokenizer.mask
         ids = masking.corrupted(
-            pieces.ids, positions, rng, mask=mask, others=others, together=self._together, **self._shares
+            pieces.ids, positions, rng, mask=mask, others=self._others, together=self._together, **self._shares
         )
         return Text(row, ids, positions.tolist(), [pieces.ids[at] for at in positions])
 

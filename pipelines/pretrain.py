@@ -44,7 +44,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health, figures
 from ragqa.training.meter import model_flops, peak_flops
-from ragqa.training.schedule import warmup_linear
+from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
 _SAMPLE = 10_000
@@ -87,8 +87,8 @@ class PretrainConfig:
     """Of the towers, where it is another."""
     frozen: int = 0
     """Steps before the retriever learns: the reader has to use passages first, if it starts from nothing."""
-    warmup: int = 1000
-    """Steps, for the retriever from the end of ``frozen`` on."""
+    warmup: int | None = None
+    """Steps, for the retriever from the end of ``frozen`` on; by default 1000, or a tenth of all if that is less."""
     weight_decay: float = 0.01
     clip: float = 1.0
     dropout: float = 0.1
@@ -234,12 +234,13 @@ def train_step(
 
 def rates(step: int, config: PretrainConfig) -> list[float]:
     """Learning rates of the retriever's two groups of weights and the reader's two."""
-    reader = warmup_linear(step, peak=config.lr, warmup=config.warmup, total=config.steps)
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    reader = warmup_linear(step, peak=config.lr, warmup=warmup, total=config.steps)
     if step < config.frozen:
         return [0.0, 0.0, reader, reader]
     peak = config.lr if config.retriever_lr is None else config.retriever_lr
     total = config.steps - config.frozen
-    retriever = warmup_linear(step - config.frozen, peak=peak, warmup=min(config.warmup, total), total=total)
+    retriever = warmup_linear(step - config.frozen, peak=peak, warmup=min(warmup, total), total=total)
     return [retriever, retriever, reader, reader]
 
 
@@ -281,9 +282,10 @@ def main(
         live = opened.enter_context(closing(live_index(config, run.state.extra.get("index"))))
         live.keep(run.kept("index"))
         while True:
-            index = live.at(model.retriever, run.step)
+            learned = max(0, run.step - config.frozen)
+            index = live.at(model.retriever, learned)
             live.log(run)
-            staleness = run.step - (live.version or 0)
+            staleness = learned - (live.version or 0)
             if run.due(config.save_every):  # at step 0, too: no index but the first may be there without a checkpoint
                 run.save(index=live.version, health=health.kept())
                 live.keep(run.kept("index"))

@@ -199,19 +199,20 @@ def usual(config: Any) -> dict[str, tuple[Any, bool]]:
         **dict.fromkeys(_POSITIVE, lambda value: value > 0),
         **dict.fromkeys(_NOT_NEGATIVE, lambda value: value >= 0),
         "dropout": lambda value: 0 <= value < 1,
-        "device": _device,
     }
     values = {name: getattr(config, name, None) for name in rules}
-    return {name: (value, rules[name](value)) for name, value in values.items() if value is not None}
+    found = {name: (value, rules[name](value)) for name, value in values.items() if value is not None}
+    if values["warmup"] is not None and values["steps"] is not None and values["warmup"] > values["steps"]:
+        found["warmup"] = f"{values['warmup']}, of {values['steps']} steps", False
+    return found
 
 
-def _device(name: str) -> bool:
-    """Whether there are such devices; the one that is meant may be another machine's."""
+def check_device(name: str) -> None:
+    """Raise BadInput where this machine has no such device."""
     try:
-        torch.device(name)
-    except RuntimeError:
-        return False
-    return True
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
+        raise BadInput(f"--device {name}: torch has no such device here; cpu always is") from error
 
 
 def require(**rules: tuple[Any, bool]) -> None:

@@ -301,6 +301,7 @@ def train_step(state: checkpoint.TrainState, batch: Batch, config: ReaderConfig)
         group["lr"] = rate
     state.optimizer.zero_grad(set_to_none=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert isinstance(state.model, SpanReader)
         span, relevance = losses(state.model, batch, config.max_span)
     loss = span + 0.5 * relevance
     if not math.isfinite(loss.item()):

@@ -31,7 +31,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import gradient_cache, parallel
 from ragqa.training.meter import model_flops, peak_flops
-from ragqa.training.schedule import warmup_linear
+from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import apply, groups
 
 
@@ -51,8 +51,8 @@ class WarmStartConfig:
     chunk: int = 128
     """Texts whose activations are in memory at a time."""
     lr: float = 1e-4
-    warmup: int = 1000
-    """Steps."""
+    warmup: int | None = None
+    """Steps; by default 1000, or a tenth of all if that is less."""
     weight_decay: float = 0.01
     clip: float = 1.0
     """Largest norm of the gradient."""
@@ -173,7 +173,8 @@ def encoded(rows: Sequence[Sequence[int]], chunk: int) -> int:
 
 def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStartConfig) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
-    rate = warmup_linear(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     run.state.optimizer.zero_grad(set_to_none=True)
     own = torch.arange(config.batch, device=config.device)
     text_B = torch.tensor(pairs.texts, device=config.device)

@@ -22,6 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = tempfile.TemporaryDirectory(prefix="ragqa-tests-")
     config.add_cleanup(cache.cleanup)
     os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["OMP_NUM_THREADS"] = "1"  # for tensors as small as these a second thread costs more than it does
     os.environ["XDG_CACHE_HOME"] = cache.name
 
 

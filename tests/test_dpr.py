@@ -300,7 +300,6 @@ def config(world: World, small: Path, out: Path, **options: Any) -> DprConfig:
         "steps": 250,
         "batch": 32,
         "lr": 3e-3,
-        "warmup": 20,
         "dropout": 0.0,
         "max_block": 32,
     }

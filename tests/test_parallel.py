@@ -6,9 +6,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -21,8 +22,10 @@ from pipelines.cluster import absolute, together
 from pipelines.dpr import DprConfig
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.pair_batches import Batch
+from pipelines.relay import Teller, repeat
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.training import gradient_cache, parallel
 from ragqa.training.log import read_rows
 
@@ -210,6 +213,15 @@ def test_passages_are_shared_evenly_and_none_counts_twice() -> None:
     assert batch.evenly(2).masked_BP.tolist() == [[False, True, False, True]] * 2
 
 
+def test_a_device_that_is_not_there(small: Path, tmp_path: Path) -> None:
+    world = tiny.write(tmp_path / "world")
+    taught, _ = supervised(world, small, small, tmp_path)
+    for device in ("nonsense", "cuda:99"):
+        with pytest.raises(BadInput, match=f"--device {device}: torch has no such device here"):
+            together(dpr.main, replace(taught, device=device))
+    assert not taught.out.exists()
+
+
 def test_a_worker_is_told_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert absolute((Path("a"), Path("/b"))) == (tmp_path / "a", Path("/b"))
@@ -232,6 +244,43 @@ def three_cores() -> Iterator[None]:
             ray.shutdown()
 
 
+class Heard:
+    """Keeps how far each piece of work got."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, int] = {}
+        self._open: list[str] = []
+
+    @contextmanager
+    def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator["Heard"]:
+        self._open.append(name)
+        yield self
+        assert self._open.pop() == name
+
+    def at(self, done: int) -> None:
+        self.last[self._open[-1]] = done
+
+
+def test_what_one_process_tells_is_told_again() -> None:
+    sent: list[tuple[Any, ...]] = []
+    teller = Teller(sent.append)
+    with teller.step("outer", 10, "steps", 3) as outer:
+        outer.at(4)
+        teller.tell("a line")
+        for done in range(5, 10):
+            outer.at(done)
+    with teller.step("next", 2000) as following:
+        for done in range(2001):
+            following.at(done)
+    assert len(sent) < 100  # not one for each step
+    heard, told = Heard(), []
+    repeat(sent, heard, told.append)
+    assert heard.last == {"outer": 9, "next": 2000} and told == ["a line"]
+    heard = Heard()
+    repeat([("begin", "one", 2, "", 0), ("at", 1)], heard, told.append)  # then it died
+    assert heard.last == {"one": 1}
+
+
 @pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
 def test_questions_teach_two_workers_of_ray_train(three_cores: None, small: Path, tmp_path: Path) -> None:
     """What is in bfloat16 is rounded otherwise where texts are padded otherwise."""
@@ -240,7 +289,10 @@ def test_questions_teach_two_workers_of_ray_train(three_cores: None, small: Path
     for recipe, one, two in zip((dpr, fine_tune), *runs.values(), strict=True):
         once = {"rounds": 1} if recipe is dpr else {}
         first = recipe.main(replace(one, **once))
-        second = together(recipe.main, replace(two, processes=2, **once))
+        heard, told = Heard(), []
+        second = together(recipe.main, replace(two, processes=2, **once), progress=heard, tell=told.append)
+        steps = "DPR, round 1" if recipe is dpr else "fine-tuning"
+        assert heard.last[steps] == 4 and any(line.startswith("step 4: ") for line in told)
         assert second == two.out / "model"
         logs = (read_rows(run.out / "round-1" if recipe is dpr else run.out) for run in (one, two))
         losses = [(a["nll"], b["nll"]) for a, b in zip(*logs, strict=True) if "nll" in a]
@@ -266,9 +318,20 @@ def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) 
         losses = [(a["nll"], b["nll"]) for a, b in pairs if "nll" in a]
         assert len(losses) == 3
         assert all(a == pytest.approx(b, rel=1e-2) for a, b in losses)
-    for first, second in ((alone, both), (one.out / "model", tmp_path / "two" / "model")):
-        weights = zip(DualEncoder.load(first).parameters(), DualEncoder.load(second).parameters(), strict=True)
-        assert all(torch.allclose(a, b, atol=5e-3) for a, b in weights)
+    towers = [DualEncoder.load(each) for each in (alone, both, one.out / "model", tmp_path / "two" / "model")]
+    readers = [
+        KnowledgeAugmentedEncoder.load(each) for each in (start, one.out / "reader", tmp_path / "two" / "reader")
+    ]
+    for before, first, second in ((towers[0], *towers[2:]), readers):
+        assert distance(first, second) < 0.1 * distance(before, first)
+    begun = DualEncoder.load(warm_start.main(replace(cloze, out=tmp_path / "cloze-0", lr=1e-12)))
+    assert distance(*towers[:2]) < 0.1 * distance(begun, towers[0])
+
+
+def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
+    """Between the weights of two models."""
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return sum((a - b).detach().square().sum().item() for a, b in pairs) ** 0.5
 
 
 def test_a_batch_that_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:

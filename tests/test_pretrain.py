@@ -230,7 +230,7 @@ def test_the_index_embeds_what_the_live_tower_does_and_no_text_finds_itself(
         with torch.no_grad():
             live = model.retriever.passages(everything.ids_NL, everything.mask_NL).numpy()
         (ranking,) = index.search(live[:1], 5)
-        assert np.allclose(ranking.scores, live[ranking.rows] @ live[0], atol=1e-3)
+        assert np.allclose(ranking.scores, live[ranking.rows] @ live[0], rtol=2**-11)  # float16
         found.append((own_B, guess(model, index, blocks, batch, own_B, config).rows_BK))
         return guess(model, index, blocks, batch, own_B, config)
 
@@ -267,11 +267,10 @@ def test_everything_is_logged(config: PretrainConfig, world: closed_world.World)
     names = {"nll", "nll_alone", "utility", "utility_top", "entropy", "distinct", "null"}
     names |= {"tokens", "ideal_seconds", "staleness"}
     assert all(names <= row.keys() and all(math.isfinite(row[name]) for name in names) for row in steps)
-    assert [row["staleness"] for row in steps] == [0, 1, 0, 1, 0, 1]
+    assert [row["staleness"] for row in steps] == [0, 0, 0, 1, 0, 1]  # the retriever learns from the third on
     assert [row["step"] for row in rows if "recall@5" in row] == [0, 3, 6]
-    assert [(row["step"], row["swap_version"]) for row in rows if "swap_version" in row] == [
-        (n, n) for n in (0, 2, 4, 6)
-    ]
+    swaps = [(row["step"], row["swap_version"]) for row in rows if "swap_version" in row]
+    assert swaps == [(0, 0), (4, 2), (6, 4)]
     assert [line.partition(":")[0] for line in told if "ALARM" not in line] == ["step 0", "step 3", "step 6"]
 
 
@@ -297,8 +296,8 @@ def test_the_index_is_never_refreshed_where_that_is_wanted(config: PretrainConfi
     run(replace(config, refresh_every=None), world)
     rows = read_rows(config.out)
     assert [row["swap_version"] for row in rows if "swap_version" in row] == [0]
-    assert [row["staleness"] for row in rows if "nll" in row] == list(range(6))
-    assert [row["staleness"] for row in rows if "recall@5" in row] == [0, 3, 6]
+    assert [row["staleness"] for row in rows if "nll" in row] == [0, 0, 0, 1, 2, 3]
+    assert [row["staleness"] for row in rows if "recall@5" in row] == [0, 1, 4]
 
 
 SCRIPT = """
@@ -323,7 +322,7 @@ pretrain.main(pretrain.PretrainConfig(**fields), finds=closed_world.ObjectTagger
 
 def test_a_killed_run_goes_on_with_the_very_losses(config: PretrainConfig, world: closed_world.World) -> None:
     """Dropout and all; killed two steps after a checkpoint, or after the second refresh but before a checkpoint."""
-    config = replace(config, dropout=0.1)
+    config = replace(config, dropout=0.1, frozen=0)
     run(config, world)
     for at, save_every, kept in ((5, 3, {"step-00000003"}), (3, 5, set())):
         broken = replace(config, out=config.out.with_name(f"broken-{at}"), save_every=save_every)
@@ -356,7 +355,7 @@ def test_the_versions_that_checkpoints_name_stay(config: PretrainConfig, world: 
         patch.setattr(pretrain, "train_step", stopped)
         for save_every in (3, 100):
             with pytest.raises(KeyboardInterrupt):
-                run(replace(config, steps=12, save_every=save_every), world)
+                run(replace(config, steps=12, save_every=save_every, frozen=0), world)
     assert seen[3] == (3, ["index-00000000", "index-00000002"])
     assert seen[-1] == (9, [f"index-0000000{step}" for step in (0, 2, 6, 8)])
 
@@ -377,7 +376,7 @@ def test_a_loss_that_is_no_number_spoils_nothing(config: PretrainConfig, world: 
         ({"kind": "nearest"}, "kind nearest"),
         ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "lr = -1.0, sample = 0, eval_every = 0, save_"),
         ({"warmup": -5, "max_staleness": -1, "dropout": 1.5}, "warmup = -5, max_staleness = -1, dropout = 1.5"),
-        ({"device": "nonsense"}, "device = nonsense"),
+        ({"warmup": 7}, "warmup = 7, of 6 steps"),
     ],
 )
 def test_settings_that_cannot_be_meant(config: PretrainConfig, change: dict[str, Any], told: str) -> None:

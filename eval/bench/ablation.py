@@ -93,6 +93,7 @@ class Bench:
             if isinstance(config, warm_start.WarmStartConfig):
                 main: Callable[..., Path] = partial(warm_start.main, progress=self.progress)
             elif isinstance(config, dpr.DprConfig):
+                assert config.retriever is not None
                 self.blank(config.retriever)
                 main = partial(dpr.main, progress=self.progress, tell=self.named(name))
             else:
@@ -230,6 +231,7 @@ def against(places: Places, name: str, report: str) -> dict[str, Any] | None:
 
 def rows(bench: Bench, arms: Sequence[str], stages: Sequence[str]) -> list[dict[str, Any]]:
     """The table: all recall first, then all answers, the small arms first."""
+    found: dict[str, dict[str, Any]]
     found = {name: {"arm": name, "title": ARMS[name].title, "note": ARMS[name].note} for name in arms}
     for stage in STAGES:
         for name in arms if stage in stages else ():

@@ -98,7 +98,7 @@ def measured(path: Path) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def rate(pages: list[str], **options: bool) -> float:
+def rate(pages: list[str], **options: Any) -> float:
     """Megabytes of wikitext that become text in a second."""
     plain_text(pages[0])
     began = time.process_time()

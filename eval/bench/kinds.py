@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ def speeds(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -> dict[
 
 
 TASKS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
-    f"{task.__name__}:{kind}": lambda folder, args, task=task, kind=kind: task(folder, args, kind)
+    f"{task.__name__}:{kind}": partial(task, kind=kind)
     for task in (build, search)
     for kind in (*mips.KINDS, "IndexFlatIP")
 }

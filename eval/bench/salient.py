@@ -29,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,13 @@ def scores(sentences: list[Labelled], tagger: Tagger) -> dict[str, Any]:
     """Precision, recall and F1 of each kind, and of all spans whatever kind the tagger calls them."""
     wanted = [[(start, end, KIND_OF[label]) for start, end, label in sentence.spans] for sentence in sentences]
     found = [[(s.start, s.end, s.kind) for s in tagger.spans(sentence.text)] for sentence in sentences]
-    table = {kind: _of_kind(found, wanted, lambda span, kind=kind: span[2] == kind) for kind in KINDS}
+    table = {kind: _of_kind(found, wanted, partial(_is, kind)) for kind in KINDS}
     table["any kind"] = _of_kind(found, wanted, lambda span: True)
     return table | {"recall of labels": _of_labels(sentences, found)}
+
+
+def _is(kind: str, span: Span) -> bool:
+    return span[2] == kind
 
 
 def _of_kind(found: list[list[Span]], wanted: list[list[Span]], belongs: Callable[[Span], bool]) -> dict[str, Any]:

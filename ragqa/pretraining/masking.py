@@ -95,7 +95,7 @@ def corrupted(
     rng: np.random.Generator,
     *,
     mask: int,
-    others: Sequence[int] = (),
+    others: Sequence[int] | npt.NDArray[np.int64] = (),
     random: float = 0.1,
     kept: float = 0.1,
     together: bool = False,
