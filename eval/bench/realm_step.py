@@ -76,7 +76,7 @@ def realm_step(
         with clock("read"):
             gold_BKM, tokens = read(model.reader, batch, rows_BK, blocks, config.max_block)
     with clock("backward and update"):
-        loss = marginal_nll(gold_BKM, relevance_BK.float(), batch.labels_BM != IGNORED)
+        loss = marginal_nll(gold_BKM, relevance_BK, batch.labels_BM != IGNORED)
         optimise(loss, optimizer, rate=rates(step, config), clip=config.clip, step=step)
     return tokens + encoded + batch.x.ids_NL.numel()
 
@@ -117,6 +117,7 @@ def main() -> None:
     for name in ("--corpus", "--encoder", "--retriever", "--work", "--out"):
         add(name, type=Path, required=True)
     add("--batch", type=int, default=16)
+    add("--masking", default="salient", help="of REALM's texts (default: salient)")
     add("--steps", type=int, default=30, help="of each kind that are timed")
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -128,6 +129,7 @@ def main() -> None:
         batch=args.batch,
         dropout=0.0,
         max_block=160,
+        masking=args.masking,
     )
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.from_encoder(config.encoder))
     plain = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
