@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PretrainedConfig
 from transformers.utils import logging
 
@@ -67,6 +67,14 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(before)
         if bar:
             logging.enable_progress_bar()
+
+
+def segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
+    """Arguments that tell a model of this configuration what is question and what is passage, where it knows two kinds.
+
+    RoBERTa has but one, DistilBERT and ModernBERT none at all: to them [SEP] says it.
+    """
+    return {"token_type_ids": token_type_ids} if getattr(config, "type_vocab_size", 0) > 1 else {}
 
 
 def set_dropout(module: nn.Module, share: float) -> None:
