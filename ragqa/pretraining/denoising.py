@@ -25,7 +25,7 @@ INFILLED, POISSON = 0.3, 3.0
 
 
 def dropped_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
-    """T5's random spans (``random_spans_noise_mask``): all choices of as many spans of as many tokens are equally likely.
+    """T5's random spans (``random_spans_noise_mask``): all choices of as many, as long in all, are equally likely.
 
     Of L tokens round(rate · L) are dropped, at least 1 and at most L - 1, in round(dropped / mean) spans, at least 1.
     Kept and dropped stretches alternate, none empty: a text begins with a kept token and ends with a dropped one.
