@@ -150,10 +150,13 @@ def _runs(words: Sequence[int | None]) -> Iterator[tuple[int, int]]:
 
 
 def _taken(length: int, runs: list[tuple[int, int]], order: list[int], rate: float) -> Positions:
-    share, masked = budget(length, rate), np.zeros(length, bool)
+    left, masked = budget(length, rate), np.zeros(length, bool)
     for first, last in (runs[each] for each in order):
-        if masked.sum() + last - first <= share:
+        if last - first <= left:
             masked[first:last] = True
+            left -= last - first
+        if not left:
+            break
     if order and not masked.any():
         first, last = runs[order[0]]
         masked[first:last] = True
