@@ -103,10 +103,10 @@ def train_step(
         loss = _nll(model, batch)
     weighing = parallel.weight(batch.labels_BT != IGNORED)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    tokens = batch.x.ids_NL.numel(), batch.labels_BT.numel()
-    used = 6 * sum(map(int.__mul__, weights, tokens)) / peak_flops(config.device)  # seconds at the machine's peak
+    read, written = batch.x.ids_NL.numel(), batch.labels_BT.numel()
+    used = 6 * (weights[0] * read + weights[1] * written) / peak_flops(config.device)  # seconds at the machine's peak
     row = parallel.mean({"nll": loss.item()}, weighing)
-    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(sum(tokens)), ideal_seconds=round(used, 4))
+    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(read + written), ideal_seconds=round(used, 4))
 
 
 def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:

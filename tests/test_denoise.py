@@ -327,6 +327,24 @@ def test_a_model_reads_no_more_than_its_positions(config: DenoiseConfig, shapes:
     assert json.loads((config.out / "config.json").read_text())["max_text"] == 32
 
 
+def test_bytes_are_read_where_there_are_no_words(config: DenoiseConfig, tmp_path: Path) -> None:
+    """ByT5: its tokenizer has no file of pieces, and names 125 ids behind the bytes."""
+    from transformers import ByT5Tokenizer
+
+    path = seq2seq.write("t5", tmp_path / "byt5")
+    (path / "tokenizer.json").unlink()
+    ByT5Tokenizer().save_pretrained(path)
+    row = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(row | {"vocab_size": 384}))
+    out = denoise.main(replace(config, generator=path, max_text=40, steps=1, warmup=None))
+    assert json.loads((out / "denoising.json").read_text())["sentinels"] == list(range(259, 384))
+    texts, tokenizer = opened(replace(config, generator=out, fresh=False, max_text=40))
+    read = read_of(texts[0])[0]
+    assert max(map(len, read_of(texts[0]))) <= 40 and read[-1] == 1
+    first = min(at for at, each in enumerate(read) if each >= 259)
+    assert tokenizer.decode(read[:first]).startswith("W")
+
+
 def test_a_loss_that_is_no_number_spoils_nothing(config: DenoiseConfig) -> None:
     with pytest.raises(NonFiniteLoss, match="at step"):
         denoise.main(replace(config, lr=1e30, clip=1e30))
