@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PretrainedConfig
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PretrainedConfig
 from transformers.utils import logging
 
 from ragqa.errors import ArtefactError, DamagedArtefact
@@ -38,6 +38,11 @@ def load_masked_lm(source: str | Path) -> nn.Module:
     return _loaded(
         AutoModelForMaskedLM, source, lambda config: {"attn_implementation": "eager"}, "masked language model"
     )
+
+
+def load_seq2seq_module(source: str | Path) -> nn.Module:
+    """The sequence-to-sequence model in a directory or on the hub; raises as ``load_encoder_module``."""
+    return _loaded(AutoModelForSeq2SeqLM, source, lambda config: {}, "seq2seq")
 
 
 def _loaded(
