@@ -21,7 +21,7 @@ from ragqa.models import attention
 from ragqa.models.options import load_seq2seq_module, quiet
 from ragqa.models.seq_tokens import Inputs, SeqTokens
 
-_GROUP = {"cpu": 128, "cuda": 8192}
+_GROUP = {"cpu": 64, "cuda": 8192}
 """Tokens of padding that are worth a call of the encoder of its own, by device."""
 
 CONVENTIONS = (
