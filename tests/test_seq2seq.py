@@ -24,6 +24,7 @@ from transformers import (
 
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models import seq2seq
+from ragqa.models.options import set_dropout
 from ragqa.models.seq2seq import Run, Seq2Seq
 from ragqa.models.seq_tokens import Inputs, SeqTokens
 from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template, assemble
@@ -152,6 +153,18 @@ def test_an_encoder_becomes_a_decoder_too(small: Path, tmp_path: Path) -> None:
     again = Seq2Seq.load(tmp_path)
     assert again.conventions == model.conventions and again.tokens.ids(["w1"]) == [[2, 6, 3]]
     assert all(torch.equal(value, again.model.state_dict()[name]) for name, value in model.model.state_dict().items())
+
+
+def test_dropout_can_be_taken_out_of_any() -> None:
+    """BART's and T5's are numbers in part, and no modules."""
+    for make in FAMILIES.values():
+        model = make()
+        for part in model.modules():
+            if isinstance(getattr(part, "dropout", None), float):
+                part.dropout = 0.9
+        set_dropout(model.train(), 0.0)
+        ids = torch.full((2, 5), 7)
+        torch.testing.assert_close(*[model(input_ids=ids, decoder_input_ids=ids).logits for _ in range(2)])
 
 
 def test_what_a_configuration_forces_is_forced(tmp_path: Path) -> None:

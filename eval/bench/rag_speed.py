@@ -16,6 +16,7 @@ import ctypes
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -209,12 +210,35 @@ def lengths(inputs: Inputs) -> dict[str, Any]:
     return {"pairs": len(length), "tokens_mean": round(length.mean().item(), 1), "tokens_longest": int(length.max())}
 
 
-def texts(args: argparse.Namespace) -> tuple[list[str], list[str], list[list[Passage]]]:
-    """Questions with at least one answer, their first answers, the passages that BM25 finds for them."""
+@dataclass(frozen=True)
+class Texts:
+    """Questions, their first answers, and what BM25 finds for them."""
+
+    questions: list[str]
+    answers: list[str]
+    passages: list[list[Passage]]
+
+    def first(self, count: int) -> list[list[Passage]]:
+        """The best ``count`` of each question."""
+        return [row[:count] for row in self.passages]
+
+    def long(self, count: int, tokens: int, generator: RagGenerator) -> list[list[Passage]]:
+        """The best of each question among those that make a pair of ``tokens`` or more."""
+        found = []
+        for question, row in zip(self.questions, self.passages, strict=True):
+            length = generator.inputs([question], [row]).mask_NL.sum(-1).tolist()
+            found.append([each for each, size in zip(row, length, strict=True) if size >= tokens][:count])
+            if len(found[-1]) < count:
+                raise SystemExit(f"'{question}': too few passages of {tokens} tokens; say less with --decoding-tokens")
+        return found
+
+
+def texts(args: argparse.Namespace) -> Texts:
+    """The first questions that have an answer, with four times as many passages as are read."""
     asked = [question for question in read_questions(args.questions) if question.answers][: args.batch]
-    found = open_retriever(args.index, "bm25").search([question.text for question in asked], args.passages)
-    kept = [(q.text, q.answers[0], row) for q, row in zip(asked, found, strict=True) if len(row) == args.passages]
-    return [q for q, _, _ in kept], [a for _, a, _ in kept], [[hit.passage for hit in row] for _, _, row in kept]
+    found = open_retriever(args.index, "bm25").search([question.text for question in asked], 4 * args.passages)
+    kept = [(q.text, q.answers[0], row) for q, row in zip(asked, found, strict=True) if len(row) >= args.passages]
+    return Texts([q for q, _, _ in kept], [a for _, a, _ in kept], [[hit.passage for hit in row] for _, _, row in kept])
 
 
 def main() -> None:
@@ -230,18 +254,19 @@ def main() -> None:
     add("--passages", type=int, default=5, help="of a question (default: 5)")
     add("--beams", type=int, default=4)
     add("--longest", type=int, default=16, help="tokens of an answer that is decoded (default: 16)")
+    add("--decoding-tokens", type=int, default=120, help="of every pair that is decoded from (default: 120)")
     add("--steps", type=int, default=5, help="of each kind that are timed, after one that is not (default: 5)")
     args = parser.parse_args()
     torch.manual_seed(0)
-    questions, answers, passages = texts(args)
-    every = [*questions, *answers, *(text for row in passages for each in row for text in (each.title, each.text))]
+    found = texts(args)
+    every = [*found.questions, *found.answers, *(each.titled for row in found.passages for each in row)]
     seq2seq = Seq2Seq.load(args.generator) if args.generator else random_bart(args.shape, every)
     set_dropout(seq2seq, 0.0)
     seq2seq.to(device=args.device, dtype=getattr(torch, args.precision))
     ours = RagGenerator(seq2seq, max_input=MAX_INPUT).train()
-    inputs = ours.inputs(questions, passages).to(args.device)
-    labels = seq2seq.tokens.labels(answers, 32).to(args.device)
-    relevance = torch.randn(len(questions), args.passages, device=args.device)
+    inputs = ours.inputs(found.questions, found.first(args.passages)).to(args.device)
+    labels = seq2seq.tokens.labels(found.answers, 32).to(args.device)
+    relevance = torch.randn(len(found.questions), args.passages, device=args.device)
     figures: dict[str, Any] = {
         "model": args.generator or f"BART {args.shape}, random",
         "parameters": sum(each.numel() for each in seq2seq.parameters()),
@@ -253,12 +278,18 @@ def main() -> None:
     for marginal in marginals:
         ours.marginal = marginal
         figures[f"step_{marginal}"] = train(ours, inputs, relevance, labels, args.steps)
-    ours.max_input = int(inputs.mask_NL.sum(-1).min())
-    inputs = ours.eval().inputs(questions, passages).to(args.device)
+    ours.marginal, passages = "sequence", found.long(args.passages, args.decoding_tokens, ours.eval())
+    ours.max_input = args.decoding_tokens
+    inputs = ours.inputs(found.questions, passages).to(args.device)
     search = Search(args.beams, args.longest, shortest=2)
     figures["decoding_inputs"] = lengths(inputs)
     figures["decode_thorough"] = decode(ours, inputs, relevance, search, args.steps)
-    record(args.out, figures, corpus=args.index.name, questions=f"the first {len(questions)} of {args.questions.name}")
+    record(
+        args.out,
+        figures,
+        corpus=args.index.name,
+        questions=f"the first {len(found.questions)} of {args.questions.name}",
+    )
 
 
 if __name__ == "__main__":

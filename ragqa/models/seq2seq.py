@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from ragqa.errors import ArtefactError
+from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models import attention
 from ragqa.models.options import load_seq2seq_module, quiet
 from ragqa.models.seq_tokens import Inputs, SeqTokens
@@ -170,6 +170,9 @@ class Run:
     """A decoder on its way over encoded texts; keys and values of each text are computed once, whatever is asked."""
 
     def __init__(self, model: Seq2Seq, states: States, cross: DynamicCache | None = None) -> None:
+        """Raises Mismatch where the model is in training mode."""
+        if model.model.training:
+            raise Mismatch("the generator is in training mode, and dropout would spoil its answers: call eval() first")
         self._model, self._states = model, states
         self._cross = DynamicCache() if cross is None else cross
         self.start()
