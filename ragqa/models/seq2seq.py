@@ -18,7 +18,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models import attention
-from ragqa.models.options import load_seq2seq_module, quiet
+from ragqa.models.options import load_seq2seq_module, longest_input, quiet
 from ragqa.models.seq_tokens import Inputs, SeqTokens
 
 _GROUP = {"cpu": 64, "cuda": 8192}
@@ -89,8 +89,10 @@ class Seq2Seq(nn.Module):
     @property
     def max_tokens(self) -> int:
         """Longest input."""
-        config = getattr(self.model.config, "encoder", None) or self.model.config
-        return min(1024, int(getattr(config, "max_position_embeddings", None) or 1024))
+        config = self.model.config
+        if (encoder := getattr(config, "encoder", None)) is not None:
+            return longest_input(encoder)
+        return min(1024, int(getattr(config, "max_position_embeddings", None) or 1024))  # T5's have no end
 
     @property
     def vocabulary(self) -> int:
