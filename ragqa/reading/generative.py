@@ -19,7 +19,6 @@ from ragqa.types import Alternative, Answer, Hit, Source, Span
 if TYPE_CHECKING:
     from ragqa.models.decoding import Candidate
     from ragqa.models.generators import Generator
-    from ragqa.models.search import Search
 
 LONGEST = 32
 """Tokens of an answer."""
@@ -91,7 +90,7 @@ class GenerativeReader:
 
     @property
     def streams(self) -> bool:
-        """Whether it can say an answer while it writes it: greedily, and not RAG-Sequence, which has to compare first."""
+        """Whether it can say an answer while it writes it: greedily, and not by RAG-Sequence, which compares first."""
         return self._search.beams == 1 and self._generator.kind != "rag-sequence"
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
