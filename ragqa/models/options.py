@@ -44,7 +44,7 @@ def _loaded(
     kind: Any, source: str | Path, options: Callable[[PretrainedConfig], dict[str, Any]], what: str
 ) -> nn.Module:
     try:
-        with _quiet():
+        with quiet():
             given = options(AutoConfig.from_pretrained(source))
             model, info = kind.from_pretrained(source, use_safetensors=True, output_loading_info=True, **given)
     except (OSError, ValueError) as error:
@@ -56,7 +56,7 @@ def _loaded(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No report of weights that are left, and no bar for what takes less than a second."""
     before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -82,6 +82,13 @@ def set_dropout(module: nn.Module, share: float) -> None:
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = share
+        for name in _DROPOUTS & vars(part).keys():
+            if isinstance(getattr(part, name), int | float):
+                setattr(part, name, share)
+
+
+_DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
+"""Shares that BART and its like keep as plain numbers."""
 
 
 def longest_input(config: Any, own: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
