@@ -38,6 +38,45 @@ def realm_mlm_nll(
     return marginal_nll(gold_BKL, relevance, counted_BL, marginal=marginal)
 
 
+def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """-log p(y|x) of RAG-Sequence: one passage gives the whole answer (Lewis et al. 2020, section 2.1).
+
+    Args:
+        logits: ``[B, K, T, V]`` of the generator, each position predicting the label that stands there.
+        relevance: ``[B, K]``; -inf where a question has fewer than K passages.
+        labels: ``[B, T]``, ``IGNORED`` where a position does not count.
+        smoothing: share of the loss that asks for every entry of the vocabulary alike, as in RAG's released code. It
+            counts the passage's prior once for every entry, which is followed here: at 0.1 that is what RAG trained
+            with.
+
+    Returns:
+        ``[B]``; 0 where nothing counts.
+    """
+    evenly = label_means(logits, labels) if smoothing else None
+    return sequence_nll(
+        gold_log_probs(logits, labels),
+        relevance,
+        labels != IGNORED,
+        smoothing=smoothing,
+        evenly=evenly,
+        vocabulary=logits.shape[-1],
+    )
+
+
+def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """-log p(y|x) of RAG-Token: each token is given by any passage (section 2.1); see ``rag_sequence_nll``.
+
+    ``smoothing`` is of the mixture over the passages, whose probabilities it needs for the whole vocabulary; without
+    it nothing of that size is made.
+    """
+    nll_B = token_nll(gold_log_probs(logits, labels), relevance, labels != IGNORED)
+    if not smoothing:
+        return nll_B
+    prior_BK11 = relevance.log_softmax(-1)[..., None, None]
+    mixed_BTV = (logits.log_softmax(-1) + prior_BK11).logsumexp(1)
+    return (1 - smoothing) * nll_B - smoothing * (mixed_BTV.mean(-1) * (labels != IGNORED)).sum(-1)
+
+
 def gold_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     """``[B, K, L]``: log p(y_j|z,x) of the labels ``[B, L]``; 0 at positions that do not count."""
     target_BKL = labels.unsqueeze(1).expand(logits.shape[:-1])
@@ -45,20 +84,53 @@ def gold_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     return -flat.view(target_BKL.shape)
 
 
+def label_means(logits: Tensor, labels: Tensor) -> Tensor:
+    """``[B, K, L]``: log p(v|z,x), mean over the vocabulary; 0 at positions that do not count."""
+    return (logits.mean(-1) - logits.logsumexp(-1)) * (labels != IGNORED).unsqueeze(1)
+
+
+def token_nll(gold: Tensor, relevance: Tensor, counted: Tensor) -> Tensor:
+    """``[B]``: -log of the product over positions of the sum over z of p(z|x) p(y_j|z,x).
+
+    ``gold [B, K, L]`` are the labels' own log-probabilities, ``counted [B, L]`` says which of them count.
+    """
+    nll_BL = -(gold + relevance.log_softmax(-1).unsqueeze(-1)).logsumexp(1)
+    return (nll_BL * counted).sum(-1)
+
+
+def sequence_nll(
+    gold: Tensor,
+    relevance: Tensor,
+    counted: Tensor,
+    *,
+    smoothing: float = 0.0,
+    evenly: Tensor | None = None,
+    vocabulary: int = 1,
+) -> Tensor:
+    """``[B]``: -log of the sum over z of p(z|x) times the product over positions of p(y_j|z,x); see ``token_nll``.
+
+    ``smoothing`` needs ``evenly [B, K, L]``, the ``label_means``, and the size of the vocabulary.
+    """
+    prior_BK = relevance.log_softmax(-1)
+    any_B = counted.any(-1)
+    nll_B = -((gold * counted.unsqueeze(1)).sum(-1) + prior_BK).logsumexp(-1) * any_B
+    if not smoothing:
+        return nll_B
+    assert evenly is not None
+    together_BK = (evenly * counted.unsqueeze(1)).sum(-1)
+    evenly_B = (vocabulary * (together_BK + prior_BK)).logsumexp(-1) / vocabulary
+    return (1 - smoothing) * nll_B - smoothing * evenly_B * any_B
+
+
 def marginal_nll(
     gold: Tensor, relevance: Tensor, counted: Tensor, *, marginal: Literal["token", "sequence"] = "token"
 ) -> Tensor:
     """``realm_mlm_nll`` from the labels' own log-probabilities ``[B, K, L]``, where ``counted [B, L]``."""
-    prior_BK = relevance.log_softmax(-1)
     if marginal == "token":
-        nll_BL = -(gold + prior_BK.unsqueeze(-1)).logsumexp(1)
-        return (nll_BL * counted).sum() / counted.sum().clamp_min(1)
+        return token_nll(gold, relevance, counted).sum() / counted.sum().clamp_min(1)
     if marginal != "sequence":
         raise ValueError(f"marginal {marginal!r}: token or sequence")
-    together_BK = (gold * counted.unsqueeze(1)).sum(-1)
-    any_B = counted.any(-1)
-    nll_B = -(together_BK + prior_BK).logsumexp(-1)
-    return (nll_B * any_B).sum() / any_B.sum().clamp_min(1)
+    return sequence_nll(gold, relevance, counted).sum() / counted.any(-1).sum().clamp_min(1)
 
 
 def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor) -> Tensor:

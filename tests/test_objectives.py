@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from ragqa.objectives import IGNORED, in_batch_nll, realm_mlm_nll, retrieval_nll, span_nll
+from ragqa.objectives import (
+    IGNORED,
+    in_batch_nll,
+    rag_sequence_nll,
+    rag_token_nll,
+    realm_mlm_nll,
+    retrieval_nll,
+    span_nll,
+)
 
 
 def test_two_passages_two_spans_by_hand() -> None:
@@ -92,6 +100,45 @@ def test_a_passage_that_helps_more_than_average_rises() -> None:
     prior, likelihood = torch.tensor([0.6, 0.3, 0.1]), torch.tensor([0.2, 0.9, 0.05])
     rise = (likelihood / (prior @ likelihood) - 1) * prior
     assert torch.allclose(-relevance.grad[0], rise, atol=1e-6)
+
+
+RAG = {"sequence": rag_sequence_nll, "token": rag_token_nll}
+
+
+@pytest.mark.parametrize("marginal", RAG)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_losses_of_generation_are_those_of_rag(marginal: str, smoothing: float) -> None:
+    """Random tensors, and what the RAG classes of transformers 5.23 computed from them."""
+    data = np.load(Path(__file__).parent / "data" / "rag.npz")
+    rag = {name: torch.from_numpy(data[name]) for name in data.files}
+    relevance = rag["doc_scores"].clone().requires_grad_()
+    loss = RAG[marginal](rag["logits"], relevance, rag["labels"], smoothing=smoothing)
+    loss.sum().backward()
+    assert torch.allclose(loss, rag[f"{marginal}_nll_eps{smoothing}"], atol=1e-5, rtol=1e-6)
+    assert torch.allclose(relevance.grad, rag[f"{marginal}_grad_eps{smoothing}"], atol=1e-5)
+
+
+def test_an_answer_of_two_tokens_by_hand() -> None:
+    logits, relevance = by_hand([0.75, 0.25], [[0.5, 0.1], [0.2, 0.8]])
+    labels = torch.zeros(1, 2, dtype=torch.long)
+    token = -math.log((0.75 * 0.5 + 0.25 * 0.2) * (0.75 * 0.1 + 0.25 * 0.8))
+    sequence = -math.log(0.75 * 0.5 * 0.1 + 0.25 * 0.2 * 0.8)
+    assert rag_token_nll(logits, relevance, labels).tolist() == pytest.approx([token])
+    assert rag_sequence_nll(logits, relevance, labels).tolist() == pytest.approx([sequence])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("marginal", RAG)
+def test_a_passage_that_is_not_there_changes_nothing(marginal: str, smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits, relevance, labels = torch.randn(2, 3, 4, 5), torch.randn(2, 3), torch.randint(0, 5, (2, 4))
+    labels[1] = IGNORED
+    more = torch.cat([relevance, torch.full((2, 1), -math.inf)], 1).requires_grad_()
+    fewer = RAG[marginal](logits, relevance, labels, smoothing=smoothing)
+    padded = RAG[marginal](torch.cat([logits, torch.randn(2, 1, 4, 5)], 1), more, labels, smoothing=smoothing)
+    padded.sum().backward()
+    assert torch.allclose(fewer, padded) and fewer[1] == 0
+    assert torch.isfinite(more.grad).all() and not more.grad[:, 3].any()
 
 
 def test_a_beam_without_the_answer_says_nothing() -> None:

@@ -1,0 +1,108 @@
+"""Text to the integers of a seq2seq and back, by the tokenizer that came with it.
+
+Legend: N texts, L tokens of a text, B answers, T tokens of an answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from ragqa.errors import ArtefactError
+from ragqa.objectives import IGNORED
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """N texts for an encoder, padded on the right to the longest of them."""
+
+    ids_NL: Tensor
+    mask_NL: Tensor
+    """1 on a text's own tokens."""
+
+    def to(self, device: torch.device | str) -> "Inputs":
+        """The same on ``device``."""
+        return Inputs(self.ids_NL.to(device), self.mask_NL.to(device))
+
+
+class SeqTokens:
+    """A tokenizer of transformers; special tokens are put where it puts them."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.start: int | None = None
+        """The decoder's start; set by the model."""
+
+    @property
+    def size(self) -> int:
+        """Pieces it knows."""
+        return len(self.tokenizer)
+
+    @property
+    def pad(self) -> int | None:
+        """Id of the piece that pads."""
+        return self.tokenizer.pad_token_id
+
+    @property
+    def end(self) -> int | None:
+        """Id of the piece that ends a text; of a BERT that is [SEP]."""
+        own = self.tokenizer.eos_token_id
+        return self.tokenizer.sep_token_id if own is None else own
+
+    @property
+    def opening(self) -> int:
+        """Special tokens before a text."""
+        piece = self.bare("a")[0]
+        return self.ids(["a"])[0].index(piece)
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Each text with its special tokens, uncut."""
+        return self._ids(texts, add_special_tokens=True) if texts else []
+
+    def bare(self, text: str) -> list[int]:
+        """The pieces of a text alone."""
+        return self._ids([text], add_special_tokens=False)[0]
+
+    def _ids(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
+        rows: list[list[int]] = self.tokenizer(list(texts), verbose=False, **options)["input_ids"]
+        return rows
+
+    def pad_rows(self, rows: Sequence[Sequence[int]]) -> Inputs:
+        """Rows of ids as tensors."""
+        longest = max(map(len, rows))
+        ids = torch.tensor([[*row, *[self.pad or 0] * (longest - len(row))] for row in rows])
+        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+        return Inputs(ids, mask)
+
+    def labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
+        """``[B, T]`` labels of the answers, cut to ``max_tokens``; ``IGNORED`` behind their ends.
+
+        As transformers makes them. Only the decoder's start is not said twice, as it would be where a BERT decodes.
+        """
+        rows: list[list[int]] = self.tokenizer(text_target=list(answers), verbose=False)["input_ids"]
+        rows = [row[1:] if row[0] == self.start else row for row in rows]
+        rows = [row if len(row) <= max_tokens else [*row[: max_tokens - 1], row[-1]] for row in rows]
+        longest = max(map(len, rows))
+        return torch.tensor([[*row, *[IGNORED] * (longest - len(row))] for row in rows])
+
+    def text(self, ids: Sequence[int]) -> str:
+        """What the ids say, special tokens left out."""
+        said: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return said.strip()
+
+    def save(self, path: Path) -> None:
+        """Write the tokenizer's own files."""
+        self.tokenizer.save_pretrained(path)
+
+    @classmethod
+    def load(cls, source: str | Path, **options: Any) -> "SeqTokens":
+        """The tokenizer in a directory or on the hub; raises ArtefactError where there is none."""
+        try:
+            return cls(AutoTokenizer.from_pretrained(source, **options))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise ArtefactError(f"{source} has no tokenizer that can be loaded: {reason}") from error

@@ -1,0 +1,96 @@
+"""What a generator reads: question and passage as one text, and the passage cut where they do not fit.
+
+Legend: N texts = B questions times K passages.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ragqa.errors import BadInput
+from ragqa.models.seq_tokens import Inputs, SeqTokens
+from ragqa.types import Passage
+
+_FIELD = re.compile(r"\{(title|passage|question)\}")
+
+
+@dataclass(frozen=True)
+class Template:
+    """A text with the fields ``{title}``, ``{passage}`` and ``{question}``."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if self.text.count("{question}") != 1 or self.text.count("{passage}") > 1:
+            raise BadInput(f"template {self.text!r}: {{question}} once and {{passage}} at most once are needed")
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is the question alone."""
+        return "{passage}" not in self.text
+
+    def fill(self, question: str, passage: Passage | None = None) -> str:
+        """The text of one pair; without a passage title and text are empty."""
+        return _fill(self.text, question, passage)
+
+    def behind(self, question: str, passage: Passage | None) -> str:
+        """What of ``fill`` comes after the passage."""
+        return _fill(self.text.rpartition("{passage}")[2], question, passage)
+
+
+def _fill(text: str, question: str, passage: Passage | None) -> str:
+    # As the code of RAG does: titles in quotes lose them, two spaces become one.
+    title = passage.title.removeprefix('"').removesuffix('"') if passage else ""
+    values = {"title": title, "passage": passage.text if passage else "", "question": question}
+    return _FIELD.sub(lambda match: values[match[1]], text).replace("  ", " ")
+
+
+RAG = Template("{title} / {passage} // {question}")
+"""Lewis et al. 2020, released code."""
+FID = Template("question: {question} title: {title} context: {passage}")
+"""Izacard & Grave 2021, section 3."""
+CLOSED_BOOK = Template("{question}")
+"""Roberts et al. 2020; their checkpoints that were fine-tuned on one task have no prefix."""
+
+
+def assemble(
+    tokens: SeqTokens,
+    template: Template,
+    questions: Sequence[str],
+    passages: Sequence[Sequence[Passage]],
+    max_tokens: int,
+) -> Inputs:
+    """The N pairs of each question with its passages, a question's one after the other, padded to the longest.
+
+    K is the largest number of passages of a question (1 for a closed book, whatever was found); where a question has
+    fewer, an empty passage stands, whose relevance is to be -inf. A pair that is too long loses the end of its
+    passage, never any of its question.
+
+    Raises:
+        BadInput: a question alone is too long.
+    """
+    count = 1 if template.closed else max(1, *map(len, passages))
+    pairs: list[tuple[str, Passage | None]] = []
+    for question, found in zip(questions, passages, strict=True):
+        own = [] if template.closed else list(found)
+        pairs += [(question, passage) for passage in [*own, *[None] * (count - len(own))]]
+    rows = tokens.ids([template.fill(*pair) for pair in pairs])
+    return tokens.pad_rows(
+        [
+            row if len(row) <= max_tokens else _cut(tokens, template, row, *pair, max_tokens)
+            for row, pair in zip(rows, pairs, strict=True)
+        ]
+    )
+
+
+def _cut(
+    tokens: SeqTokens, template: Template, row: list[int], question: str, passage: Passage | None, max_tokens: int
+) -> list[int]:
+    """``row`` without as much of the passage's end as is too much."""
+    bare = tokens.ids([template.fill(question)])[0]  # all but the passage
+    if template.closed or passage is None or len(bare) > max_tokens:
+        length = f"{len(bare)} tokens without a passage, the generator reads {max_tokens} at once"
+        raise BadInput(f"the question is too long: {length}; shorten it ({question[:40]}…)")
+    closing = len(tokens.ids([""])[0]) - tokens.opening
+    kept = len(tokens.bare(template.behind(question, passage))) + closing
+    return [*row[: max_tokens - kept], *row[len(row) - kept :]]
