@@ -115,6 +115,18 @@ def test_an_answer_is_said_while_it_is_written() -> None:
     assert isinstance(nothing, Answer) and nothing.text is None
 
 
+@pytest.mark.parametrize(("least", "shown"), [(0.0, "1956 or 1957   (confidence"), (0.99, "1956 or 1957\nNo answer")])
+def test_on_a_terminal_it_is_shown_once(
+    least: float, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    found = SimpleNamespace(search=lambda questions, k: [HITS for _ in questions])
+    pipeline = Pipeline(found, reader(("1956 or 1957", -0.5, (0.2, 0.7, 0.1))))  # type: ignore[arg-type]
+    asking.tell(asking.Asker(pipeline, least), "when", asking.as_text, print)
+    assert capsys.readouterr().out.replace("**", "").startswith(shown)
+
+
 @pytest.mark.parametrize(
     ("text", "answer", "place"),
     [

@@ -98,9 +98,7 @@ def identity(source: str | Path) -> str:
 
         folder = Path(str(cached_file(str(source), "config.json"))).parent
     files = sorted(file for pattern in ("*.safetensors", "*.bin", "*.json") for file in folder.rglob(pattern))
-    rows = [
-        f"{file.relative_to(folder)} {artefact.checksum(file)}" for file in files if file.name != "calibration.json"
-    ]
+    rows = [f"{file.relative_to(folder)} {artefact.checksum(file)}" for file in files if file.name != CALIBRATION]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
 
