@@ -10,9 +10,9 @@ from typing import Any
 
 from index.cluster import connect
 from pipelines.relay import Teller, repeat
-from pipelines.run import check_device
 from ragqa.errors import BadInput, RagqaError
 from ragqa.progress import SILENT, Progress
+from ragqa.runtime.runner import check_device
 from ragqa.training import parallel
 
 _PATIENCE = 7 * 24 * 3600

@@ -17,7 +17,7 @@ from ragqa.errors import BadInput, MissingExtra
 from ragqa.training.log import read_rows
 
 PANELS: dict[str, tuple[str, ...]] = {
-    "loss, nats a masked token": ("nll", "nll_alone"),
+    "loss, nats a token": ("nll", "nll_alone"),
     "retrieval utility, nats": ("utility", "utility_top"),
     "recall, held-out questions": ("recall@1", "recall@5", "recall@20"),
     "p(z|x): entropy, weight of null": ("entropy", "null"),

@@ -207,14 +207,6 @@ def usual(config: Any) -> dict[str, tuple[Any, bool]]:
     return found
 
 
-def check_device(name: str) -> None:
-    """Raise BadInput where this machine has no such device."""
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
-        raise BadInput(f"--device {name}: torch has no such device here; cpu always is") from error
-
-
 def require(**rules: tuple[Any, bool]) -> None:
     """Raise BadInput for all settings whose rule is broken at once: ``name=(value, holds)``."""
     if wrong := [f"{name} = {value}" for name, (value, holds) in rules.items() if not holds]:

@@ -1,19 +1,26 @@
 """The torch modules of retrieval and pretraining: what they compute, save and load."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conftest import WORDS
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.tower import Tower
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
+from ragqa.runtime.scorer import load_scorer
+from ragqa.runtime.tokens import TokenInput
 
 IDS = torch.tensor([[2, 10, 11, 3], [2, 12, 3, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -148,21 +155,56 @@ def test_the_head_runs_where_something_is_masked(masked_model: KnowledgeAugmente
     assert torch.allclose(some, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
-def test_any_masked_language_model_will_do(family: str) -> None:
-    from transformers import AutoConfig, AutoModelForMaskedLM
+FAMILIES = ("bert", "electra", "roberta", "distilbert", "deberta-v2", "modernbert")
 
+
+def shape(family: str, vocabulary: int = 50) -> Any:
+    """The configuration of a tiny model."""
     names = {"distilbert": ("dim", "n_layers", "n_heads", "hidden_dim")}
     width, layers, heads, inner = names.get(
         family, ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     )
-    sizes = {width: 16, layers: 1, heads: 2, inner: 32, "vocab_size": 50, "max_position_embeddings": 40}
-    model = KnowledgeAugmentedEncoder(AutoModelForMaskedLM.from_config(AutoConfig.for_model(family, **sizes))).eval()
+    sizes = {width: 16, layers: 1, heads: 2, inner: 32, "vocab_size": vocabulary, "max_position_embeddings": 40}
+    special = {f"{name}_token_id": 2 for name in ("bos", "eos", "cls", "sep")} if family == "modernbert" else {}
+    return AutoConfig.for_model(family, **sizes, pad_token_id=0, **special)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_masked_language_model_will_do(family: str) -> None:
+    model = KnowledgeAugmentedEncoder(AutoModelForMaskedLM.from_config(shape(family))).eval()
     types, positions = torch.zeros_like(IDS), torch.tensor([[2], [1]])
     with torch.no_grad():
         whole = model.model(input_ids=IDS, attention_mask=MASK).logits
         some = model(IDS, MASK, types, positions)
     assert torch.allclose(some[:, 0], whole[torch.arange(2), positions[:, 0]], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES[2:])
+def test_any_encoder_can_retrieve_and_read(family: str, small: Path, tmp_path: Path) -> None:
+    """Trained, and exported, by which questions are answered."""
+    torch.manual_seed(2)
+    encoder = tmp_path / "encoder"
+    AutoModel.from_config(shape(family, vocabulary=len(WORDS))).save_pretrained(encoder)
+    shutil.copy(small / "tokenizer.json", encoder)
+    dual_encoder = DualEncoder.from_encoder(encoder, width=8, pooling="mean")
+    dual_encoder.save(tmp_path / "dual")
+    reader = MlpSpanReader.from_encoder(encoder, hidden=16, max_span=4)
+    with torch.no_grad():
+        reader.project.weight.normal_(std=0.3)
+        reader.score.weight.normal_(std=0.3)
+    reader.save(tmp_path / "reader")
+    shutil.copy(small / "tokenizer.json", tmp_path / "reader")
+    for source in ("dual", "reader"):
+        export(tmp_path / source, tmp_path / "onnx" / source)
+    full, quantised = (load_encoder(path / "dual").encode(TEXTS) for path in (tmp_path, tmp_path / "onnx"))
+    assert (
+        (full * quantised).sum(-1) / np.linalg.norm(full, axis=-1) / np.linalg.norm(quantised, axis=-1) > 0.98
+    ).all()
+    items = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4), TokenInput([2, 10, 3, 30, 31, 3], 3)]
+    scores = [load_scorer(path / "reader").score(items) for path in (tmp_path, tmp_path / "onnx")]
+    for one, other in zip(*scores, strict=True):
+        inside = np.arange(len(one.spans))[:, None] + np.arange(4) < len(one.spans)
+        assert np.corrcoef(one.spans[inside], other.spans[inside])[0, 1] > 0.95
 
 
 def test_it_is_saved_with_its_tokenizer(masked_model: KnowledgeAugmentedEncoder, tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_a_device_that_is_not_there(small: Path, tmp_path: Path) -> None:
     world = tiny.write(tmp_path / "world")
     taught, _ = supervised(world, small, small, tmp_path)
     for device in ("nonsense", "cuda:99"):
-        with pytest.raises(BadInput, match=f"--device {device}: torch has no such device here"):
+        with pytest.raises(BadInput, match=f"--device {device}: torch sees none on this machine"):
             together(dpr.main, replace(taught, device=device))
     assert not taught.out.exists()
 

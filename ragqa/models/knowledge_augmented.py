@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM
 
-from ragqa.models.options import load_masked_lm
+from ragqa.models.options import load_masked_lm, segments
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
@@ -33,7 +33,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
         The head runs on these positions only: over all of them it would cost more than the encoder.
         """
-        types = {"token_type_ids": token_type_ids} if getattr(self.model.config, "type_vocab_size", 0) > 1 else {}
+        types = segments(self.model.config, token_type_ids)
 
         def chosen(module: nn.Module, arguments: Any, outputs: Any) -> Any:
             hidden = outputs.last_hidden_state

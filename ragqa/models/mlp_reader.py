@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 from transformers import AutoConfig, AutoModel
 
-from ragqa.models.options import encoder_options, load_encoder_module, load_head, longest_input, save_head
+from ragqa.models.options import encoder_options, load_encoder_module, load_head, longest_input, save_head, segments
 
 HIDDEN, MAX_SPAN = 256, 10
 """Of ORQA and REALM: H, W."""
@@ -54,7 +54,7 @@ class MlpSpanReader(nn.Module):
         Every place has a score, a span that leaves its passage, too: which ones exist, ``Window.possible`` tells.
         """
         hidden_NLD = self.encoder(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+            input_ids=input_ids, attention_mask=attention_mask, **segments(self.config, token_type_ids)
         ).last_hidden_state
         start_NLH, end_NLH = self.project(hidden_NLD).chunk(2, -1)
         length = end_NLH.shape[1]

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PretrainedConfig
 from transformers.utils import logging
 
@@ -49,7 +49,7 @@ def _loaded(
     kind: Any, source: str | Path, options: Callable[[PretrainedConfig], dict[str, Any]], what: str
 ) -> nn.Module:
     try:
-        with _quiet():
+        with quiet():
             given = options(AutoConfig.from_pretrained(source))
             model, info = kind.from_pretrained(source, use_safetensors=True, output_loading_info=True, **given)
     except (OSError, ValueError) as error:
@@ -61,7 +61,7 @@ def _loaded(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No report of weights that are left, and no bar for what takes less than a second."""
     before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -74,11 +74,26 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
+    """Arguments that tell a model of this configuration what is question and what is passage, where it knows two kinds.
+
+    RoBERTa has but one, DistilBERT and ModernBERT none at all: to them [SEP] says it.
+    """
+    return {"token_type_ids": token_type_ids} if getattr(config, "type_vocab_size", 0) > 1 else {}
+
+
 def set_dropout(module: nn.Module, share: float) -> None:
     """Have every dropout of a model drop ``share``; with 0 a training step on a CPU takes less than half as long."""
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = share
+        for name in _DROPOUTS & vars(part).keys():
+            if isinstance(getattr(part, name), int | float):
+                setattr(part, name, share)
+
+
+_DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
+"""Shares that BART and its like keep as plain numbers."""
 
 
 def longest_input(config: Any, own: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:

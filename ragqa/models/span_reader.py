@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
-from ragqa.models.options import encoder_options, load_encoder_module, load_head, longest_input, save_head
+from ragqa.models.options import encoder_options, load_encoder_module, load_head, longest_input, save_head, segments
 
 IMPOSSIBLE = -1e4
 """Logit of a span that does not exist: e^-1e4 is 0 in float32, and no gradient is NaN."""
@@ -47,7 +47,7 @@ class SpanReader(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Three ``[N, L]`` integer tensors to start ``[N, L]``, end ``[N, L]``, relevance ``[N]``."""
         hidden_NLD = self.encoder(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+            input_ids=input_ids, attention_mask=attention_mask, **segments(self.config, token_type_ids)
         ).last_hidden_state
         logits_NL3 = self.head(hidden_NLD).float()
         return logits_NL3[..., 0], logits_NL3[..., 1], logits_NL3[:, 0, 2]

@@ -23,7 +23,7 @@ LONGEST, STOP = 10, 0.2
 
 def uniform(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
     """A share ``rate`` of ``length`` wordpieces, at least one, each as likely as the next (BERT's masking)."""
-    return np.sort(rng.choice(length, _budget(length, rate), replace=False))
+    return np.sort(rng.choice(length, budget(length, rate), replace=False))
 
 
 def whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
@@ -53,10 +53,10 @@ def spans(
     Lengths in words are geometric with parameter ``stop``, drawn anew above ``longest`` (mean 3.8); the last run ends
     with the share, in a word if need be, as in the released code. Runs begin at any word that is not masked yet.
     """
-    runs, budget = word_runs(words), _budget(len(words), rate)
+    runs, share = word_runs(words), budget(len(words), rate)
     masked = np.zeros(len(words), bool)
     for first in rng.permutation(len(runs)).tolist():
-        left = budget - int(masked.sum())
+        left = share - int(masked.sum())
         if not left:
             break
         length = _geometric(rng, stop, longest)
@@ -136,6 +136,11 @@ def word_runs(words: Sequence[int | None]) -> list[tuple[int, int]]:
     return list(_runs(words))
 
 
+def budget(length: int, rate: float) -> int:
+    """Wordpieces that are a share ``rate`` of ``length``, at least one of them where there is any."""
+    return min(length, max(1, round(rate * length)))
+
+
 def _runs(words: Sequence[int | None]) -> Iterator[tuple[int, int]]:
     first = 0
     for at in range(1, len(words) + 1):
@@ -145,18 +150,17 @@ def _runs(words: Sequence[int | None]) -> Iterator[tuple[int, int]]:
 
 
 def _taken(length: int, runs: list[tuple[int, int]], order: list[int], rate: float) -> Positions:
-    budget, masked = _budget(length, rate), np.zeros(length, bool)
+    left, masked = budget(length, rate), np.zeros(length, bool)
     for first, last in (runs[each] for each in order):
-        if masked.sum() + last - first <= budget:
+        if last - first <= left:
             masked[first:last] = True
+            left -= last - first
+        if not left:
+            break
     if order and not masked.any():
         first, last = runs[order[0]]
         masked[first:last] = True
     return np.flatnonzero(masked)
-
-
-def _budget(length: int, rate: float) -> int:
-    return min(length, max(1, round(rate * length)))
 
 
 def _geometric(rng: np.random.Generator, stop: float, longest: int) -> int:

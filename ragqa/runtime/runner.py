@@ -118,5 +118,7 @@ def check_device(device: str) -> None:
         import torch
     except ImportError as error:
         raise MissingExtra(f"running a model on {device}", "torch") from error
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise BadInput(f"--device {device}: torch sees no GPU on this machine; use --device cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
+        raise BadInput(f"--device {device}: torch sees none on this machine; use --device cpu") from error

@@ -1,6 +1,7 @@
 """How fast a run is: tokens a second, and the share of the machine's arithmetic that the model uses."""
 
 import time
+from collections import Counter
 from functools import cache
 
 import torch
@@ -17,6 +18,34 @@ def model_flops(module: nn.Module, tokens: int) -> float:
     """
     weights = (p for name, p in module.named_parameters() if p.ndim > 1 and "embedding" not in name)
     return float(tokens * sum((6 if p.requires_grad else 2) * p.numel() for p in weights))
+
+
+def seq2seq_weights(model: nn.Module) -> tuple[int, int]:
+    """Weights that go into each token that is read, and into each that is written: 6 operations each in a step.
+
+    Which is which is seen as two tokens are read and three written: keys and values of cross-attention are of what is
+    read, a head that shares the embeddings counts. ``model`` is called as those of transformers are.
+    """
+    counts: Counter[int] = Counter()
+
+    def seen(module: nn.Module, arguments: object, output: torch.Tensor) -> None:
+        counts[output.shape[:-1].numel()] += module.get_parameter("weight").numel()
+
+    parts = [part for part in model.modules() if not isinstance(part, nn.Embedding)]
+    weights = [getattr(part, "weight", None) for part in parts]
+    multiplied = [part for part, weight in zip(parts, weights, strict=True) if weight is not None and weight.ndim == 2]
+    hooks = [part.register_forward_hook(seen) for part in multiplied]
+    place = next(model.parameters()).device
+    read, written = (torch.zeros(1, length, dtype=torch.long, device=place) for length in (2, 3))
+    training = model.training
+    try:
+        with torch.no_grad():
+            model.eval()(input_ids=read, decoder_input_ids=written, use_cache=False)
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+    return counts[2], counts[3]
 
 
 @cache

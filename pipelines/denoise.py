@@ -1,0 +1,238 @@
+"""Pretrain a sequence-to-sequence model by denoising, on the passages of an index: T5's span corruption (Raffel et al.
+2020, section 3.1.4) or BART's text infilling (Lewis et al. 2020, section 2.2).
+
+    python -m pipelines.denoise --corpus wiki.index --generator shape --fresh --out runs/generator
+
+What a generator begins from, where nothing published is to be had or wanted.
+
+Legend: B texts, L tokens that are read, T tokens that are written, V vocabulary.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from pipelines.denoised_text import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption
+from pipelines.run import Run, require, running, usual
+from ragqa import artefact
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import ArtefactError, BadInput
+from ragqa.models.options import longest_input, quiet, set_dropout
+from ragqa.objectives import IGNORED
+from ragqa.progress import SILENT, Progress
+from ragqa.training import parallel
+from ragqa.training.meter import peak_flops, seq2seq_weights
+from ragqa.training.schedule import warmup_linear, warmup_steps
+from ragqa.training.step import groups, optimise
+
+MARKS = "denoising.json"
+"""Beside the weights: the objective, and the ids that stand for what is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenoiseConfig:
+    """What is pretrained, on what, for how long. T5: batch 128 of 512 tokens, 524,288 steps; BART: 8000, 500,000."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    generator: Path
+    """Directory with config.json and a tokenizer; its weights are taken where they are, unless ``fresh``."""
+    out: Path
+    """Directory of the run; one found there goes on."""
+    fresh: bool = False
+    """Begin from random weights."""
+    objective: Literal["spans", "infilling"] = "spans"
+    """spans: T5's, what is missing is written; infilling: BART's, all of the text is."""
+    rate: float | None = None
+    """Share of the tokens that are missing; by default 0.15 (spans) or 0.3 (infilling)."""
+    mean_span: float = 3.0
+    """Tokens of a span."""
+    permute: bool = False
+    """Have infilling read the sentences in random order."""
+    steps: int = 100_000
+    batch: int = 128
+    """Texts a step."""
+    max_text: int = 288
+    """Tokens of a text and what stands around it."""
+    lr: float = 1e-4
+    warmup: int | None = None
+    """Steps; by default 1000, or a tenth of all if that is less."""
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    dropout: float = 0.1
+    """On a CPU a step takes less than half as long with 0."""
+    save_every: int = 500
+    processes: int = 1
+    """That train together, a share of each batch in each, by Ray Train."""
+    gpus: bool = False
+    """A GPU for each of them."""
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(
+            **usual(self),
+            objective=(self.objective, self.objective in ("spans", "infilling")),
+            rate=(self.rate, self.rate is None or 0 < self.rate < 1),
+            mean_span=(self.mean_span, self.mean_span >= 1),
+            permute=(f"{self.permute} with spans", not self.permute or self.objective == "infilling"),
+            max_text=(self.max_text, self.max_text > 5),
+        )
+
+
+def train_step(
+    run: Run, model: nn.Module, batch: DenoisingBatch, config: DenoiseConfig, weights: tuple[int, int]
+) -> None:
+    """One optimizer step; raises NonFiniteLoss before the weights change.
+
+    ``weights`` go into each token that is read, and into each that is written.
+    """
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+        loss = _nll(model, batch)
+    weighing = parallel.weight(batch.labels_BT != IGNORED)
+    norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    read, written = batch.x.ids_NL.numel(), batch.labels_BT.numel()
+    used = 6 * (weights[0] * read + weights[1] * written) / peak_flops(config.device)  # seconds at the machine's peak
+    row = parallel.mean({"nll": loss.item()}, weighing)
+    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(read + written), ideal_seconds=round(used, 4))
+
+
+def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
+    """Train, or go on training; the directory of the model.
+
+    Raises:
+        BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    torch.manual_seed(config.seed)
+    artefact.read(config.corpus, "index")
+    model, tokenizer = _load(config.generator, config.fresh)
+    config = replace(config, max_text=min(config.max_text, _longest(model.config)))
+    marks = Marks.of(tokenizer, model.get_input_embeddings().num_embeddings)
+    texts = _texts(config, model, tokenizer, marks)
+    set_dropout(model.train().to(config.device), config.dropout)
+    weights = seq2seq_weights(model)
+    optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
+    with running(config, model, optimizer, name="denoising", progress=progress) as run:
+        while True:
+            if run.due(config.save_every) and run.step:
+                run.save()
+            if run.done:
+                break
+            run.draw()
+            train_step(run, model, texts[run.step].to(config.device), config, weights)
+    if not parallel.world()[0]:
+        _save(config, model, tokenizer, marks)
+    return config.out / "model"
+
+
+def _texts(config: DenoiseConfig, model: Any, tokenizer: Any, marks: Marks) -> DenoisedTexts:
+    start, end, pad = (_special(model, config.generator, name) for name in ("decoder_start", "eos", "pad"))
+    frame = Frame.of(tokenizer, start, end, pad)
+    room = config.max_text - frame.room
+    corrupts = corruption(
+        config.objective,
+        marks,
+        room=room,
+        rate=config.rate,
+        mean=config.mean_span,
+        permute=config.permute,
+        of=config.generator,
+    )
+    store = PassageStore.open(config.corpus / "passages")
+    sizes = {"batch": config.batch, "room": room, "seed": config.seed}
+    return DenoisedTexts(store, _pieces(tokenizer), corrupts, frame, sentences=config.permute, **sizes)
+
+
+def _load(path: Path, fresh: bool) -> tuple[Any, Any]:
+    """The model and the tokenizer in a directory."""
+    if not path.is_dir():
+        raise ArtefactError(f"{path} is no directory: one with config.json and a tokenizer is needed")
+    eager = {"attn_implementation": "eager"}
+    try:
+        with quiet():
+            if fresh:
+                model, info = AutoModelForSeq2SeqLM.from_config(AutoConfig.from_pretrained(path), **eager), {}
+            else:
+                model, info = AutoModelForSeq2SeqLM.from_pretrained(
+                    path, use_safetensors=True, output_loading_info=True, **eager
+                )
+            tokenizer = _tokenizer(path)
+        if missing := sorted(info.get("missing_keys", ())):
+            raise ValueError(f"it lacks {len(missing)} weights, {missing[0]} among them")
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ArtefactError(f"{path} is no sequence-to-sequence model that can be loaded: {reason}") from error
+    rows, last = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values())
+    if last >= rows:
+        raise BadInput(f"{path} has a tokenizer with ids up to {last} and embeddings for {rows}: they do not match")
+    return model, tokenizer
+
+
+def _tokenizer(path: Path) -> Any:
+    """That of a directory; a tokenizer.json alone is taken as it is."""
+    if (path / "tokenizer.json").is_file() and not (path / "tokenizer_config.json").is_file():
+        return PreTrainedTokenizerFast(tokenizer_file=str(path / "tokenizer.json"))
+    return AutoTokenizer.from_pretrained(path)
+
+
+def _pieces(tokenizer: Any) -> Callable[[list[str]], list[list[int]]]:
+    def pieces(texts: list[str]) -> list[list[int]]:
+        return cast(list[list[int]], tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
+
+    return pieces
+
+
+def _special(model: Any, path: Path, name: str) -> int:
+    for place in (model.config, model.generation_config):
+        if isinstance(found := getattr(place, f"{name}_token_id", None), int):
+            return found
+    raise BadInput(f"{path}: config.json has no {name}_token_id")
+
+
+def _longest(config: Any) -> int:
+    """Tokens that a model can read and write; relative positions set no limit."""
+    if config.is_encoder_decoder and hasattr(config, "encoder"):
+        return min(longest_input(config.encoder), longest_input(config.decoder))
+    return int(getattr(config, "max_position_embeddings", None) or 10**6)
+
+
+def _nll(model: Any, batch: DenoisingBatch) -> Tensor:
+    """Mean negative log-likelihood of what is to be written, in nats a token."""
+    written = model.prepare_decoder_input_ids_from_labels(batch.labels_BT)
+    logits_BTV = model(
+        input_ids=batch.x.ids_NL, attention_mask=batch.x.mask_NL, decoder_input_ids=written, use_cache=False
+    ).logits
+    return cross_entropy(logits_BTV.float().flatten(0, 1), batch.labels_BT.flatten(), ignore_index=IGNORED)
+
+
+def _save(config: DenoiseConfig, model: Any, tokenizer: Any, marks: Marks) -> None:
+    """Write a directory in transformers' own format, and MARKS beside."""
+    with artefact.writing(config.out / "model") as folder, quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        if (file := config.generator / "tokenizer.json").is_file():  # byte for byte, as other models know it
+            shutil.copyfile(file, folder / file.name)
+        row = {"objective": config.objective, "mask": marks.mask, "sentinels": marks.sentinels}
+        (folder / MARKS).write_text(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    from index.command import one_line, parse
+    from pipelines.cluster import together
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.denoise"):
+        print(together(main, parse(DenoiseConfig, __doc__), progress=Bars()))
