@@ -93,7 +93,7 @@ def decode_token(model: Seq2Seq, states: States, relevance_BK: Tensor, search: S
 def stream_token(
     model: Seq2Seq, states: States, relevance_BK: Tensor, search: Search
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
-    """Greedy ``decode_token`` that yields the tokens ``[B]`` as they come; returns what that returns (``yield from``)."""
+    """Greedy ``decode_token`` that yields the tokens ``[B]`` as they come; it returns what that does."""
     prior_BK = _prior(relevance_BK)
     run = Run(model, states)
     said = []
@@ -155,9 +155,7 @@ def _fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], search: Sea
         for ids, score in found:
             log_K = joint.setdefault(ids, torch.full((len(prior_K),), -torch.inf))
             log_K[passage] = score * len(ids) ** search.length_penalty + prior_K[passage]
-    return [
-        Candidate(ids, float(log_K.logsumexp(0)), tuple(log_K.softmax(0).tolist())) for ids, log_K in joint.items()
-    ]
+    return [Candidate(ids, float(log_K.logsumexp(0)), tuple(log_K.softmax(0).tolist())) for ids, log_K in joint.items()]
 
 
 @torch.no_grad()

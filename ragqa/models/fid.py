@@ -63,7 +63,7 @@ class FusionInDecoder(nn.Module):
         questions, passages = relevance_BK.shape
         mask_BKL = states.mask_NL.view(questions, passages, -1) & ~relevance_BK.isneginf().unsqueeze(-1)
         mask_BS = mask_BKL.flatten(1)
-        order_BS = (~mask_BS).byte().argsort(-1, stable=True)[:, : int(mask_BS.sum(-1).max())]
+        order_BS = (~mask_BS).byte().argsort(dim=-1, stable=True)[:, : int(mask_BS.sum(-1).max())]
         hidden_BSD = states.hidden_NLD.view(questions, mask_BS.shape[1], -1)
         hidden_BSD = hidden_BSD.gather(1, order_BS.unsqueeze(-1).expand(-1, -1, hidden_BSD.shape[-1]))
         return States(hidden_BSD, mask_BS.gather(1, order_BS)), order_BS // mask_BKL.shape[2]
@@ -90,4 +90,6 @@ class FusionInDecoder(nn.Module):
         mean_RS = (weight_RTS * said_RT.unsqueeze(-1)).sum(1) * own.mask_NL
         share_RK = mean_RS.new_zeros(len(flat), passages).scatter_add_(1, owner_BS[rows], mean_RS)
         shares = iter((share_RK / share_RK.sum(-1, keepdim=True)).tolist())
-        return [[Candidate(each.ids, each.log_prob, tuple(next(shares))) for each in candidates] for candidates in found]
+        return [
+            [Candidate(each.ids, each.log_prob, tuple(next(shares))) for each in candidates] for candidates in found
+        ]

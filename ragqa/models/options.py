@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
 from ragqa.errors import ArtefactError, DamagedArtefact
@@ -42,7 +43,13 @@ def load_masked_lm(source: str | Path) -> nn.Module:
 
 def load_seq2seq_module(source: str | Path) -> nn.Module:
     """The sequence-to-sequence model in a directory or on the hub; raises as ``load_encoder_module``."""
-    return _loaded(AutoModelForSeq2SeqLM, source, lambda config: {}, "seq2seq")
+    try:
+        family = AutoConfig.from_pretrained(source).model_type
+    except (OSError, ValueError) as error:
+        raise _not_loaded(source, "seq2seq", error) from error
+    if family not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
+        raise ArtefactError(f"{source} is a {family}, not a seq2seq such as BART or T5")
+    return load_weights(AutoModelForSeq2SeqLM, source, {}, "seq2seq")
 
 
 def _loaded(
@@ -51,13 +58,31 @@ def _loaded(
     try:
         with quiet():
             given = options(AutoConfig.from_pretrained(source))
-            model, info = kind.from_pretrained(source, use_safetensors=True, output_loading_info=True, **given)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise ArtefactError(f"{source} is not an {what} that can be loaded: {reason}") from error
-    if missing := sorted(info["missing_keys"]):
+        raise _not_loaded(source, what, error) from error
+    return load_weights(kind, source, {"use_safetensors": True, **given}, what)
+
+
+def load_weights(kind: Any, source: str | Path, options: dict[str, Any], what: str) -> nn.Module:
+    """A model of transformers' class ``kind``, all its weights there; published ones without safetensors, too.
+
+    What is no safetensors, transformers reads with ``torch.load(weights_only=True)``. Raises as
+    ``load_encoder_module``.
+    """
+    try:
+        with quiet():
+            model, info = kind.from_pretrained(source, output_loading_info=True, **options)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise _not_loaded(source, what, error) from error
+    missing = sorted(name for name in info["missing_keys"] if ".pooler." not in name)  # which nothing reads
+    if missing:
         raise ArtefactError(f"{source} lacks {len(missing)} weights of its {what}, {missing[0]} among them")
     return cast(nn.Module, model)
+
+
+def _not_loaded(source: str | Path, what: str, error: Exception) -> ArtefactError:
+    reason = str(error).strip().split("\n")[0][:200]
+    return ArtefactError(f"{source} is not {'an' if what[0] in 'aeiou' else 'a'} {what} that can be loaded: {reason}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Greedy and beam search over whatever gives log-probabilities of the next token, as transformers' ``generate`` does it.
+"""Greedy and beam search over whatever says how probable each next token is, as ``generate`` of transformers does it.
 
 Legend: G searches at once, W beams of each, V vocabulary, T tokens.
 """

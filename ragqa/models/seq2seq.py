@@ -18,11 +18,21 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ragqa.errors import ArtefactError
 from ragqa.models import attention
-from ragqa.models.options import load_seq2seq_module
+from ragqa.models.options import load_seq2seq_module, quiet
 from ragqa.models.seq_tokens import Inputs, SeqTokens
 
 _GROUP = {"cpu": 128, "cuda": 8192}
 """Tokens of padding that are worth a call of the encoder of its own, by device."""
+
+CONVENTIONS = (
+    "decoder_start_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+)
+"""What of a generation config is followed."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,7 @@ class Seq2Seq(nn.Module):
     @property
     def vocabulary(self) -> int:
         """V."""
-        return int(self._head.weight.shape[0])
+        return int(cast(Any, self._head).weight.shape[0])
 
     @property
     def _head(self) -> nn.Module:
@@ -97,7 +107,7 @@ class Seq2Seq(nn.Module):
         Texts of like length go through the encoder together: padding costs as much as text, and no loss needs it.
         """
         encoder, mask_NL = self.model.get_encoder(), inputs.mask_NL.bool()
-        embedded_NLE = encoder.get_input_embeddings()(inputs.ids_NL)
+        embedded_NLE: Tensor = encoder.get_input_embeddings()(inputs.ids_NL)
         length_N = mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True)
         lengths = length_N[order_N].tolist()
@@ -142,7 +152,8 @@ class Seq2Seq(nn.Module):
 
     def save(self, path: Path) -> None:
         """Write a directory in transformers' own format, tokenizer included."""
-        self.model.save_pretrained(path)
+        with quiet():
+            self.model.save_pretrained(path)
         self.tokens.save(path)
 
     @classmethod
@@ -239,7 +250,8 @@ def _conventions(model: Any) -> Conventions:
 def _check(model: Any, tokens: SeqTokens, conventions: Conventions) -> None:
     rows = int(model.get_input_embeddings().weight.shape[0])
     if not 0.9 * rows <= tokens.size <= rows:  # models have a few embeddings that no piece has
-        raise ArtefactError(f"the tokenizer has {tokens.size} pieces, the model {rows} embeddings: it is another model's")
+        sizes = f"the tokenizer has {tokens.size} pieces, the model {rows} embeddings"
+        raise ArtefactError(f"{sizes}: it is another model's, or its files are missing")
     if tokens.pad not in (None, conventions.pad) or tokens.end not in (None, *conventions.ends):
         raise ArtefactError(
             f"the tokenizer pads with {tokens.pad} and ends with {tokens.end}, the model with {conventions.pad} and "

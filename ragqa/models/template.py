@@ -89,9 +89,8 @@ def _cut(
     """``row`` without as much of the passage's end as is too much."""
     bare = tokens.ids([template.fill(question)])[0]  # all but the passage
     if template.closed or passage is None or len(bare) > max_tokens:
-        raise BadInput(
-            f"the question has {len(bare)} tokens, the generator reads {max_tokens} at once: shorten it ({question[:40]}…)"
-        )
+        length = f"{len(bare)} tokens without a passage, the generator reads {max_tokens} at once"
+        raise BadInput(f"the question is too long: {length}; shorten it ({question[:40]}…)")
     closing = len(tokens.ids([""])[0]) - tokens.opening
     kept = len(tokens.bare(template.behind(question, passage))) + closing
     return [*row[: max_tokens - kept], *row[len(row) - kept :]]

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ragqa.errors import ArtefactError
+from ragqa.models.dpr import load_dpr
 from ragqa.models.options import load_encoder_module, longest_input
 
 Pooling = Literal["cls", "mean"]
@@ -82,6 +83,14 @@ class Tower(nn.Module):
         """A fresh projection on the encoder at ``path``, a directory or a hub name."""
         return cls(load_encoder_module(path), pooling=pooling, width=width, unit_length=unit_length)
 
+    @classmethod
+    def from_dpr(cls, encoder: nn.Module, projection: nn.Linear | None) -> "Tower":
+        """The encoder of DPR's questions or passages that ``dpr`` took apart: [CLS], projected if it was."""
+        tower = cls(encoder, width=projection.out_features if projection else None, layer_norm=False)
+        if tower.project is not None and projection is not None:
+            tower.project.load_state_dict(projection.state_dict())
+        return tower
+
     def save(self, path: Path) -> None:
         """Write the directory ``path``, all but its tokenizer."""
         modules = ["Transformer", "Pooling"]
@@ -118,12 +127,15 @@ class Tower(nn.Module):
     def load(cls, path: Path, name: str | None = None) -> "Tower":
         """The tower in the directory ``path``; the encoder's weights are those of the hub's ``name``, if it is given.
 
-        A plain encoder, without sentence-transformers' files, is pooled by the mean and scaled to length 1.
+        A plain encoder, without sentence-transformers' files, is pooled by the mean and scaled to length 1; DPR's
+        encoders are what they are.
 
         Raises:
             ArtefactError: there is no such encoder, or it has a module that is not known here.
         """
         modules = _modules(path)
+        if not (path / "modules.json").is_file() and _family(path) == "dpr":
+            return cls.from_dpr(*load_dpr(name or path))
         dense, norm = modules.get("Dense"), modules.get("LayerNorm")
         tower = cls(
             load_encoder_module(name or path),
@@ -149,6 +161,13 @@ def _modules(path: Path) -> dict[str, Path]:
     if unknown := modules.keys() - {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize"}:
         raise ArtefactError(f"{path} has the module {', '.join(sorted(unknown))}, which ragqa does not know")
     return modules
+
+
+def _family(path: Path) -> str | None:
+    try:
+        return str(json.loads((path / "config.json").read_text()).get("model_type"))
+    except (OSError, ValueError, AttributeError):
+        return None  # what is wrong with it is said when it is loaded
 
 
 def _pooling(folder: Path | None) -> Pooling:

@@ -1,0 +1,149 @@
+"""The generators there are: which one lies in a directory, or in what others have published."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, PretrainedConfig, RagSequenceForGeneration, RagTokenForGeneration
+
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
+from ragqa.models import dpr
+from ragqa.models.fid import FusionInDecoder
+from ragqa.models.options import load_weights
+from ragqa.models.rag import MAX_INPUT, RagGenerator
+from ragqa.models.seq2seq import CONVENTIONS, Seq2Seq
+from ragqa.models.seq_tokens import SeqTokens
+from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template
+from ragqa.models.tower import Tower
+
+FILE = "generator.json"
+"""Beside the weights: kind, template, passages, longest input."""
+TEMPLATES = {"rag-token": RAG, "rag-sequence": RAG, "fid": FID, "closed-book": CLOSED_BOOK}
+"""Kinds, and what each reads unless it is told otherwise."""
+
+Generator = RagGenerator | FusionInDecoder
+
+
+@dataclass(frozen=True)
+class PublishedRag:
+    """What a checkpoint of RAG holds."""
+
+    generator: RagGenerator
+    questions: Tower
+    """Its vectors search an index that DPR's passage encoder made."""
+    question_tokens: SeqTokens
+
+
+def make_generator(
+    seq2seq: Seq2Seq,
+    kind: str,
+    *,
+    template: Template | None = None,
+    passages: int | None = None,
+    max_input: int = MAX_INPUT,
+) -> Generator:
+    """A generator of one of the ``TEMPLATES``' kinds over a seq2seq; raises BadInput where there is no such kind."""
+    if kind not in TEMPLATES:
+        raise BadInput(f"generator {kind!r}: one of {', '.join(TEMPLATES)} is needed")
+    template = template or TEMPLATES[kind]
+    if template.closed != (kind == "closed-book"):
+        raise BadInput(f"template {template.text!r} is not for {kind}: a passage has its place in all but closed-book")
+    if kind == "fid":
+        return FusionInDecoder(seq2seq, template=template, passages=passages or 10, max_input=max_input)
+    if template.closed:
+        return RagGenerator(seq2seq, template=template, passages=1, max_input=max_input)
+    marginal: Any = kind.removeprefix("rag-")
+    return RagGenerator(seq2seq, marginal=marginal, template=template, passages=passages or 5, max_input=max_input)
+
+
+def save_generator(generator: Generator, path: Path) -> None:
+    """Write a directory of transformers' own format, and ``generator.json``."""
+    generator.seq2seq.save(path)
+    row = {
+        "kind": generator.kind,
+        "template": generator.template.text,
+        "passages": generator.passages,
+        "max_input": generator.max_input,
+    }
+    (path / FILE).write_text(json.dumps(row, indent=1) + "\n")
+
+
+def load_generator(source: str | Path, kind: str | None = None) -> Generator:
+    """The generator in a directory or on the hub: ours, a checkpoint of RAG, or a seq2seq that is used as ``kind``.
+
+    Raises:
+        ArtefactError, DamagedArtefact: there is none, or it cannot be loaded.
+        BadInput: it is a plain seq2seq and ``kind`` is None, or it is of another kind.
+    """
+    if model_type(source) == "rag":
+        return _as(load_rag(source).generator, kind, source)
+    file = Path(source) / FILE
+    if file.is_file():
+        return _as(_load_own(file), kind, source)
+    seq2seq = Seq2Seq.load(source)
+    if kind is None:
+        raise BadInput(f"{source} is a plain seq2seq: say which of {', '.join(TEMPLATES)} it is to be")
+    return make_generator(seq2seq, kind)
+
+
+def _load_own(file: Path) -> Generator:
+    try:
+        row = json.loads(file.read_text())
+        kind, template = str(row["kind"]), Template(str(row["template"]))
+        passages, max_input = int(row["passages"]), int(row["max_input"])
+    except (ValueError, KeyError, TypeError, BadInput) as error:
+        raise DamagedArtefact(f"{file} is damaged: {error!r}") from error
+    return make_generator(Seq2Seq.load(file.parent), kind, template=template, passages=passages, max_input=max_input)
+
+
+def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator:
+    if kind not in (None, generator.kind):
+        raise BadInput(f"{source} is a generator of kind {generator.kind}, not {kind}")
+    return generator
+
+
+def model_type(source: str | Path) -> str:
+    """``model_type`` of the model in a directory or on the hub; raises ArtefactError where there is none."""
+    try:
+        return str(AutoConfig.from_pretrained(source).model_type)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ArtefactError(f"{source} is not a model that can be loaded: {reason}") from error
+
+
+def load_rag(source: str | Path) -> PublishedRag:
+    """A checkpoint in the format of ``facebook/rag-token-nq`` and ``facebook/rag-sequence-nq``.
+
+    Its config.json says which of the two it is, and its separators, numbers of passages and tokens.
+
+    Raises:
+        ArtefactError: it is none, weights are missing, or a tokenizer is not there or another model's.
+    """
+    config = AutoConfig.from_pretrained(source)
+    sequence = "RagSequence" in "".join(config.architectures or [])
+    model: Any = load_weights(
+        RagSequenceForGeneration if sequence else RagTokenForGeneration, source, {}, "checkpoint of RAG"
+    )
+    inner = model.rag
+    _restore(inner.generator, source)
+    tokens = SeqTokens.load(source, subfolder="generator_tokenizer", config=config.generator)
+    prefix = config.prefix or getattr(config.generator, "prefix", None) or ""
+    generator = RagGenerator(
+        Seq2Seq(inner.generator, tokens),
+        marginal="sequence" if sequence else "token",
+        template=Template(f"{prefix}{{title}}{config.title_sep}{{passage}}{config.doc_sep}{{question}}"),
+        passages=config.n_docs,
+        max_input=config.max_combined_length,
+    )
+    asked = SeqTokens.load(source, subfolder="question_encoder_tokenizer", config=config.question_encoder)
+    return PublishedRag(generator, Tower.from_dpr(*dpr.parts(inner.question_encoder)), asked)
+
+
+def _restore(generator: Any, source: str | Path) -> None:
+    """Have the generator generate as the checkpoint says: a nested configuration loses what it says of that."""
+    row = PretrainedConfig.get_config_dict(source)[0]
+    for name in CONVENTIONS:
+        said = (each.get(name) for each in (row.get("generator") or {}, row))
+        if (value := next((each for each in said if each is not None), None)) is not None:
+            setattr(generator.generation_config, name, value)

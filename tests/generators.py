@@ -1,0 +1,111 @@
+"""Small generators with random weights, in transformers' own formats, and the tokenizers that belong to them."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    ByT5Tokenizer,
+    DPRConfig,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from ragqa.types import Passage
+
+TEXTS = [
+    "who wrote the tale of genji",
+    "The Tale of Genji / a novel // by a lady of the court of Heian",
+    "in 1008, 4/5",
+]
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def passage(title: str, text: str) -> Passage:
+    return Passage(0, "d", title, text, "d.txt", 0, len(text))
+
+
+def bart_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level pairs, as BART's."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    names = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, cls_token="<s>", sep_token="</s>", **names)
+
+
+def wordless(size: int = 60) -> Any:
+    """In place of a tokenizer, where only integers are used."""
+    return SimpleNamespace(size=size, pad=None, end=None, start=None)
+
+
+def tiny_bart(
+    vocabulary: int = 60,
+    *,
+    spread: float = 0.4,
+    seed: int = 0,
+    kind: tuple[Any, Any] = (BartConfig, BartForConditionalGeneration),
+    **options: Any,
+) -> Any:
+    torch.manual_seed(seed)
+    sizes = {
+        f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 2), ("attention_heads", 2))
+    }
+    config = kind[0](
+        vocab_size=vocabulary,
+        d_model=16,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        max_position_embeddings=128,
+        init_std=spread,
+        dropout=0.0,
+        **sizes,
+        **options,
+    )
+    return kind[1](config).eval()
+
+
+def tiny_t5(
+    vocabulary: int = 60, *, seed: int = 0, kind: tuple[Any, Any] = (T5Config, T5ForConditionalGeneration)
+) -> Any:
+    torch.manual_seed(seed)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+    config = kind[0](vocab_size=vocabulary, decoder_start_token_id=0, dropout_rate=0.0, **sizes)
+    config.bos_token_id = None  # transformers' RAG classes ask for it
+    return kind[1](config).eval()
+
+
+def tiny_dpr_config(vocabulary: int = 60, **options: Any) -> DPRConfig:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    return DPRConfig(vocab_size=vocabulary, max_position_embeddings=64, **sizes, **options)
+
+
+def write_bart(path: Path) -> Path:
+    tokenizer = bart_tokenizer()
+    tiny_bart(len(tokenizer), forced_bos_token_id=0).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def write_byt5(path: Path) -> Path:
+    tokenizer = ByT5Tokenizer()
+    tiny_t5(len(tokenizer)).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path

@@ -1,0 +1,274 @@
+"""Generators: losses of transformers' RAG classes, fusion by hand, and directories as the field publishes them."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from generators import (
+    bart_tokenizer,
+    passage,
+    tiny_bart,
+    tiny_dpr_config,
+    tiny_t5,
+    wordless,
+    write_byt5,
+)
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    DPRContextEncoder,
+    DPRQuestionEncoder,
+    DPRReader,
+    PreTrainedTokenizerFast,
+    RagSequenceForGeneration,
+    RagTokenForGeneration,
+)
+from transformers.modeling_outputs import BaseModelOutput
+
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
+from ragqa.models.fid import FusionInDecoder
+from ragqa.models.generators import load_generator, load_rag, make_generator, model_type, save_generator
+from ragqa.models.rag import RagGenerator
+from ragqa.models.search import Search
+from ragqa.models.seq2seq import Seq2Seq
+from ragqa.models.seq_tokens import Inputs
+from ragqa.models.template import CLOSED_BOOK, Template
+from ragqa.models.tower import Tower
+from ragqa.objectives import IGNORED
+from ragqa.runtime.encoder import load_encoder
+
+B, K, T = 3, 4, 6
+CLASSES = {"token": RagTokenForGeneration, "sequence": RagSequenceForGeneration}
+
+
+def batch(pad: int) -> tuple[Inputs, torch.Tensor, torch.Tensor]:
+    """Pairs, relevance and labels."""
+    torch.manual_seed(5)
+    mask = torch.arange(9) < torch.randint(3, 10, (B * K, 1))
+    labels = torch.randint(5, 60, (B, T))
+    labels[1, 4:] = labels[2, 2:] = IGNORED
+    return Inputs(torch.randint(5, 60, (B * K, 9)).masked_fill(~mask, pad), mask.long()), torch.randn(B, K), labels
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("marginal", CLASSES)
+@pytest.mark.parametrize("make", [tiny_bart, tiny_t5])
+def test_losses_and_gradients_are_those_of_transformers(make: Any, marginal: str, smoothing: float) -> None:
+    ours, generator = RagGenerator(Seq2Seq(make(), wordless()), marginal=marginal), make()
+    asked = DPRQuestionEncoder(tiny_dpr_config())
+    theirs = CLASSES[marginal](question_encoder=asked, generator=generator, n_docs=K, label_smoothing=smoothing)
+    rules = ours.seq2seq.conventions
+    inputs, relevance, labels = batch(rules.pad)
+    given, live = relevance.clone().requires_grad_(), relevance.clone().requires_grad_()
+    started = torch.cat([torch.full((B, 1), rules.start), labels.masked_fill(labels == IGNORED, rules.pad)], 1)
+    pairs = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL}
+    expected = theirs.eval()(**pairs, doc_scores=given, labels=started, n_docs=K).loss
+    loss = ours.nll(inputs, live, labels, smoothing=smoothing)
+    assert torch.allclose(loss, expected, rtol=1e-5, atol=1e-5)
+    expected.sum().backward()
+    loss.sum().backward()
+    assert torch.allclose(live.grad, given.grad, atol=1e-5)
+    for one, other in zip(ours.seq2seq.model.parameters(), generator.parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_with_one_passage_all_generators_are_one(smoothing: float) -> None:
+    model = Seq2Seq(tiny_bart(), wordless())
+    inputs, _, labels = batch(1)
+    one = Inputs(inputs.ids_NL[:B], inputs.mask_NL[:B])
+    losses = [
+        RagGenerator(model).nll(one, torch.zeros(B, 1), labels, smoothing=smoothing, marginal=marginal)
+        for marginal in ("token", "sequence")
+    ]
+    losses.append(FusionInDecoder(model).nll(one, torch.zeros(B, 1), labels, smoothing=smoothing))
+    assert torch.allclose(losses[0], losses[1], rtol=1e-5) and torch.allclose(losses[0], losses[2], rtol=1e-5)
+
+
+def test_a_passage_that_is_not_there_is_not_read() -> None:
+    model = Seq2Seq(tiny_bart(), wordless())
+    inputs, relevance, labels = batch(1)
+    relevance[:, 2:] = -torch.inf
+    first = torch.tensor([row for row in range(B * K) if row % K < 2])
+    fewer = Inputs(inputs.ids_NL[first], inputs.mask_NL[first])
+    for generator in (RagGenerator(model), RagGenerator(model, marginal="sequence"), FusionInDecoder(model)):
+        losses = generator.nll(inputs, relevance, labels), generator.nll(fewer, relevance[:, :2], labels)
+        assert torch.allclose(*losses, rtol=1e-5), generator.kind
+
+
+@pytest.mark.parametrize("make", [tiny_bart, tiny_t5])
+def test_fusion_by_hand(make: Any) -> None:
+    """Each pair encoded alone by transformers' own encoder, one after the other, and its own decoder over them."""
+    theirs, ours = make(), FusionInDecoder(Seq2Seq(make(), wordless()))
+    inputs, relevance, labels = batch(ours.seq2seq.conventions.pad)
+    losses = ours.nll(inputs, relevance, labels)
+    with torch.no_grad():
+        for question in range(B):
+            alone = [
+                theirs.get_encoder()(inputs.ids_NL[row : row + 1, : int(inputs.mask_NL[row].sum())]).last_hidden_state
+                for row in range(question * K, question * K + K)
+            ]
+            own = labels[question : question + 1]
+            logits = theirs(encoder_outputs=BaseModelOutput(torch.cat(alone, 1)), labels=own).logits[0]
+            expected = torch.nn.functional.cross_entropy(logits, own[0], reduction="sum")
+            assert losses[question].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_fusion_says_where_it_looked() -> None:
+    model = Seq2Seq(tiny_bart(), wordless())
+    fused = FusionInDecoder(model)
+    inputs, relevance, _ = batch(1)
+    relevance[1, 1:] = -torch.inf
+    search = Search(beams=2, longest=5, returned=2)
+    found = fused.generate(inputs, relevance, search)
+    order = torch.tensor([question * K + place for question in range(B) for place in (2, 0, 3, 1)])
+    turned = fused.generate(Inputs(inputs.ids_NL[order], inputs.mask_NL[order]), relevance[:, [2, 0, 3, 1]], search)
+    for row, other in zip(found, turned, strict=True):
+        for one, two in zip(row, other, strict=True):
+            assert one.ids == two.ids and one.log_prob == pytest.approx(two.log_prob, abs=1e-4)
+            assert [one.posterior[place] for place in (2, 0, 3, 1)] == pytest.approx(two.posterior, abs=1e-5)
+            assert sum(one.posterior) == pytest.approx(1.0, abs=1e-5)
+    assert found[1][0].posterior == (1.0, 0.0, 0.0, 0.0)
+    with torch.no_grad():  # a decoder that looks everywhere alike: shares are lengths
+        for layer in model.model.model.decoder.layers:
+            layer.encoder_attn.q_proj.weight.zero_()
+            layer.encoder_attn.q_proj.bias.zero_()
+    lengths = inputs.mask_NL.view(B, K, -1).sum(-1)[0]
+    shares = fused.generate(inputs, relevance, search)[0][0].posterior
+    assert shares == pytest.approx((lengths / lengths.sum()).tolist(), abs=1e-5)
+    stream = fused.stream(inputs, relevance, Search(longest=5))
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(stream)
+    assert end.value.value == fused.generate(inputs, relevance, Search(longest=5))
+
+
+@pytest.mark.parametrize("kind", ["rag-token", "rag-sequence", "fid", "closed-book"])
+def test_a_generator_is_saved_as_it_is(kind: str, tmp_path: Path) -> None:
+    template = Template("nq: {question}") if kind == "closed-book" else Template("{question} <- {title}: {passage}")
+    generator = make_generator(Seq2Seq.load(write_byt5(tmp_path / "t5")), kind, template=template, max_input=77).eval()
+    save_generator(generator, tmp_path / "saved")
+    again = load_generator(tmp_path / "saved").eval()
+    assert type(again) is type(generator)
+    for name in ("kind", "template", "passages", "max_input"):
+        assert getattr(again, name) == getattr(generator, name)
+    found = [[passage("Genji", "a novel"), passage("Heian", "a court")], [passage("Genji", "a novel")]]
+    inputs = generator.inputs(["who?", "when?"], found)
+    relevance = torch.zeros(2, 1) if kind == "closed-book" else torch.tensor([[0.0, 0.0], [0.0, -torch.inf]])
+    answers = [each.generate(inputs, relevance, Search(longest=4)) for each in (generator, again)]
+    assert answers[0] == answers[1]
+    with pytest.raises(BadInput, match=f"is a generator of kind {kind}, not other"):
+        load_generator(tmp_path / "saved", "other")
+    (tmp_path / "saved" / "generator.json").write_text("{}")
+    with pytest.raises(DamagedArtefact, match=r"generator\.json is damaged: KeyError"):
+        load_generator(tmp_path / "saved")
+
+
+def test_a_plain_seq2seq_must_be_told_what_it_is(tmp_path: Path) -> None:
+    """T5's closed-book checkpoints are such."""
+    path = write_byt5(tmp_path)
+    generator = load_generator(path, "closed-book")
+    assert (generator.kind, generator.template, generator.passages) == ("closed-book", CLOSED_BOOK, 1)
+    with pytest.raises(BadInput, match="is a plain seq2seq: say which of rag-token, rag-sequence, fid, closed-book"):
+        load_generator(path)
+    with pytest.raises(BadInput, match="generator 'gpt': one of rag-token"):
+        load_generator(path, "gpt")
+    with pytest.raises(BadInput, match="is not for fid"):
+        make_generator(generator.seq2seq, "fid", template=CLOSED_BOOK)
+
+
+def word_tokenizer(size: int) -> PreTrainedTokenizerFast:
+    """Whole words, as small as that of a BERT can be."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{n}" for n in range(size - 5)]]
+    tokenizer = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def write_rag(path: Path, kind: Any, **options: Any) -> Any:
+    """A checkpoint as ``facebook/rag-token-nq`` is: one model, two folders of tokenizers."""
+    tokenizer = bart_tokenizer()
+    torch.manual_seed(6)
+    asked = DPRQuestionEncoder(tiny_dpr_config())
+    model = kind(question_encoder=asked, generator=tiny_bart(len(tokenizer)), n_docs=3, **options).eval()
+    model.save_pretrained(path)
+    row = json.loads((path / "config.json").read_text())
+    row["generator"]["forced_bos_token_id"] = 0
+    (path / "config.json").write_text(json.dumps(row))
+    tokenizer.save_pretrained(path / "generator_tokenizer")
+    word_tokenizer(60).save_pretrained(path / "question_encoder_tokenizer")
+    return model
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("marginal", CLASSES)
+def test_a_published_rag_is_read(marginal: str, binary: bool, tmp_path: Path) -> None:
+    model = write_rag(tmp_path, CLASSES[marginal], title_sep=" : ", max_combined_length=99)
+    if binary:  # as they were published
+        torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+        (tmp_path / "model.safetensors").unlink()
+    read = load_rag(tmp_path)
+    generator = read.generator.eval()
+    assert (generator.kind, generator.passages, generator.max_input) == (f"rag-{marginal}", 3, 99)
+    assert generator.template.text == "{title} : {passage} // {question}"
+    assert generator.seq2seq.conventions.first == 0
+    inputs = generator.inputs(["who wrote it"], [[passage("Genji", "a novel"), passage("Heian", "a court")]])
+    assert generator.seq2seq.tokens.text(inputs.ids_NL[0].tolist()) == "Genji : a novel // who wrote it"
+    labels, relevance = generator.seq2seq.tokens.labels(["a lady"], 9), torch.tensor([[0.3, 0.1]])
+    pairs = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL, "n_docs": 2}
+    with torch.no_grad():
+        started = torch.cat([torch.tensor([[2]]), labels], 1)
+        expected = model(**pairs, doc_scores=relevance, labels=started).loss
+        assert torch.allclose(generator.nll(inputs, relevance, labels), expected, rtol=1e-5)
+        ids = torch.tensor([read.question_tokens.bare("w1 w2")])
+        vector = read.questions.eval()(ids, torch.ones_like(ids))
+        assert torch.allclose(vector, model.rag.question_encoder(ids).pooler_output, atol=1e-6)
+    assert load_generator(tmp_path).kind == generator.kind
+
+
+def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
+    write_rag(tmp_path, RagTokenForGeneration)
+    shutil.rmtree(tmp_path / "generator_tokenizer")
+    with pytest.raises(ArtefactError, match=r"has no tokenizer that can be loaded|it is another model's"):
+        load_rag(tmp_path)
+    row = json.loads((tmp_path / "config.json").read_text())
+    row["generator"]["decoder_layers"] = 3
+    (tmp_path / "config.json").write_text(json.dumps(row))
+    with pytest.raises(ArtefactError, match=r"lacks \d+ weights of its checkpoint of RAG, rag.generator"):
+        load_rag(tmp_path)
+    with pytest.raises(ArtefactError, match="is not a model that can be loaded"):
+        load_generator(tmp_path / "generator_tokenizer")
+    assert model_type(tmp_path) == "rag"
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("width", [0, 6])
+@pytest.mark.parametrize("kind", [DPRQuestionEncoder, DPRContextEncoder])
+def test_encoders_of_dpr_are_towers(kind: Any, width: int, binary: bool, tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    model = kind(tiny_dpr_config(projection_dim=width)).eval()
+    model.save_pretrained(tmp_path / "dpr")
+    if binary:
+        torch.save(model.state_dict(), tmp_path / "dpr" / "pytorch_model.bin")
+        (tmp_path / "dpr" / "model.safetensors").unlink()
+    word_tokenizer(60).save_pretrained(tmp_path / "dpr")
+    tower = Tower.load(tmp_path / "dpr").eval()
+    ids, mask = torch.tensor([[2, 10, 11, 3], [2, 12, 3, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    with torch.no_grad():
+        expected = model(ids, mask).pooler_output
+        assert torch.allclose(tower(ids, mask), expected, atol=1e-6)
+        tower.save(tmp_path / "tower")
+        assert torch.equal(Tower.load(tmp_path / "tower").eval()(ids, mask), tower(ids, mask))
+    encoder = load_encoder(tmp_path / "dpr")
+    assert np.allclose(encoder.encode(["w7"])[0], expected[1].numpy(), atol=1e-6)
+    assert len(encoder.fingerprint) == 16
+
+
+def test_a_reader_of_dpr_is_no_tower(tmp_path: Path) -> None:
+    DPRReader(tiny_dpr_config()).save_pretrained(tmp_path)
+    with pytest.raises(ArtefactError, match="holds DPRReader, not one of DPRQuestionEncoder, DPRContextEncoder"):
+        Tower.load(tmp_path)
