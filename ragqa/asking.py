@@ -37,6 +37,10 @@ class Asker:
         """Answers, those below the confidence declined; raises BadInput on a question that is none."""
         return self._pipeline.ask(questions, min_confidence=self._min_confidence)
 
+    def written(self, question: str) -> Iterator[str | Answer]:
+        """Pieces of the answer as they are written, then the answer: see ``Pipeline.stream``."""
+        return self._pipeline.stream(question, min_confidence=self._min_confidence)
+
     def stream(self, questions: Iterable[str]) -> Iterator[Answer | Refusal]:
         """Answers in the order of the questions, as they come; one that cannot be asked stops no other."""
         rest = iter(questions)
@@ -54,6 +58,19 @@ def _unusable(question: str) -> BadInput | None:
     return None
 
 
+def tell(asker: Asker, question: str, show: Callable[[Answer], str], say: Callable[[str], None]) -> Answer:
+    """Ask, and show the answer; on a terminal what is written of it before, as it comes."""
+    said = False
+    for each in asker.written(question):
+        if isinstance(each, Answer):
+            say("\r\x1b[K" * said + show(each))
+            return each
+        if sys.stdout.isatty() and show is as_text:
+            print(_printable(each), end="", flush=True)
+            said = True
+    raise AssertionError("a pipeline ends with an answer")
+
+
 def converse(asker: Asker, show: Callable[[Answer], str]) -> None:
     """Ask and answer until end of file or an empty line."""
     import readline  # noqa: F401  line editing in input()
@@ -67,7 +84,8 @@ def converse(asker: Asker, show: Callable[[Answer], str]) -> None:
         if not question.strip():
             return
         try:
-            print(show(asker.ask([question])[0]), end="\n\n")
+            tell(asker, question, show, print)
+            print()
         except BadInput as error:
             print(f"ragqa: {error}", file=sys.stderr)
 
@@ -75,6 +93,7 @@ def converse(asker: Asker, show: Callable[[Answer], str]) -> None:
 def as_json(answer: Answer | Refusal) -> str:
     """One line: question, answer or null, confidence, sources, alternatives, missing; or why it could not be asked.
 
+    ``supported`` is false where a written answer stands in none of its passages;
     ``start`` and ``end`` of a source are those of its ``text`` in the document at ``path``;
     ``answer_start`` and ``answer_end`` those of the answer, null where it was declined;
     ``missing`` are the shards of a served index that did not answer.
@@ -87,6 +106,7 @@ def as_json(answer: Answer | Refusal) -> str:
         "question": answer.question,
         "answer": answer.text,
         "confidence": round(answer.confidence, 4),
+        "supported": answer.supported,
         "sources": [_source(source) for source in answer.sources],
         "alternatives": [
             {"answer": other.text, "confidence": round(other.confidence, 4)} for other in answer.alternatives
@@ -119,9 +139,11 @@ def as_text(answer: Answer | Refusal) -> str:
     if answer.text is None:
         lines = [_bold("No answer in these documents.") + " The nearest passages:" * bool(answer.sources)]
     else:
-        lines = [f"{_bold(_one_line(answer.text))}   (confidence {answer.confidence:.2f})"]
+        unsupported = "" if answer.supported else "; unsupported: in none of the passages that were read"
+        lines = [f"{_bold(_one_line(answer.text))}   (confidence {answer.confidence:.2f}{unsupported})"]
     for number, source in enumerate(answer.sources[:SHOWN], 1):
-        lines += ["", *_citation(number, source)]
+        shared = answer.text is not None and len(answer.sources) > 1
+        lines += ["", *_citation(number, source, f" ({source.weight:.2f})" * shared)]
     others = [f"{_one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives if o.confidence >= 0.005]
     if others:
         lines += ["", "Runners-up: " + " · ".join(others)]
@@ -131,7 +153,7 @@ def as_text(answer: Answer | Refusal) -> str:
     return "\n".join(lines)
 
 
-def _citation(number: int, source: Source) -> list[str]:
+def _citation(number: int, source: Source, weight: str) -> list[str]:
     passage, span = source.hit.passage, source.span
     text = passage.text
     if span is None:
@@ -147,12 +169,16 @@ def _citation(number: int, source: Source) -> list[str]:
     if passage.document != passage.path:  # one record of many in the file: its characters are counted in it
         where += f", document {_one_line(passage.document)}"
     where += f", characters {passage.start + start}-{passage.start + end}"
-    return [f"[{number}] {_one_line(passage.title or passage.document)}", f"    {shown}", f"    {where}"]
+    return [f"[{number}] {_one_line(passage.title or passage.document)}{weight}", f"    {shown}", f"    {where}"]
 
 
 def _one_line(text: str) -> str:
     """White space collapsed and control characters shown as spaces: a document cannot steer a terminal."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return " ".join(_printable(text).split())
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _spaced(text: str) -> str:

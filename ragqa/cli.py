@@ -53,6 +53,7 @@ BUG = 70
 """EX_SOFTWARE of sysexits.h."""
 INTERRUPTED, PIPE = 130, 141
 """As a shell reports a process ended by SIGINT or SIGPIPE."""
+_READER = "Directory of a reader; or span, rag-token, rag-sequence, fid, closed-book: the pipeline's, or KIND:MODEL."
 _INDEX = "Index or pipeline directory; or http://HOST:PORT of a served index."
 
 
@@ -67,7 +68,7 @@ def ask(
     index: Annotated[Path | None, typer.Option("--index", "--pipeline", help=_INDEX)] = None,
     k: Annotated[int | None, typer.Option("-k", min=1, help="Passages to read.")] = None,
     retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
-    reader: Annotated[Path | None, typer.Option(help="A reader of your own.")] = None,
+    reader: Annotated[str | None, typer.Option(help=_READER)] = None,
     fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
     device: Annotated[str, typer.Option(help="Where the index is searched and torch models run.")] = "cpu",
@@ -89,8 +90,7 @@ def ask(
     asker = asking.Asker(pipeline, min_confidence)
     show = asking.as_json if as_json else asking.as_text
     if question is not None:
-        answer = asker.ask([question])[0]
-        say(show(answer))
+        answer = asking.tell(asker, question, show, say)
         raise typer.Exit(DECLINED if answer.text is None else ANSWERED)
     if sys.stdin is None:
         raise BadInput("no question, and no standard input to read questions from")
@@ -188,7 +188,7 @@ def evaluate_questions(
     batch: Annotated[int, typer.Option(min=1, help="Questions asked together.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="The first N questions only.")] = None,
     retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
-    reader: Annotated[Path | None, typer.Option(help="A reader of your own.")] = None,
+    reader: Annotated[str | None, typer.Option(help=_READER)] = None,
     fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
     device: Annotated[str | None, typer.Option(help="Where the index is searched: cpu (default) or cuda.")] = None,

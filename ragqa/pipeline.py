@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -14,7 +14,8 @@ from ragqa.artefact import Manifest
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RemoteError
 from ragqa.paths import as_url
-from ragqa.reading.base import Reader
+from ragqa.reading import choose
+from ragqa.reading.base import Reader, Streams
 from ragqa.retrieval.base import PassageRetriever, Ranker, Retriever, missing
 from ragqa.types import Answer, Hit, Source
 
@@ -71,6 +72,7 @@ class Pipeline:
         encoder: str | None = None,
         fusion: str | None = None,
         k: int | None = None,
+        readers: Mapping[str, str | Path] | None = None,
         device: str = "cpu",
     ) -> "Pipeline":
         """The pipeline of an index directory or a served index (with the default reader), or of a pipeline directory.
@@ -79,10 +81,12 @@ class Pipeline:
             path: an index or a pipeline directory, or ``http://host:port`` of an index that is served.
             retriever: ``dense``, ``bm25`` or ``hybrid``; by default all that the index can do. A served index is
                 searched as its server was told: other wishes than that are refused.
-            reader: a reader in place of the pipeline's own.
+            reader: a reader in place of the pipeline's own: a directory, the name of one of its ``readers``, or
+                ``KIND:SOURCE`` for a seq2seq that is used as rag-token, rag-sequence, fid or closed-book.
             encoder: another form of the encoder that made the index: its export, its torch weights.
             fusion: of a hybrid retriever: ``weighted`` (the default) or ``rrf``.
             k: passages to read for a question.
+            readers: readers by the names span, rag-token, rag-sequence, fid, closed-book, which ``save`` keeps.
             device: where the index is searched and torch models run; exports run on the CPU.
 
         Raises:
@@ -92,22 +96,27 @@ class Pipeline:
         """
         url, path = as_url(path), Path(path)
         settings: dict[str, Any] = dict.fromkeys(("reader", "retriever", "encoder", "fusion"))
-        settings.update(index=url or str(path), k=PASSAGES)
+        settings.update(index=url or str(path), k=PASSAGES, readers={})
         parents: dict[str, str] = {}
         if not url and artefact.peek(path).kind == "pipeline":
             parents = artefact.read(path, "pipeline").parents
             saved = json.loads((path / "pipeline.json").read_text())
             settings.update({key: value for key, value in saved.items() if key in settings})
-            for part in ("index", "reader", "encoder"):
+            for part in ("index", "encoder"):
                 if settings[part] and _is_place(part, settings[part]):
                     settings[part] = str(path / settings[part])
+            settings["reader"] = settings["reader"] and choose.moved(settings["reader"], lambda at: str(path / at))
+            settings["readers"] = {
+                name: choose.moved(each, lambda at: str(path / at)) for name, each in settings["readers"].items()
+            }
+        settings["readers"].update({name: str(each) for name, each in (readers or {}).items()})
         own_reader = reader is None
-        given = {"retriever": retriever, "reader": reader and str(reader), "encoder": encoder, "fusion": fusion, "k": k}
+        if reader is not None:
+            settings["reader"] = choose.named(str(reader), settings["readers"], path)
+        given = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k}
         settings.update({key: value for key, value in given.items() if value is not None})
-        from ragqa.reading.span import ExtractiveReader
-
         index = _served(settings) if as_url(settings["index"]) else _opened(settings, device)
-        chosen = ExtractiveReader.load(settings["reader"] and Path(settings["reader"]), device=device)
+        chosen = choose.open_reader(settings["reader"], device=device)
         now = {"index": index.origin, "reader": chosen.fingerprint}
         for part, fingerprint in parents.items():
             if now[part] != fingerprint and (part == "index" or own_reader):
@@ -135,10 +144,15 @@ class Pipeline:
         target = Path(path)
         artefact.check_replaceable(target, "pipeline")
         saved = dict(self._settings)
-        # Relative, so that the directory that holds the pipeline and its parts can be moved.
-        for part in ("index", "reader", "encoder"):
+
+        def relative(place: str) -> str:  # so that the directory that holds the pipeline and its parts can be moved
+            return os.path.join(".", os.path.relpath(Path(place).resolve(), target.resolve()))
+
+        for part in ("index", "encoder"):
             if saved[part] and not as_url(saved[part]) and (part != "encoder" or Path(saved[part]).exists()):
-                saved[part] = os.path.join(".", os.path.relpath(Path(saved[part]).resolve(), target.resolve()))
+                saved[part] = relative(saved[part])
+        saved["reader"] = saved["reader"] and choose.moved(saved["reader"], relative)
+        saved["readers"] = {name: choose.moved(each, relative) for name, each in saved["readers"].items()}
         with artefact.writing(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
             # The index may be updated, as it may be under a pipeline that is loaded; another must not take its place.
@@ -157,6 +171,19 @@ class Pipeline:
             return {**parts, "retriever": type(self.retriever).__name__}
         assert self._index is not None
         return {**parts, **self._index.facts}
+
+    def stream(self, question: str, *, k: int | None = None, min_confidence: float = 0.0) -> Iterator[str | Answer]:
+        """Pieces of the answer as a reader writes it, then the answer; arguments and errors as those of ``ask``.
+
+        Of a reader that cannot say an answer before it has it, the answer alone. One that is declined in the end may
+        have been said by then.
+        """
+        if not isinstance(self.reader, Streams) or not self.reader.streams:
+            yield self.ask(question, k=k, min_confidence=min_confidence)
+            return
+        asked, hits = self._found([question], k)
+        for each in self.reader.stream(asked[0], hits[0]):
+            yield each if isinstance(each, str) else _given(question, each, hits[0], min_confidence)
 
     @overload
     def ask(self, questions: str, *, k: int | None = None, min_confidence: float = 0.0) -> Answer: ...
@@ -178,21 +205,25 @@ class Pipeline:
         """
         if isinstance(questions, str):
             return self.ask([questions], k=k, min_confidence=min_confidence)[0]
+        asked, hits = self._found(questions, k)
+        answers = self.reader.read(asked, hits) if asked else []
+        return [_given(*each, min_confidence) for each in zip(questions, answers, hits, strict=True)]
+
+    def _found(self, questions: list[str], k: int | None) -> tuple[list[str], list[list[Hit]]]:
+        """The questions as they are asked, and what is found for each; nothing where the book is closed."""
         depth = self.k if k is None else k
         if depth < 1:
             raise BadInput(f"k = {depth}: at least one passage must be read")
         asked = [clean_question(question) for question in questions]
-        if not asked:
-            return []
-        hits = self.retriever.search(asked, depth)
-        return [
-            replace(
-                answer if answer.confidence >= min_confidence else declined(answer, found),
-                question=question,
-                missing=missing(found),
-            )
-            for question, answer, found in zip(questions, self.reader.read(asked, hits), hits, strict=True)
-        ]
+        if not asked or self.reader.closed:
+            return asked, [[] for _ in asked]
+        return asked, self.retriever.search(asked, depth)
+
+
+def _given(question: str, answer: Answer, hits: list[Hit], min_confidence: float) -> Answer:
+    """What is said to a question: the answer, or that there is none that is sure enough."""
+    enough = answer if answer.confidence >= min_confidence else declined(answer, hits)
+    return replace(enough, question=question, missing=missing(hits))
 
 
 def _is_place(part: str, saved: str) -> bool:

@@ -30,6 +30,22 @@ def words(text: str) -> list[str]:
     return [token.lower() for token in _tokens().findall(unicodedata.normalize("NFD", text))]
 
 
+def occurrence(text: str, answer: str) -> tuple[int, int] | None:
+    """First and last character of the first place where ``text`` holds ``answer``, by the rule of ``words``.
+
+    As ``metrics.has_answer`` sees it: case, accents' form and what is between the tokens aside. None where it does not.
+    """
+    tokens = words(answer)
+    if not tokens:
+        return None
+    found = [(match.start(), match.end()) for match in _tokens().finditer(text)]
+    said = [unicodedata.normalize("NFD", text[start:end]).lower() for start, end in found]
+    for first in range(len(said) - len(tokens) + 1):
+        if said[first : first + len(tokens)] == tokens:
+            return found[first][0], found[first + len(tokens) - 1][1]
+    return None
+
+
 @cache
 def _tokens() -> Any:
     import regex  # Python's own re knows no Unicode categories

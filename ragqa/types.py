@@ -59,7 +59,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A passage an answer stands on: where in it, and how much of the answer's weight it bears."""
+    """A passage an answer stands on: where in it, and how much of the answer's weight it bears.
+
+    Of a generated answer the weight is the passage's posterior p(z|x,y), and there is a span where it stands there.
+    """
 
     hit: Hit
     span: Span | None
@@ -91,3 +94,5 @@ class Answer:
     alternatives: tuple[Alternative, ...] = field(default=())
     missing: tuple[str, ...] = ()
     """Shards of a served index that did not answer: the answer may stand there."""
+    supported: bool = True
+    """Whether the answer stands in one of the passages that were read; a generated one need not."""

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from ragqa.reading.confidence import Calibration, Evidence
+from ragqa.reading.prior import prior_of
 from ragqa.reading.windows import Window, windows
-from ragqa.runtime.scorer import RAW, Scores, SpanScorer, load_scorer
+from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer
 from ragqa.text import normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
@@ -46,6 +47,8 @@ class Found:
 
 class ExtractiveReader:
     """Reads spans out of passages; the confidence is that of its calibration."""
+
+    closed = False
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class ExtractiveReader:
             for question, found in zip(questions, hits, strict=True)
         ]
         scores = iter(self._scorer.score([window.tokens for part in parts for window in part]))
-        prior = _raw if self._scorer.prior == RAW else _spread
+        prior = prior_of(self._scorer.prior)
         each = zip(hits, parts, strict=True)
         return [
             _merge(found, part, _with_prior(prior, found, part, [next(scores) for _ in part])) for found, part in each
@@ -121,21 +124,6 @@ def _apart(found: list[Found], count: int) -> list[Found]:
 
 def _texts(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(hit.passage.title, hit.passage.text) for hit in hits]
-
-
-def _raw(hits: list[Hit]) -> np.ndarray:
-    """``[K]``: f(x, z), which the reader learned to add its own scores to (ORQA, section 4.1)."""
-    return np.array([hit.score for hit in hits])
-
-
-def _spread(hits: list[Hit]) -> np.ndarray:
-    """``[K]``: distances to the best score, in standard deviations of the scores of this question.
-
-    Retrieval scores come on any scale.
-    """
-    found = _raw(hits)
-    distances: np.ndarray = (found - found.max(initial=-np.inf)) / (found.std() or 1.0)
-    return distances
 
 
 def _with_prior(

@@ -1,0 +1,183 @@
+"""Readers that write their answers: RAG-Token, RAG-Sequence, Fusion-in-Decoder, and the closed book.
+
+Legend: B questions, K passages a question.
+"""
+
+from collections.abc import Iterator
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ragqa.reading.confidence import Calibration, Evidence
+from ragqa.reading.prior import prior_of
+from ragqa.runtime.scorer import RAW
+from ragqa.text import occurrence
+from ragqa.types import Alternative, Answer, Hit, Source, Span
+
+if TYPE_CHECKING:
+    from ragqa.models.decoding import Candidate
+    from ragqa.models.generators import Generator
+
+LONGEST = 32
+"""Tokens of an answer."""
+
+
+class GenerativeReader:
+    """Writes answers from passages, or from nothing but what it learned; runs in torch."""
+
+    def __init__(
+        self,
+        generator: "Generator",
+        calibration: Calibration,
+        *,
+        fingerprint: str,
+        beams: int = 1,
+        longest: int = LONGEST,
+        alternatives: int = 4,
+        prior: str = RAW,
+        device: str = "cpu",
+    ) -> None:
+        """``beams`` of 1 is greedy; ``prior`` says what of retrieval's scores counts, see ``runtime.scorer``."""
+        from ragqa.models.search import Search
+
+        self._generator, self._calibration = generator.to(device).eval(), calibration
+        self._search = Search(beams=beams, longest=longest, returned=min(1 + alternatives, beams))
+        self._prior, self._device = prior_of(prior), device
+        self.fingerprint = fingerprint
+
+    @classmethod
+    def load(
+        cls, source: str | Path, kind: str | None = None, *, device: str = "cpu", **options: Any
+    ) -> "GenerativeReader":
+        """The generator in a directory or on the hub, with the calibration that lies beside it.
+
+        Args:
+            source: see ``models.generators.load_generator``.
+            kind: rag-token, rag-sequence, fid or closed-book, where the directory does not say it.
+            device: where it runs.
+            options: of the constructor.
+
+        Raises:
+            ArtefactError, DamagedArtefact, BadInput: as ``load_generator``.
+        """
+        from ragqa.models.generators import identity, load_generator
+        from ragqa.runtime.runner import check_device
+
+        check_device(device)
+        generator = load_generator(source, kind)
+        fingerprint = f"{identity(source)}-{generator.kind}"
+        return cls(generator, Calibration.load(Path(source)), fingerprint=fingerprint, device=device, **options)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it reads no passages."""
+        return self._generator.template.closed
+
+    def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
+        """One answer a question, in order; one without hits is declined, unless the book is closed."""
+        able = [row for row, found in enumerate(hits) if found or self.closed]
+        if not able:
+            return [declined(question) for question in questions]
+        asked, read = [questions[row] for row in able], [hits[row] for row in able]
+        inputs, relevance_BK = self._inputs(asked, read)
+        written = dict(zip(able, self._generator.generate(inputs, relevance_BK, self._search), strict=True))
+        return [
+            self._answer(question, found, written[row]) if row in written else declined(question)
+            for row, (question, found) in enumerate(zip(questions, hits, strict=True))
+        ]
+
+    @property
+    def streams(self) -> bool:
+        """Whether it can say an answer while it writes it: greedily, and not by RAG-Sequence, which compares first."""
+        return self._search.beams == 1 and self._generator.kind != "rag-sequence"
+
+    def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
+        """Pieces of the answer as they are written, then the answer.
+
+        Whole words are said: what is joined to them later would change them.
+        """
+        if not (hits or self.closed):
+            yield declined(question)
+            return
+        inputs, relevance_BK = self._inputs([question], [hits])
+        ids: list[int] = []
+        said = ""
+        steps = self._generator.stream(inputs, relevance_BK, self._search)
+        while True:
+            try:
+                ids.append(int(next(steps)))
+            except StopIteration as stop:
+                (candidates,) = stop.value
+                break
+            whole = self._text(ids).rpartition(" ")[0]
+            if whole.startswith(said) and len(whole) > len(said):
+                yield whole[len(said) :]
+                said = whole
+        answer = self._answer(question, hits, candidates)
+        if answer.text is not None and answer.text.startswith(said):
+            yield answer.text[len(said) :]
+        yield answer
+
+    def _inputs(self, questions: list[str], hits: list[list[Hit]]) -> tuple[Any, Any]:
+        """What the generator reads, and relevance ``[B, K]``, -inf where a question has fewer passages."""
+        import torch
+
+        inputs = self._generator.inputs(questions, [[hit.passage for hit in found] for found in hits])
+        if self.closed:
+            return inputs.to(self._device), torch.zeros(len(questions), 1, device=self._device)
+        relevance_BK = np.full((len(hits), max(map(len, hits))), -np.inf, np.float32)
+        for row, found in zip(relevance_BK, hits, strict=True):
+            row[: len(found)] = self._prior(found)
+        return inputs.to(self._device), torch.from_numpy(relevance_BK).to(self._device)
+
+    def _answer(self, question: str, hits: list[Hit], candidates: list["Candidate"]) -> Answer:
+        texts = [self._text(each.ids) for each in candidates]
+        if not texts[0]:
+            return declined(question, hits)
+        best = candidates[0]
+        sources = self._sources(hits, texts[0], best)
+        return Answer(
+            question,
+            texts[0],
+            best.log_prob,
+            self._confidence(best),
+            sources,
+            tuple(
+                Alternative(text, self._confidence(each), self._sources(hits, text, each))
+                for text, each in self._others(texts, candidates)
+            ),
+            supported=any(source.span is not None for source in sources),
+        )
+
+    def _others(self, texts: list[str], candidates: list["Candidate"]) -> list[tuple[str, "Candidate"]]:
+        """The runners-up, each text once."""
+        first = {text: each for text, each in reversed(list(zip(texts, candidates, strict=True))) if text}
+        return [(text, first[text]) for text in dict.fromkeys(texts[1:]) if text and text != texts[0]]
+
+    def _text(self, ids: Any) -> str:
+        return self._generator.seq2seq.tokens.text(ids)
+
+    def _sources(self, hits: list[Hit], text: str, candidate: "Candidate") -> tuple[Source, ...]:
+        """The passages, those first that bear most of the answer."""
+        if self.closed:
+            return ()
+        sources = [
+            Source(hit, _span(hit, text), weight) for hit, weight in zip(hits, candidate.posterior, strict=False)
+        ]
+        return tuple(sorted(sources, key=lambda source: -source.weight))
+
+    def _confidence(self, candidate: "Candidate") -> float:
+        mean = candidate.log_prob / len(candidate.ids)
+        return self._calibration.confidence(Evidence(exp(candidate.log_prob), mean, max(candidate.posterior)))
+
+
+def _span(hit: Hit, text: str) -> Span | None:
+    found = occurrence(hit.passage.text, text)
+    return Span(*found) if found else None
+
+
+def declined(question: str, hits: list[Hit] | None = None) -> Answer:
+    """No answer: there was nothing to read, or nothing was written."""
+    return Answer(question, None, float("-inf"), 0.0, tuple(Source(hit, None, 0.0) for hit in hits or ()))
