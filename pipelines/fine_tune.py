@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 
 from pipelines.best import Best
 from pipelines.gold_spans import GoldSpans
-from pipelines.library import Asked, Library, answerable, open_questions
+from pipelines.library import Asked, Library, Shelf, answerable, chosen, open_questions
 from pipelines.reading import span_scores, to_read
 from pipelines.retrieval import KS, question_vectors
 from pipelines.run import Run, require, running, usual
@@ -133,17 +132,6 @@ class OpenQA(nn.Module):
         self.questions, self.reader, self.tokenizer = questions, reader, tokenizer
 
 
-def chosen(count: int, config: FineTuneConfig, step: int) -> list[int]:
-    """Which of ``count`` questions a step is of, a pure function of (seed, step): each epoch has its own order."""
-    places = (divmod(place, count) for place in range(step * config.batch, (step + 1) * config.batch))
-    return [int(_order(config.seed, epoch, count)[at]) for epoch, at in places]
-
-
-@lru_cache(2)
-def _order(seed: int, epoch: int, count: int) -> np.ndarray:
-    return np.random.default_rng([seed, epoch]).permutation(count)
-
-
 @dataclass(frozen=True)
 class Losses:
     """The two terms of each question of this process, and whether there was anything to learn from."""
@@ -161,7 +149,7 @@ class Losses:
         return (self.retrieval_B + self.span_B).mean()
 
 
-def losses(model: OpenQA, library: Library, asked: Asked, batch: list[int], config: FineTuneConfig) -> Losses:
+def losses(model: OpenQA, library: Shelf, asked: Asked, batch: list[int], config: FineTuneConfig) -> Losses:
     """Search with the live tower, score the beam, read the best of it (Lee et al. 2019, section 7.1)."""
     questions = [asked.questions[at] for at in batch]
     query_BD = library.encode(model.questions, [question.text for question in questions], config.device)
@@ -217,7 +205,7 @@ def rates(step: int, config: FineTuneConfig) -> list[float]:
 
 
 @torch.no_grad()
-def evaluate(model: OpenQA, library: Library, asked: Asked, config: FineTuneConfig) -> dict[str, float]:
+def evaluate(model: OpenQA, library: Shelf, asked: Asked, config: FineTuneConfig) -> dict[str, float]:
     """Ask held-out questions as a pipeline would: what is found, what is read, what is answered.
 
     ``em`` of the answers; ``recall@k`` by DPR's rule; ``in_beam``, ``in_read``: an answer stands in some passage of
@@ -244,7 +232,7 @@ def evaluate(model: OpenQA, library: Library, asked: Asked, config: FineTuneConf
     return {name: count / len(asked) for name, count in right.items()}
 
 
-def _hits(library: Library, ranking: Ranking, read: int) -> list[Hit]:
+def _hits(library: Shelf, ranking: Ranking, read: int) -> list[Hit]:
     return list(map(Hit, library.passages(ranking.rows[:read]), ranking.scores[:read].tolist()))
 
 

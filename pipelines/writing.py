@@ -1,0 +1,125 @@
+"""What the recipes of generators share: which answers are taught, and how held-out questions are answered.
+
+Legend: B questions, K passages a question, T tokens of an answer, D width.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.library import NONE, Drawn, Shelf, chosen
+from pipelines.retrieval import KS, question_vectors
+from ragqa import artefact
+from ragqa.metrics import answer_recall, exact_match
+from ragqa.models.generators import Generator, load_generator, model_type, save_generator
+from ragqa.models.options import set_dropout
+from ragqa.models.search import Search
+from ragqa.models.seq2seq import Seq2Seq
+from ragqa.models.tower import Tower
+from ragqa.training import parallel
+from ragqa.training.meter import seq2seq_weights
+from ragqa.types import Passage, Question
+
+LONGEST = 32
+"""Tokens of an answer."""
+_ASKED = 64
+"""Questions that are asked at a time in an evaluation."""
+_ANSWERS = 1
+"""Beside seed and step: the stream of random numbers that choose answers."""
+
+
+def opened(source: Path, kind: str, *, passages: int, max_input: int, dropout: float, device: str) -> Generator:
+    """The generator in a directory, as it begins to be trained: one of this kind, or any seq2seq used as one.
+
+    Raises:
+        ArtefactError, DamagedArtefact, BadInput: see ``load_generator``.
+    """
+    plain = model_type(source) != "rag" and not (source / "generator.json").is_file()
+    generator = load_generator(source, kind if plain else None)
+    if generator.kind != kind:  # what another kind has learned is worth beginning from, too
+        from ragqa.models.generators import make_generator
+
+        generator = make_generator(generator.seq2seq, kind)
+    generator.passages, generator.max_input = passages, min(max_input, generator.seq2seq.max_tokens)
+    set_dropout(generator.train().to(device), dropout)
+    return generator
+
+
+def taught(questions: Sequence[Question], config: Drawn, step: int) -> tuple[list[Question], list[str]]:
+    """This process's share of the questions of a step, and for each of them one of its gold answers.
+
+    Which one is drawn evenly by (seed, step). RAG trains on every pair of question and answer (Lewis et al. 2020,
+    appendix D): so a question would count the more, the more answers it has.
+    """
+    places = chosen(len(questions), config, step)
+    rng = np.random.default_rng([config.seed, step, _ANSWERS])
+    answers = [str(rng.choice(questions[at].answers)) for at in places]
+    return [questions[at] for at in parallel.share(places)], parallel.share(answers)
+
+
+def present(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
+    """Relevance as a generator takes it: -inf where nothing was found."""
+    missing_BK = rows_BK == NONE
+    missing_BK[:, 0] &= ~missing_BK.all(-1)  # an empty passage is read where there is none at all
+    return relevance_BK.masked_fill(torch.from_numpy(missing_BK).to(relevance_BK.device), -torch.inf)
+
+
+@torch.no_grad()
+def written(
+    generator: Generator, texts: list[str], passages: list[list[Passage]], relevance_BK: Tensor, longest: int = LONGEST
+) -> list[str]:
+    """Answers by greedy decoding, without dropout; '' where nothing was written."""
+    training = generator.training
+    generator.eval()
+    inputs = generator.inputs(texts, passages).to(relevance_BK.device)
+    with torch.autocast(relevance_BK.device.type, dtype=torch.bfloat16):
+        found = generator.generate(inputs, relevance_BK, Search(longest=longest))
+    generator.train(training)
+    return [generator.seq2seq.tokens.text(candidates[0].ids) for candidates in found]
+
+
+def right(said: Sequence[str], questions: Sequence[Question], *, regex: bool) -> int:
+    """How many are exact matches."""
+    pairs = zip(said, questions, strict=True)
+    return sum(exact_match(text, question.answers, regex=regex) for text, question in pairs)
+
+
+def batches(questions: Sequence[Question]) -> Iterator[list[Question]]:
+    """As many questions at a time as are asked together."""
+    for at in range(0, len(questions), _ASKED):
+        yield list(questions[at : at + _ASKED])
+
+
+def evaluate(
+    generator: Generator, tower: Tower, shelf: Shelf, questions: Sequence[Question], *, device: str, regex: bool
+) -> dict[str, float]:
+    """Ask held-out questions as a pipeline would: ``em`` of greedy answers, ``recall@k`` by DPR's rule."""
+    hits, found = 0, []
+    beam = min(max(*KS, generator.passages), shelf.store.live)
+    for some in batches(questions):
+        texts = [question.text for question in some]
+        rankings = shelf.index.search(question_vectors(tower, shelf.tokenizer, texts, device), beam)
+        passages = [shelf.passages(ranking.rows) for ranking in rankings]
+        found += [[passage.text for passage in each] for each in passages]
+        read = [each[: generator.passages] for each in passages]
+        relevance_BK = torch.full((len(some), max(map(len, read))), -torch.inf, device=device)
+        for row, ranking, each in zip(relevance_BK, rankings, read, strict=True):
+            row[: len(each)] = torch.from_numpy(ranking.scores[: len(each)])
+        hits += right(written(generator, texts, read, relevance_BK), some, regex=regex)
+    recall = answer_recall(found, [list(question.answers) for question in questions], list(KS), regex=regex)
+    return {"em": hits / len(questions), **{f"recall@{k}": recall[k] for k in KS}}
+
+
+def operations(seq2seq: Seq2Seq) -> tuple[int, int]:
+    """Operations of a training step for each token that is read, and for each that is written."""
+    read, wrote = seq2seq_weights(seq2seq.model)
+    return 6 * read, 6 * wrote
+
+
+def save(generator: Generator, out: Path) -> None:
+    """Write the generator's directory, whole or not at all."""
+    with artefact.writing(out) as folder:
+        save_generator(generator, folder)
