@@ -59,16 +59,23 @@ def _unusable(question: str) -> BadInput | None:
 
 
 def tell(asker: Asker, question: str, show: Callable[[Answer], str], say: Callable[[str], None]) -> Answer:
-    """Ask, and show the answer; on a terminal what is written of it before, as it comes."""
-    said = False
+    """Ask, and show the answer; to people on a terminal as it is written."""
+    said = ""
     for each in asker.written(question):
         if isinstance(each, Answer):
-            say("\r\x1b[K" * said + show(each))
+            say(_rest(show(each), each, said) if said else show(each))
             return each
-        if sys.stdout.isatty() and show is as_text:
+        if show is as_text and sys.stdout.isatty():
             print(_printable(each), end="", flush=True)
-            said = True
+            said += _printable(each)
     raise AssertionError("a pipeline ends with an answer")
+
+
+def _rest(shown: str, answer: Answer, said: str) -> str:
+    """What of an answer is still to be shown; all of it, in lines of its own, where it was declined in the end."""
+    if answer.text is None or _one_line(answer.text) != said:
+        return f"\n{shown}"
+    return shown.removeprefix(_bold(said))
 
 
 def converse(asker: Asker, show: Callable[[Answer], str]) -> None:

@@ -1,5 +1,6 @@
 """The generators there are: which one lies in a directory, or in what others have published."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from transformers import AutoConfig, PretrainedConfig, RagSequenceForGeneration, RagTokenForGeneration
 
+from ragqa import artefact
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 from ragqa.models import dpr
 from ragqa.models.fid import FusionInDecoder
@@ -16,6 +18,7 @@ from ragqa.models.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
 from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template
 from ragqa.models.tower import Tower
+from ragqa.reading.confidence import FILE as CALIBRATION
 
 FILE = "generator.json"
 """Beside the weights: kind, template, passages, longest input."""
@@ -85,6 +88,18 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
     if kind is None:
         raise BadInput(f"{source} is a plain seq2seq: say which of {', '.join(TEMPLATES)} it is to be")
     return make_generator(seq2seq, kind)
+
+
+def identity(source: str | Path) -> str:
+    """16 hex digits for the weights, the tokenizers and the settings in a directory or on the hub."""
+    folder = Path(source)
+    if not folder.is_dir():
+        from transformers.utils.hub import cached_file
+
+        folder = Path(str(cached_file(str(source), "config.json"))).parent
+    files = sorted(file for pattern in ("*.safetensors", "*.bin", "*.json") for file in folder.rglob(pattern))
+    rows = [f"{file.relative_to(folder)} {artefact.checksum(file)}" for file in files if file.name != CALIBRATION]
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
 
 def _load_own(file: Path) -> Generator:
