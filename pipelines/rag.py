@@ -6,7 +6,7 @@
 A question asks for passages; a sequence-to-sequence model reads it beside each of them and writes the answer; the
 likelihood, marginalised over the passages, teaches the tower of questions and the generator. The passages' vectors
 stay as they are, as in the paper, or with ``--learn-passages`` their tower learns, too: then the index is made again
-while training goes on, as in ``pipelines.pretrain``. ``pipelines.publish`` makes a pipeline of what comes out.
+while training goes on, as in ``pipelines.pretrain``. ``pipelines.assemble`` makes a pipeline of what comes out.
 
 Legend: B questions, K passages a question, T tokens of an answer, D width.
 """

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from eval import closed_world
-from pipelines import rag, warm_start, writing
+from pipelines import assemble, rag, warm_start, writing
 from pipelines.library import NONE, answerable
 from pipelines.rag import RagConfig
 from ragqa.errors import BadInput
@@ -22,6 +22,7 @@ from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generators import load_generator, make_generator, save_generator
 from ragqa.models.template import RAG
 from ragqa.objectives import IGNORED, rag_token_nll
+from ragqa.pipeline import Pipeline
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 from ragqa.training.meter import peak_flops
@@ -273,3 +274,25 @@ def test_a_retriever_learns_from_a_generator_that_copies(tmp_path: Path, monkeyp
     rag.main(config)
     recall = {row["step"]: row["recall@1"] for row in read_rows(config.out) if "recall@1" in row}
     assert recall[100] > recall[0] + 0.2 and recall[100] > 0.5
+
+
+def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: closed_world.Folders) -> None:
+    """With confidence fitted, from a directory that names its reader; as an evaluation in training says."""
+    config = replace(config, learn_passages=False, steps=3, dev=folders.taught, sample=40)
+    rag.main(config)
+    told: list[str] = []
+    path = assemble.main(assemble.after_writing(config, config.out / "system"), tell=told.append)
+    assert told[-1].startswith("confidence is the raw probability: of ")  # it has learned nothing in three steps
+    pipeline = Pipeline.load(path, reader="rag-token")
+    asked = answerable(folders.taught, 40)
+    answers = pipeline.ask([question.text for question in asked])
+    assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
+    assert all(len(answer.sources) == 3 for answer in answers)
+    model, retriever = rag.begin(replace(config, retriever=config.out / "model", generator=config.out / "generator"))
+    said = writing.evaluate(model.generator, retriever.questions, rag.library(config), asked, device="cpu", regex=False)
+    right = writing.right([answer.text or "" for answer in answers], asked, regex=False)
+    assert said["em"] == pytest.approx(right / 40, abs=1 / 40)
+    with pytest.raises(BadInput, match="are both rag-token"):
+        assemble.kinds((config.out / "generator", config.out / "system" / "rag-token"))
+    with pytest.raises(BadInput, match=r"is no generator that was trained here: it has no generator\.json"):
+        assemble.kinds((folders.encoder,))
