@@ -8,7 +8,7 @@ passage nor as statement. Of their entities other facts are known.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import torch
 
 from pipelines.blocks import Blocks
 from pipelines.candidates import NULL
+from pipelines.joint import RAG, REALM, JointConfig
 from pipelines.masked_text import MaskedTexts, Text
 from pipelines.pretrain import PretrainConfig, Realm, guess
 from pipelines.rag import RagConfig
@@ -288,6 +289,44 @@ def answering(
         eval_every=250,
         save_every=250,
         seed=seed,
+    )
+
+
+def together(
+    folders: Folders,
+    start: Path,
+    retriever: Path,
+    generator: Path,
+    questions: Path,
+    out: Path,
+    *,
+    seed: int,
+    steps: int,
+) -> JointConfig:
+    """Settings of joint training in a small world: half of RAG's batch of questions, as many masked statements."""
+    return JointConfig(
+        corpus=folders.corpus,
+        encoder=start,
+        retriever=retriever,
+        generator=generator,
+        questions=questions,
+        texts=folders.texts,
+        dev=folders.questions,
+        sample=100,
+        out=out,
+        span=0.0,
+        steps=steps,
+        lr=1e-3,
+        retriever_lr=2e-4,
+        frozen=steps // 4,
+        warmup=min(100, steps),
+        dropout=0.0,
+        refresh_every=50,
+        eval_every=250,
+        save_every=250,
+        seed=seed,
+        realm=replace(REALM, batch=16, max_text=32, max_block=32),
+        rag=replace(RAG, batch=16, k=7, smoothing=0.0, max_input=64, max_answer=4),
     )
 
 

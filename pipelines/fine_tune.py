@@ -25,7 +25,7 @@ from pipelines.gold_spans import GoldSpans
 from pipelines.library import Asked, Library, Shelf, answerable, chosen, open_questions
 from pipelines.reading import span_scores, to_read
 from pipelines.retrieval import KS, question_vectors
-from pipelines.run import Run, require, running, usual
+from pipelines.run import Run, Taught, require, running, usual
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -178,10 +178,21 @@ def losses(model: OpenQA, library: Shelf, asked: Asked, batch: list[int], config
 
 def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: FineTuneConfig) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
-    batch = parallel.share(chosen(len(asked), config, run.step))
+    taught = learn(model, library, asked, config, run.step)
+    norm = optimise(taught.loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
+    run.stepped(
+        **taught.figures,
+        grad_norm=norm,
+        tokens=parallel.total(taught.tokens),
+        ideal_seconds=round(taught.flops / peak_flops(config.device), 4),
+    )
+
+
+def learn(model: OpenQA, library: Shelf, asked: Asked, config: FineTuneConfig, step: int) -> Taught:
+    """Both terms of the batch of a step."""
+    batch = parallel.share(chosen(len(asked), config, step))
     found = losses(model, library, asked, batch, config)
     loss, weighing = found.total, parallel.weight(torch.ones(len(batch), device=config.device))
-    norm = optimise(loss * weighing, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
     row = {
         "nll": loss.item(),
         "retrieval_nll": found.retrieval_B.mean().item(),
@@ -189,12 +200,8 @@ def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: 
         "in_beam": found.in_beam_B.float().mean().item(),
         "in_read": found.in_read_B.float().mean().item(),
     }
-    run.stepped(
-        **parallel.mean(row, weighing),
-        grad_norm=norm,
-        tokens=parallel.total(found.tokens),
-        ideal_seconds=round(model_flops(model.reader, found.tokens) / peak_flops(config.device), 4),
-    )
+    flops = model_flops(model.reader, found.tokens)
+    return Taught(loss * weighing, parallel.mean(row, weighing), found.tokens, flops)
 
 
 def rates(step: int, config: FineTuneConfig) -> list[float]:

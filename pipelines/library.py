@@ -45,6 +45,11 @@ class Shelf(Protocol):
         ...
 
     @property
+    def corpus(self) -> str:
+        """Fingerprint of the passages."""
+        ...
+
+    @property
     def tokenizer(self) -> TextTokenizer:
         """Of the retriever."""
         ...
@@ -181,7 +186,7 @@ class Asked:
 
 
 def open_questions(
-    library: Library,
+    library: Shelf,
     teach: list[Question],
     ask: list[Question],
     cache: Path,

@@ -27,11 +27,11 @@ from ragqa.types import Passage
 class LiveLibrary:
     """A ``library.Shelf`` over an index that is made again while training goes on."""
 
-    def __init__(self, live: LiveIndex, blocks: Blocks, retriever: DualEncoder, max_block: int) -> None:
-        """``max_block`` wordpieces of a passage are encoded, by the index as well."""
+    def __init__(self, live: LiveIndex, blocks: Blocks, retriever: DualEncoder, max_block: int, corpus: str) -> None:
+        """``max_block`` wordpieces of a passage are encoded, by the index as well; ``corpus`` is their fingerprint."""
         retriever.passages.config.tower_tokens = max_block
         self._live, self._retriever, self._limit = live, retriever, max_block
-        self.blocks = blocks
+        self.blocks, self.corpus = blocks, corpus
         self.encoded = 0
         """Tokens of passages that were encoded for the last ``relevance``."""
 

@@ -28,7 +28,7 @@ from pipelines.candidates import NULL, gold, propose, read, relevance
 from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
 from pipelines.retrieval import Examination, examine
-from pipelines.run import Run, require, running, usual
+from pipelines.run import Run, Taught, require, running, usual
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -215,20 +215,6 @@ def train_step(
         ideal_seconds=round(taught.flops / peak_flops(config.device), 4),
     )
     return taught.figures
-
-
-@dataclass(frozen=True)
-class Taught:
-    """What a batch teaches."""
-
-    loss: Tensor
-    """This process's part of the mean over the whole batch."""
-    figures: dict[str, float]
-    """``nll`` and ``health.figures`` of the whole batch."""
-    tokens: int
-    """That went through a model in this process, padding included."""
-    flops: float
-    """Of this process."""
 
 
 def learn(

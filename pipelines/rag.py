@@ -28,8 +28,8 @@ from pipelines.blocks import Blocks
 from pipelines.library import Library, Shelf, answerable
 from pipelines.live_index import LiveIndex
 from pipelines.live_library import LiveLibrary
-from pipelines.pretrain import Taught, alarm, rates
-from pipelines.run import Run, require, running, usual
+from pipelines.pretrain import alarm, passages_of, rates
+from pipelines.run import Run, Taught, require, running, usual
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -260,7 +260,7 @@ def live_library(config: RagConfig, retriever: DualEncoder, at: int | None, prog
     tokenizer = TextTokenizer(retriever.tokenizer.parent)
     blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     limit = min(config.max_block, retriever.passages.max_tokens)
-    return LiveLibrary(LiveIndex.of(config, at), blocks, retriever, limit)
+    return LiveLibrary(LiveIndex.of(config, at), blocks, retriever, limit, passages_of(config.corpus))
 
 
 def check_size(corpus: Path, k: int) -> None:

@@ -94,9 +94,19 @@ def batches(questions: Sequence[Question]) -> Iterator[list[Question]]:
 
 
 def evaluate(
-    generator: Generator, tower: Tower, shelf: Shelf, questions: Sequence[Question], *, device: str, regex: bool
+    generator: Generator,
+    tower: Tower,
+    shelf: Shelf,
+    questions: Sequence[Question],
+    *,
+    device: str,
+    regex: bool,
+    write: bool = True,
 ) -> dict[str, float]:
-    """Ask held-out questions as a pipeline would: ``em`` of greedy answers, ``recall@k`` by DPR's rule."""
+    """Ask held-out questions as a pipeline would: ``em`` of greedy answers, ``recall@k`` by DPR's rule.
+
+    Without ``write`` only what is found is looked at.
+    """
     hits, found = 0, []
     beam = min(max(*KS, generator.passages), shelf.store.live)
     for some in batches(questions):
@@ -104,13 +114,16 @@ def evaluate(
         rankings = shelf.index.search(question_vectors(tower, shelf.tokenizer, texts, device), beam)
         passages = [shelf.passages(ranking.rows) for ranking in rankings]
         found += [[passage.text for passage in each] for each in passages]
+        if not write:
+            continue
         read = [each[: generator.passages] for each in passages]
         relevance_BK = torch.full((len(some), max(map(len, read))), -torch.inf, device=device)
         for row, ranking, each in zip(relevance_BK, rankings, read, strict=True):
             row[: len(each)] = torch.from_numpy(ranking.scores[: len(each)])
         hits += right(written(generator, texts, read, relevance_BK), some, regex=regex)
     recall = answer_recall(found, [list(question.answers) for question in questions], list(KS), regex=regex)
-    return {"em": hits / len(questions), **{f"recall@{k}": recall[k] for k in KS}}
+    em = {"em": hits / len(questions)} if write else {}
+    return em | {f"recall@{k}": recall[k] for k in KS}
 
 
 def operations(seq2seq: Seq2Seq) -> tuple[int, int]:
