@@ -17,12 +17,17 @@ import torch
 
 from pipelines.blocks import Blocks
 from pipelines.candidates import NULL
+from pipelines.closed_book import ClosedBookConfig
 from pipelines.joint import RAG, REALM, JointConfig
+from pipelines.library import Library, answerable
 from pipelines.masked_text import MaskedTexts, Text
 from pipelines.pretrain import PretrainConfig, Realm, guess
 from pipelines.rag import RagConfig
 from pipelines.warm_start import WarmStartConfig
+from pipelines.writing import evaluate, searching
 from ragqa.indexing import IndexConfig, build_index
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.generators import load_generator
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.warm_start import from_encoder
 from ragqa.pretraining.salient import SalientSpan
@@ -328,6 +333,43 @@ def together(
         realm=replace(REALM, batch=16, max_text=32, max_block=32),
         rag=replace(RAG, batch=16, k=7, smoothing=0.0, max_input=64, max_answer=4),
     )
+
+
+def remembering(
+    folders: Folders, questions: Path, generator: Path, out: Path, *, seed: int, steps: int
+) -> ClosedBookConfig:
+    """Settings of the closed book in a small world, those of ``answering`` without passages."""
+    return ClosedBookConfig(
+        generator=generator,
+        questions=questions,
+        dev=folders.questions,
+        sample=100,
+        out=out,
+        steps=steps,
+        batch=32,
+        lr=1e-3,
+        warmup=min(100, steps),
+        dropout=0.0,
+        max_input=64,
+        max_answer=4,
+        eval_every=250,
+        save_every=250,
+        seed=seed,
+    )
+
+
+def answered(folders: Folders, out: Path, questions: Path) -> dict[str, float]:
+    """What a finished run of RAG or joint training says to questions, by an index of its final weights."""
+    library = Library.open(folders.corpus, out / "model", out / "final")
+    generator, tower = load_generator(out / "generator"), DualEncoder.load(out / "model").questions
+    search = searching(library, tower, generator.passages, "cpu")
+    return evaluate(generator, search, answerable(questions), device="cpu", regex=False)
+
+
+def remembered(out: Path, questions: Path) -> dict[str, float]:
+    """What a finished closed book says to questions."""
+    generator = load_generator(out / "model")
+    return evaluate(generator, lambda texts: [[] for _ in texts], answerable(questions), device="cpu", regex=False)
 
 
 @torch.no_grad()

@@ -161,7 +161,7 @@ def parts_of(config: JointConfig) -> tuple[PretrainConfig, RagConfig, FineTuneCo
         for name in ("corpus", "retriever", "out", "steps", "lr", "retriever_lr", "frozen", "dropout", "device", "seed")
     }
     asked = {name: getattr(config, name) for name in ("questions", "dev", "sample", "regex", "kind")}
-    indexed = {"refresh_every": config.refresh_every, "max_staleness": config.max_staleness}
+    indexed: dict[str, Any] = {"refresh_every": config.refresh_every, "max_staleness": config.max_staleness}
     indexed |= {"kind": config.kind, "workers": config.workers, "gpus": config.gpus}
     masked = filled(config.realm, encoder=config.encoder, texts=config.texts, **indexed, **common)
     written = filled(config.rag, generator=config.generator, **{**indexed, **asked}, **common)
@@ -176,8 +176,10 @@ class Joint(nn.Module):
         self.retriever = DualEncoder.load(config.retriever)
         self.masked = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
         pretrain.same_pieces(self.retriever, TextTokenizer(config.encoder), masked)
-        sizes = {"passages": written.k, "max_input": written.max_input, "dropout": config.dropout}
-        generator = writing.opened(config.generator, f"rag-{written.marginal}", device=config.device, **sizes)
+        sizes = {"passages": written.k, "max_input": written.max_input}
+        generator = writing.opened(
+            config.generator, f"rag-{written.marginal}", device=config.device, dropout=config.dropout, **sizes
+        )
         assert isinstance(generator, RagGenerator)
         self.generator = generator
         self.spans = MlpSpanReader.from_encoder(config.encoder, hidden=marked.hidden, max_span=marked.max_span)
@@ -224,8 +226,8 @@ def rates(step: int, parts: list[Part], config: JointConfig) -> list[float]:
     found = pretrain.rates(step, config)[:2]
     for part in parts:
         total = part.ends - part.begins
-        at = {"peak": config.lr, "warmup": min(warmup, total), "total": total}
-        found += [warmup_linear(step - part.begins, **at) if part.due(step) else 0.0] * 2
+        rate = warmup_linear(step - part.begins, peak=config.lr, warmup=min(warmup, total), total=total)
+        found += [rate if part.due(step) else 0.0] * 2
     return found
 
 
@@ -366,15 +368,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Held-out questions: what is found, and once questions are taught, how many are answered: ``em``, ``span_em``."""
     begun = step > config.asked_from
-    found = writing.evaluate(
-        model.generator,
-        model.retriever.questions,
-        shelf,
-        ask,
-        device=config.device,
-        regex=config.regex,
-        write=begun,
-    )
+    search = writing.searching(shelf, model.retriever.questions, model.generator.passages, config.device)
+    found = writing.evaluate(model.generator, search, ask, device=config.device, regex=config.regex, write=begun)
     third, spans, dev = marked
     if begun and dev is not None:
         found["span_em"] = fine_tune.evaluate(spans, shelf, dev, third)["em"]

@@ -321,7 +321,8 @@ def examine(
     """Ask held-out questions; the first of several processes does, and remembers what is alarming."""
     if parallel.world()[0]:
         return
-    found = writing.evaluate(model.generator, model.questions, shelf, ask, device=config.device, regex=config.regex)
+    search = writing.searching(shelf, model.questions, config.k, config.device)
+    found = writing.evaluate(model.generator, search, ask, device=config.device, regex=config.regex)
     best.told(**found)
     alarm(run, run.step, [*health.recall(found["recall@5"]), *health.answers(found["em"])])
 

@@ -3,7 +3,7 @@
 Legend: B questions, K passages a question, T tokens of an answer, D width.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,14 @@ from pipelines.library import NONE, Drawn, Shelf, chosen
 from pipelines.retrieval import KS, question_vectors
 from ragqa import artefact
 from ragqa.metrics import answer_recall, exact_match
+from ragqa.models import search as searches
 from ragqa.models.generators import Generator, load_generator, model_type, save_generator
 from ragqa.models.options import set_dropout
-from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq
 from ragqa.models.tower import Tower
 from ragqa.training import parallel
 from ragqa.training.meter import seq2seq_weights
-from ragqa.types import Passage, Question
+from ragqa.types import Hit, Passage, Question
 
 LONGEST = 32
 """Tokens of an answer."""
@@ -76,7 +76,7 @@ def written(
     generator.eval()
     inputs = generator.inputs(texts, passages).to(relevance_BK.device)
     with torch.autocast(relevance_BK.device.type, dtype=torch.bfloat16):
-        found = generator.generate(inputs, relevance_BK, Search(longest=longest))
+        found = generator.generate(inputs, relevance_BK, searches.Search(longest=longest))
     generator.train(training)
     return [generator.seq2seq.tokens.text(candidates[0].ids) for candidates in found]
 
@@ -87,16 +87,32 @@ def right(said: Sequence[str], questions: Sequence[Question], *, regex: bool) ->
     return sum(exact_match(text, question.answers, regex=regex) for text, question in pairs)
 
 
-def batches(questions: Sequence[Question]) -> Iterator[list[Question]]:
-    """As many questions at a time as are asked together."""
-    for at in range(0, len(questions), _ASKED):
-        yield list(questions[at : at + _ASKED])
+Search = Callable[[list[str]], list[list[Hit]]]
+"""Passages of questions, best first."""
+
+
+def searching(shelf: Shelf, tower: Tower, passages: int, device: str) -> Search:
+    """What an index finds for the vectors of a tower in training: at least as many as ``passages`` and ``KS``."""
+    beam = min(max(*KS, passages), shelf.store.live)
+
+    def search(texts: list[str]) -> list[list[Hit]]:
+        rankings = shelf.index.search(question_vectors(tower, shelf.tokenizer, texts, device), beam)
+        return [list(map(Hit, shelf.passages(each.rows), each.scores.tolist())) for each in rankings]
+
+    return search
+
+
+def scores(hits: Sequence[Sequence[Hit]], device: str) -> Tensor:
+    """Retrieval's own scores as relevance ``[B, K]``: -inf where a question has fewer passages, 0 where it has none."""
+    relevance_BK = torch.full((len(hits), max(1, *map(len, hits))), -torch.inf, device=device)
+    for row, found in zip(relevance_BK, hits, strict=True):
+        row[: max(1, len(found))] = torch.tensor([hit.score for hit in found] or [0.0])
+    return relevance_BK
 
 
 def evaluate(
     generator: Generator,
-    tower: Tower,
-    shelf: Shelf,
+    search: Search,
     questions: Sequence[Question],
     *,
     device: str,
@@ -105,24 +121,22 @@ def evaluate(
 ) -> dict[str, float]:
     """Ask held-out questions as a pipeline would: ``em`` of greedy answers, ``recall@k`` by DPR's rule.
 
-    Without ``write`` only what is found is looked at.
+    Without ``write`` only what is found is looked at; where the book is closed, nothing is.
     """
     hits, found = 0, []
-    beam = min(max(*KS, generator.passages), shelf.store.live)
-    for some in batches(questions):
+    for at in range(0, len(questions), _ASKED):
+        some = list(questions[at : at + _ASKED])
         texts = [question.text for question in some]
-        rankings = shelf.index.search(question_vectors(tower, shelf.tokenizer, texts, device), beam)
-        passages = [shelf.passages(ranking.rows) for ranking in rankings]
-        found += [[passage.text for passage in each] for each in passages]
-        if not write:
-            continue
-        read = [each[: generator.passages] for each in passages]
-        relevance_BK = torch.full((len(some), max(map(len, read))), -torch.inf, device=device)
-        for row, ranking, each in zip(relevance_BK, rankings, read, strict=True):
-            row[: len(each)] = torch.from_numpy(ranking.scores[: len(each)])
-        hits += right(written(generator, texts, read, relevance_BK), some, regex=regex)
-    recall = answer_recall(found, [list(question.answers) for question in questions], list(KS), regex=regex)
+        every = search(texts)
+        found += [[hit.passage.text for hit in each] for each in every]
+        if write:
+            read = [each[: generator.passages] for each in every]
+            passages = [[hit.passage for hit in each] for each in read]
+            hits += right(written(generator, texts, passages, scores(read, device)), some, regex=regex)
     em = {"em": hits / len(questions)} if write else {}
+    if generator.template.closed:
+        return em
+    recall = answer_recall(found, [list(question.answers) for question in questions], list(KS), regex=regex)
     return em | {f"recall@{k}": recall[k] for k in KS}
 
 

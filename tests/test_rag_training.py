@@ -214,7 +214,7 @@ def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path
 class Copying(nn.Module):
     """A generator that has learnt to copy: any object of a passage, with the words in their order."""
 
-    kind, marginal, passages = "rag-token", "token", 7
+    kind, marginal, passages, template = "rag-token", "token", 7, RAG
 
     def __init__(self, objects: list[str], tokenizer: TextTokenizer) -> None:
         super().__init__()
@@ -289,7 +289,8 @@ def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: cl
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
     assert all(len(answer.sources) == 3 for answer in answers)
     model, retriever = rag.begin(replace(config, retriever=config.out / "model", generator=config.out / "generator"))
-    said = writing.evaluate(model.generator, retriever.questions, rag.library(config), asked, device="cpu", regex=False)
+    search = writing.searching(rag.library(config), retriever.questions, 3, "cpu")
+    said = writing.evaluate(model.generator, search, asked, device="cpu", regex=False)
     right = writing.right([answer.text or "" for answer in answers], asked, regex=False)
     assert said["em"] == pytest.approx(right / 40, abs=1 / 40)
     with pytest.raises(BadInput, match="are both rag-token"):
