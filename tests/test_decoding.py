@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DPRQuestionEncoder, RagSequenceForGeneration, RagTokenForGeneration
 
-from ragqa.errors import BadInput
+from ragqa.errors import BadInput, Mismatch
 from ragqa.models import decoding, seq2seq
 from ragqa.models.decoding import Candidate
 from ragqa.models.rag import RagGenerator
@@ -262,10 +262,13 @@ def test_posteriors_are_shares(scores: list[float], marginal: Any, fast: bool, b
         assert each.posterior == pytest.approx(torch.tensor(scores).softmax(0).tolist(), abs=1e-4)
 
 
-def test_a_question_without_passages_is_one_line() -> None:
+def test_what_cannot_be_answered_is_one_line() -> None:
     ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()))
     scores = torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]])
     with pytest.raises(BadInput, match="question 1 of the batch has no passage to answer from"):
         ours.generate(pairs(1, ragged=True, count=4), scores, Search())
+    ours.train()
+    with pytest.raises(Mismatch, match="in training mode"):
+        ours.generate(pairs(1, ragged=True, count=4), torch.zeros(2, 2), Search())
     with pytest.raises(BadInput, match="beams, longest and returned are 1 or more"):
         Search(beams=0)

@@ -10,6 +10,8 @@ import pytest
 import torch
 from generators import bart_tokenizer, passage, tiny_bart, tiny_t5, wordless, write_bart, write_byt5
 from transformers import (
+    AutoConfig,
+    AutoModel,
     AutoModelForSeq2SeqLM,
     BertConfig,
     EncoderDecoderConfig,
@@ -24,6 +26,7 @@ from transformers import (
 
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models import seq2seq
+from ragqa.models.options import set_dropout
 from ragqa.models.seq2seq import Run, Seq2Seq
 from ragqa.models.seq_tokens import Inputs, SeqTokens
 from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template, assemble
@@ -152,6 +155,37 @@ def test_an_encoder_becomes_a_decoder_too(small: Path, tmp_path: Path) -> None:
     again = Seq2Seq.load(tmp_path)
     assert again.conventions == model.conventions and again.tokens.ids(["w1"]) == [[2, 6, 3]]
     assert all(torch.equal(value, again.model.state_dict()[name]) for name, value in model.model.state_dict().items())
+
+
+@pytest.mark.parametrize("family", ["roberta", "electra"])
+def test_encoders_of_other_families_become_decoders(family: str, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = AutoConfig.for_model(family, vocab_size=300, max_position_embeddings=66, pad_token_id=1, **sizes)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    bart_tokenizer().save_pretrained(tmp_path)
+    model = from_encoder(tmp_path).eval()
+    inputs, labels = (
+        model.tokens.pad_rows(model.tokens.ids(["who wrote it", "in"])),
+        model.tokens.labels(["a lady"] * 2, 9),
+    )
+    said = model.decoder_inputs(labels)
+    given = {"input_ids": inputs.ids_NL, "attention_mask": inputs.mask_NL, "decoder_input_ids": said}
+    with torch.no_grad():
+        run = Run(model, model.encode(inputs))
+        steps = torch.stack([run.step(said[:, t]) for t in range(said.shape[1])], 1)
+        assert torch.allclose(steps, model.model(**given).logits, atol=1e-4)
+
+
+def test_dropout_can_be_taken_out_of_any() -> None:
+    """BART's and T5's are numbers in part, and no modules."""
+    for make in FAMILIES.values():
+        model = make()
+        for part in model.modules():
+            if isinstance(getattr(part, "dropout", None), float):
+                part.dropout = 0.9
+        set_dropout(model.train(), 0.0)
+        ids = torch.full((2, 5), 7)
+        torch.testing.assert_close(*[model(input_ids=ids, decoder_input_ids=ids).logits for _ in range(2)])
 
 
 def test_what_a_configuration_forces_is_forced(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ragqa.errors import BadInput
 from ragqa.models.search import Search, answers, beam, ended, greedy
 from ragqa.models.seq2seq import Run, Seq2Seq, States
-from ragqa.objectives import IGNORED, gold_log_probs, sequence_nll, token_nll
+from ragqa.objectives import IGNORED, sequence_nll, token_nll
 
 _ROOM = 1 << 26
 """Logits that are made at once when candidates are scored."""
@@ -50,9 +50,10 @@ class Mixture:
 
     def follow(self, parents_GW: Tensor) -> None:
         """See ``search.Speaker``."""
-        texts, beams = self._prior_GP.numel(), parents_GW.shape[1]
+        texts = self._prior_GP.numel()
+        beams = self._run.rows // texts  # 1 at first, whatever is to come
         first = torch.arange(texts, device=parents_GW.device) * beams
-        parents = parents_GW.repeat_interleave(self._prior_GP.shape[1], 0)
+        parents = parents_GW.clamp_max(beams - 1).repeat_interleave(self._prior_GP.shape[1], 0)
         self._run.reorder((first.unsqueeze(1) + parents).flatten())
 
     def keep(self, searches: Tensor) -> "Mixture":
@@ -184,22 +185,47 @@ def score_candidates(
 
 
 def _gold(model: Seq2Seq, run: Run, labels_BCT: Tensor, ids_BCT: Tensor, prior_BK: Tensor) -> Tensor:
-    """``[B, C, K, T]``: log-probabilities of the labels under each passage, as many candidates at a time as fit."""
+    """``[B, C, K, T]``: log-probabilities of the labels under each passage, as many candidates at a time as fit.
+
+    What follows the same tokens under the same passage is computed once, however many candidates begin with them.
+    """
     questions, count, length = labels_BCT.shape
-    passages = prior_BK.shape[1]
+    passages, counted_BCT, owner_BCT = prior_BK.shape[1], labels_BCT != IGNORED, _owners(labels_BCT, ids_BCT)
     inputs_BCT = torch.cat([torch.full_like(ids_BCT[..., :1], model.conventions.start), ids_BCT[..., :-1]], -1)
     at_once = max(1, _ROOM // (questions * passages * length * model.vocabulary))
-    parts = []
+    gold_BKCT = torch.zeros(questions, passages, count, length, device=labels_BCT.device)
+    number_C1 = torch.arange(count, device=labels_BCT.device).unsqueeze(-1)
     for begin in range(0, count, at_once):
-        inputs, labels = (
-            each[:, begin : begin + at_once].unsqueeze(1).expand(-1, passages, -1, -1).reshape(-1, length)
-            for each in (inputs_BCT, labels_BCT)
-        )
-        chosen = labels != IGNORED
-        gold = torch.zeros(labels.shape, device=labels.device)
-        gold[chosen] = gold_log_probs(run.score(inputs, chosen)[:, None, None], labels[chosen][:, None]).flatten()
-        parts.append(gold.view(questions, passages, -1, length).transpose(1, 2))
-    return torch.cat(parts, 1)
+        part = slice(begin, begin + at_once)
+        chosen_BKCT = _under_each(((owner_BCT == number_C1) & counted_BCT)[:, part], passages)
+        inputs = _under_each(inputs_BCT[:, part], passages)
+        logits_MV = run.score(inputs.reshape(-1, length), chosen_BKCT.reshape(-1, length))
+        total_M = logits_MV.logsumexp(-1)
+        row_BKCT = (chosen_BKCT.flatten().cumsum(0) - 1).view(chosen_BKCT.shape)
+        due_BKCT = _under_each(counted_BCT & (owner_BCT >= begin) & (owner_BCT < begin + at_once), passages)
+        place_BKCT = _under_each((owner_BCT - begin).clamp(0, chosen_BKCT.shape[2] - 1), passages)
+        row = row_BKCT.gather(2, place_BKCT)[due_BKCT]
+        gold_BKCT[due_BKCT] = logits_MV[row, _under_each(labels_BCT, passages)[due_BKCT]] - total_M[row]
+    return gold_BKCT.transpose(1, 2)
+
+
+def _under_each(values_BCT: Tensor, passages: int) -> Tensor:
+    """``[B, K, C, T]``: the same under each passage."""
+    return values_BCT.unsqueeze(1).expand(-1, passages, -1, -1)
+
+
+def _owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
+    """``[B, C, T]``: the first candidate of the question that has a token here behind the same tokens."""
+    owner_BCT = torch.zeros_like(labels_BCT)
+    rows = zip(owner_BCT, labels_BCT.tolist(), ids_BCT.tolist(), strict=True)
+    for owner_CT, labels, ids in rows:
+        first: dict[Ids, int] = {}
+        own = [
+            [first.setdefault(tuple(each[:t]), c) if label[t] != IGNORED else c for t in range(len(each))]
+            for c, (label, each) in enumerate(zip(labels, ids, strict=True))
+        ]
+        owner_CT.copy_(torch.tensor(own))
+    return owner_BCT
 
 
 def _labels(candidates: Sequence[Sequence[Ids]], bos: int | None, device: torch.device) -> Tensor:

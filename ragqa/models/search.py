@@ -45,7 +45,7 @@ class Speaker(Protocol):
         ...
 
     def follow(self, parents_GW: Tensor) -> None:
-        """Beam w goes on from what beam ``parents_GW[g, w]`` of the same search has said."""
+        """Beam w goes on from what beam ``parents_GW[g, w]`` of the same search has said, or the one that there is."""
         ...
 
     def keep(self, searches: Tensor) -> "Speaker":
@@ -121,9 +121,9 @@ def beam(
     state = _Beams.begin(searches, search.beams, search.longest, rules.pad, device)
     ids_GWT, score_GW = state.done_GWT.clone(), state.done_score_GW.clone()
     where = torch.arange(searches, device=device)
-    token_GW = torch.full((searches, search.beams), rules.start, device=device)
+    token_GW = torch.full((searches, 1), rules.start, device=device)  # all beams begin alike: one speaks for them
     for step in range(search.longest):
-        log_probs_GWV = force(speaker.next(token_GW), step, rules, search)
+        log_probs_GWV = force(speaker.next(token_GW), step, rules, search).expand(-1, search.beams, -1)
         state, parents_GW, token_GW = _advance(state, log_probs_GWV, step, rules, search)
         running = int(state.open_G.sum())
         if running <= len(where) // 2 or step == search.longest - 1:

@@ -16,12 +16,12 @@ from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from ragqa.errors import ArtefactError
+from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models import attention
-from ragqa.models.options import load_seq2seq_module, quiet
+from ragqa.models.options import load_seq2seq_module, longest_input, quiet
 from ragqa.models.seq_tokens import Inputs, SeqTokens
 
-_GROUP = {"cpu": 128, "cuda": 8192}
+_GROUP = {"cpu": 64, "cuda": 8192}
 """Tokens of padding that are worth a call of the encoder of its own, by device."""
 
 CONVENTIONS = (
@@ -89,8 +89,10 @@ class Seq2Seq(nn.Module):
     @property
     def max_tokens(self) -> int:
         """Longest input."""
-        config = getattr(self.model.config, "encoder", None) or self.model.config
-        return min(1024, int(getattr(config, "max_position_embeddings", None) or 1024))
+        config = self.model.config
+        if (encoder := getattr(config, "encoder", None)) is not None:
+            return longest_input(encoder)
+        return min(1024, int(getattr(config, "max_position_embeddings", None) or 1024))  # T5's have no end
 
     @property
     def vocabulary(self) -> int:
@@ -170,6 +172,9 @@ class Run:
     """A decoder on its way over encoded texts; keys and values of each text are computed once, whatever is asked."""
 
     def __init__(self, model: Seq2Seq, states: States, cross: DynamicCache | None = None) -> None:
+        """Raises Mismatch where the model is in training mode."""
+        if model.model.training:
+            raise Mismatch("the generator is in training mode, and dropout would spoil its answers: call eval() first")
         self._model, self._states = model, states
         self._cross = DynamicCache() if cross is None else cross
         self.start()
