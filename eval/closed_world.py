@@ -2,8 +2,9 @@
 
 Every fact stands in one passage. Statements and questions say the same in other words; a model that is asked for the
 object of a fact that it has never seen must find the passage, by a name made of syllables that many names share,
-and copy from it. Objects are of one token, or of as many as are wanted where answers are to be written. The facts that are asked at the end stand in the passages only: no recipe trains on them, neither as
-passage nor as statement. Of their entities other facts are known.
+and copy from it. Objects are of one token, or of as many as are wanted where answers are to be written. The facts that
+are asked at the end stand in the passages only: no recipe trains on them, neither as passage nor as statement. Of their
+entities other facts are known.
 """
 
 import json

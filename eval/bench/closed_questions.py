@@ -4,9 +4,9 @@
         --plot docs/closed_questions.png
 
 Answers are of two tokens, the facts that are asked stand in passages only. With all questions: RAG-Token,
-RAG-Sequence, joint training by its default schedule, and the closed book, which sees as many. Then, with 50, 200, 1,000
-and all of them, at equal steps: RAG alone, joint from the first step, REALM and then RAG, REALM and then joint; the
-stage of REALM is run once a seed. A run goes on where one before it ended.
+RAG-Sequence, and the closed book, which sees as many. Then, with 50, 200, 1,000 and all of them, at equal steps: RAG
+alone, joint from the first step, REALM and then RAG, REALM and then joint (the stage of REALM is run once a seed), and
+joint by its default schedule in one run. A run goes on where one before it ended.
 """
 
 import argparse
@@ -32,6 +32,8 @@ FEW = (50, 200, 1000, 0)
 """Numbers of training questions; 0 for all."""
 LEARNS = ("RAG-Token", "RAG-Sequence", "joint", "closed book")
 ORDERS = ("RAG alone", "joint from the first step", "REALM, then RAG", "REALM, then joint")
+DRAWN = (*ORDERS, "joint")
+"""Arms of the picture."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--work", type=Path, required=True)
     add("--seeds", type=int, nargs="+", default=[0])
     add("--arms", nargs="+", default=[*LEARNS, *ORDERS], choices=(*LEARNS, *ORDERS))
-    add("--few", type=int, nargs="+", default=list(FEW), help="numbers of training questions of the last four; 0: all")
+    add("--few", type=int, nargs="+", default=list(FEW), help=f"training questions of {', '.join(DRAWN)}; 0: all")
     add("--entities", type=int, default=ENTITIES)
     add("--asked", type=int, default=ASKED)
     add("--dev", type=int, default=DEV, help="of the facts asked, those that choose the weights")
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trained(args, seed, arm, few)
         for seed in args.seeds
         for arm in args.arms
-        for few in (args.few if arm in ORDERS else [0])
+        for few in (args.few if arm in DRAWN else [0])
     ]
     if args.out:
         record(
@@ -83,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             questions=f"{args.asked - args.dev} facts that were never trained on, answers of two tokens",
         )
     if args.plot:
-        picture([row for row in rows if row["arm"] in ORDERS], args.plot)
+        picture([row for row in rows if row["arm"] in DRAWN], args.plot)
 
 
 def trained(args: argparse.Namespace, seed: int, arm: str, few: int) -> dict[str, Any]:
@@ -157,8 +159,8 @@ def joint_run(
     config = closed_world.together(
         begun.folders, begun.start, begun.retriever, begun.generator, questions, out, seed=begun.seed, steps=steps
     )
-    both = {"realm": replace(config.realm, batch=32), "rag": replace(config.rag, batch=32), "dev": begun.dev}
-    config = replace(config, **both, **changes)
+    realm, written = replace(config.realm, batch=32), replace(config.rag, batch=32)
+    config = replace(config, realm=realm, rag=written, dev=begun.dev, **changes)
     joint.main(config, finds=closed_world.ObjectTagger(begun.world.objects), progress=Bars(), tell=tell)
     return closed_world.answered(begun.folders, out, begun.test)
 
