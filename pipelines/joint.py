@@ -35,6 +35,7 @@ from pipelines.fine_tune import FineTuneConfig, OpenQA
 from pipelines.library import Asked, answerable, open_questions
 from pipelines.live_library import LiveLibrary
 from pipelines.masked_text import MaskedTexts
+from pipelines.parts import Part, train_step
 from pipelines.pretrain import PretrainConfig, Realm, alarm, passages_of
 from pipelines.rag import Rag, RagConfig
 from pipelines.run import Run, Taught, require, running, usual
@@ -49,9 +50,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.meter import peak_flops
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups, optimise
+from ragqa.training.step import groups
 from ragqa.types import Question
 
 REALM = PretrainConfig(corpus=ABOVE, encoder=ABOVE, retriever=ABOVE, out=ABOVE)
@@ -125,11 +124,11 @@ class JointConfig:
     device: str = "cpu"
     seed: int = 0
     realm: PretrainConfig = REALM
-    """Masked words: batch, k, masking …; what it says itself, other than by default, goes before what is said above."""
+    """Masked words: batch, k, marginal, masking, max_text, max_block …; steps, rates and the index are the run's."""
     rag: RagConfig = RAG
-    """Written answers: batch, k, marginal, smoothing …"""
+    """Written answers: batch, k, marginal, smoothing, max_input, max_answer."""
     tune: FineTuneConfig = SPAN
-    """Marked answers: batch, beam, read …"""
+    """Marked answers: batch, beam, read, max_input, max_span, hidden."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
@@ -185,72 +184,6 @@ class Joint(nn.Module):
         self.spans = MlpSpanReader.from_encoder(config.encoder, hidden=marked.hidden, max_span=marked.max_span)
         self.spans.config.reader_tokens = marked.max_input
         set_dropout(self.train().to(config.device), config.dropout)
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of the losses."""
-
-    prefix: str
-    """Of its figures in the log."""
-    weight: float
-    begins: int
-    ends: int
-    """The first step without it."""
-    module: nn.Module
-    """What it alone trains."""
-    learn: Callable[[int], Taught]
-    """The batch of a step."""
-    health: Health | None = None
-
-    @property
-    def name(self) -> str:
-        """Of its health in a checkpoint."""
-        return f"{self.prefix}health"
-
-    def due(self, step: int) -> bool:
-        """Whether it has weight in a step."""
-        return self.weight > 0 and self.begins <= step < self.ends
-
-    def alarms(self, step: int, rows: dict[str, dict[str, float]], asked_from: int) -> list[str]:
-        """New alarms of a step, and where questions are asked from the next one on."""
-        if self.health is None or self.prefix not in rows:
-            return []
-        lines = self.health.step(rows[self.prefix])
-        return lines if self.prefix or step + 1 != asked_from else [*lines, *self.health.used()]
-
-
-def rates(step: int, parts: list[Part], config: JointConfig) -> list[float]:
-    """Learning rates of the retriever's two groups of weights, and of two for each part."""
-    warmup = warmup_steps(config.warmup, 1000, config.steps)
-    found = pretrain.rates(step, config)[:2]
-    for part in parts:
-        total = part.ends - part.begins
-        rate = warmup_linear(step - part.begins, peak=config.lr, warmup=min(warmup, total), total=total)
-        found += [rate if part.due(step) else 0.0] * 2
-    return found
-
-
-def train_step(
-    run: Run, model: Joint, parts: list[Part], config: JointConfig, *, staleness: int
-) -> dict[str, dict[str, float]]:
-    """One optimizer step; the figures of each part. Raises NonFiniteLoss before the weights change."""
-    model.retriever.requires_grad_(run.step >= config.frozen)
-    for part in parts:
-        part.module.requires_grad_(part.due(run.step))
-    taught = {part.prefix: (part.weight, part.learn(run.step)) for part in parts if part.due(run.step)}
-    loss = torch.stack([weight * each.loss for weight, each in taught.values()]).sum()
-    rate = rates(run.step, parts, config)
-    norm = optimise(loss, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    rows = {prefix: each.figures for prefix, (_, each) in taught.items()}
-    run.stepped(
-        **{prefix + name: value for prefix, row in rows.items() for name, value in row.items()},
-        grad_norm=norm,
-        staleness=staleness,
-        tokens=parallel.total(sum(each.tokens for _, each in taught.values())),
-        ideal_seconds=round(sum(each.flops for _, each in taught.values()) / peak_flops(config.device), 4),
-    )
-    return rows
 
 
 def parts(
@@ -339,7 +272,7 @@ def main(
                 break
             step = run.step
             run.draw()
-            rows = train_step(run, model, losses, config, staleness=staleness)
+            rows = train_step(run, model.retriever, losses, config, staleness=staleness)
             for part in losses:
                 alarm(run, step, part.alarms(step, rows, config.asked_from))
         best.restore()

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from eval import closed_world
+from eval import closed_answers, closed_world
 from pipelines import joint, pretrain, warm_start
 from pipelines.assemble import main as assemble
 from pipelines.joint import JointConfig
+from pipelines.parts import Part, rates
 from ragqa.errors import BadInput
 from ragqa.models.generators import load_generator
 from ragqa.pipeline import Pipeline
@@ -35,8 +36,8 @@ def folders(world: closed_world.World, tmp_path_factory: pytest.TempPathFactory)
 def config(folders: closed_world.Folders, tmp_path: Path) -> JointConfig:
     start = closed_world.begin(folders, folders.root / "start", 0)
     cloze = replace(closed_world.warm_up(folders, start, folders.root / "cloze", seed=0, steps=3), batch=16)
-    generator = closed_world.begin_generator(start, folders.root / "generator", 0)
-    settings = closed_world.together(
+    generator = closed_answers.begin_generator(start, folders.root / "generator", 0)
+    settings = closed_answers.together(
         folders, start, warm_start.main(cloze), generator, folders.taught, tmp_path / "run", seed=0, steps=6
     )
     few = {"frozen": 1, "refresh_every": 2, "save_every": 2, "eval_every": 3, "warmup": 1, "dropout": 0.1}
@@ -87,8 +88,8 @@ def test_a_step_adds_the_gradients_of_both(
     config = replace(config, dropout=0.0, gen_from=0.0, mlm=0.5, gen=2.0, frozen=0, steps=1)
     seen: dict[str, Any] = {}
 
-    def kept(run: Any, model: joint.Joint, losses: list[joint.Part], config: JointConfig, **options: Any) -> Any:
-        both = []
+    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, **options: Any) -> Any:
+        both, model = [], run.state.model
         for part in losses[:2]:
             model.zero_grad()
             part.learn(0).loss.backward()
@@ -98,7 +99,7 @@ def test_a_step_adds_the_gradients_of_both(
             for pair in zip(*both, strict=True)
         ]
         model.zero_grad()
-        rows = train_step(run, model, losses, replace(config, clip=1e9), **options)
+        rows = train_step(run, retriever, losses, replace(config, clip=1e9), **options)
         seen["got"] = [p.grad for p in model.parameters()]
         return rows
 
@@ -133,11 +134,11 @@ def test_rates_of_what_begins_later(config: JointConfig) -> None:
     settings = replace(config, steps=100, frozen=0, warmup=10, lr=1.0, retriever_lr=0.5, gen_from=0.5)
     nothing: Any = None
     parts = [
-        joint.Part("", 1.0, 0, 100, nothing, nothing),
-        joint.Part("gen_", 1.0, 50, 100, nothing, nothing),
-        joint.Part("span_", 0.0, 50, 100, nothing, nothing),
+        Part("", 1.0, 0, 100, nothing, nothing),
+        Part("gen_", 1.0, 50, 100, nothing, nothing),
+        Part("span_", 0.0, 50, 100, nothing, nothing),
     ]
-    at = {step: joint.rates(step, parts, settings) for step in (9, 49, 50, 59)}
+    at = {step: rates(step, parts, settings) for step in (9, 49, 50, 59)}
     assert at[9] == [0.5, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     assert at[49][4:] == [0.0] * 4
     assert at[50][4:] == [0.1, 0.1, 0.0, 0.0]

@@ -16,7 +16,7 @@ import tiny
 import torch
 from safetensors.torch import load_file
 
-from eval import closed_world
+from eval import closed_answers, closed_world
 from pipelines import closed_book, dpr, fine_tune, joint, pretrain, rag, warm_start
 from pipelines.cluster import absolute, together
 from pipelines.dpr import DprConfig
@@ -211,7 +211,7 @@ import sys
 from contextlib import nullcontext
 import torch
 import torch.distributed as dist
-from eval import closed_world
+from eval import closed_answers, closed_world
 from index.command import parse
 from pipelines import closed_book, joint, rag
 
@@ -229,14 +229,14 @@ def generators(folders: closed_world.Folders, start: Path, retriever: Path, gene
     few = {"save_every": 2, "eval_every": 2, "warmup": 1, "lr": 1e-4}
     both = {"frozen": 1, "refresh_every": 2, "retriever_lr": 1e-4}
     taught = folders.taught, retriever, generator
-    written = closed_world.answering(folders, *taught, out / "rag", seed=0, steps=4)
-    together = closed_world.together(
+    written = closed_answers.answering(folders, *taught, out / "rag", seed=0, steps=4)
+    together = closed_answers.together(
         folders, start, retriever, generator, folders.taught, out / "joint", seed=0, steps=4
     )
     together = replace(
         together, realm=replace(together.realm, batch=4, k=4), rag=replace(together.rag, batch=4, k=3), **few, **both
     )
-    closed = closed_world.remembering(folders, folders.taught, generator, out / "closed", seed=0, steps=4)
+    closed = closed_answers.remembering(folders, folders.taught, generator, out / "closed", seed=0, steps=4)
     return [replace(written, batch=4, k=3, smoothing=0.1, **few, **both), together, replace(closed, batch=4, **few)]
 
 
@@ -250,7 +250,7 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
     start = closed_world.begin(folders, tmp_path / "start", 0)
     cloze = closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=3)
     begun = (folders, start, warm_start.main(replace(cloze, batch=16)))
-    begun = (*begun, closed_world.begin_generator(start, tmp_path / "generator", 0))
+    begun = (*begun, closed_answers.begin_generator(start, tmp_path / "generator", 0))
     files = [str(tmp_path / f"{name}.json") for name in ("rag", "joint", "closed")]
     for file, config in zip(files, generators(*begun, tmp_path / "two"), strict=True):
         Path(file).write_text(json.dumps(asdict(config), default=str))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from eval import closed_world
+from eval import closed_answers, closed_world
 from pipelines import assemble, rag, warm_start, writing
 from pipelines.library import NONE, answerable
 from pipelines.rag import RagConfig
@@ -47,8 +47,10 @@ def retriever(folders: closed_world.Folders, start: Path) -> Path:
 
 @pytest.fixture
 def config(folders: closed_world.Folders, start: Path, retriever: Path, tmp_path: Path) -> RagConfig:
-    generator = closed_world.begin_generator(start, folders.root / "generator", 0)
-    settings = closed_world.answering(folders, folders.taught, retriever, generator, tmp_path / "run", seed=0, steps=6)
+    generator = closed_answers.begin_generator(start, folders.root / "generator", 0)
+    settings = closed_answers.answering(
+        folders, folders.taught, retriever, generator, tmp_path / "run", seed=0, steps=6
+    )
     few = {"frozen": 2, "refresh_every": 2, "save_every": 3, "eval_every": 3, "warmup": 1}
     return replace(settings, batch=4, k=3, smoothing=0.1, dropout=0.1, **few)
 
@@ -262,7 +264,7 @@ def test_a_retriever_learns_from_a_generator_that_copies(tmp_path: Path, monkeyp
     start = closed_world.begin(folders, tmp_path / "start", 0)
     cloze = replace(closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=200), batch=64, warmup=20)
     generator = Copying(world.objects, TextTokenizer(folders.encoder))
-    config = closed_world.answering(
+    config = closed_answers.answering(
         folders, folders.taught, warm_start.main(cloze), start, tmp_path / "run", seed=0, steps=100
     )
     config = replace(config, frozen=0, warmup=10, refresh_every=20, eval_every=50, retriever_lr=5e-4)

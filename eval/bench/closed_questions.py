@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from eval import closed_world
+from eval import closed_answers, closed_world
 from eval.bench.closed_world import seconds
 from eval.bench.record import record
 from pipelines import closed_book, joint, pretrain, rag, warm_start
@@ -123,7 +123,7 @@ def begin(args: argparse.Namespace, seed: int) -> Begun:
     start = closed_world.begin(folders, root / "start", seed)
     cloze = closed_world.warm_up(folders, start, root / "cloze", seed=seed, steps=args.cloze)
     retriever = warm_start.main(replace(cloze, warmup=min(cloze.warmup or 0, args.cloze)), progress=Bars())
-    generator = closed_world.begin_generator(start, root / "generator", seed)
+    generator = closed_answers.begin_generator(start, root / "generator", seed)
     dev = closed_world.write_questions(world.asked[: args.dev], root / "dev.jsonl")
     test = closed_world.write_questions(world.asked[args.dev :], root / "test.jsonl")
     return Begun(world, folders, root, seed, start, retriever, generator, dev, test)
@@ -145,31 +145,33 @@ def rag_run(
     args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell, *, steps: int, **changes: Any
 ) -> dict[str, float]:
     """RAG from the warm start, or from ``retriever``."""
-    config = closed_world.answering(
+    config = closed_answers.answering(
         begun.folders, questions, begun.retriever, begun.generator, out, seed=begun.seed, steps=steps
     )
     rag.main(replace(config, dev=begun.dev, **changes), progress=Bars(), tell=tell)
-    return closed_world.answered(begun.folders, out, begun.test)
+    return closed_answers.answered(begun.folders, out, begun.test)
 
 
 def joint_run(
     args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell, *, steps: int, **changes: Any
 ) -> dict[str, float]:
     """Masked statements and questions, 32 of each a step."""
-    config = closed_world.together(
+    config = closed_answers.together(
         begun.folders, begun.start, begun.retriever, begun.generator, questions, out, seed=begun.seed, steps=steps
     )
     realm, written = replace(config.realm, batch=32), replace(config.rag, batch=32)
     config = replace(config, realm=realm, rag=written, dev=begun.dev, **changes)
     joint.main(config, finds=closed_world.ObjectTagger(begun.world.objects), progress=Bars(), tell=tell)
-    return closed_world.answered(begun.folders, out, begun.test)
+    return closed_answers.answered(begun.folders, out, begun.test)
 
 
 def closed_run(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
     """The closed book."""
-    config = closed_world.remembering(begun.folders, questions, begun.generator, out, seed=begun.seed, steps=args.steps)
+    config = closed_answers.remembering(
+        begun.folders, questions, begun.generator, out, seed=begun.seed, steps=args.steps
+    )
     closed_book.main(replace(config, dev=begun.dev), progress=Bars(), tell=tell)
-    return closed_world.remembered(out, begun.test)
+    return closed_answers.remembered(out, begun.test)
 
 
 def masked(args: argparse.Namespace, begun: Begun, tell: Tell) -> dict[str, Path]:
