@@ -1,7 +1,7 @@
 """One retriever under masked words and questions together: REALM's loss, RAG's, and that of a reader of spans.
 
     python -m pipelines.joint --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \\
-        --generator bart-base --questions train.jsonl --dev dev.jsonl --out runs/joint
+        --questions train.jsonl --dev dev.jsonl --out runs/joint
     ragqa ask --pipeline runs/joint/system/pipeline --reader rag-token "…"
 
 L = λ_mlm · L_REALM + λ_gen · L_RAG + λ_span · L_reader over one dual encoder, one index and one refresh of it. A step
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -41,10 +41,12 @@ from pipelines.rag import Rag, RagConfig
 from pipelines.run import Run, Taught, require, running, usual
 from pipelines.stages import ABOVE, filled
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.generators import make_generator
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.options import set_dropout
 from ragqa.models.rag import RagGenerator
+from ragqa.models.warm_start import from_encoder
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
@@ -68,12 +70,15 @@ class JointConfig:
     """Directory of the masked language model that guesses masked words and that the reader of spans begins from."""
     retriever: Path
     """Directory of the dual encoder: warm-started, or it will hardly learn."""
-    generator: Path
-    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
     questions: Path
     """File of questions with answers."""
     out: Path
     """Directory of the run, and of the finished system; what is there goes on."""
+    generator: Path | None = None
+    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer; by default one is made of
+    the masked language model of this run as it is when questions begin: it has learned to read beside passages."""
+    decoder_layers: int | None = None
+    """Of the generator that is made so; by default as many as the encoder has."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     dev: Path | None = None
@@ -137,6 +142,7 @@ class JointConfig:
             **usual(self),
             mlm=(self.mlm, self.mlm >= 0),
             gen=(self.gen, self.gen > 0),
+            decoder_layers=(self.decoder_layers, self.decoder_layers is None or self.decoder_layers > 0),
             span=(self.span, self.span >= 0),
             gen_from=(shares, 0 <= self.gen_from < 1 and 0 <= self.mlm_until <= 1),
             mlm_until=(f"{self.mlm_until} before gen_from = {self.gen_from}", self.gen_from <= self.masked_share),
@@ -163,8 +169,22 @@ def parts_of(config: JointConfig) -> tuple[PretrainConfig, RagConfig, FineTuneCo
     indexed: dict[str, Any] = {"refresh_every": config.refresh_every, "max_staleness": config.max_staleness}
     indexed |= {"kind": config.kind, "workers": config.workers, "gpus": config.gpus}
     masked = filled(config.realm, encoder=config.encoder, texts=config.texts, **indexed, **common)
-    written = filled(config.rag, generator=config.generator, **{**indexed, **asked}, **common)
+    written = filled(config.rag, generator=config.generator or ABOVE, **{**indexed, **asked}, **common)
     return masked, written, filled(config.tune, encoder=config.encoder, **asked, **common)
+
+
+def begun_generator(config: JointConfig, written: RagConfig) -> RagGenerator:
+    """The generator as it begins."""
+    whole: dict[str, Any] = {"dropout": config.dropout, "device": config.device}
+    kind = f"rag-{written.marginal}"
+    whole |= {"passages": written.k, "max_input": written.max_input}
+    if config.generator is not None:
+        generator = writing.opened(config.generator, kind, **whole)
+    else:
+        seq2seq = from_encoder(config.encoder, decoder_layers=config.decoder_layers)
+        generator = writing.ready(make_generator(seq2seq, kind), kind, **whole)
+    assert isinstance(generator, RagGenerator)
+    return generator
 
 
 class Joint(nn.Module):
@@ -175,15 +195,16 @@ class Joint(nn.Module):
         self.retriever = DualEncoder.load(config.retriever)
         self.masked = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
         pretrain.same_pieces(self.retriever, TextTokenizer(config.encoder), masked)
-        sizes = {"passages": written.k, "max_input": written.max_input}
-        generator = writing.opened(
-            config.generator, f"rag-{written.marginal}", device=config.device, dropout=config.dropout, **sizes
-        )
-        assert isinstance(generator, RagGenerator)
-        self.generator = generator
+        self.generator = begun_generator(config, written)
         self.spans = MlpSpanReader.from_encoder(config.encoder, hidden=marked.hidden, max_span=marked.max_span)
         self.spans.config.reader_tokens = marked.max_input
         set_dropout(self.train().to(config.device), config.dropout)
+
+    def adopt(self) -> None:
+        """Give the generator what the masked language model has learned; attention to what it reads is its own."""
+        source, seq2seq = cast(Any, self.masked.model), self.generator.seq2seq.model
+        seq2seq.encoder.load_state_dict(source.base_model.state_dict(), strict=False)
+        seq2seq.decoder.load_state_dict(source.state_dict(), strict=False)
 
 
 def parts(
@@ -270,6 +291,8 @@ def main(
                 watch(run, losses, found)
             if run.done:
                 break
+            if run.step == config.asked_from and config.generator is None:
+                model.adopt()
             step = run.step
             run.draw()
             rows = train_step(run, model.retriever, losses, config, staleness=staleness)

@@ -15,7 +15,7 @@ from pipelines.retrieval import KS, question_vectors
 from ragqa import artefact
 from ragqa.metrics import answer_recall, exact_match
 from ragqa.models import search as searches
-from ragqa.models.generators import Generator, load_generator, model_type, save_generator
+from ragqa.models.generators import Generator, load_generator, make_generator, model_type, save_generator
 from ragqa.models.options import set_dropout
 from ragqa.models.seq2seq import Seq2Seq
 from ragqa.models.tower import Tower
@@ -39,9 +39,12 @@ def opened(source: Path, kind: str, *, passages: int, max_input: int, dropout: f
     """
     plain = model_type(source) != "rag" and not (source / "generator.json").is_file()
     generator = load_generator(source, kind if plain else None)
-    if generator.kind != kind:  # what another kind has learned is worth beginning from, too
-        from ragqa.models.generators import make_generator
+    return ready(generator, kind, passages=passages, max_input=max_input, dropout=dropout, device=device)
 
+
+def ready(generator: Generator, kind: str, *, passages: int, max_input: int, dropout: float, device: str) -> Generator:
+    """A generator about to be trained: as ``kind``, whichever it was before."""
+    if generator.kind != kind:  # what another kind has learned is worth beginning from, too
         generator = make_generator(generator.seq2seq, kind)
     generator.passages, generator.max_input = passages, min(max_input, generator.seq2seq.max_tokens)
     set_dropout(generator.train().to(device), dropout)

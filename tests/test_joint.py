@@ -160,7 +160,8 @@ def test_passages_that_are_not_used_when_questions_begin_are_told() -> None:
 def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dropout and all; killed before questions begin, and after."""
+    """Dropout and all, the generator made of the run's own encoder; killed before questions begin, and after."""
+    config = replace(config, generator=None, decoder_layers=1)
     run(config, world)
     broken = replace(config, out=config.out.with_name("broken"))
     step = joint.train_step
@@ -195,3 +196,23 @@ def test_one_directory_answers_by_marking_and_by_writing(
     assert Pipeline.load(path).ask(question) == marked
     assert marked.text is not None and marked.sources[0].span is not None
     assert {source.hit.passage.id for source in marked.sources} <= {s.hit.passage.id for s in written.sources}
+
+
+def test_a_generator_begins_as_the_masked_language_model_when_questions_begin(
+    config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, **options: Any) -> Any:
+        model = run.state.model
+        masked, learned = model.masked.model.state_dict(), model.generator.seq2seq.model.state_dict()
+        layer = "encoder.layer.0.attention.self.query.weight"
+        names = f"encoder.{layer}", f"decoder.bert.{layer}"
+        if all(torch.equal(learned[name], masked[f"bert.{layer}"]) for name in names):
+            seen.append(run.step)
+        return train_step(run, retriever, losses, config, **options)
+
+    train_step = joint.train_step
+    monkeypatch.setattr(joint, "train_step", kept)
+    run(replace(config, generator=None, decoder_layers=1), world)
+    assert seen == [0, 3]  # as both begin, and as questions begin

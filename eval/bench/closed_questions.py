@@ -155,9 +155,9 @@ def rag_run(
 def joint_run(
     args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell, *, steps: int, **changes: Any
 ) -> dict[str, float]:
-    """Masked statements and questions, 32 of each a step."""
+    """Masked statements and questions, 32 of each a step; the generator is made of the masked language model."""
     config = closed_answers.together(
-        begun.folders, begun.start, begun.retriever, begun.generator, questions, out, seed=begun.seed, steps=steps
+        begun.folders, begun.start, begun.retriever, None, questions, out, seed=begun.seed, steps=steps
     )
     realm, written = replace(config.realm, batch=32), replace(config.rag, batch=32)
     config = replace(config, realm=realm, rag=written, dev=begun.dev, **changes)
@@ -195,9 +195,11 @@ def frozen(args: argparse.Namespace) -> int:
 
 
 def then_rag(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
-    """REALM, then RAG; the retriever waits again until the generator reads."""
+    """REALM, then RAG with a generator made of REALM's reader; the retriever waits again until it writes."""
     first = masked(args, begun, tell)
-    return rag_run(args, begun, questions, out, tell, steps=args.steps, retriever=first["retriever"])
+    generator = closed_answers.begin_generator(first["encoder"], begun.root / "generator-realm", begun.seed)
+    parts = {"retriever": first["retriever"], "generator": generator}
+    return rag_run(args, begun, questions, out, tell, steps=args.steps, **parts)
 
 
 def then_joint(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
