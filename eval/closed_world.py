@@ -134,7 +134,7 @@ class ObjectTagger:
 def make(entities: int, asked: int, seed: int, *, words: int = 1) -> World:
     """A world of ``entities`` with a fact each for every relation; of so many of them one is kept to be ``asked``.
 
-    Its objects have so many ``words``, each of which is a token and stands in several of them.
+    Its objects have so many ``words``, each of them a token: few, in all combinations, so that no word tells the next.
     """
     rng = np.random.default_rng(seed)
     names: dict[str, None] = {}
@@ -154,11 +154,11 @@ def make(entities: int, asked: int, seed: int, *, words: int = 1) -> World:
 def _objects(names: list[str], words: int, seed: int) -> list[str]:
     if words == 1:
         return names
+    side = int(np.ceil(len(names) ** (1 / words)))
+    pools = [names[place * side : (place + 1) * side] for place in range(words)]
+    every = [" ".join(name) for name in product(*pools)]
     rng = np.random.default_rng([seed, words])  # entities and facts are those of a world of single words
-    found: dict[str, None] = {}
-    while len(found) < len(names):
-        found[" ".join(rng.choice(names, words, replace=False))] = None
-    return list(found)
+    return [every[at] for at in rng.permutation(len(every))[: len(names)]]
 
 
 def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: int = 0) -> Folders:
