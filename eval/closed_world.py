@@ -2,8 +2,9 @@
 
 Every fact stands in one passage. Statements and questions say the same in other words; a model that is asked for the
 object of a fact that it has never seen must find the passage, by a name made of syllables that many names share,
-and copy from it. The facts that are asked at the end stand in the passages only: no recipe trains on them, neither as
-passage nor as statement. Of their entities other facts are known.
+and copy from it. Objects are of one token, or of as many as are wanted where answers are to be written. The facts that
+are asked at the end stand in the passages only: no recipe trains on them, neither as passage nor as statement. Of their
+entities other facts are known.
 """
 
 import json
@@ -98,10 +99,17 @@ class Folders:
     """Shape and tokenizer of a small masked language model."""
     questions: Path = field(init=False)
     """Of the asked facts."""
+    taught: Path = field(init=False)
+    """Questions of the known facts, in random order."""
 
     def __post_init__(self) -> None:
         names = {"corpus": "corpus.index", "known": "known.index", "texts": "texts.index"}
-        for name, file in {**names, "encoder": "encoder", "questions": "questions.jsonl"}.items():
+        for name, file in {
+            **names,
+            "encoder": "encoder",
+            "questions": "questions.jsonl",
+            "taught": "taught.jsonl",
+        }.items():
             object.__setattr__(self, name, self.root / file)
 
 
@@ -110,33 +118,47 @@ class ObjectTagger:
 
     def __init__(self, objects: Iterable[str]) -> None:
         self._objects = set(objects)
+        self._lengths = sorted({len(name.split()) for name in self._objects})
 
     def spans(self, text: str) -> list[SalientSpan]:
-        """The objects in ``text``."""
-        found, start = [], 0
-        for word in text.split():
+        """The objects in ``text``, whose words a space parts."""
+        found, start, words = [], 0, text.split()
+        for at, word in enumerate(words):
             start = text.index(word, start)
-            if word in self._objects:
-                found.append(SalientSpan(start, start + len(word), "name"))
+            names = (" ".join(words[at : at + length]) for length in self._lengths)
+            found += [SalientSpan(start, start + len(name), "name") for name in names if name in self._objects]
             start += len(word)
         return found
 
 
-def make(entities: int, asked: int, seed: int) -> World:
-    """A world of ``entities`` with a fact each for every relation; of so many of them one is kept to be ``asked``."""
+def make(entities: int, asked: int, seed: int, *, words: int = 1) -> World:
+    """A world of ``entities`` with a fact each for every relation; of so many of them one is kept to be ``asked``.
+
+    Its objects have so many ``words``, each of them a token: few, in all combinations, so that no word tells the next.
+    """
     rng = np.random.default_rng(seed)
     names: dict[str, None] = {}
     while len(names) < entities + OBJECTS:
         count = int(rng.integers(3, 5))
         names["".join(rng.choice(SYLLABLES, count))] = None
     every = list(names)
-    world = World([], [], every[entities:])
+    world = World([], [], _objects(every[entities:], words, seed))
     for number, entity in enumerate(every[:entities]):
         kept = int(rng.integers(len(RELATIONS))) if number < asked else None
         for relation, choice in enumerate(rng.choice(OBJECTS, len(RELATIONS), replace=False)):
             fact = Fact(entity, relation, world.objects[choice])
             (world.asked if relation == kept else world.known).append(fact)
     return world
+
+
+def _objects(names: list[str], words: int, seed: int) -> list[str]:
+    if words == 1:
+        return names
+    side = int(np.ceil(len(names) ** (1 / words)))
+    pools = [names[place * side : (place + 1) * side] for place in range(words)]
+    every = [" ".join(name) for name in product(*pools)]
+    rng = np.random.default_rng([seed, words])  # entities and facts are those of a world of single words
+    return [every[at] for at in rng.permutation(len(every))[: len(names)]]
 
 
 def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: int = 0) -> Folders:
@@ -157,10 +179,17 @@ def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: i
         file = root / f"{folder.stem}.jsonl"
         file.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in rows))
         build_index([file], folder, IndexConfig(retriever="bm25"))
-    asked = ({"question": question(fact), "answers": [fact.object]} for fact in world.asked)
-    folders.questions.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    write_questions(world.asked, folders.questions)
+    write_questions([world.known[at] for at in rng.permutation(len(world.known))], folders.taught)
     _write_shape(world, folders.encoder, width, layers)
     return folders
+
+
+def write_questions(facts: Iterable[Fact], file: Path) -> Path:
+    """A file of the facts, asked."""
+    rows = ({"question": question(fact), "answers": [fact.object]} for fact in facts)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
 
 
 def begin(folders: Folders, out: Path, seed: int) -> Path:
@@ -239,10 +268,10 @@ def ask(
         found = guess(
             model, index, blocks, batch, [NULL] * len(some), config, lambda logits, labels: logits.log_softmax(-1)
         )
-        gold = batch.labels_BM[:, 0]
-        both = (found.gold_BKM[:, :, 0] + found.relevance_BK.log_softmax(-1).unsqueeze(-1)).logsumexp(1)
-        right["accuracy"] += int((both.argmax(-1) == gold).sum())
-        right["alone"] += int((found.gold_BKM[:, -1, 0].argmax(-1) == gold).sum())
+        gold_BM = batch.labels_BM
+        both = (found.gold_BKM + found.relevance_BK.log_softmax(-1)[..., None, None]).logsumexp(1)
+        right["accuracy"] += int((both.argmax(-1) == gold_BM).all(-1).sum())
+        right["alone"] += int((found.gold_BKM[:, -1].argmax(-1) == gold_BM).all(-1).sum())
         for (fact, _), found_rows in zip(some, found.rows_BK, strict=True):
             own = {rows[text] for text in _passages(fact) if text in rows}
             right["recall@1"] += int(found_rows[0]) in own
@@ -257,9 +286,10 @@ def _passages(fact: Fact) -> list[str]:
 
 def _masked(fact: Fact, form: str, blocks: Blocks, mask: int) -> Text:
     ids = blocks.tokenizer.pieces(form.format(e=fact.entity, o=fact.object)).ids
-    (label,) = blocks.tokenizer.pieces(fact.object).ids
-    position = ids.index(label)
-    return Text(NULL, [*ids[:position], mask, *ids[position + 1 :]], [position], [label])
+    labels = blocks.tokenizer.pieces(fact.object).ids
+    first = next(at for at in range(len(ids)) if ids[at : at + len(labels)] == labels)
+    places = list(range(first, first + len(labels)))
+    return Text(NULL, [*ids[:first], *[mask] * len(labels), *ids[first + len(labels) :]], places, labels)
 
 
 def question(fact: Fact) -> str:
@@ -284,7 +314,13 @@ def _write_shape(world: World, folder: Path, width: int, layers: int) -> None:
         if not word.startswith("{")
     }
     parts = [*SYLLABLES, *"abcdefghijklmnopqrstuvwxyz"]  # letters for what greedy cutting leaves of a name
-    pieces = [*special, *sorted(words), *sorted(world.objects), *parts, *(f"##{part}" for part in parts)]
+    pieces = [
+        *special,
+        *sorted(words),
+        *sorted({word for name in world.objects for word in name.split()}),
+        *parts,
+        *(f"##{part}" for part in parts),
+    ]
     vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()

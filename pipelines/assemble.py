@@ -4,9 +4,11 @@
         --vectors runs/tuned/vectors --dev dev.jsonl --taught train.jsonl --out system
     ragqa ask --pipeline system/pipeline "…"
 
-Nothing of it needs torch any more, and the directory can be moved as a whole.
+Nothing of it needs torch any more, but for the ``--generators`` of pipelines.rag, fid, closed_book and joint, which are
+named by their kinds (``ragqa ask --reader rag-token …``); and the directory can be moved as a whole.
 """
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +21,13 @@ from index.carry import carry
 from index.embed import EmbedConfig, embed
 from pipelines.confidence import calibrate, unseen
 from pipelines.fine_tune import FineTuneConfig
+from pipelines.rag import RagConfig
 from pipelines.run import require
 from pipelines.stages import check_questions
-from ragqa.pipeline import PASSAGES, Pipeline
+from ragqa import artefact
+from ragqa.errors import BadInput
+from ragqa.models.generators import kind_of
+from ragqa.pipeline import PASSAGES, Pipeline, open_retriever
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval import mips
 from ragqa.retrieval.base import Retriever
@@ -39,7 +45,10 @@ class AssembleConfig:
     out: Path
     """Directory of the parts: encoder, reader, vectors, index, and pipeline, which names them."""
     reader: Path | None = None
-    """Directory of the trained reader; by default the one that comes with ragqa reads."""
+    """Directory of the trained reader; by default the first generator answers, or else the reader that comes with
+    ragqa."""
+    generators: tuple[Path, ...] = ()
+    """Directories of trained generators, each of another kind."""
     vectors: Path | None = None
     """Vectors of the passages by the same tower of passages: need not be made again."""
     kind: str = "flat"
@@ -93,6 +102,26 @@ def after(tune: FineTuneConfig, out: Path) -> AssembleConfig:
     )
 
 
+def after_writing(trained: RagConfig, out: Path) -> AssembleConfig:
+    """What a pipeline is put together from once a generator is trained."""
+    return AssembleConfig(
+        corpus=trained.corpus,
+        retriever=trained.out / "model",
+        generators=(trained.out / "generator",),
+        vectors=None if trained.learn_passages else trained.out / "vectors",
+        out=out,
+        kind=trained.kind,
+        read=trained.k,
+        workers=trained.workers,
+        dev=trained.dev,
+        regex=trained.regex,
+        taught=trained.questions,
+        judged_by=trained.sample,
+        device=trained.device,
+        seed=trained.seed,
+    )
+
+
 def main(
     config: AssembleConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
 ) -> Path:
@@ -103,11 +132,15 @@ def main(
         MissingExtra: exporting, or this kind of index, needs what is not installed.
     """
     check_questions(config.dev, config.taught)
+    kinds(config.generators)
     out = config.out.resolve()
     encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
     export(config.retriever, encoder)
     if config.reader:
         export(config.reader, out / "reader")
+    for kind, generator in kinds(config.generators).items():
+        with artefact.writing(out / kind) as folder:
+            shutil.copytree(generator, folder, dirs_exist_ok=True)
     if config.vectors:
         carry(config.vectors, config.retriever, vectors)
     gpus = config.device.startswith("cuda")
@@ -129,14 +162,28 @@ def named(
 ) -> Path:
     """The pipeline directory of the parts that are there, whose reader knows by then how sure it may be."""
     out = config.out.resolve()
-    reader = out / "reader" if config.reader else None
-    parts: dict[str, Any] = {"retriever": "dense", "encoder": str(out / "encoder"), "reader": reader, "k": config.read}
-    pipeline = Pipeline.load(out / "index", **parts)
-    if reader:
-        tell(calibrated(config, reader, pipeline.retriever, progress))
-        pipeline = Pipeline.load(out / "index", **parts)
-    pipeline.save(out / "pipeline")
+    readers = {"span": out / "reader"} if config.reader else {}
+    readers |= {kind: out / kind for kind in kinds(config.generators)}
+    first = next(iter(readers.values()), None)
+    parts: dict[str, Any] = {"retriever": "dense", "encoder": str(out / "encoder"), "reader": first, "k": config.read}
+    parts["readers"] = readers if config.generators else {}
+    retriever = open_retriever(out / "index", "dense", encoder=str(out / "encoder"))
+    for name, reader in readers.items():
+        line = calibrated(config, reader, retriever, progress)
+        tell(f"{name}: {line}" if len(readers) > 1 else line)
+    Pipeline.load(out / "index", **parts).save(out / "pipeline")
     return out / "pipeline"
+
+
+def kinds(generators: tuple[Path, ...]) -> dict[str, Path]:
+    """Directories of generators by their kinds; raises BadInput where two are of one."""
+    found: dict[str, Path] = {}
+    for path in generators:
+        kind = kind_of(path)
+        if kind in found:
+            raise BadInput(f"{found[kind]} and {path} are both {kind}: a pipeline has one generator of each kind")
+        found[kind] = path
+    return found
 
 
 def calibrated(config: AssembleConfig, reader: Path, retriever: Retriever, progress: Progress) -> str:
@@ -147,7 +194,14 @@ def calibrated(config: AssembleConfig, reader: Path, retriever: Retriever, progr
     order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
     questions = [fresh[at] for at in np.sort(order)]
     return calibrate(
-        reader, retriever, questions, config.read, name=config.dev.name, regex=config.regex, progress=progress
+        reader,
+        retriever,
+        questions,
+        config.read,
+        name=config.dev.name,
+        regex=config.regex,
+        device=config.device,
+        progress=progress,
     )
 
 

@@ -36,9 +36,9 @@ class Best:
             self._tidy()
         self._run.told(**figures, best_step=self._mark["step"])
 
-    def save(self) -> None:
-        """Write a checkpoint."""
-        self._run.save(**{_MARK: self._mark})
+    def save(self, **extra: Any) -> None:
+        """Write a checkpoint, with ``extra`` beside."""
+        self._run.save(**extra, **{_MARK: self._mark})
         self._tidy()
 
     def restore(self) -> None:

@@ -13,11 +13,13 @@ from ragqa.evaluation.statistics import calibration_error
 from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
+from ragqa.reading import choose
 from ragqa.reading.confidence import Calibration, Evidence, fit
+from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.text import normalize_answer
-from ragqa.types import Question
+from ragqa.types import Hit, Question
 
 LEAST = 10
 """Right answers, and wrong ones, that a fit needs."""
@@ -38,6 +40,28 @@ class HasAnswers(Protocol):
     @property
     def answers(self) -> Sequence[str]:
         """Any of which is right."""
+        ...
+
+
+class Judged(Protocol):
+    """An answer, and what speaks for it."""
+
+    @property
+    def text(self) -> str:
+        """What is said."""
+        ...
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the reader knows of it."""
+        ...
+
+
+class Finds(Protocol):
+    """A reader before anybody says how sure it is: ``ExtractiveReader`` or ``GenerativeReader``."""
+
+    def find(self, questions: list[str], hits: list[list[Hit]]) -> Sequence[Sequence[Judged]]:
+        """The answers to each question, best first."""
         ...
 
 
@@ -75,7 +99,7 @@ def unseen(file: Path, taught: Path | None, judged_by: int, seed: int) -> list[Q
 
 
 def judged(
-    reader: ExtractiveReader,
+    reader: Finds,
     retriever: Retriever,
     questions: Sequence[HasAnswers],
     k: int,
@@ -108,7 +132,10 @@ def fitted(rows: Sequence[tuple[Evidence, bool]], where: str) -> Fitted:
 
 
 def install(calibration: Calibration, reader: Path) -> None:
-    """Put the calibration into an exported reader and seal it again."""
+    """Put the calibration into an exported reader and seal it again, or into a generator's directory."""
+    if choose.writes(reader):
+        calibration.save(reader)
+        return
     manifest = artefact.read(reader, "reader")
     calibration.save(reader)
     artefact.seal(reader, "reader", manifest.config, manifest.parents)
@@ -122,9 +149,10 @@ def calibrate(
     *,
     name: str,
     regex: bool = False,
+    device: str = "cpu",
     progress: Progress = SILENT,
 ) -> str:
-    """Fit the confidence of an exported reader and install it, if there is enough to learn from.
+    """Fit the confidence of an exported reader, or of a generator, and install it, if there is enough to learn from.
 
     Args:
         reader: its directory.
@@ -133,6 +161,7 @@ def calibrate(
         k: passages that are read of each.
         name: of the questions.
         regex: their answers are patterns.
+        device: where a generator writes.
         progress: told of the questions.
 
     Returns:
@@ -142,16 +171,18 @@ def calibrate(
     def right(said: str, answers: Sequence[str]) -> bool:
         return exact_match(said, answers, regex=regex)
 
-    rows = judged(ExtractiveReader.load(reader), retriever, questions, k, right, progress=progress)
+    written = choose.writes(reader)
+    finds: Finds = GenerativeReader.load(reader, device=device) if written else ExtractiveReader.load(reader)
+    rows = judged(finds, retriever, questions, k, right, progress=progress)
     count = sum(is_right for _, is_right in rows)
     if min(count, len(rows) - count) < LEAST:
         return (
             f"confidence is the raw probability: of {len(rows)} held-out answers {count} were right, and at least "
             f"{LEAST} right and {LEAST} wrong ones are needed to fit it"
         )
-    found = fitted(rows, f"{len(questions)} questions of {name} that it was not trained on, k = {k}")
-    install(found.calibration, reader)
+    judgement = fitted(rows, f"{len(questions)} questions of {name} that it was not trained on, k = {k}")
+    install(judgement.calibration, reader)
     return (
         f"confidence fitted on {len(rows)} answers to held-out questions, {count} of them right; "
-        f"calibration error {found.error:.3f} on the half not fitted"
+        f"calibration error {judgement.error:.3f} on the half not fitted"
     )

@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +22,10 @@ from torch import Tensor, nn
 
 from pipelines.best import Best
 from pipelines.gold_spans import GoldSpans
-from pipelines.library import Asked, Library, answerable, open_questions
+from pipelines.library import Asked, Library, Shelf, answerable, chosen, open_questions
 from pipelines.reading import span_scores, to_read
 from pipelines.retrieval import KS, question_vectors
-from pipelines.run import Run, require, running, usual
+from pipelines.run import Run, Taught, require, running, usual
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -133,17 +132,6 @@ class OpenQA(nn.Module):
         self.questions, self.reader, self.tokenizer = questions, reader, tokenizer
 
 
-def chosen(count: int, config: FineTuneConfig, step: int) -> list[int]:
-    """Which of ``count`` questions a step is of, a pure function of (seed, step): each epoch has its own order."""
-    places = (divmod(place, count) for place in range(step * config.batch, (step + 1) * config.batch))
-    return [int(_order(config.seed, epoch, count)[at]) for epoch, at in places]
-
-
-@lru_cache(2)
-def _order(seed: int, epoch: int, count: int) -> np.ndarray:
-    return np.random.default_rng([seed, epoch]).permutation(count)
-
-
 @dataclass(frozen=True)
 class Losses:
     """The two terms of each question of this process, and whether there was anything to learn from."""
@@ -161,7 +149,7 @@ class Losses:
         return (self.retrieval_B + self.span_B).mean()
 
 
-def losses(model: OpenQA, library: Library, asked: Asked, batch: list[int], config: FineTuneConfig) -> Losses:
+def losses(model: OpenQA, library: Shelf, asked: Asked, batch: list[int], config: FineTuneConfig) -> Losses:
     """Search with the live tower, score the beam, read the best of it (Lee et al. 2019, section 7.1)."""
     questions = [asked.questions[at] for at in batch]
     query_BD = library.encode(model.questions, [question.text for question in questions], config.device)
@@ -190,10 +178,21 @@ def losses(model: OpenQA, library: Library, asked: Asked, batch: list[int], conf
 
 def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: FineTuneConfig) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
-    batch = parallel.share(chosen(len(asked), config, run.step))
+    taught = learn(model, library, asked, config, run.step)
+    norm = optimise(taught.loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
+    run.stepped(
+        **taught.figures,
+        grad_norm=norm,
+        tokens=parallel.total(taught.tokens),
+        ideal_seconds=round(taught.flops / peak_flops(config.device), 4),
+    )
+
+
+def learn(model: OpenQA, library: Shelf, asked: Asked, config: FineTuneConfig, step: int) -> Taught:
+    """Both terms of the batch of a step."""
+    batch = parallel.share(chosen(len(asked), config, step))
     found = losses(model, library, asked, batch, config)
     loss, weighing = found.total, parallel.weight(torch.ones(len(batch), device=config.device))
-    norm = optimise(loss * weighing, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
     row = {
         "nll": loss.item(),
         "retrieval_nll": found.retrieval_B.mean().item(),
@@ -201,12 +200,8 @@ def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: 
         "in_beam": found.in_beam_B.float().mean().item(),
         "in_read": found.in_read_B.float().mean().item(),
     }
-    run.stepped(
-        **parallel.mean(row, weighing),
-        grad_norm=norm,
-        tokens=parallel.total(found.tokens),
-        ideal_seconds=round(model_flops(model.reader, found.tokens) / peak_flops(config.device), 4),
-    )
+    flops = model_flops(model.reader, found.tokens)
+    return Taught(loss * weighing, parallel.mean(row, weighing), found.tokens, flops)
 
 
 def rates(step: int, config: FineTuneConfig) -> list[float]:
@@ -217,7 +212,7 @@ def rates(step: int, config: FineTuneConfig) -> list[float]:
 
 
 @torch.no_grad()
-def evaluate(model: OpenQA, library: Library, asked: Asked, config: FineTuneConfig) -> dict[str, float]:
+def evaluate(model: OpenQA, library: Shelf, asked: Asked, config: FineTuneConfig) -> dict[str, float]:
     """Ask held-out questions as a pipeline would: what is found, what is read, what is answered.
 
     ``em`` of the answers; ``recall@k`` by DPR's rule; ``in_beam``, ``in_read``: an answer stands in some passage of
@@ -244,7 +239,7 @@ def evaluate(model: OpenQA, library: Library, asked: Asked, config: FineTuneConf
     return {name: count / len(asked) for name, count in right.items()}
 
 
-def _hits(library: Library, ranking: Ranking, read: int) -> list[Hit]:
+def _hits(library: Shelf, ranking: Ranking, read: int) -> list[Hit]:
     return list(map(Hit, library.passages(ranking.rows[:read]), ranking.scores[:read].tolist()))
 
 

@@ -7,7 +7,9 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,8 +17,7 @@ from torch import Tensor
 
 from index.embed import EmbedConfig, embed
 from pipelines.answers import AnswerRows
-from pipelines.blocks import padded
-from pipelines.retrieval import as_asked
+from pipelines.retrieval import live_vectors
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.embedding import open_shards
@@ -33,6 +34,46 @@ from ragqa.types import Passage, Question
 
 NONE = -1
 """Row where an approximate index found fewer passages than were asked for."""
+
+
+class Shelf(Protocol):
+    """Passages that training searches: a ``Library``, or a ``live_library.LiveLibrary``, whose tower learns, too."""
+
+    @property
+    def store(self) -> PassageStore:
+        """The passages."""
+        ...
+
+    @property
+    def corpus(self) -> str:
+        """Fingerprint of the passages."""
+        ...
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Of the retriever."""
+        ...
+
+    @property
+    def index(self) -> mips.Mips:
+        """What proposes them."""
+        ...
+
+    def encode(self, tower: Tower, texts: Sequence[str], device: str) -> Tensor:
+        """Vectors [B, D] of questions by the live tower."""
+        ...
+
+    def propose(self, queries_BD: np.ndarray, beam: int) -> np.ndarray:
+        """Rows [B, K] of the best passages, at most all there are, ``NONE`` where fewer were found."""
+        ...
+
+    def relevance(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
+        """f(x, z) [B, K] with all the gradient that there is; ``IMPOSSIBLE`` where nothing was found."""
+        ...
+
+    def passages(self, rows: np.ndarray) -> list[Passage]:
+        """The passages of rows that were found."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -89,9 +130,7 @@ class Library:
 
     def propose(self, queries_BD: np.ndarray, beam: int) -> np.ndarray:
         """Rows [B, K] of the best passages, at most all there are, ``NONE`` where fewer were found."""
-        beam = min(beam, self.store.live)
-        found = self.index.search(queries_BD, beam)
-        return np.stack([np.pad(each.rows, (0, beam - len(each)), constant_values=NONE) for each in found])
+        return proposed(self.index, queries_BD, min(beam, self.store.live))
 
     def relevance(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
         """f(x, z) [B, K]; what carries gradient is the questions' vectors, those of the passages are as stored."""
@@ -102,14 +141,17 @@ class Library:
 
     def encode(self, tower: Tower, texts: Sequence[str], device: str) -> Tensor:
         """Vectors [B, D] of questions by the live tower."""
-        batch = padded(as_asked(self.tokenizer, texts)).to(device)
-        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
-            vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
-        return vectors_BD
+        return live_vectors(tower, self.tokenizer, texts, device)
 
     def passages(self, rows: np.ndarray) -> list[Passage]:
         """The passages of rows that were found."""
         return self.store.get([row for row in rows.tolist() if row != NONE])
+
+
+def proposed(index: mips.Mips, queries_BD: np.ndarray, beam: int) -> np.ndarray:
+    """Rows [B, ``beam``] of what an index finds, best first; ``NONE`` where it found fewer."""
+    found = index.search(queries_BD, beam)
+    return np.stack([np.pad(each.rows, (0, beam - len(each)), constant_values=NONE) for each in found])
 
 
 def _index(
@@ -144,7 +186,7 @@ class Asked:
 
 
 def open_questions(
-    library: Library,
+    library: Shelf,
     teach: list[Question],
     ask: list[Question],
     cache: Path,
@@ -180,3 +222,28 @@ def answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Que
         raise BadInput(f"no questions with answers in {file}")
     chosen = np.random.default_rng(seed).permutation(len(questions))[:sample]
     return questions if sample is None else [questions[at] for at in np.sort(chosen)]
+
+
+class Drawn(Protocol):
+    """Settings by which questions are drawn."""
+
+    @property
+    def batch(self) -> int:
+        """Questions a step."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Of their order."""
+        ...
+
+
+def chosen(count: int, config: Drawn, step: int) -> list[int]:
+    """Which of ``count`` questions a step is of, a pure function of (seed, step): each epoch has its own order."""
+    places = (divmod(place, count) for place in range(step * config.batch, (step + 1) * config.batch))
+    return [int(_order(config.seed, epoch, count)[at]) for epoch, at in places]
+
+
+@lru_cache(2)
+def _order(seed: int, epoch: int, count: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(count)

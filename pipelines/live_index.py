@@ -1,12 +1,34 @@
 """The index of a pretraining run: refreshed while the run goes on, and the same in all of its processes."""
 
 from pathlib import Path
+from typing import Protocol
 
 from index.refresh import IndexRefresher, Swap, blocking_refresher, opener, ray_refresher
 from pipelines.run import Run
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.retrieval.mips import Mips
 from ragqa.training import parallel
+
+
+class Refreshed(Protocol):
+    """Settings of a refreshed index; see ``pretrain.PretrainConfig``."""
+
+    @property
+    def corpus(self) -> Path: ...
+    @property
+    def out(self) -> Path: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def refresh_every(self) -> int | None: ...
+    @property
+    def max_staleness(self) -> int | None: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def gpus(self) -> bool: ...
+    @property
+    def device(self) -> str: ...
 
 
 class LiveIndex:
@@ -56,6 +78,21 @@ class LiveIndex:
             self._refresher = blocking_refresher(
                 corpus, work, kind=kind, device=device, max_staleness=max_staleness, at=at
             )
+
+    @classmethod
+    def of(cls, config: Refreshed, at: int | None = None) -> "LiveIndex":
+        """The index of a run, gone on with at version ``at``."""
+        return cls(
+            config.corpus,
+            config.out / "index",
+            kind=config.kind,
+            every=config.refresh_every,
+            max_staleness=config.max_staleness,
+            workers=config.workers,
+            gpus=config.gpus,
+            device=config.device,
+            at=at,
+        )
 
     def at(self, retriever: DualEncoder, learned: int) -> Mips:
         """The index to search now; the tower of passages is handed over for the next where that is due.

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from pipelines.candidates import NULL, gold, propose, read, relevance
 from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
 from pipelines.retrieval import Examination, examine
-from pipelines.run import Run, require, running, usual
+from pipelines.run import Run, Taught, require, running, usual
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -205,11 +205,26 @@ def train_step(
 ) -> dict[str, float]:
     """One optimizer step; what it says of retrieval. Raises NonFiniteLoss before the weights change."""
     model.retriever.requires_grad_(run.step >= config.frozen)
+    taught = learn(model, index, blocks, batch, own_B, config)
+    norm = optimise(taught.loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
+    run.stepped(
+        **taught.figures,
+        grad_norm=norm,
+        staleness=staleness,
+        tokens=parallel.total(taught.tokens),
+        ideal_seconds=round(taught.flops / peak_flops(config.device), 4),
+    )
+    return taught.figures
+
+
+def learn(
+    model: Realm, index: Mips, blocks: Blocks, batch: MaskedBatch, own_B: list[int], config: PretrainConfig
+) -> Taught:
+    """REALM's loss of a batch, and what it says of retrieval."""
     found = guess(model, index, blocks, batch, own_B, config)
     counted_BM = batch.labels_BM != IGNORED
     loss = marginal_nll(found.gold_BKM, found.relevance_BK, counted_BM, marginal=config.marginal)
     weighing = parallel.weight(counted_BM if config.marginal == "token" else counted_BM.any(-1))
-    norm = optimise(loss * weighing, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
     health = figures(
         found.gold_BKM,
         found.alone_B1M,
@@ -221,19 +236,40 @@ def train_step(
     )
     health = parallel.mean({"nll": loss.item(), **health}, weighing)
     modules = (model.retriever.questions, model.retriever.passages, model.reader)
-    ideal = sum(map(model_flops, modules, found.tokens)) / peak_flops(config.device)
-    run.stepped(
-        **health,
-        grad_norm=norm,
-        staleness=staleness,
-        tokens=parallel.total(sum(found.tokens)),
-        ideal_seconds=round(ideal, 4),
-    )
-    return health
+    return Taught(loss * weighing, health, sum(found.tokens), sum(map(model_flops, modules, found.tokens)))
 
 
-def rates(step: int, config: PretrainConfig) -> list[float]:
-    """Learning rates of the retriever's two groups of weights and the reader's two."""
+class Paced(Protocol):
+    """Settings of learning rates; see ``PretrainConfig``."""
+
+    @property
+    def steps(self) -> int:
+        """Of the run."""
+        ...
+
+    @property
+    def lr(self) -> float:
+        """Of what reads."""
+        ...
+
+    @property
+    def retriever_lr(self) -> float | None:
+        """Of the towers, where it is another."""
+        ...
+
+    @property
+    def frozen(self) -> int:
+        """Steps before the retriever learns."""
+        ...
+
+    @property
+    def warmup(self) -> int | None:
+        """Steps; None for 1000, or a tenth of all if that is less."""
+        ...
+
+
+def rates(step: int, config: Paced) -> list[float]:
+    """Learning rates of the retriever's two groups of weights, and the two of what reads."""
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     reader = warmup_linear(step, peak=config.lr, warmup=warmup, total=config.steps)
     if step < config.frozen:
@@ -279,7 +315,7 @@ def main(
     with ExitStack() as opened:
         run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, tell=tell))
         health = Health.of(run.state.extra.get("health"))
-        live = opened.enter_context(closing(live_index(config, run.state.extra.get("index"))))
+        live = opened.enter_context(closing(LiveIndex.of(config, run.state.extra.get("index"))))
         live.keep(run.kept("index"))
         while True:
             learned = max(0, run.step - config.frozen)
@@ -320,21 +356,6 @@ def same_pieces(retriever: DualEncoder, tokenizer: TextTokenizer, config: Pretra
         raise BadInput(
             f"{config.retriever} and {config.encoder} have different tokenizers: begin both from one encoder"
         )
-
-
-def live_index(config: PretrainConfig, at: int | None = None) -> LiveIndex:
-    """The index of a run, gone on with at version ``at``."""
-    return LiveIndex(
-        config.corpus,
-        config.out / "index",
-        kind=config.kind,
-        every=config.refresh_every,
-        max_staleness=config.max_staleness,
-        workers=config.workers,
-        gpus=config.gpus,
-        device=config.device,
-        at=at,
-    )
 
 
 def masked_texts(config: PretrainConfig, blocks: Blocks, finds: Tagger | None) -> MaskedTexts:

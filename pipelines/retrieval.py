@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pipelines.blocks import Blocks, padded
 from ragqa.errors import BadInput
@@ -47,6 +48,14 @@ def as_asked(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
     """[CLS] question [SEP] of each, as retrieval encodes it."""
     first, last = tokenizer.special
     return [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.many(list(texts))]
+
+
+def live_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
+    """Vectors [B, D] of questions with their gradient."""
+    batch = padded(as_asked(tokenizer, texts)).to(device)
+    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+        vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
+    return vectors_BD
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, DamagedArtefact
@@ -82,6 +82,20 @@ class Run:
         figures = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
         self.tell(f"step {self.step}: {figures}")
         self._began = perf_counter()
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a batch teaches."""
+
+    loss: Tensor
+    """This process's part of the mean over the whole batch."""
+    figures: dict[str, float]
+    """``nll`` and what else there is to log, of the whole batch."""
+    tokens: int
+    """That went through a model in this process, padding included."""
+    flops: float
+    """Of this process."""
 
 
 CHECKPOINTS = "checkpoints"

@@ -106,3 +106,21 @@ def test_flops_are_six_a_weight_and_token() -> None:
     assert model_flops(module, 7) == 6 * 200 * 7
     assert model_flops(module.requires_grad_(False), 7) == 2 * 200 * 7
     assert peak_flops() > 1e8
+
+
+def test_answers_that_are_known_by_heart_are_told_once() -> None:
+    """Of probability 0.9 in training: an alarm below 9 % right, and no other before it is over."""
+    health = Health()
+    assert health.answers(0.0) == []  # nothing was taught yet
+    health.step({"nll": -math.log(0.9), "distinct": 1.0, "entropy": 0.5})
+    assert health.answers(0.1) == []
+    (line,) = health.answers(0.05)
+    assert line == (
+        "answers that are taught have probability 0.90, of held-out ones 5.0% are right: they are known by heart, "
+        "passages are not read"
+    )
+    assert health.answers(0.0) == [] and Health.of(health.kept()).answers(0.0) == []
+    assert health.answers(0.5) == [] and len(health.answers(0.01)) == 1
+    unsure = Health()
+    unsure.step({"nll": -math.log(0.4), "distinct": 1.0, "entropy": 0.5})
+    assert unsure.answers(0.0) == []  # it has learned nothing yet, that is no harm

@@ -16,8 +16,8 @@ import tiny
 import torch
 from safetensors.torch import load_file
 
-from eval import closed_world
-from pipelines import dpr, fine_tune, pretrain, warm_start
+from eval import closed_answers, closed_world
+from pipelines import closed_book, dpr, fine_tune, joint, pretrain, rag, warm_start
 from pipelines.cluster import absolute, together
 from pipelines.dpr import DprConfig
 from pipelines.fine_tune import FineTuneConfig
@@ -204,6 +204,77 @@ def test_questions_teach_two_processes_what_they_teach_one(
     for part in ("dpr/round-1/model", "tuned/model", "tuned/reader"):
         pairs = list(zip(*(weights(tmp_path / count / part) for count in ("one", "two")), strict=True))
         assert pairs and all(torch.allclose(a, b, atol=1e-4) for a, b in pairs), part
+
+
+GENERATORS = """
+import sys
+from contextlib import nullcontext
+import torch
+import torch.distributed as dist
+from eval import closed_answers, closed_world
+from index.command import parse
+from pipelines import closed_book, joint, rag
+
+torch.autocast = lambda *_, **__: nullcontext()
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
+tagger = closed_world.ObjectTagger(closed_world.make(30, 5, 0, words=2).objects)
+rag.main(parse(rag.RagConfig, None, ["--config", sys.argv[1]]))
+joint.main(parse(joint.JointConfig, None, ["--config", sys.argv[2]]), finds=tagger)
+closed_book.main(parse(closed_book.ClosedBookConfig, None, ["--config", sys.argv[3]]))
+"""
+
+
+def generators(folders: closed_world.Folders, start: Path, retriever: Path, generator: Path, out: Path) -> list[Any]:
+    """Few steps of RAG, of joint training, and of the closed book."""
+    few = {"save_every": 2, "eval_every": 2, "warmup": 1, "lr": 1e-4}
+    both = {"frozen": 1, "refresh_every": 2, "retriever_lr": 1e-4}
+    taught = folders.taught, retriever, generator
+    written = closed_answers.answering(folders, *taught, out / "rag", seed=0, steps=4)
+    together = closed_answers.together(
+        folders, start, retriever, generator, folders.taught, out / "joint", seed=0, steps=4
+    )
+    together = replace(
+        together, realm=replace(together.realm, batch=4, k=4), rag=replace(together.rag, batch=4, k=3), **few, **both
+    )
+    closed = closed_answers.remembering(folders, folders.taught, generator, out / "closed", seed=0, steps=4)
+    return [replace(written, batch=4, k=3, smoothing=0.1, **few, **both), together, replace(closed, batch=4, **few)]
+
+
+@pytest.mark.slow
+def test_generators_learn_in_two_processes_what_they_learn_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Main and all, indexes that are refreshed, losses that begin later."""
+    world = closed_world.make(30, 5, 0, words=2)
+    folders = closed_world.write(world, tmp_path / "world", width=32)
+    start = closed_world.begin(folders, tmp_path / "start", 0)
+    cloze = closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=3)
+    begun = (folders, start, warm_start.main(replace(cloze, batch=16)))
+    begun = (*begun, closed_answers.begin_generator(start, tmp_path / "generator", 0))
+    files = [str(tmp_path / f"{name}.json") for name in ("rag", "joint", "closed")]
+    for file, config in zip(files, generators(*begun, tmp_path / "two"), strict=True):
+        Path(file).write_text(json.dumps(asdict(config), default=str))
+    port = free_port()
+    processes = [printed(*files, port, rank, script=GENERATORS) for rank in "01"]
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
+    first, second, third = generators(*begun, tmp_path / "one")
+    rag.main(first)
+    joint.main(second, finds=closed_world.ObjectTagger(world.objects))
+    closed_book.main(third)
+    try:
+        for process in processes:
+            process.communicate(timeout=500)
+    finally:
+        for process in processes:
+            process.kill()
+    assert not any(process.returncode for process in processes)
+    for part in ("rag", "joint", "closed"):
+        one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
+        assert len(one) == len(two)
+        for a, b in zip(one, two, strict=True):
+            names = {"nll", "loss", "gen_nll", "utility", "gen_utility", "em", "recall@5", "staleness", "grad_norm"}
+            same = {name: a[name] for name in names & set(a)}
+            assert {name: b[name] for name in same} == pytest.approx(same, rel=2e-3, abs=1e-5)
 
 
 def test_passages_are_shared_evenly_and_none_counts_twice() -> None:

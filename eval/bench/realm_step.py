@@ -22,8 +22,9 @@ from eval.bench.record import record
 from pipelines import masked_lm
 from pipelines.blocks import Blocks
 from pipelines.candidates import NULL, propose, read, relevance
+from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MaskedTexts, chooser
-from pipelines.pretrain import PretrainConfig, Realm, live_index, masked_texts, rates
+from pipelines.pretrain import PretrainConfig, Realm, masked_texts, rates
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.options import set_dropout
@@ -148,7 +149,7 @@ def main() -> None:
     )
     both = torch.optim.AdamW(groups(model.retriever, model.reader, decay=0.01))
     alone = torch.optim.AdamW(groups(plain, decay=0.01))
-    live = live_index(config)
+    live = LiveIndex.of(config)
     began = time.perf_counter()
     index = live.at(model.retriever, 0)
     refresh = time.perf_counter() - began

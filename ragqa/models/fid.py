@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ragqa.models import attention
 from ragqa.models.decoding import Candidate, decode_token, stream_token
-from ragqa.models.rag import MAX_INPUT, answer_nll
+from ragqa.models.rag import MAX_INPUT, answer_scores
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq, States
 from ragqa.models.seq_tokens import Inputs
@@ -39,7 +39,8 @@ class FusionInDecoder(nn.Module):
     def nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """-log p(y|x, all passages) of each answer ``[B]``; relevance says only which passages are there: not -inf."""
         states, _ = self._fuse(inputs, relevance_BK)
-        return answer_nll(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), labels_BT, "token", smoothing)
+        alone_B1 = torch.zeros_like(relevance_BK[:, :1])
+        return answer_scores(self.seq2seq, states, alone_B1, labels_BT, "token", smoothing)[0]
 
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: Search) -> list[list[Candidate]]:
         """Each question's best answers; what stands for their posterior, ``_looked`` says."""

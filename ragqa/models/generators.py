@@ -102,6 +102,14 @@ def identity(source: str | Path) -> str:
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
 
+def kind_of(path: Path) -> str:
+    """The kind of a generator that was saved here; raises BadInput where there is none."""
+    try:
+        return str(json.loads((path / FILE).read_text())["kind"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path} is no generator that was trained here: it has no {FILE} that can be read") from error
+
+
 def _load_own(file: Path) -> Generator:
     try:
         row = json.loads(file.read_text())

@@ -69,8 +69,20 @@ class RagGenerator(nn.Module):
             marginal: by default the generator's own.
             smoothing: as in ``objectives``.
         """
+        return self.scores(inputs, relevance_BK, labels_BT, marginal=marginal, smoothing=smoothing)[0]
+
+    def scores(
+        self,
+        inputs: Inputs,
+        relevance_BK: Tensor,
+        labels_BT: Tensor,
+        *,
+        marginal: Marginal | None = None,
+        smoothing: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """``nll`` and log p(y_i|x,z,y_<i) of the labels ``[B, K, T]``, of which it is made; 0 where none counts."""
         states = self.seq2seq.encode(inputs)
-        return answer_nll(self.seq2seq, states, relevance_BK, labels_BT, marginal or self.marginal, smoothing)
+        return answer_scores(self.seq2seq, states, relevance_BK, labels_BT, marginal or self.marginal, smoothing)
 
     def generate(
         self, inputs: Inputs, relevance_BK: Tensor, search: Search, *, fast: bool = False
@@ -95,24 +107,25 @@ class RagGenerator(nn.Module):
         return (yield from stream_token(self.seq2seq, states, relevance_BK, search))
 
 
-def answer_nll(
+def answer_scores(
     model: Seq2Seq, states: States, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
-) -> Tensor:
-    """``RagGenerator.nll`` from the states of the pairs; with K = 1 the two marginals are one."""
+) -> tuple[Tensor, Tensor]:
+    """``RagGenerator.scores`` from the states of the pairs; with K = 1 the two marginals are one."""
     passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED
     labels_NT = labels_BT.repeat_interleave(passages, 0)
     logits_MV = model.logits(states, model.decoder_inputs(labels_NT), labels_NT != IGNORED)
-    if marginal == "token" and smoothing:
-        return _smoothed(logits_MV, relevance_BK, labels_BT, smoothing)
     chosen_BKT = counted_BT.unsqueeze(1).expand(-1, passages, -1)
     labels_M1 = labels_BT.unsqueeze(1).expand_as(chosen_BKT)[chosen_BKT].unsqueeze(1)
     gold_BKT = _spread(gold_log_probs(logits_MV[:, None, None], labels_M1), chosen_BKT)
+    if marginal == "token" and smoothing:
+        return _smoothed(logits_MV, relevance_BK, labels_BT, smoothing), gold_BKT
     if marginal == "token":
-        return token_nll(gold_BKT, relevance_BK, counted_BT)
+        return token_nll(gold_BKT, relevance_BK, counted_BT), gold_BKT
     evenly = _spread(label_means(logits_MV[:, None, None], labels_M1), chosen_BKT) if smoothing else None
-    return sequence_nll(
+    nll_B = sequence_nll(
         gold_BKT, relevance_BK, counted_BT, smoothing=smoothing, evenly=evenly, vocabulary=logits_MV.shape[-1]
     )
+    return nll_B, gold_BKT
 
 
 def _spread(values: Tensor, chosen_BKT: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ Legend: B questions, K passages a question.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
 LONGEST = 32
 """Tokens of an answer."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An answer that was written, before anybody says how sure it is."""
+
+    text: str
+    evidence: Evidence
 
 
 class GenerativeReader:
@@ -77,16 +86,27 @@ class GenerativeReader:
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         """One answer a question, in order; one without hits is declined, unless the book is closed."""
-        able = [row for row, found in enumerate(hits) if found or self.closed]
-        if not able:
-            return [declined(question) for question in questions]
-        asked, read = [questions[row] for row in able], [hits[row] for row in able]
-        inputs, relevance_BK = self._inputs(asked, read)
-        written = dict(zip(able, self._generator.generate(inputs, relevance_BK, self._search), strict=True))
         return [
-            self._answer(question, found, written[row]) if row in written else declined(question)
-            for row, (question, found) in enumerate(zip(questions, hits, strict=True))
+            self._answer(question, found, candidates) if candidates else declined(question)
+            for question, found, candidates in zip(questions, hits, self._candidates(questions, hits), strict=True)
         ]
+
+    def find(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Written"]]:
+        """What is written to each question, best first, and what speaks for it; nothing where it is declined."""
+        return [
+            [Written(text, _evidence(each)) for each in candidates if (text := self._text(each.ids))]
+            for candidates in self._candidates(questions, hits)
+        ]
+
+    def _candidates(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Candidate"]]:
+        """None where there is nothing to read."""
+        able = [row for row, found in enumerate(hits) if found or self.closed]
+        found: list[list[Candidate]] = [[] for _ in questions]
+        if able:
+            inputs, relevance_BK = self._inputs([questions[row] for row in able], [hits[row] for row in able])
+            for row, candidates in zip(able, self._generator.generate(inputs, relevance_BK, self._search), strict=True):
+                found[row] = candidates
+        return found
 
     @property
     def streams(self) -> bool:
@@ -169,8 +189,12 @@ class GenerativeReader:
         return tuple(sorted(sources, key=lambda source: -source.weight))
 
     def _confidence(self, candidate: "Candidate") -> float:
-        mean = candidate.log_prob / len(candidate.ids)
-        return self._calibration.confidence(Evidence(exp(candidate.log_prob), mean, max(candidate.posterior)))
+        return self._calibration.confidence(_evidence(candidate))
+
+
+def _evidence(candidate: "Candidate") -> Evidence:
+    mean = candidate.log_prob / len(candidate.ids)
+    return Evidence(exp(candidate.log_prob), mean, max(candidate.posterior))
 
 
 def _span(hit: Hit, text: str) -> Span | None:

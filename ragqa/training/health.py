@@ -23,6 +23,11 @@ WINDOW = 50
 DISTINCT, NULL, SPREAD, FALL = 0.1, 0.95, 0.98, 0.5
 """Limits: least share of different passages, most weight of the null passage, most entropy, as a share of that of
 an even distribution, and the part of its best value that recall may fall to."""
+USED = 0.9
+"""Passages are used where the loss with them is no more than this part of the loss without."""
+HEART, HELD_OUT = 0.5, 0.1
+"""An answer is known by heart that has so much probability in training, where of held-out ones less than that part of
+it is right."""
 
 
 def utility(gold_BKM: Tensor, alone_B1M: Tensor, counted_BM: Tensor) -> Tensor:
@@ -112,6 +117,23 @@ class Health:
         self._best = max(self._best, value)
         told = f"recall has fallen to {value:.3f} from {self._best:.3f}"
         return self._new({told: ("recall", value < FALL * self._best)})
+
+    def used(self) -> list[str]:
+        """New alarms where another loss is to join now: what is read should be of use by then."""
+        if not self._steps:
+            return []
+        nll, alone = (sum(step[name] for step in self._steps) for name in ("nll", "nll_alone"))
+        told = f"with passages the loss is {nll / alone:.0%} of that without: they are not used yet, and what joins now"
+        return self._new({f"{told} will learn without them": ("unused", nll > USED * alone)})
+
+    def answers(self, value: float) -> list[str]:
+        """Take note of the share of held-out questions that were answered; new alarms. Steps' ``nll`` is per answer."""
+        if not self._steps:
+            return []
+        known = math.exp(-sum(step["nll"] for step in self._steps) / len(self._steps))
+        told = f"answers that are taught have probability {known:.2f}, of held-out ones {value:.1%} are right"
+        by_heart = known > HEART and value < HELD_OUT * known
+        return self._new({f"{told}: they are known by heart, passages are not read": ("heart", by_heart)})
 
     def _new(self, rules: dict[str, tuple[str, bool]]) -> list[str]:
         found = []

@@ -1,0 +1,261 @@
+"""Questions in a closed world: what teaches a retriever, and how many questions that takes.
+
+    python -m eval.bench.closed_questions --work DIR --seeds 0 1 2 --out docs/measurements/closed_questions.json \\
+        --plot docs/closed_questions.png
+
+Answers are of two tokens, the facts that are asked stand in passages only. With all questions: RAG-Token,
+RAG-Sequence, and the closed book, which sees as many. Then, with 50, 200, 1,000 and all of them, at equal steps: RAG
+alone, joint from the first step, REALM and then RAG, REALM and then joint (the stage of REALM is run once a seed), and
+joint by its default schedule in one run. A run goes on where one before it ended.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eval import closed_answers, closed_world
+from eval.bench.closed_world import seconds
+from eval.bench.record import record
+from pipelines import closed_book, joint, pretrain, rag, warm_start
+from pipelines.library import answerable
+from ragqa.progress import Bars
+from ragqa.training.log import read_rows
+
+ENTITIES, ASKED, DEV = 2000, 450, 100
+CLOZE, REALM, STEPS = 1000, 1750, 1750
+FEW = (50, 200, 1000, 0)
+"""Numbers of training questions; 0 for all."""
+LEARNS = ("RAG-Token", "RAG-Sequence", "joint", "closed book")
+ORDERS = ("RAG alone", "joint from the first step", "REALM, then RAG", "REALM, then joint")
+DRAWN = (*ORDERS, "joint")
+"""Arms of the picture."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What all runs of a seed begin from."""
+
+    world: closed_world.World
+    folders: closed_world.Folders
+    root: Path
+    seed: int
+    start: Path
+    retriever: Path
+    generator: Path
+    dev: Path
+    """Questions that choose the weights."""
+    test: Path
+    """Those that are scored."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """See above; the command line, or ``arguments``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--work", type=Path, required=True)
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--arms", nargs="+", default=[*LEARNS, *ORDERS], choices=(*LEARNS, *ORDERS))
+    add("--few", type=int, nargs="+", default=list(FEW), help=f"training questions of {', '.join(DRAWN)}; 0: all")
+    add("--entities", type=int, default=ENTITIES)
+    add("--asked", type=int, default=ASKED)
+    add("--dev", type=int, default=DEV, help="of the facts asked, those that choose the weights")
+    add("--cloze", type=int, default=CLOZE)
+    add("--realm", type=int, default=REALM, help="steps of the stage of masked words")
+    add("--steps", type=int, default=STEPS, help="steps of questions after it")
+    add("--out", type=Path)
+    add("--plot", type=Path)
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # of tensors this small a second thread makes a step slower
+    rows = [
+        trained(args, seed, arm, few)
+        for seed in args.seeds
+        for arm in args.arms
+        for few in (args.few if arm in DRAWN else [0])
+    ]
+    if args.out:
+        record(
+            args.out,
+            {"rows": rows},
+            corpus=f"a closed world of {3 * args.entities} passages, eval/closed_world.py",
+            questions=f"{args.asked - args.dev} facts that were never trained on, answers of two tokens",
+        )
+    if args.plot:
+        picture([row for row in rows if row["arm"] in DRAWN], args.plot)
+
+
+def trained(args: argparse.Namespace, seed: int, arm: str, few: int) -> dict[str, Any]:
+    """What became of an arm; trained unless an earlier run has."""
+    out: Path = args.work / f"seed-{seed}" / arm.replace(" ", "-").replace(",", "") / str(few or "all")
+    if (out / "figures.json").is_file():
+        kept: dict[str, Any] = json.loads((out / "figures.json").read_text())
+        return kept
+    begun = begin(args, seed)
+    questions = some(begun, few)
+    told = f"{arm}, {few or 'all'} questions, seed {seed}"
+    scores = RUNS[arm](args, begun, questions, out, lambda line: print(f"{told}: {line}", flush=True))
+    rows = read_rows(out)
+    figures = {
+        "arm": arm,
+        "seed": seed,
+        "questions": len(answerable(questions)),
+        "seconds": seconds(out),
+        **scores,
+        "dev": {str(row["step"]): row["em"] for row in rows if "em" in row},
+        "alarms": [f"step {row['step']}: {row['alarm']}" for row in rows if "alarm" in row],
+    }
+    (out / "figures.json").write_text(json.dumps(figures, indent=1))
+    print(json.dumps(figures), flush=True)
+    return figures
+
+
+def begin(args: argparse.Namespace, seed: int) -> Begun:
+    """World, encoder, warm-started retriever and generator of a seed, made unless they are there."""
+    root: Path = args.work / f"seed-{seed}"
+    world = closed_world.make(args.entities, args.asked, seed, words=2)
+    folders = closed_world.Folders(root / "world")
+    if not folders.root.is_dir():
+        closed_world.write(world, folders.root, seed=seed)
+    start = closed_world.begin(folders, root / "start", seed)
+    cloze = closed_world.warm_up(folders, start, root / "cloze", seed=seed, steps=args.cloze)
+    retriever = warm_start.main(replace(cloze, warmup=min(cloze.warmup or 0, args.cloze)), progress=Bars())
+    generator = closed_answers.begin_generator(start, root / "generator", seed)
+    dev = closed_world.write_questions(world.asked[: args.dev], root / "dev.jsonl")
+    test = closed_world.write_questions(world.asked[args.dev :], root / "test.jsonl")
+    return Begun(world, folders, root, seed, start, retriever, generator, dev, test)
+
+
+def some(begun: Begun, few: int) -> Path:
+    """A file of so many training questions."""
+    if not few:
+        return begun.folders.taught
+    file = begun.root / f"taught-{few}.jsonl"
+    file.write_text("".join(begun.folders.taught.read_text().splitlines(keepends=True)[:few]))
+    return file
+
+
+Tell = Callable[[str], None]
+
+
+def rag_run(
+    args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell, *, steps: int, **changes: Any
+) -> dict[str, float]:
+    """RAG from the warm start, or from ``retriever``."""
+    config = closed_answers.answering(
+        begun.folders, questions, begun.retriever, begun.generator, out, seed=begun.seed, steps=steps
+    )
+    rag.main(replace(config, dev=begun.dev, **changes), progress=Bars(), tell=tell)
+    return closed_answers.answered(begun.folders, out, begun.test)
+
+
+def joint_run(
+    args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell, *, steps: int, **changes: Any
+) -> dict[str, float]:
+    """Masked statements and questions, 32 of each a step; the generator is made of the masked language model."""
+    config = closed_answers.together(
+        begun.folders, begun.start, begun.retriever, None, questions, out, seed=begun.seed, steps=steps
+    )
+    realm, written = replace(config.realm, batch=32), replace(config.rag, batch=32)
+    config = replace(config, realm=realm, rag=written, dev=begun.dev, **changes)
+    joint.main(config, finds=closed_world.ObjectTagger(begun.world.objects), progress=Bars(), tell=tell)
+    return closed_answers.answered(begun.folders, out, begun.test)
+
+
+def closed_run(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+    """The closed book."""
+    config = closed_answers.remembering(
+        begun.folders, questions, begun.generator, out, seed=begun.seed, steps=args.steps
+    )
+    closed_book.main(replace(config, dev=begun.dev), progress=Bars(), tell=tell)
+    return closed_answers.remembered(out, begun.test)
+
+
+def masked(args: argparse.Namespace, begun: Begun, tell: Tell) -> dict[str, Path]:
+    """The stage of REALM, run once a seed: its retriever, and its masked language model."""
+    out = begun.root / "realm"
+    config = closed_world.pretraining(
+        begun.folders, begun.start, begun.retriever, out, seed=begun.seed, steps=args.realm
+    )
+    retriever = pretrain.main(
+        replace(config, questions=begun.dev, sample=100, frozen=frozen(args)),
+        finds=closed_world.ObjectTagger(begun.world.objects),
+        progress=Bars(),
+        tell=tell,
+    )
+    return {"retriever": retriever, "encoder": out / "reader"}
+
+
+def frozen(args: argparse.Namespace) -> int:
+    """Steps of masked words before the retriever learns: 1,000 of 1,750."""
+    return args.realm * 4 // 7
+
+
+def then_rag(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+    """REALM, then RAG with a generator made of REALM's reader; the retriever waits again until it writes."""
+    first = masked(args, begun, tell)
+    generator = closed_answers.begin_generator(first["encoder"], begun.root / "generator-realm", begun.seed)
+    parts = {"retriever": first["retriever"], "generator": generator}
+    return rag_run(args, begun, questions, out, tell, steps=args.steps, **parts)
+
+
+def then_joint(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+    """REALM, then joint: both losses from the first step of the second stage."""
+    first = masked(args, begun, tell)
+    return joint_run(args, begun, questions, out, tell, steps=args.steps, gen_from=0.0, frozen=0, **first)
+
+
+def by_default(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+    """Joint training in one run: questions wait for half of the steps."""
+    steps = args.realm + args.steps
+    return joint_run(args, begun, questions, out, tell, steps=steps, gen_from=args.realm / steps, frozen=frozen(args))
+
+
+def at_once(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+    """Joint from the first step."""
+    steps = args.realm + args.steps
+    return joint_run(args, begun, questions, out, tell, steps=steps, gen_from=0.0, frozen=frozen(args))
+
+
+Arm = Callable[[argparse.Namespace, Begun, Path, Path, Tell], dict[str, float]]
+RUNS: dict[str, Arm] = {
+    "RAG-Token": lambda args, *others: rag_run(args, *others, steps=args.steps),
+    "RAG-Sequence": lambda args, *others: rag_run(args, *others, steps=args.steps, marginal="sequence"),
+    "joint": by_default,
+    "closed book": closed_run,
+    "RAG alone": lambda args, *others: rag_run(args, *others, steps=args.realm + args.steps),
+    "joint from the first step": at_once,
+    "REALM, then RAG": then_rag,
+    "REALM, then joint": then_joint,
+}
+
+
+def picture(rows: list[dict[str, Any]], out: Path) -> None:
+    """Exact match against the number of training questions: a line through the means of the seeds, a point each."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(6, 4))
+    for colour, arm in enumerate(dict.fromkeys(row["arm"] for row in rows)):
+        own = [row for row in rows if row["arm"] == arm]
+        counts = sorted({row["questions"] for row in own})
+        found = [[100 * row["em"] for row in own if row["questions"] == count] for count in counts]
+        axis.plot(counts, [sum(each) / len(each) for each in found], f"C{colour}-", label=arm)
+        for count, each in zip(counts, found, strict=True):
+            axis.plot([count] * len(each), each, f"C{colour}.", ms=4)
+    axis.set_xscale("log")
+    axis.set_xlabel("training questions")
+    axis.set_ylabel("exact match on facts never trained on, %")
+    axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(out, dpi=110)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    main()

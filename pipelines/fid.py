@@ -1,0 +1,118 @@
+"""Fusion-in-Decoder: a generator that reads many passages at once, which others find (Izacard & Grave 2021).
+
+    python -m pipelines.fid --index wiki.index --generator t5-base --questions train.jsonl --dev dev.jsonl \\
+        --out runs/fid
+    ragqa ask --pipeline runs/fid/pipeline "…"
+
+The index proposes by whatever it was made for: dense vectors, BM25 or both. Only the generator learns.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pipelines import generating, writing
+from pipelines.cluster import together
+from pipelines.rag import check_size
+from pipelines.retrieval import KS
+from pipelines.run import require, usual
+from ragqa.models.rag import MAX_INPUT
+from ragqa.pipeline import open_retriever
+from ragqa.progress import SILENT, Progress
+from ragqa.types import Hit
+
+
+@dataclass(frozen=True, kw_only=True)
+class FidConfig:
+    """What is trained, on what, and for how long. FiD: T5, 100 passages of 250 tokens, batch 64, 10,000 steps."""
+
+    index: Path
+    """Index directory of the passages."""
+    generator: Path
+    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    out: Path
+    """Directory of the run, its ``model`` and its ``pipeline``; one found there goes on."""
+    dev: Path | None = None
+    """File of held-out questions, asked as training goes on: what is written in the end answers most of them."""
+    sample: int = 500
+    """How many of them."""
+    regex: bool = False
+    """Answers of ``dev`` are patterns (CuratedTREC); those that are taught are words to be written."""
+    calibrate: int = 1000
+    """Held-out questions on which confidence is fitted, at most."""
+    retriever: str | None = None
+    """dense, bm25 or hybrid; by default all that the index can do."""
+    steps: int = 10_000
+    batch: int = 64
+    """Questions a step."""
+    k: int = 10
+    """Passages of a question: the more, the better it answers and the longer it takes."""
+    lr: float = 1e-4
+    warmup: int | None = None
+    """Steps; by default 1000, or a tenth of all if that is less."""
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    dropout: float = 0.1
+    """On a CPU a step takes less than half as long with 0."""
+    max_input: int = MAX_INPUT
+    """Tokens of question and one passage that are read together."""
+    max_answer: int = writing.LONGEST
+    """Tokens of an answer."""
+    processes: int = 1
+    """That train together, a share of each batch in each, by Ray Train."""
+    gpus: bool = False
+    """A GPU for each of them."""
+    eval_every: int = 500
+    save_every: int = 500
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(
+            **usual(self),
+            calibrate=(self.calibrate, self.calibrate >= 0),
+            max_input=(self.max_input, self.max_input >= 16),
+            max_answer=(self.max_answer, self.max_answer > 1),
+            k=(self.k, self.k > 0),
+        )
+
+
+def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+    """Train, or go on training; the directory of the generator.
+
+    Raises:
+        BadInput, ArtefactError, Mismatch: a file or directory is not what it should be.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    check_size(config.index, config.k)
+    retriever = open_retriever(config.index, config.retriever)
+    torch.manual_seed(config.seed)
+    sizes = {"passages": config.k, "max_input": config.max_input}
+    generator = writing.opened(config.generator, "fid", dropout=config.dropout, device=config.device, **sizes)
+
+    def search(texts: list[str]) -> list[list[Hit]]:
+        return retriever.search(texts, config.k if generator.training else max(*KS, config.k))
+
+    return generating.train(config, generator, search, name="FiD", progress=progress, tell=tell)
+
+
+def whole(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+    """Train, in as many processes as are wanted, and put together; the pipeline directory."""
+    together(main, config, progress=progress, tell=tell)
+    return generating.publish(
+        config, config.index, retriever=config.retriever, k=config.k, progress=progress, tell=tell
+    )
+
+
+if __name__ == "__main__":
+    from index.command import one_line, parse
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.fid"):
+        print(whole(parse(FidConfig, __doc__), progress=Bars(), tell=print))

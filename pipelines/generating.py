@@ -1,0 +1,221 @@
+"""A generator that learns from questions and passages that others find, or from questions alone: what
+``pipelines.fid`` and ``pipelines.closed_book`` share.
+
+Legend: B questions, K passages a question.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from pipelines import writing
+from pipelines.best import Best
+from pipelines.confidence import calibrate, unseen
+from pipelines.library import answerable
+from pipelines.run import Run, running
+from ragqa.models.generators import Generator, kind_of
+from ragqa.pipeline import Pipeline, open_retriever
+from ragqa.progress import SILENT, Progress
+from ragqa.training import parallel
+from ragqa.training.meter import peak_flops
+from ragqa.training.schedule import warmup_linear, warmup_steps
+from ragqa.training.step import groups, optimise
+from ragqa.types import Question
+
+
+class Generating(Protocol):
+    """Settings that both have; see ``pipelines.fid.FidConfig``."""
+
+    @property
+    def questions(self) -> Path:
+        """File of questions with answers."""
+        ...
+
+    @property
+    def out(self) -> Path:
+        """Directory of the run."""
+        ...
+
+    @property
+    def dev(self) -> Path | None:
+        """File of held-out questions."""
+        ...
+
+    @property
+    def sample(self) -> int:
+        """How many of them."""
+        ...
+
+    @property
+    def regex(self) -> bool:
+        """Their answers are patterns."""
+        ...
+
+    @property
+    def calibrate(self) -> int:
+        """Questions on which confidence is fitted."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Of the run."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """Questions a step."""
+        ...
+
+    @property
+    def lr(self) -> float:
+        """Its peak."""
+        ...
+
+    @property
+    def warmup(self) -> int | None:
+        """Steps; None for 1000, or a tenth of all if that is less."""
+        ...
+
+    @property
+    def weight_decay(self) -> float:
+        """Of all but biases and norms."""
+        ...
+
+    @property
+    def clip(self) -> float:
+        """Largest norm of the gradient."""
+        ...
+
+    @property
+    def max_answer(self) -> int:
+        """Tokens of an answer."""
+        ...
+
+    @property
+    def eval_every(self) -> int:
+        """Steps."""
+        ...
+
+    @property
+    def save_every(self) -> int:
+        """Steps."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Where it is trained."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Of all that is random."""
+        ...
+
+
+def train_step(
+    run: Run,
+    generator: Generator,
+    search: writing.Search,
+    teach: list[Question],
+    config: Generating,
+    operations: tuple[int, int],
+) -> None:
+    """One optimizer step; raises NonFiniteLoss before the weights change."""
+    asked, answers = writing.taught(teach, config, run.step)
+    texts = [question.text for question in asked]
+    hits = [found[: generator.passages] for found in search(texts)]
+    inputs = generator.inputs(texts, [[hit.passage for hit in found] for found in hits]).to(config.device)
+    labels_BT = generator.seq2seq.tokens.labels(answers, config.max_answer).to(config.device)
+    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+        loss = generator.nll(inputs, writing.scores(hits, config.device), labels_BT).mean()
+    weighing = parallel.weight(torch.ones(len(asked), device=config.device))
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    read, wrote = inputs.ids_NL.numel(), labels_BT.numel()
+    ideal = (operations[0] * read + operations[1] * wrote) / peak_flops(config.device)
+    run.stepped(
+        **parallel.mean({"nll": loss.item()}, weighing),
+        lr=rate,
+        grad_norm=norm,
+        tokens=parallel.total(read + wrote),
+        ideal_seconds=round(ideal, 4),
+    )
+
+
+def train(
+    config: Generating,
+    generator: Generator,
+    search: writing.Search,
+    *,
+    name: str,
+    progress: Progress = SILENT,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Train, or go on training; the directory of the generator.
+
+    Args:
+        config: see there.
+        generator: as it begins.
+        search: finds what it reads; nothing where the book is closed.
+        name: of the work, for the bar.
+        progress: told of the steps.
+        tell: told of evaluations, a line each.
+
+    Raises:
+        BadInput: a file is not what it should be, or the run in the directory has other settings.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    teach, ask = answerable(config.questions), answerable(config.dev, config.sample, config.seed) if config.dev else []
+    operations = writing.operations(generator.seq2seq)
+    optimizer = torch.optim.AdamW(groups(generator, decay=config.weight_decay), lr=config.lr)
+    with running(config, generator, optimizer, name=name, progress=progress, tell=tell) as run:
+        best = Best(run, "em")
+        while True:
+            if ask and run.due(config.eval_every) and not parallel.world()[0]:
+                best.told(**writing.evaluate(generator, search, ask, device=config.device, regex=config.regex))
+            if run.due(config.save_every) and run.step:
+                best.save()
+            if run.done:
+                break
+            run.draw()
+            train_step(run, generator, search, teach, config, operations)
+        best.restore()
+    if not parallel.world()[0]:
+        writing.save(generator, config.out / "model")
+    return config.out / "model"
+
+
+def publish(
+    config: Generating,
+    index: Path,
+    *,
+    retriever: str | None = None,
+    k: int,
+    progress: Progress = SILENT,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """The pipeline directory of an index and the generator that was trained, confidence fitted as ``assemble`` does."""
+    model = config.out / "model"
+    if config.dev and config.calibrate:
+        fresh = unseen(config.dev, config.questions, config.sample, config.seed)
+        order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
+        questions, found = [fresh[at] for at in np.sort(order)], open_retriever(index, retriever)
+        line = calibrate(
+            model,
+            found,
+            questions,
+            k,
+            name=config.dev.name,
+            regex=config.regex,
+            device=config.device,
+            progress=progress,
+        )
+        tell(line)
+    kind = kind_of(model)
+    pipeline = Pipeline.load(index, retriever=retriever, reader=model, k=k, readers={kind: model})
+    pipeline.save(config.out / "pipeline")
+    return config.out / "pipeline"

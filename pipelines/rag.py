@@ -1,0 +1,336 @@
+"""Retrieval-augmented generation: retriever and generator end to end, from questions and answers (Lewis et al. 2020).
+
+    python -m pipelines.rag --corpus wiki.index --retriever runs/dpr/model --generator bart-large \\
+        --questions train.jsonl --dev dev.jsonl --out runs/rag
+
+A question asks for passages; a sequence-to-sequence model reads it beside each of them and writes the answer; the
+likelihood, marginalised over the passages, teaches the tower of questions and the generator. The passages' vectors
+stay as they are, as in the paper, or with ``--learn-passages`` their tower learns, too: then the index is made again
+while training goes on, as in ``pipelines.pretrain``. ``pipelines.assemble`` makes a pipeline of what comes out.
+
+Legend: B questions, K passages a question, T tokens of an answer, D width.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipelines import writing
+from pipelines.best import Best
+from pipelines.blocks import Blocks
+from pipelines.library import Library, Shelf, answerable
+from pipelines.live_index import LiveIndex
+from pipelines.live_library import LiveLibrary
+from pipelines.pretrain import alarm, passages_of, rates
+from pipelines.run import Run, Taught, require, running, usual
+from ragqa import artefact
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.options import set_dropout
+from ragqa.models.rag import MAX_INPUT, RagGenerator
+from ragqa.models.tower import Tower
+from ragqa.objectives import IGNORED, sequence_nll, token_nll
+from ragqa.progress import SILENT, Progress
+from ragqa.retrieval import mips
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
+from ragqa.training.health import Health, figures
+from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.step import groups, optimise
+from ragqa.types import Question
+
+
+@dataclass(frozen=True, kw_only=True)
+class RagConfig:
+    """What is trained, on what, and for how long. RAG: DPR and BART-large, 100 epochs at most, k 5 or 10."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    retriever: Path
+    """Directory of the dual encoder that retrieves: DPR's, or one of pipelines.pretrain."""
+    generator: Path
+    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    out: Path
+    """Directory of the run; one found there goes on."""
+    dev: Path | None = None
+    """File of held-out questions, asked as training goes on: what is written in the end answers most of them."""
+    sample: int = 500
+    """How many of them."""
+    regex: bool = False
+    """Answers of ``dev`` are patterns (CuratedTREC); those that are taught are words to be written."""
+    marginal: Literal["token", "sequence"] = "token"
+    """RAG-Token: any passage gives a token; RAG-Sequence: one gives the whole answer."""
+    learn_passages: bool = False
+    """Let the tower of passages learn, too, and refresh the index; the paper leaves it as it is."""
+    steps: int = 100_000
+    batch: int = 8
+    """Questions a step."""
+    k: int = 5
+    """Passages of a question."""
+    smoothing: float = 0.1
+    """Share of the loss that asks for every token alike."""
+    lr: float = 3e-5
+    retriever_lr: float | None = None
+    """Of the towers, where it is another."""
+    frozen: int = 0
+    """Steps before the retriever learns: the generator has to use passages first, if it starts from nothing."""
+    warmup: int | None = None
+    """Steps, for the retriever from the end of ``frozen`` on; by default 1000, or a tenth of all if that is less."""
+    weight_decay: float = 0.001
+    clip: float = 0.1
+    """Largest norm of the gradient."""
+    dropout: float = 0.1
+    """On a CPU a step takes less than half as long with 0."""
+    max_input: int = MAX_INPUT
+    """Tokens of question and passage that the generator reads together."""
+    max_answer: int = writing.LONGEST
+    """Tokens of an answer."""
+    max_block: int = 288
+    """Wordpieces of a passage, where their tower learns."""
+    refresh_every: int | None = 500
+    """Steps between two refreshes of the index, where there are any; None never refreshes it (an ablation)."""
+    max_staleness: int | None = None
+    """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
+    kind: str = "flat"
+    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    processes: int = 1
+    """That train together, a share of each batch in each, by Ray Train."""
+    workers: int = 0
+    """Ray actors that embed; with 0 training stops for it."""
+    gpus: bool = False
+    """A GPU for each process and each of them."""
+    eval_every: int = 1000
+    save_every: int = 500
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        mips.check(self.kind, "cpu")
+        require(
+            **usual(self),
+            k=(self.k, self.k > 0),
+            smoothing=(self.smoothing, 0 <= self.smoothing < 1),
+            marginal=(self.marginal, self.marginal in ("token", "sequence")),
+            max_input=(self.max_input, self.max_input >= 16),
+            max_answer=(self.max_answer, self.max_answer > 1),
+            max_block=(self.max_block, self.max_block > 3),
+            refresh_every=(self.refresh_every, self.refresh_every is None or self.refresh_every > 0),
+        )
+
+
+class Rag(nn.Module):
+    """What is trained: the tower of questions or both, and the generator."""
+
+    def __init__(self, retriever: DualEncoder | Tower, generator: RagGenerator) -> None:
+        super().__init__()
+        self.retriever, self.generator = retriever, generator
+        self.operations = writing.operations(generator.seq2seq)
+
+    @property
+    def questions(self) -> Tower:
+        """The tower of questions."""
+        return self.retriever if isinstance(self.retriever, Tower) else self.retriever.questions
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a batch of questions comes to."""
+
+    nll_B: Tensor
+    """As it is learned from, so with smoothing."""
+    gold_BKT: Tensor
+    """log p(y_i | x, z, y_<i) of the answers' tokens."""
+    alone_B1T: Tensor
+    """The same with an empty passage, so without retrieval; without a gradient."""
+    relevance_BK: Tensor
+    rows_BK: np.ndarray
+    """Of the passages."""
+    counted_BT: Tensor
+    tokens: int
+    """That went through a model, padding included."""
+    flops: float
+
+
+def read(model: Rag, shelf: Shelf, texts: list[str], answers: Sequence[str], config: RagConfig) -> Read:
+    """Search with the live tower, score by live towers, and say the answers beside each passage."""
+    generator = model.generator
+    query_BD = shelf.encode(model.questions, texts, config.device)
+    rows_BK = shelf.propose(query_BD.detach().float().cpu().numpy(), config.k)
+    passages = [shelf.passages(rows) for rows in rows_BK]
+    rows_BK = rows_BK[:, : max(1, *map(len, passages))]
+    relevance_BK = writing.present(shelf.relevance(query_BD, rows_BK), rows_BK)
+    labels_BT = generator.seq2seq.tokens.labels(answers, config.max_answer).to(config.device)
+    inputs = generator.inputs(texts, passages).to(config.device)
+    alone = generator.inputs(texts, [[] for _ in texts]).to(config.device)
+    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+        nll_B, gold_BKT = generator.scores(inputs, relevance_BK, labels_BT, smoothing=config.smoothing)
+        with torch.no_grad():  # what retrieval is worth takes about one part in 3 K of the step
+            _, alone_B1T = generator.scores(alone, torch.zeros_like(relevance_BK[:, :1]), labels_BT)
+    reads, writes = model.operations
+    tokens = inputs.ids_NL.numel() + rows_BK.size * labels_BT.shape[1]
+    flops = reads * (inputs.ids_NL.numel() + alone.ids_NL.numel() / 3)
+    flops += writes * labels_BT.numel() * (rows_BK.shape[1] + 1 / 3)
+    if isinstance(shelf, LiveLibrary):
+        tokens, flops = tokens + shelf.encoded, flops + model_flops(model.retriever, shelf.encoded)
+    return Read(nll_B, gold_BKT, alone_B1T, relevance_BK, rows_BK, labels_BT != IGNORED, tokens, flops)
+
+
+def learn(model: Rag, shelf: Shelf, asked: list[Question], answers: list[str], config: RagConfig) -> Taught:
+    """RAG's loss of a batch, and what it says of retrieval.
+
+    ``nll`` is that of an answer, without smoothing; ``loss`` is what is learned from.
+    """
+    found = read(model, shelf, [question.text for question in asked], answers, config)
+    loss, weighing = found.nll_B.mean(), parallel.weight(torch.ones_like(found.nll_B))
+    with torch.no_grad():
+        plain = token_nll if config.marginal == "token" else sequence_nll
+        nll = plain(found.gold_BKT, found.relevance_BK, found.counted_BT).mean().item()
+    health = figures(
+        found.gold_BKT,
+        found.alone_B1T,
+        found.relevance_BK,
+        found.counted_BT,
+        found.rows_BK,
+        null=False,
+        marginal="sequence",  # of the answers alone: a mean over them, as nll is
+    )
+    row = parallel.mean({"nll": nll, "loss": loss.item(), **health}, weighing)
+    return Taught(loss * weighing, row, found.tokens, found.flops)
+
+
+def train_step(
+    run: Run, model: Rag, shelf: Shelf, teach: list[Question], config: RagConfig, *, staleness: int
+) -> dict[str, float]:
+    """One optimizer step; what it says of retrieval. Raises NonFiniteLoss before the weights change."""
+    model.retriever.requires_grad_(run.step >= config.frozen)
+    taught = learn(model, shelf, *writing.taught(teach, config, run.step), config)
+    norm = optimise(taught.loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
+    run.stepped(
+        **taught.figures,
+        grad_norm=norm,
+        staleness=staleness,
+        tokens=parallel.total(taught.tokens),
+        ideal_seconds=round(taught.flops / peak_flops(config.device), 4),
+    )
+    return taught.figures
+
+
+def begin(config: RagConfig) -> tuple[Rag, DualEncoder]:
+    """The model as it begins, and the retriever of which part or all is in it."""
+    retriever = DualEncoder.load(config.retriever)
+    if retriever.shared and not config.learn_passages:  # what is learned of questions must not move the passages
+        retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
+    sizes = {"passages": config.k, "max_input": config.max_input}
+    generator = writing.opened(
+        config.generator, f"rag-{config.marginal}", dropout=config.dropout, device=config.device, **sizes
+    )
+    assert isinstance(generator, RagGenerator)
+    set_dropout(retriever.train().to(config.device), config.dropout)
+    return Rag(retriever if config.learn_passages else retriever.questions, generator), retriever
+
+
+def library(config: RagConfig, progress: Progress = SILENT) -> Library:
+    """The passages with vectors that stay as they are."""
+    with parallel.in_turn():
+        return Library.open(
+            config.corpus,
+            config.retriever,
+            config.out,
+            kind=config.kind,
+            workers=config.workers,
+            device=config.device,
+            progress=progress,
+        )
+
+
+def live_library(config: RagConfig, retriever: DualEncoder, at: int | None, progress: Progress = SILENT) -> LiveLibrary:
+    """The passages with a tower that learns, the index gone on with at version ``at``."""
+    assert retriever.tokenizer is not None
+    tokenizer = TextTokenizer(retriever.tokenizer.parent)
+    blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+    limit = min(config.max_block, retriever.passages.max_tokens)
+    return LiveLibrary(LiveIndex.of(config, at), blocks, retriever, limit, passages_of(config.corpus))
+
+
+def check_size(corpus: Path, k: int) -> None:
+    """Raise BadInput where the passages are fewer than are to be read, before hours are spent on them."""
+    artefact.read(corpus, "index")
+    if (live := PassageStore.open(corpus / "passages").live) < k:
+        raise BadInput(f"{corpus} holds {live} passages, not {k} to read: lower --k")
+
+
+def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+    """Train, or go on training; the directory of the retriever, beside which is that of the ``generator``.
+
+    Raises:
+        BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
+        NonFiniteLoss: training would have spoiled the weights.
+        StaleIndex, RefreshFailed: no index of the present weights could be made.
+    """
+    teach, ask = answerable(config.questions), answerable(config.dev, config.sample, config.seed) if config.dev else []
+    check_size(config.corpus, config.k)
+    torch.manual_seed(config.seed)
+    model, retriever = begin(config)
+    fixed = None if config.learn_passages else library(config, progress)
+    optimizer = torch.optim.AdamW(groups(model.retriever, model.generator, decay=config.weight_decay), lr=config.lr)
+    with ExitStack() as held:
+        run = held.enter_context(running(config, model, optimizer, name="RAG", progress=progress, tell=tell))
+        best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
+        live = fixed or held.enter_context(closing(live_library(config, retriever, run.state.extra.get("index"))))
+        while True:
+            staleness = live.follow(run, config.frozen) if isinstance(live, LiveLibrary) else 0
+            if run.due(config.save_every):
+                save(run, best, health, live)
+            if ask and run.due(config.eval_every):
+                examine(run, best, health, model, live, ask, config)
+            if run.done:
+                break
+            step = run.step
+            run.draw()
+            row = train_step(run, model, live, teach, config, staleness=staleness)
+            alarm(run, step, health.step(row))
+        best.restore()
+    if not parallel.world()[0]:
+        retriever.save(config.out / "model")
+        writing.save(model.generator, config.out / "generator")
+    return config.out / "model"
+
+
+def save(run: Run, best: Best, health: Health, shelf: Shelf) -> None:
+    """Write a checkpoint; no index but the first may be there without one."""
+    live = shelf if isinstance(shelf, LiveLibrary) else None
+    best.save(index=live and live.version, health=health.kept())
+    if live:
+        live.keep(run.kept("index"))
+
+
+def examine(
+    run: Run, best: Best, health: Health, model: Rag, shelf: Shelf, ask: list[Question], config: RagConfig
+) -> None:
+    """Ask held-out questions; the first of several processes does, and remembers what is alarming."""
+    if parallel.world()[0]:
+        return
+    search = writing.searching(shelf, model.questions, config.k, config.device)
+    found = writing.evaluate(model.generator, search, ask, device=config.device, regex=config.regex)
+    best.told(**found)
+    alarm(run, run.step, [*health.recall(found["recall@5"]), *health.answers(found["em"])])
+
+
+if __name__ == "__main__":
+    from index.command import one_line, parse
+    from pipelines.cluster import together
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.rag"):
+        print(together(main, parse(RagConfig, __doc__), progress=Bars(), tell=print))

@@ -1,0 +1,149 @@
+"""Fusion-in-Decoder and the closed book: what they learn, that broken runs go on, and that a pipeline answers."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+
+from pipelines import closed_book, fid, generating, writing
+from pipelines.closed_book import ClosedBookConfig
+from pipelines.fid import FidConfig
+from ragqa.errors import BadInput
+from ragqa.models.generators import load_generator
+from ragqa.models.warm_start import from_encoder
+from ragqa.objectives import rag_token_nll
+from ragqa.pipeline import Pipeline
+from ragqa.training.log import read_rows
+from ragqa.training.meter import peak_flops
+from ragqa.types import Passage
+
+FEW: dict[str, Any] = {"steps": 6, "batch": 4, "lr": 1e-3, "warmup": 1, "eval_every": 3, "save_every": 2}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+    return tiny.write(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def plain(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(1)
+    from_encoder(small, decoder_layers=1).save(path := tmp_path_factory.mktemp("plain"))
+    return path
+
+
+@pytest.fixture
+def config(world: tiny.Tiny, plain: Path, tmp_path: Path) -> FidConfig:
+    return FidConfig(
+        index=world.corpus, generator=plain, questions=world.train, dev=world.dev, out=tmp_path / "run", k=3, **FEW
+    )
+
+
+def closed(config: FidConfig) -> ClosedBookConfig:
+    return ClosedBookConfig(
+        generator=config.generator, questions=config.questions, dev=config.dev, out=config.out, **FEW
+    )
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if "seconds" not in k} for row in read_rows(out)]
+
+
+@pytest.mark.parametrize("kind", ["fid", "closed-book"])
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
+    config: FidConfig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout, and killed twice; what is written is the kind that was trained."""
+    recipe: Any = fid if kind == "fid" else closed_book
+    settings: Any = config if kind == "fid" else closed(config)
+    recipe.main(settings)
+    broken = replace(settings, out=config.out.with_name("broken"))
+    step = generating.train_step
+    for moment in (1, 5):
+
+        def killed(run: Any, *others: Any, moment: int = moment) -> None:
+            if run.step == moment:
+                raise KeyboardInterrupt
+            step(run, *others)
+
+        monkeypatch.setattr(generating, "train_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            recipe.main(broken)
+        peak_flops.cache_clear()  # as another process finds it
+    monkeypatch.setattr(generating, "train_step", step)
+    recipe.main(broken)
+    assert rows_of(settings.out) == rows_of(broken.out)
+    scored = [row for row in rows_of(settings.out) if "em" in row]
+    assert [row["step"] for row in scored] == [0, 3, 6]
+    assert all(("recall@1" in row) == (kind == "fid") for row in scored)
+    assert load_generator(settings.out / "model").kind == kind
+
+
+def test_the_loss_is_that_of_the_question_alone(config: FidConfig) -> None:
+    """Of the closed book: by the model of transformers, one question at a time."""
+    settings = replace(closed(config), dropout=0.0, steps=1)
+    closed_book.main(settings)
+    (row,) = [row for row in rows_of(settings.out) if "nll" in row]
+    generator = load_generator(config.generator, "closed-book")
+    asked, answers = writing.taught(writing_questions(config), settings, 0)
+    tokens, wanted = generator.seq2seq.tokens, []
+    for question, answer in zip(asked, answers, strict=True):
+        labels = torch.tensor([[*tokens.bare(answer), tokens.end]])
+        ids = torch.tensor(tokens.ids([question.text]))
+        before = torch.tensor([[generator.seq2seq.conventions.start, *labels[0, :-1].tolist()]])
+        with torch.no_grad():
+            logits = generator.seq2seq.model.eval()(input_ids=ids, decoder_input_ids=before).logits
+        wanted.append(rag_token_nll(logits[:, None], torch.zeros(1, 1), labels).item())
+    assert row["nll"] == pytest.approx(sum(wanted) / 4, rel=2e-2)  # the step is in bfloat16
+
+
+def writing_questions(config: FidConfig) -> Any:
+    from pipelines.library import answerable
+
+    return answerable(config.questions)
+
+
+def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the pipeline that comes out: BM25's best k, in their order; it names its reader."""
+    read: list[list[list[Passage]]] = []
+    assembled = fid.writing.opened
+
+    def opened(*arguments: Any, **options: Any) -> Any:
+        generator = assembled(*arguments, **options)
+        inputs = generator.inputs
+
+        def seen(questions: list[str], passages: list[list[Passage]]) -> Any:
+            read.append(passages)
+            return inputs(questions, passages)
+
+        monkeypatch.setattr(generator, "inputs", seen)
+        return generator
+
+    monkeypatch.setattr(fid.writing, "opened", opened)
+    told: list[str] = []
+    path = fid.whole(replace(config, steps=1, dev=None), tell=told.append)
+    pipeline = Pipeline.load(path, reader="fid")
+    asked, _ = writing.taught(writing_questions(config), config, 0)
+    hits = pipeline.retriever.search([question.text for question in asked], 3)
+    assert [[p.id for p in found] for found in read[0]] == [[hit.passage.id for hit in found] for found in hits]
+    answers = pipeline.ask([question.text for question in asked])
+    assert pipeline.k == 3 and [len(answer.sources) for answer in answers] == list(map(len, hits))
+
+
+def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> None:
+    told: list[str] = []
+    path = closed_book.whole(replace(closed(config), index=world.corpus), tell=told.append)
+    assert told[-1].startswith("confidence is the raw probability: of ")
+    answer = Pipeline.load(path, reader="closed-book").ask("w60 w61 w100")
+    assert answer.sources == ()
+    assert closed_book.whole(replace(closed(config), out=config.out / "bare", steps=1)) == config.out / "bare" / "model"
+
+
+def test_bad_input(config: FidConfig) -> None:
+    with pytest.raises(BadInput, match="holds 40 passages, not 50 to read"):
+        fid.main(replace(config, k=50))
+    with pytest.raises(BadInput, match="max_answer = 1, k = 0: out of range"):
+        replace(config, k=0, max_answer=1)
