@@ -262,6 +262,7 @@ denoise.peak_flops = lambda device: 1e12
 address = f"tcp://127.0.0.1:{sys.argv[2]}"
 dist.init_process_group("gloo", init_method=address, rank=1, world_size=2, timeout=timedelta(seconds=300))
 denoise.main(parse(denoise.DenoiseConfig, None, ["--config", sys.argv[1]]))
+dist.destroy_process_group()  # or its threads may end the process their own way
 """
 
 

@@ -61,6 +61,8 @@ value = gradient_cache.backward(parts, lambda q, p: in_batch_nll(q, p, torch.ara
 parallel.sum_gradients(model.parameters())
 if not parallel.world()[0]:
     print(json.dumps([*mean, model.weight.grad.tolist(), value.item(), tokens]))
+if dist.is_initialized():
+    dist.destroy_process_group()  # or its threads may end the process their own way
 """
 
 
@@ -110,6 +112,7 @@ torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[3]}", rank=int(sys.argv[4]), world_size=2)
 dpr.main(parse(dpr.DprConfig, None, ["--config", sys.argv[1]]))
 fine_tune.main(parse(fine_tune.FineTuneConfig, None, ["--config", sys.argv[2]]))
+dist.destroy_process_group()
 """
 
 
@@ -221,6 +224,7 @@ tagger = closed_world.ObjectTagger(closed_world.make(30, 5, 0, words=2).objects)
 rag.main(parse(rag.RagConfig, None, ["--config", sys.argv[1]]))
 joint.main(parse(joint.JointConfig, None, ["--config", sys.argv[2]]), finds=tagger)
 closed_book.main(parse(closed_book.ClosedBookConfig, None, ["--config", sys.argv[3]]))
+dist.destroy_process_group()
 """
 
 

@@ -327,6 +327,7 @@ train(broken, 5)
 assert train(broken, 6) == whole
 assert seen == [*masks, *masks[:5], *masks[4:]]  # the one before the kill was taken again
 print(masks)
+dist.destroy_process_group()
 """
 
 
