@@ -8,11 +8,11 @@ from typing import Any
 
 from ragqa import artefact
 from ragqa.errors import RagqaError
-from ragqa.pipeline import LiveRetriever, open_retriever
 from ragqa.retrieval.base import PassageRetriever, Ranker
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.hybrid import Hybrid
+from ragqa.retrieval.open import LiveRetriever, open_retriever
 from ragqa.retrieval.remote import as_row
 from ragqa.runtime.encoder import TextEncoder
 

@@ -27,10 +27,11 @@ from pipelines.stages import check_questions
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.models.generators import kind_of
-from ragqa.pipeline import PASSAGES, Pipeline, open_retriever
+from ragqa.pipeline import PASSAGES, Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval import mips
 from ragqa.retrieval.base import Retriever
+from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.export import export
 
 

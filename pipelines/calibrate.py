@@ -22,12 +22,13 @@ from ragqa import artefact
 from ragqa.evaluation.statistics import reliability
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.metrics import exact_match
-from ragqa.pipeline import PASSAGES, open_retriever
+from ragqa.pipeline import PASSAGES
 from ragqa.progress import Bars
 from ragqa.questions import SquadParagraph, read_squad, write_squad_corpus
 from ragqa.reading.confidence import FEATURES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
+from ragqa.retrieval.open import open_retriever
 from ragqa.types import Hit
 
 SHARE = 0.05

@@ -41,11 +41,11 @@ from ragqa.errors import BadInput, MissingExtra
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.options import set_dropout
 from ragqa.objectives import in_batch_nll
-from ragqa.pipeline import open_retriever
 from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import PassageRetriever
 from ragqa.retrieval.dense import DenseRanker
+from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer

@@ -19,8 +19,8 @@ from pipelines.rag import check_size
 from pipelines.retrieval import KS
 from pipelines.run import require, usual
 from ragqa.models.rag import MAX_INPUT
-from ragqa.pipeline import open_retriever
 from ragqa.progress import SILENT, Progress
+from ragqa.retrieval.open import open_retriever
 from ragqa.types import Hit
 
 

@@ -17,8 +17,9 @@ from pipelines.confidence import calibrate, unseen
 from pipelines.library import answerable
 from pipelines.run import Run, running
 from ragqa.models.generators import Generator, kind_of
-from ragqa.pipeline import Pipeline, open_retriever
+from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
+from ragqa.retrieval.open import open_retriever
 from ragqa.training import parallel
 from ragqa.training.meter import peak_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps

@@ -7,8 +7,8 @@ into; what is new stands in files of its own:
     dense/added-000001.npy    their vectors                     bm25/…                  Tantivy's segments
 
 Then the two change places, at once. Whoever has the old version open keeps it until the next search, which
-finds that the manifest is another (``pipeline.open_retriever``). Once a fifth of the rows are deleted or added, the
-index is compacted: passages, terms and vectors are written as one build would, and nothing is embedded again.
+finds that the manifest is another (``retrieval.open_retriever``). Once a fifth of the rows are deleted or added,
+the index is compacted: passages, terms and vectors are written as one build would, and nothing is embedded again.
 
 A document is known by its id and its path, since files may number their records alike. One that is not in the index
 replaces those that bear its id in other files, but for files that are added, too: so corrections can come in a file

@@ -15,7 +15,8 @@ from ragqa import artefact, asking, cli
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.paths import weights_dir
-from ragqa.pipeline import Pipeline, clean_question, open_retriever
+from ragqa.pipeline import Pipeline, clean_question
+from ragqa.retrieval.open import open_retriever
 from ragqa.types import Alternative, Answer
 
 QUESTION = "Who built Skarvik Lighthouse?"

@@ -23,8 +23,8 @@ from index.embed import EmbedConfig, embed
 from ragqa import Pipeline, artefact
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.indexing import IndexConfig, build_index
-from ragqa.pipeline import open_retriever
 from ragqa.retrieval import faiss_build, mips
+from ragqa.retrieval.open import open_retriever
 from ragqa.updating import update_index
 
 pytest.importorskip("ray", reason="the extra ray is not installed")

@@ -27,8 +27,9 @@ from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.pipeline import Pipeline, open_retriever
+from ragqa.pipeline import Pipeline
 from ragqa.questions import read_questions
+from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows

@@ -17,8 +17,9 @@ from ragqa import artefact
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.indexing import IndexConfig, build_index, summary
 from ragqa.paths import weights_dir
-from ragqa.pipeline import Pipeline, open_retriever
+from ragqa.pipeline import Pipeline
 from ragqa.progress import Silent
+from ragqa.retrieval.open import open_retriever
 
 SMALL = IndexConfig(retriever="bm25")
 

@@ -16,8 +16,9 @@ from conftest import run
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.evaluation import Report, evaluate
 from ragqa.paths import as_url
-from ragqa.pipeline import Pipeline, open_retriever
+from ragqa.pipeline import Pipeline
 from ragqa.retrieval.base import missing
+from ragqa.retrieval.open import open_retriever
 from ragqa.retrieval.remote import BATCH, PROTOCOL, Collection, Part, RemoteRetriever, as_row
 from ragqa.types import Question
 

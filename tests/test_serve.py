@@ -23,8 +23,9 @@ from index.serve import ServeConfig, check_alike, serving
 from index.shard import Failure, Found, Maker, Shard
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.indexing import IndexConfig, build_index
-from ragqa.pipeline import Pipeline, open_retriever
+from ragqa.pipeline import Pipeline
 from ragqa.retrieval.base import missing
+from ragqa.retrieval.open import open_retriever
 from ragqa.retrieval.remote import Collection, RemoteRetriever
 from ragqa.types import Hit
 from ragqa.updating import update_index

@@ -27,9 +27,10 @@ from ragqa.evaluation.coverage import look_through
 from ragqa.evaluation.rows import Examined, Rule, score
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.locks import locked
-from ragqa.pipeline import LiveRetriever, Pipeline, open_retriever
+from ragqa.pipeline import Pipeline
 from ragqa.retrieval import mips
 from ragqa.retrieval.base import Retriever
+from ragqa.retrieval.open import LiveRetriever, open_retriever
 from ragqa.types import Answer, Question
 from ragqa.updating import UpdateReport, summary, update_index
 
@@ -887,7 +888,7 @@ def test_many_updates_leave_few_files(tmp_path: Path, encoder: Words, monkeypatc
 
 SEARCHER = """
 import sys
-from ragqa.pipeline import open_retriever
+from ragqa.retrieval.open import open_retriever
 from pathlib import Path
 retriever = open_retriever(Path(sys.argv[1]))
 print("open", flush=True)
@@ -923,7 +924,7 @@ def test_another_process_sees_it_at_its_next_search(tmp_path: Path) -> None:
 STRESSED = """
 import sys
 from pathlib import Path
-from ragqa.pipeline import open_retriever
+from ragqa.retrieval.open import open_retriever
 index, done = Path(sys.argv[1]), Path(sys.argv[2])
 retriever, count = open_retriever(index, "bm25"), 0
 print("open", flush=True)
@@ -1002,7 +1003,7 @@ def test_a_search_waits_where_two_directories_cannot_change_places_at_once(
 
 
 def test_an_index_that_is_gone_is_said(tmp_path: Path, encoder: Words, monkeypatch) -> None:
-    monkeypatch.setattr("ragqa.pipeline.SWAP", 0.02)
+    monkeypatch.setattr("ragqa.retrieval.open.SWAP", 0.02)
     index = made(tmp_path)
     opened = open_retriever(index)
     index.rename(tmp_path / "elsewhere")

@@ -19,11 +19,11 @@ from eval.bench.record import record
 from pipelines.calibrate import SHARE, index_of
 from pipelines.span_reader import held_out
 from ragqa.indexing import IndexConfig, build_index
-from ragqa.pipeline import open_retriever
 from ragqa.progress import Bars
 from ragqa.questions import read_squad
 from ragqa.retrieval.base import Ranker
 from ragqa.retrieval.hybrid import Hybrid
+from ragqa.retrieval.open import open_retriever
 
 WEIGHTS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1)
 KS = (1, 5, 20)

@@ -43,8 +43,8 @@ from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq
 from ragqa.models.seq_tokens import Inputs, SeqTokens
 from ragqa.objectives import IGNORED
-from ragqa.pipeline import open_retriever
 from ragqa.questions import read_questions
+from ragqa.retrieval.open import open_retriever
 from ragqa.types import Passage
 
 SHAPES = {"tiny": (2, 64, 2_000), "small": (4, 256, 50_265), "base": (6, 768, 50_265), "large": (12, 1024, 50_265)}

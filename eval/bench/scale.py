@@ -29,13 +29,13 @@ from eval.bench.record import record
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.embedding import Record, Shard, open_shards, shards
-from ragqa.pipeline import open_retriever
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.exact import ExactIndex
 from ragqa.retrieval.faiss_index import Effort, FaissIndex
 from ragqa.retrieval.hybrid import Hybrid
+from ragqa.retrieval.open import open_retriever
 from ragqa.retrieval.vectors import open_vectors
 
 ROWS = 21_015_324

@@ -19,8 +19,8 @@ from rich.progress import track
 from eval.bench.process import timed
 from eval.bench.record import record
 from ragqa import artefact
-from ragqa.pipeline import open_retriever
 from ragqa.questions import read_questions
+from ragqa.retrieval.open import open_retriever
 
 QUESTIONS, PASSAGES = 10_000, 100
 SIZES = (1_000, 3_000, QUESTIONS)

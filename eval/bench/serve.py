@@ -20,10 +20,10 @@ from eval.command import one_line
 from index.serve import ServeConfig, serving
 from ragqa.corpus.documents import read_documents
 from ragqa.indexing import IndexConfig, build_index
-from ragqa.pipeline import open_retriever
 from ragqa.progress import Bars
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import Retriever, missing
+from ragqa.retrieval.open import open_retriever
 from ragqa.retrieval.remote import RemoteRetriever
 
 K = 10
