@@ -1,47 +1,21 @@
-"""The passages of an index as wordpieces: read and cut once, then mapped from disk by every recipe.
-
-Legend: N texts, L tokens.
-"""
+"""The passages of an index as wordpieces: read and cut once, then mapped from disk by every recipe."""
 
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.locks import locked
+from ragqa.models.inputs import Inputs, padded
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 
 _READ = 2048
 """Passages that are cut at a time."""
-
-
-@dataclass(frozen=True)
-class Padded:
-    """Sequences, padded to the longest."""
-
-    ids_NL: Tensor
-    mask_NL: Tensor
-
-    def to(self, device: str | torch.device) -> "Padded":
-        """The same on another device."""
-        return Padded(self.ids_NL.to(device), self.mask_NL.to(device))
-
-
-def padded(rows: Sequence[Sequence[int]]) -> Padded:
-    """Sequences of ids as a batch; 0 pads."""
-    lengths = np.array([len(row) for row in rows])
-    ids = np.zeros((len(rows), int(lengths.max(initial=1))), np.int64)
-    mask = np.arange(ids.shape[1]) < lengths[:, None]
-    ids[mask] = np.concatenate([np.asarray(row, np.int64) for row in rows]) if len(rows) else 0
-    return Padded(torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64)))
 
 
 class Blocks:
@@ -80,7 +54,7 @@ class Blocks:
         found: list[int] = self._ids[start : min(end, start + limit)].tolist()
         return found
 
-    def batch(self, rows: Sequence[int], max_tokens: int) -> Padded:
+    def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
         """[CLS] passage [SEP] of each row, as an index embeds them; row -1 is the null passage, empty."""
         first, last = self.tokenizer.special
         return padded([[first, *self.ids(row, max_tokens - 2), last] for row in rows])

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.blocks import Blocks, padded
+from pipelines.blocks import Blocks
 from pipelines.masked_text import MaskedBatch
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.inputs import padded
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import gold_log_probs
 from ragqa.retrieval.mips import Mips

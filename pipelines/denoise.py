@@ -10,23 +10,20 @@ Legend: B texts, L tokens that are read, T tokens that are written, V vocabulary
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal
 
 import torch
-from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from pipelines.denoised_text import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption
 from pipelines.run import Run, require, running, usual
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import ArtefactError, BadInput
-from ragqa.models.options import longest_input, quiet, set_dropout
+from ragqa.models.options import set_dropout
+from ragqa.models.seq2seq import Seq2Seq
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.training import parallel
@@ -91,7 +88,7 @@ class DenoiseConfig:
 
 
 def train_step(
-    run: Run, model: nn.Module, batch: DenoisingBatch, config: DenoiseConfig, weights: tuple[int, int]
+    run: Run, model: Seq2Seq, batch: DenoisingBatch, config: DenoiseConfig, weights: tuple[int, int]
 ) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change.
 
@@ -118,12 +115,12 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
     """
     torch.manual_seed(config.seed)
     artefact.read(config.corpus, "index")
-    model, tokenizer = _load(config.generator, config.fresh)
-    config = replace(config, max_text=min(config.max_text, _longest(model.config)))
-    marks = Marks.of(tokenizer, model.get_input_embeddings().num_embeddings)
-    texts = _texts(config, model, tokenizer, marks)
+    model = Seq2Seq.load(config.generator, fresh=config.fresh)
+    config = replace(config, max_text=min(config.max_text, model.max_tokens))
+    marks = Marks.of(model.tokens.tokenizer, model.model.get_input_embeddings().num_embeddings)
+    texts = _texts(config, model, marks)
     set_dropout(model.train().to(config.device), config.dropout)
-    weights = seq2seq_weights(model)
+    weights = seq2seq_weights(model.model)
     optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="denoising", progress=progress) as run:
         while True:
@@ -134,13 +131,13 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
             run.draw()
             train_step(run, model, texts[run.step].to(config.device), config, weights)
     if not parallel.world()[0]:
-        _save(config, model, tokenizer, marks)
+        _save(config, model, marks)
     return config.out / "model"
 
 
-def _texts(config: DenoiseConfig, model: Any, tokenizer: Any, marks: Marks) -> DenoisedTexts:
-    start, end, pad = (_special(model, config.generator, name) for name in ("decoder_start", "eos", "pad"))
-    frame = Frame.of(tokenizer, start, end, pad)
+def _texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> DenoisedTexts:
+    own = model.conventions
+    frame = Frame.of(model.tokens.tokenizer, own.start, own.ends[0], own.pad)
     room = config.max_text - frame.room
     corrupts = corruption(
         config.objective,
@@ -153,76 +150,20 @@ def _texts(config: DenoiseConfig, model: Any, tokenizer: Any, marks: Marks) -> D
     )
     store = PassageStore.open(config.corpus / "passages")
     sizes = {"batch": config.batch, "room": room, "seed": config.seed}
-    return DenoisedTexts(store, _pieces(tokenizer), corrupts, frame, sentences=config.permute, **sizes)
+    return DenoisedTexts(store, model.tokens.pieces, corrupts, frame, sentences=config.permute, **sizes)
 
 
-def _load(path: Path, fresh: bool) -> tuple[Any, Any]:
-    """The model and the tokenizer in a directory."""
-    if not path.is_dir():
-        raise ArtefactError(f"{path} is no directory: one with config.json and a tokenizer is needed")
-    eager = {"attn_implementation": "eager"}
-    try:
-        with quiet():
-            if fresh:
-                model, info = AutoModelForSeq2SeqLM.from_config(AutoConfig.from_pretrained(path), **eager), {}
-            else:
-                model, info = AutoModelForSeq2SeqLM.from_pretrained(
-                    path, use_safetensors=True, output_loading_info=True, **eager
-                )
-            tokenizer = _tokenizer(path)
-        if missing := sorted(info.get("missing_keys", ())):
-            raise ValueError(f"it lacks {len(missing)} weights, {missing[0]} among them")
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise ArtefactError(f"{path} is no sequence-to-sequence model that can be loaded: {reason}") from error
-    rows, last = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values())
-    if last >= rows:
-        raise BadInput(f"{path} has a tokenizer with ids up to {last} and embeddings for {rows}: they do not match")
-    return model, tokenizer
-
-
-def _tokenizer(path: Path) -> Any:
-    """That of a directory; a tokenizer.json alone is taken as it is."""
-    if (path / "tokenizer.json").is_file() and not (path / "tokenizer_config.json").is_file():
-        return PreTrainedTokenizerFast(tokenizer_file=str(path / "tokenizer.json"))
-    return AutoTokenizer.from_pretrained(path)
-
-
-def _pieces(tokenizer: Any) -> Callable[[list[str]], list[list[int]]]:
-    def pieces(texts: list[str]) -> list[list[int]]:
-        return cast(list[list[int]], tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
-
-    return pieces
-
-
-def _special(model: Any, path: Path, name: str) -> int:
-    for place in (model.config, model.generation_config):
-        if isinstance(found := getattr(place, f"{name}_token_id", None), int):
-            return found
-    raise BadInput(f"{path}: config.json has no {name}_token_id")
-
-
-def _longest(config: Any) -> int:
-    """Tokens that a model can read and write; relative positions set no limit."""
-    if config.is_encoder_decoder and hasattr(config, "encoder"):
-        return min(longest_input(config.encoder), longest_input(config.decoder))
-    return int(getattr(config, "max_position_embeddings", None) or 10**6)
-
-
-def _nll(model: Any, batch: DenoisingBatch) -> Tensor:
+def _nll(model: Seq2Seq, batch: DenoisingBatch) -> Tensor:
     """Mean negative log-likelihood of what is to be written, in nats a token."""
-    written = model.prepare_decoder_input_ids_from_labels(batch.labels_BT)
-    logits_BTV = model(
-        input_ids=batch.x.ids_NL, attention_mask=batch.x.mask_NL, decoder_input_ids=written, use_cache=False
-    ).logits
-    return cross_entropy(logits_BTV.float().flatten(0, 1), batch.labels_BT.flatten(), ignore_index=IGNORED)
+    written_BT = batch.labels_BT != IGNORED
+    logits_MV = model.logits(model.encode(batch.x), model.decoder_inputs(batch.labels_BT), written_BT)
+    return cross_entropy(logits_MV, batch.labels_BT[written_BT])
 
 
-def _save(config: DenoiseConfig, model: Any, tokenizer: Any, marks: Marks) -> None:
+def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
     """Write a directory in transformers' own format, and MARKS beside."""
-    with artefact.writing(config.out / "model") as folder, quiet():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+    with artefact.writing(config.out / "model") as folder:
+        model.save(folder)
         if (file := config.generator / "tokenizer.json").is_file():  # byte for byte, as other models know it
             shutil.copyfile(file, folder / file.name)
         row = {"objective": config.objective, "mask": marks.mask, "sentinels": marks.sentinels}

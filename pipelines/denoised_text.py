@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pipelines.blocks import Padded, padded
 from pipelines.masked_text import stretch
 from ragqa.corpus.blocks import sentence_spans
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
+from ragqa.models.inputs import Inputs, padded
 from ragqa.objectives import IGNORED
 from ragqa.pretraining.denoising import dropped_spans, infilled, infilled_spans, permuted, span_corrupted, spans_of
 from ragqa.training import parallel
@@ -135,7 +135,7 @@ def corruption(
 class DenoisingBatch:
     """Texts with something missing, and what is to be written of them."""
 
-    x: Padded
+    x: Inputs
     labels_BT: Tensor
     """IGNORED pads."""
 
@@ -150,7 +150,7 @@ class DenoisedTexts:
     def __init__(
         self,
         store: PassageStore,
-        pieces: Callable[[list[str]], list[list[int]]],
+        pieces: Callable[[Sequence[str]], list[list[int]]],
         corrupts: Corrupts,
         frame: Frame,
         *,

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.blocks import Padded, padded
 from ragqa.corpus.blocks import sentence_spans
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
+from ragqa.models.inputs import Inputs, padded
 from ragqa.objectives import IGNORED
 from ragqa.pretraining import masking
 from ragqa.pretraining.salient import RuleTagger, SpacyTagger, Tagger
@@ -46,7 +46,7 @@ class MaskedBatch:
     """Texts [CLS] x [SEP] with labels."""
 
     texts: list[Text]
-    x: Padded
+    x: Inputs
     positions_BM: Tensor
     """In x; 0 pads."""
     labels_BM: Tensor

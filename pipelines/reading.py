@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.blocks import padded
 from pipelines.gold_spans import GoldSpans
+from ragqa.models.inputs import padded
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.span_reader import IMPOSSIBLE
 from ragqa.reading.windows import Window, windows

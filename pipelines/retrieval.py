@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.blocks import Blocks, padded
+from pipelines.blocks import Blocks
 from ragqa.errors import BadInput
 from ragqa.metrics import answer_recall
+from ragqa.models.inputs import padded
 from ragqa.models.tower import Tower
 from ragqa.questions import read_questions
 from ragqa.retrieval.mips import Mips

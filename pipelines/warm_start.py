@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.blocks import Blocks, padded
+from pipelines.blocks import Blocks
 from pipelines.run import Run, require, running, usual
 from ragqa.corpus.blocks import sentence_spans
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.inputs import padded
 from ragqa.models.options import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.objectives import in_batch_nll

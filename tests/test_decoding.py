@@ -13,10 +13,10 @@ from transformers import DPRQuestionEncoder, RagSequenceForGeneration, RagTokenF
 from ragqa.errors import BadInput, Mismatch
 from ragqa.models import decoding, seq2seq
 from ragqa.models.decoding import Candidate
+from ragqa.models.inputs import Inputs
 from ragqa.models.rag import RagGenerator
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq
-from ragqa.models.seq_tokens import Inputs
 
 B, K = 3, 4
 CLASSES = {"token": RagTokenForGeneration, "sequence": RagSequenceForGeneration}

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import nn
+from transformers import PreTrainedTokenizerFast
 
 from pipelines import denoise
 from pipelines.denoise import DenoiseConfig
@@ -29,6 +30,7 @@ from pipelines.plot import PANELS, derived
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss
 from ragqa.models.options import set_dropout
+from ragqa.models.seq2seq import Seq2Seq
 from ragqa.objectives import IGNORED
 from ragqa.training.log import read_rows
 from ragqa.training.meter import seq2seq_weights
@@ -63,9 +65,9 @@ def config(corpus: Path, shapes: dict[str, Path], tmp_path: Path) -> DenoiseConf
 
 
 def opened(config: DenoiseConfig) -> tuple[DenoisedTexts, Any]:
-    model, tokenizer = denoise._load(config.generator, config.fresh)
-    marks = Marks.of(tokenizer, model.get_input_embeddings().num_embeddings)
-    return denoise._texts(config, model, tokenizer, marks), tokenizer
+    model = Seq2Seq.load(config.generator, fresh=config.fresh)
+    marks = Marks.of(model.tokens.tokenizer, model.vocabulary)
+    return denoise._texts(config, model, marks), model.tokens.tokenizer
 
 
 def read_of(batch: DenoisingBatch) -> list[list[int]]:
@@ -103,12 +105,12 @@ def test_what_stands_around_a_text(shapes: dict[str, Path]) -> None:
         "bert": Frame(([2], [3]), ([], [3])),  # starts from [CLS]
     }
     for kind, frame in wanted.items():
-        model, tokenizer = denoise._load(shapes[kind], True)
-        special = [denoise._special(model, shapes[kind], name) for name in ("decoder_start", "eos", "pad")]
-        assert Frame.of(tokenizer, *special) == frame
+        model = Seq2Seq.load(shapes[kind], fresh=True)
+        own = model.conventions
+        assert Frame.of(model.tokens.tokenizer, own.start, own.ends[0], own.pad) == frame
     bare = seq2seq.tokenizer("bert")
     bare.post_processor = None
-    plain = denoise.PreTrainedTokenizerFast(tokenizer_object=bare)
+    plain = PreTrainedTokenizerFast(tokenizer_object=bare)
     assert Frame.of(plain, 2, 3, 0) == Frame(([2], [3]), ([], [3]))
     assert Frame.of(plain, 0, 1, 0) == Frame(([], [1]), ([], [1]))
 
@@ -197,8 +199,8 @@ def test_it_learns(config: DenoiseConfig, shapes: dict[str, Path], kind: str, ob
     names = {"nll", "tokens", "seconds", "ideal_seconds", "grad_norm", "lr"}
     assert all(names <= row.keys() and row["tokens"] > 0 for row in rows)
     assert [row["step"] for row in rows] == list(range(70))
-    again, same = denoise._load(out, False)  # in transformers' own format, the ids told beside
-    marks = Marks.of(tokenizer, again.get_input_embeddings().num_embeddings)
+    again = Seq2Seq.load(out)  # in transformers' own format, the ids told beside
+    same, marks = again.tokens.tokenizer, Marks.of(tokenizer, again.vocabulary)
     told = json.loads((out / "denoising.json").read_text())
     assert told == {"objective": objective, "mask": marks.mask, "sentinels": marks.sentinels}
     assert same("W3 W4. W5")["input_ids"] == tokenizer("W3 W4. W5")["input_ids"]
@@ -298,11 +300,11 @@ def test_two_processes_learn_what_one_learns(
 def test_the_weights_of_each_side(shapes: dict[str, Path]) -> None:
     """Of T5, width 32: attention of 2 heads of 16, feed-forward 64; the head, which shares the 54 embeddings."""
     square, wide = 32 * 32, 32 * 64
-    model, _ = denoise._load(shapes["t5"], True)
+    model = Seq2Seq.load(shapes["t5"], fresh=True).model
     read = 4 * square + 2 * wide + 2 * square  # and keys and values of cross-attention
     assert seq2seq_weights(model) == (read, 4 * square + 2 * square + 2 * wide + 54 * 32)
     assert not any(part._forward_hooks for part in model.modules())
-    bert, _ = denoise._load(shapes["bert"], True)
+    bert = Seq2Seq.load(shapes["bert"], fresh=True).model
     both = seq2seq_weights(bert.train())
     head = 32 * 32 + 32 * bert.config.decoder.vocab_size
     assert both == (read, 4 * square + 2 * square + 2 * wide + head) and bert.training
@@ -312,7 +314,7 @@ def test_every_dropout_is_set(shapes: dict[str, Path]) -> None:
     """BART keeps its shares as plain numbers: two passes in training are the same with none."""
     for kind, path in shapes.items():
         torch.manual_seed(0)
-        model, _ = denoise._load(path, True)
+        model = Seq2Seq.load(path, fresh=True).model
         ids = torch.arange(10).view(1, -1)
         for share, equal in ((0.5, False), (0, True), (0.5, False)):
             set_dropout(model.train(), share)
@@ -374,19 +376,19 @@ def test_models_that_cannot_be_trained_so(config: DenoiseConfig, shapes: dict[st
 
     told(BadInput, r"bart has 0 ids for sentinels .+ need 2: lower --max-text", generator=shapes["bart"])
     told(BadInput, r"t5 has 10 ids for sentinels .+ texts of 598 tokens need 31", max_text=600)
-    told(ArtefactError, "none is no directory", generator=tmp_path / "none")
-    told(ArtefactError, "t5 is no sequence-to-sequence model that can be loaded: .+safetensors", fresh=False)
+    told(ArtefactError, "none is not a seq2seq that can be loaded", generator=tmp_path / "none")
+    told(ArtefactError, "t5 is not a seq2seq that can be loaded: .+safetensors", fresh=False)
     encoder = seq2seq.write("t5", tmp_path / "encoder")
     seq2seq.shape("bert", 32).encoder.save_pretrained(encoder)
-    told(ArtefactError, "encoder is no sequence-to-sequence model .+BertConfig", generator=encoder)
+    told(ArtefactError, "encoder is a bert, not a seq2seq", generator=encoder)
     row = json.loads((shapes["t5"] / "config.json").read_text())
     for change, match in (
-        ({"vocab_size": 20}, "ids up to 53 and embeddings for 20"),
-        ({"decoder_start_token_id": None}, "config.json has no decoder_start_token_id"),
+        ({"vocab_size": 20}, "other: the tokenizer has 54 pieces, the model 20 embeddings"),
+        ({"eos_token_id": None}, "other: a t5 without .+eos_token_id"),
     ):
         other = seq2seq.write("t5", tmp_path / "other")
         (other / "config.json").write_text(json.dumps(row | change))
-        told(BadInput, match, generator=other)
+        told(ArtefactError, match, generator=other)
 
 
 def test_weights_that_are_missing_or_broken(config: DenoiseConfig, shapes: dict[str, Path], tmp_path: Path) -> None:
@@ -395,11 +397,11 @@ def test_weights_that_are_missing_or_broken(config: DenoiseConfig, shapes: dict[
     weights = load_file(file)
     left = {name: value for name, value in weights.items() if "decoder.block.0.layer.0" not in name}
     save_file(left, file, {"format": "pt"})
-    with pytest.raises(ArtefactError, match=r"lacks \d+ weights, decoder.block.0"):
-        denoise._load(made, False)
+    with pytest.raises(ArtefactError, match=r"lacks \d+ weights of its seq2seq, decoder.block.0"):
+        Seq2Seq.load(made)
     file.write_bytes(b"nothing")
-    with pytest.raises(ArtefactError, match="is no sequence-to-sequence model that can be loaded"):
-        denoise._load(made, False)
+    with pytest.raises(ArtefactError, match="is not a seq2seq that can be loaded"):
+        Seq2Seq.load(made)
 
 
 def test_a_corpus_with_nothing_to_leave_out(config: DenoiseConfig) -> None:

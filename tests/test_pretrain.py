@@ -16,13 +16,14 @@ import torch
 
 from eval import closed_world
 from pipelines import pretrain, warm_start
-from pipelines.blocks import Blocks, padded
+from pipelines.blocks import Blocks
 from pipelines.candidates import NULL, propose, relevance
 from pipelines.masked_text import MaskedTexts, chooser, stretch
 from pipelines.pretrain import PretrainConfig, Realm, guess, rates
 from pipelines.retrieval import Examination, examine
 from ragqa.errors import BadInput, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.inputs import padded
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import IGNORED, realm_mlm_nll
 from ragqa.retrieval.base import Ranking

@@ -31,10 +31,10 @@ from transformers.modeling_outputs import BaseModelOutput
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 from ragqa.models.fid import FusionInDecoder
 from ragqa.models.generators import load_generator, load_rag, make_generator, model_type, save_generator
+from ragqa.models.inputs import Inputs
 from ragqa.models.rag import RagGenerator
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq
-from ragqa.models.seq_tokens import Inputs
 from ragqa.models.template import CLOSED_BOOK, Template
 from ragqa.models.tower import Tower
 from ragqa.objectives import IGNORED

@@ -37,11 +37,12 @@ from transformers import (
 from eval.bench.process import memory
 from eval.bench.record import record
 from ragqa.models.decoding import Candidate
+from ragqa.models.inputs import Inputs
 from ragqa.models.options import set_dropout
 from ragqa.models.rag import MAX_INPUT, Marginal, RagGenerator
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq
-from ragqa.models.seq_tokens import Inputs, SeqTokens
+from ragqa.models.seq_tokens import SeqTokens
 from ragqa.objectives import IGNORED
 from ragqa.questions import read_questions
 from ragqa.retrieval.open import open_retriever

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from ragqa.models import attention
 from ragqa.models.decoding import Candidate, decode_token, stream_token
+from ragqa.models.inputs import Inputs
 from ragqa.models.rag import MAX_INPUT, answer_scores
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq, States
-from ragqa.models.seq_tokens import Inputs
 from ragqa.models.template import FID, Template, assemble
 from ragqa.types import Passage
 

@@ -41,14 +41,19 @@ def load_masked_lm(source: str | Path) -> nn.Module:
     )
 
 
-def load_seq2seq_module(source: str | Path) -> nn.Module:
-    """The sequence-to-sequence model in a directory or on the hub; raises as ``load_encoder_module``."""
+def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module:
+    """The sequence-to-sequence model in a directory or on the hub, or random weights of its shape.
+
+    Raises as ``load_encoder_module`` does.
+    """
     try:
-        family = AutoConfig.from_pretrained(source).model_type
+        config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise _not_loaded(source, "seq2seq", error) from error
-    if family not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
-        raise ArtefactError(f"{source} is a {family}, not a seq2seq such as BART or T5")
+    if config.model_type not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
+        raise ArtefactError(f"{source} is a {config.model_type}, not a seq2seq such as BART or T5")
+    if fresh:
+        return cast(nn.Module, AutoModelForSeq2SeqLM.from_config(config))
     return load_weights(AutoModelForSeq2SeqLM, source, {}, "seq2seq")
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ragqa.errors import BadInput
 from ragqa.models.decoding import Candidate, decode_sequence, decode_token, stream_token
+from ragqa.models.inputs import Inputs
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq, States
-from ragqa.models.seq_tokens import Inputs
 from ragqa.models.template import RAG, Template, assemble
 from ragqa.objectives import IGNORED, gold_log_probs, label_means, rag_token_nll, sequence_nll, token_nll
 from ragqa.types import Passage

@@ -18,8 +18,9 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models import attention
+from ragqa.models.inputs import Inputs
 from ragqa.models.options import load_seq2seq_module, longest_input, quiet
-from ragqa.models.seq_tokens import Inputs, SeqTokens
+from ragqa.models.seq_tokens import SeqTokens
 
 _GROUP = {"cpu": 64, "cuda": 8192}
 """Tokens of padding that are worth a call of the encoder of its own, by device."""
@@ -88,10 +89,10 @@ class Seq2Seq(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Longest input."""
+        """Longest text that both sides take."""
         config = self.model.config
         if (encoder := getattr(config, "encoder", None)) is not None:
-            return longest_input(encoder)
+            return min(longest_input(encoder), longest_input(config.decoder))
         return min(1024, int(getattr(config, "max_position_embeddings", None) or 1024))  # T5's have no end
 
     @property
@@ -159,13 +160,17 @@ class Seq2Seq(nn.Module):
         self.tokens.save(path)
 
     @classmethod
-    def load(cls, source: str | Path) -> "Seq2Seq":
-        """The model and the tokenizer in a directory or on the hub.
+    def load(cls, source: str | Path, *, fresh: bool = False) -> "Seq2Seq":
+        """The model and the tokenizer in a directory or on the hub; ``fresh`` has it begin from random weights.
 
         Raises:
             ArtefactError: there is none, weights are missing, or the tokenizer is another model's.
         """
-        return cls(load_seq2seq_module(source), SeqTokens.load(source))
+        model, tokens = load_seq2seq_module(source, fresh=fresh), SeqTokens.load(source)
+        try:
+            return cls(model, tokens)
+        except ArtefactError as error:
+            raise ArtefactError(f"{source}: {error}") from error
 
 
 class Run:

@@ -1,32 +1,19 @@
 """Text to the integers of a seq2seq and back, by the tokenizer that came with it.
 
-Legend: N texts, L tokens of a text, B answers, T tokens of an answer.
+Legend: B answers, T tokens of an answer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ragqa.errors import ArtefactError
+from ragqa.models.inputs import Inputs, padded
 from ragqa.objectives import IGNORED
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """N texts for an encoder, padded on the right to the longest of them."""
-
-    ids_NL: Tensor
-    mask_NL: Tensor
-    """1 on a text's own tokens."""
-
-    def to(self, device: torch.device | str) -> "Inputs":
-        """The same on ``device``."""
-        return Inputs(self.ids_NL.to(device), self.mask_NL.to(device))
 
 
 class SeqTokens:
@@ -65,18 +52,19 @@ class SeqTokens:
 
     def bare(self, text: str) -> list[int]:
         """The pieces of a text alone."""
-        return self._ids([text], add_special_tokens=False)[0]
+        return self.pieces([text])[0]
+
+    def pieces(self, texts: Sequence[str]) -> list[list[int]]:
+        """Those of each text, nothing around them."""
+        return self._ids(texts, add_special_tokens=False) if texts else []
 
     def _ids(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
         rows: list[list[int]] = self.tokenizer(list(texts), verbose=False, **options)["input_ids"]
         return rows
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> Inputs:
-        """Rows of ids as tensors."""
-        longest = max(map(len, rows))
-        ids = torch.tensor([[*row, *[self.pad or 0] * (longest - len(row))] for row in rows])
-        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
-        return Inputs(ids, mask)
+        """Rows of ids as a batch."""
+        return padded(rows, self.pad or 0)
 
     def labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
         """``[B, T]`` labels of the answers, cut to ``max_tokens``; ``IGNORED`` behind their ends.
@@ -100,9 +88,15 @@ class SeqTokens:
 
     @classmethod
     def load(cls, source: str | Path, **options: Any) -> "SeqTokens":
-        """The tokenizer in a directory or on the hub; raises ArtefactError where there is none."""
+        """The tokenizer in a directory or on the hub, a tokenizer.json alone as it is.
+
+        Raises ArtefactError where there is none.
+        """
+        file = Path(source) / "tokenizer.json"
         try:
+            if file.is_file() and not file.with_name("tokenizer_config.json").is_file():
+                return cls(PreTrainedTokenizerFast(tokenizer_file=str(file)))  # the model's class might change it
             return cls(AutoTokenizer.from_pretrained(source, **options))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except Exception as error:  # tokenizers has no class of its own for a file that is broken
             reason = str(error).strip().split("\n")[0]
             raise ArtefactError(f"{source} has no tokenizer that can be loaded: {reason}") from error

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragqa.errors import BadInput
-from ragqa.models.seq_tokens import Inputs, SeqTokens
+from ragqa.models.inputs import Inputs
+from ragqa.models.seq_tokens import SeqTokens
 from ragqa.types import Passage
 
 _FIELD = re.compile(r"\{(title|passage|question)\}")

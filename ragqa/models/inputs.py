@@ -1,0 +1,33 @@
+"""Sequences of ids as one batch.
+
+Legend: N sequences, L tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """N sequences, padded on the right to the longest of them."""
+
+    ids_NL: Tensor
+    mask_NL: Tensor
+    """1 on a sequence's own tokens."""
+
+    def to(self, device: torch.device | str) -> "Inputs":
+        """The same on ``device``."""
+        return Inputs(self.ids_NL.to(device), self.mask_NL.to(device))
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int = 0) -> Inputs:
+    """Rows of ids as a batch, ``pad`` behind the shorter ones."""
+    lengths = np.array([len(row) for row in rows])
+    ids = np.full((len(rows), int(lengths.max(initial=1))), pad, np.int64)
+    mask = np.arange(ids.shape[1]) < lengths[:, None]
+    ids[mask] = np.concatenate([np.asarray(row, np.int64) for row in rows]) if len(rows) else pad
+    return Inputs(torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64)))
