@@ -22,14 +22,13 @@ from index.embed import EmbedConfig, embed
 from pipelines.confidence import calibrate, unseen
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.rag import RagConfig
-from pipelines.run import require
+from pipelines.settings import check
 from pipelines.stages import check_questions
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.models.generators import kind_of
 from ragqa.pipeline import PASSAGES, Pipeline
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval import mips
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.export import export
@@ -74,13 +73,7 @@ class AssembleConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        mips.check(self.kind, "cpu")
-        require(
-            read=(self.read, self.read > 0),
-            workers=(self.workers, self.workers >= 0),
-            judged_by=(self.judged_by, self.judged_by >= 0),
-            calibrate=(self.calibrate, self.calibrate >= 0),
-        )
+        check(self)
 
 
 def after(tune: FineTuneConfig, out: Path) -> AssembleConfig:

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pipelines.denoised_text import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption
-from pipelines.run import Run, require, running, usual
+from pipelines.run import Run, running
+from pipelines.settings import Rules, TrainingConfig
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.models.options import set_dropout
@@ -36,15 +37,13 @@ MARKS = "denoising.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenoiseConfig:
+class DenoiseConfig(TrainingConfig):
     """What is pretrained, on what, for how long. T5: batch 128 of 512 tokens, 524,288 steps; BART: 8000, 500,000."""
 
     corpus: Path
     """Index directory of the passages."""
     generator: Path
     """Directory with config.json and a tokenizer; its weights are taken where they are, unless ``fresh``."""
-    out: Path
-    """Directory of the run; one found there goes on."""
     fresh: bool = False
     """Begin from random weights."""
     objective: Literal["spans", "infilling"] = "spans"
@@ -61,30 +60,14 @@ class DenoiseConfig:
     max_text: int = 288
     """Tokens of a text and what stands around it."""
     lr: float = 1e-4
-    warmup: int | None = None
-    """Steps; by default 1000, or a tenth of all if that is less."""
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
-    save_every: int = 500
-    processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
-    gpus: bool = False
-    """A GPU for each of them."""
-    device: str = "cpu"
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(
-            **usual(self),
-            objective=(self.objective, self.objective in ("spans", "infilling")),
-            rate=(self.rate, self.rate is None or 0 < self.rate < 1),
-            mean_span=(self.mean_span, self.mean_span >= 1),
-            permute=(f"{self.permute} with spans", not self.permute or self.objective == "infilling"),
-            max_text=(self.max_text, self.max_text > 5),
-        )
+    def rules(self) -> Rules:
+        return {
+            "objective": (self.objective, self.objective in ("spans", "infilling")),
+            "mean_span": (self.mean_span, self.mean_span >= 1),
+            "permute": (f"{self.permute} with spans", not self.permute or self.objective == "infilling"),
+            "max_text": (self.max_text, self.max_text > 5),
+        }
 
 
 def train_step(

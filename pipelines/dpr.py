@@ -34,7 +34,8 @@ from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
 from pipelines.retrieval import Examination, examine
-from pipelines.run import FREE, Run, held, read_row, require, running, usual
+from pipelines.run import FREE, Run, held, read_row, running
+from pipelines.settings import Rules, TrainingConfig
 from pipelines.warm_start import encoded, parts
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, MissingExtra
@@ -56,13 +57,11 @@ from ragqa.training.step import apply, groups
 
 
 @dataclass(frozen=True, kw_only=True)
-class DprConfig:
+class DprConfig(TrainingConfig):
     """What is trained, on what, and for how long. Defaults are DPR's for Natural Questions."""
 
     corpus: Path
     """Index directory of the passages, with terms (``ragqa index --retriever bm25`` makes one)."""
-    out: Path
-    """Directory of the run; one found there goes on."""
     encoder: Path | None = None
     """Directory of the encoder that both towers begin from."""
     retriever: Path | None = None
@@ -104,9 +103,6 @@ class DprConfig:
     """Steps; by default 1237, or a tenth of all if that is less."""
     weight_decay: float = 0.0
     clip: float = 2.0
-    """Largest norm of the gradient."""
-    dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
     width: int | None = None
     """Of a projection of the vectors; None takes them as the encoder has them."""
     pooling: Literal["cls", "mean"] = "cls"
@@ -117,34 +113,21 @@ class DprConfig:
     max_block: int = 256
     """The same of a passage."""
     eval_every: int = 1000
-    save_every: int = 500
     workers: int = 0
     """Ray actors that embed passages for an evaluation or for mining; 0 embeds in this process."""
-    processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
-    gpus: bool = False
-    """A GPU for each of them."""
     no_export: bool = False
     """Leave out the export to 8 bits."""
-    device: str = "cpu"
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        positive = ("rounds", "depth", "pool", "epochs")
-        require(
-            **{name: (value := getattr(self, name), value > 0) for name in positive},
-            **usual(self),
-            width=(self.width, self.width is None or self.width > 0),
-            hard=(self.hard, self.hard >= 0),
-            max_query=(self.max_query, self.max_query > 3),
-            max_block=(self.max_block, self.max_block > 3),
-            pooling=(self.pooling, self.pooling in ("cls", "mean")),
-        )
+        super().__post_init__()
         if (self.encoder is None) == (self.retriever is None):
             raise BadInput("one of --encoder and --retriever is needed: what training begins from")
         if not self.sources:
             raise BadInput("--questions or --patterns is needed: files of training questions")
+
+    def rules(self) -> Rules:
+        return {"hard": (self.hard, self.hard >= 0)}
 
     @property
     def sources(self) -> list[Source]:

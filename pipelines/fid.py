@@ -17,70 +17,21 @@ from pipelines import generating, writing
 from pipelines.cluster import together
 from pipelines.rag import check_size
 from pipelines.retrieval import KS
-from pipelines.run import require, usual
-from ragqa.models.rag import MAX_INPUT
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.open import open_retriever
 from ragqa.types import Hit
 
 
 @dataclass(frozen=True, kw_only=True)
-class FidConfig:
+class FidConfig(generating.GeneratingConfig):
     """What is trained, on what, and for how long. FiD: T5, 100 passages of 250 tokens, batch 64, 10,000 steps."""
 
     index: Path
     """Index directory of the passages."""
-    generator: Path
-    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
-    questions: Path
-    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
-    out: Path
-    """Directory of the run, its ``model`` and its ``pipeline``; one found there goes on."""
-    dev: Path | None = None
-    """File of held-out questions, asked as training goes on: what is written in the end answers most of them."""
-    sample: int = 500
-    """How many of them."""
-    regex: bool = False
-    """Answers of ``dev`` are patterns (CuratedTREC); those that are taught are words to be written."""
-    calibrate: int = 1000
-    """Held-out questions on which confidence is fitted, at most."""
     retriever: str | None = None
     """dense, bm25 or hybrid; by default all that the index can do."""
-    steps: int = 10_000
-    batch: int = 64
-    """Questions a step."""
     k: int = 10
     """Passages of a question: the more, the better it answers and the longer it takes."""
-    lr: float = 1e-4
-    warmup: int | None = None
-    """Steps; by default 1000, or a tenth of all if that is less."""
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    """Largest norm of the gradient."""
-    dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
-    max_input: int = MAX_INPUT
-    """Tokens of question and one passage that are read together."""
-    max_answer: int = writing.LONGEST
-    """Tokens of an answer."""
-    processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
-    gpus: bool = False
-    """A GPU for each of them."""
-    eval_every: int = 500
-    save_every: int = 500
-    device: str = "cpu"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(
-            **usual(self),
-            calibrate=(self.calibrate, self.calibrate >= 0),
-            max_input=(self.max_input, self.max_input >= 16),
-            max_answer=(self.max_answer, self.max_answer > 1),
-            k=(self.k, self.k > 0),
-        )
 
 
 def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:

@@ -25,7 +25,8 @@ from pipelines.gold_spans import GoldSpans
 from pipelines.library import Asked, Library, Shelf, answerable, chosen, open_questions
 from pipelines.reading import span_scores, to_read
 from pipelines.retrieval import KS, question_vectors
-from pipelines.run import Run, Taught, require, running, usual
+from pipelines.run import Run, Taught, running
+from pipelines.settings import AnsweringConfig, Rules
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -38,7 +39,6 @@ from ragqa.objectives import retrieval_nll, span_nll
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.confidence import Calibration
 from ragqa.reading.span import ExtractiveReader
-from ragqa.retrieval import mips
 from ragqa.retrieval.base import Ranking
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
@@ -53,7 +53,7 @@ _ASKED = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuneConfig:
+class FineTuneConfig(AnsweringConfig):
     """What is fine-tuned, on what, and for how long. ORQA and REALM: as the defaults, two epochs of the larger sets."""
 
     corpus: Path
@@ -62,16 +62,6 @@ class FineTuneConfig:
     """Directory of the dual encoder, as a warm start or pretraining left it."""
     encoder: Path
     """Directory of the encoder that the reader begins from; REALM's is the masked language model that it pretrained."""
-    questions: Path
-    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
-    out: Path
-    """Directory of the run; one found there goes on."""
-    dev: Path | None = None
-    """File of held-out questions, asked as training goes on: what is written in the end answers most of them."""
-    sample: int = 500
-    """How many of them."""
-    regex: bool = False
-    """Answers are patterns (CuratedTREC)."""
     steps: int = 160_000
     batch: int = 1
     """Questions a step."""
@@ -88,39 +78,19 @@ class FineTuneConfig:
     freeze_retriever: bool = False
     """Let the reader alone learn (an ablation)."""
     lr: float = 1e-5
-    retriever_lr: float | None = None
-    """Of the tower of questions, where it is another."""
     warmup: int | None = None
     """Steps; by default 10,000, or a tenth of all if that is less."""
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    """Largest norm of the gradient."""
-    dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
+    retriever_lr: float | None = None
+    """Of the tower of questions, where it is another."""
+    regex: bool = False
+    """Answers are patterns (CuratedTREC), of ``questions``, too."""
     kind: str = "flat"
     """Of the index that proposes passages: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
     """Ray actors that embed the passages, once; 0 embeds them in this process."""
-    processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
-    gpus: bool = False
-    """A GPU for each of them."""
-    eval_every: int = 1000
-    save_every: int = 500
-    device: str = "cpu"
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        mips.check(self.kind, "cpu")
-        require(
-            **usual(self),
-            beam=(self.beam, self.beam >= self.read),
-            read=(self.read, self.read > 0),
-            max_input=(self.max_input, self.max_input >= 16),
-            max_span=(self.max_span, self.max_span > 0),
-            hidden=(self.hidden, self.hidden > 0),
-        )
+    def rules(self) -> Rules:
+        return {"beam": (self.beam, self.beam >= self.read)}
 
 
 class OpenQA(nn.Module):

@@ -5,8 +5,8 @@ Legend: B questions, K passages a question.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from pipelines.best import Best
 from pipelines.confidence import calibrate, unseen
 from pipelines.library import answerable
 from pipelines.run import Run, running
+from pipelines.settings import WritingConfig
 from ragqa.models.generators import Generator, kind_of
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
@@ -27,93 +28,17 @@ from ragqa.training.step import groups, optimise
 from ragqa.types import Question
 
 
-class Generating(Protocol):
-    """Settings that both have; see ``pipelines.fid.FidConfig``."""
+@dataclass(frozen=True, kw_only=True)
+class GeneratingConfig(WritingConfig):
+    """Settings that both have."""
 
-    @property
-    def questions(self) -> Path:
-        """File of questions with answers."""
-        ...
-
-    @property
-    def out(self) -> Path:
-        """Directory of the run."""
-        ...
-
-    @property
-    def dev(self) -> Path | None:
-        """File of held-out questions."""
-        ...
-
-    @property
-    def sample(self) -> int:
-        """How many of them."""
-        ...
-
-    @property
-    def regex(self) -> bool:
-        """Their answers are patterns."""
-        ...
-
-    @property
-    def calibrate(self) -> int:
-        """Questions on which confidence is fitted."""
-        ...
-
-    @property
-    def steps(self) -> int:
-        """Of the run."""
-        ...
-
-    @property
-    def batch(self) -> int:
-        """Questions a step."""
-        ...
-
-    @property
-    def lr(self) -> float:
-        """Its peak."""
-        ...
-
-    @property
-    def warmup(self) -> int | None:
-        """Steps; None for 1000, or a tenth of all if that is less."""
-        ...
-
-    @property
-    def weight_decay(self) -> float:
-        """Of all but biases and norms."""
-        ...
-
-    @property
-    def clip(self) -> float:
-        """Largest norm of the gradient."""
-        ...
-
-    @property
-    def max_answer(self) -> int:
-        """Tokens of an answer."""
-        ...
-
-    @property
-    def eval_every(self) -> int:
-        """Steps."""
-        ...
-
-    @property
-    def save_every(self) -> int:
-        """Steps."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """Where it is trained."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Of all that is random."""
-        ...
+    calibrate: int = 1000
+    """Held-out questions on which confidence is fitted, at most."""
+    steps: int = 10_000
+    batch: int = 64
+    """Questions a step."""
+    lr: float = 1e-4
+    eval_every: int = 500
 
 
 def train_step(
@@ -121,7 +46,7 @@ def train_step(
     generator: Generator,
     search: writing.Search,
     teach: list[Question],
-    config: Generating,
+    config: GeneratingConfig,
     operations: tuple[int, int],
 ) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
@@ -148,7 +73,7 @@ def train_step(
 
 
 def train(
-    config: Generating,
+    config: GeneratingConfig,
     generator: Generator,
     search: writing.Search,
     *,
@@ -191,7 +116,7 @@ def train(
 
 
 def publish(
-    config: Generating,
+    config: GeneratingConfig,
     index: Path,
     *,
     retriever: str | None = None,

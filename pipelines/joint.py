@@ -38,7 +38,8 @@ from pipelines.masked_text import MaskedTexts
 from pipelines.parts import Part, train_step
 from pipelines.pretrain import PretrainConfig, Realm, alarm, passages_of
 from pipelines.rag import Rag, RagConfig
-from pipelines.run import Run, Taught, require, running, usual
+from pipelines.run import Run, Taught, running
+from pipelines.settings import AnsweringConfig, Rules
 from pipelines.stages import ABOVE, filled
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generators import make_generator
@@ -61,7 +62,7 @@ SPAN = FineTuneConfig(corpus=ABOVE, retriever=ABOVE, encoder=ABOVE, questions=AB
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointConfig:
+class JointConfig(AnsweringConfig):
     """What is trained together, on what, and for how long."""
 
     corpus: Path
@@ -70,10 +71,6 @@ class JointConfig:
     """Directory of the masked language model that guesses masked words and that the reader of spans begins from."""
     retriever: Path
     """Directory of the dual encoder: warm-started, or it will hardly learn."""
-    questions: Path
-    """File of questions with answers."""
-    out: Path
-    """Directory of the run, and of the finished system; what is there goes on."""
     generator: Path | None = None
     """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer; by default one is made of
     the masked language model of this run as it is when questions begin: it has learned to read beside passages."""
@@ -81,12 +78,6 @@ class JointConfig:
     """Of the generator that is made so; by default as many as the encoder has."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
-    dev: Path | None = None
-    """File of held-out questions, asked as training goes on: what is written in the end answers most of them."""
-    sample: int = 500
-    """How many of them."""
-    regex: bool = False
-    """Answers of ``dev`` are patterns (CuratedTREC)."""
     mlm: float = 1.0
     """λ_mlm, the weight of masked words; 0 leaves them out."""
     gen: float = 1.0
@@ -105,29 +96,14 @@ class JointConfig:
     frozen: int = 0
     """Steps before the retriever learns: the masked language model has to use passages first, if it starts from
     nothing."""
-    warmup: int | None = None
-    """Steps; by default 1000, or a tenth of all if that is less."""
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    """Largest norm of the gradient of all losses together."""
-    dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
     max_staleness: int | None = None
     """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
     kind: str = "flat"
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
     workers: int = 0
     """Ray actors that embed for the next index while training goes on; 0 stops training for it."""
-    gpus: bool = False
-    """A GPU for each process and each of them."""
-    eval_every: int = 1000
-    save_every: int = 500
-    device: str = "cpu"
-    seed: int = 0
     realm: PretrainConfig = REALM
     """Masked words: batch, k, marginal, masking, max_text, max_block …; steps, rates and the index are the run's."""
     rag: RagConfig = RAG
@@ -135,18 +111,16 @@ class JointConfig:
     tune: FineTuneConfig = SPAN
     """Marked answers: batch, beam, read, max_input, max_span, hidden."""
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
+    def rules(self) -> Rules:
         shares = f"{self.gen_from} and mlm_until = {self.mlm_until}"
-        require(
-            **usual(self),
-            mlm=(self.mlm, self.mlm >= 0),
-            gen=(self.gen, self.gen > 0),
-            decoder_layers=(self.decoder_layers, self.decoder_layers is None or self.decoder_layers > 0),
-            span=(self.span, self.span >= 0),
-            gen_from=(shares, 0 <= self.gen_from < 1 and 0 <= self.mlm_until <= 1),
-            mlm_until=(f"{self.mlm_until} before gen_from = {self.gen_from}", self.gen_from <= self.masked_share),
-        )
+        return {
+            "mlm": (self.mlm, self.mlm >= 0),
+            "gen": (self.gen, self.gen > 0),
+            "decoder_layers": (self.decoder_layers, self.decoder_layers is None or self.decoder_layers > 0),
+            "span": (self.span, self.span >= 0),
+            "gen_from": (shares, 0 <= self.gen_from < 1 and 0 <= self.mlm_until <= 1),
+            "mlm_until": (f"{self.mlm_until} before gen_from = {self.gen_from}", self.gen_from <= self.masked_share),
+        }
 
     @property
     def masked_share(self) -> float:

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pipelines.masked_text import MaskedBatch, MaskedTexts, chooser
-from pipelines.run import Run, require, running, usual
+from pipelines.run import Run, running
+from pipelines.settings import TrainingConfig
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -31,15 +32,13 @@ from ragqa.training.step import groups, optimise
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedLMConfig:
+class MaskedLMConfig(TrainingConfig):
     """What is pretrained, on what, and for how long. BERT: batch 256 of 512 tokens, 1,000,000 steps."""
 
     corpus: Path
     """Index directory of the passages."""
     encoder: Path
     """Directory with tokenizer.json and config.json; its weights are taken where they are, unless ``fresh``."""
-    out: Path
-    """Directory of the run; one found there goes on."""
     fresh: bool = False
     """Begin from random weights."""
     steps: int = 100_000
@@ -52,27 +51,10 @@ class MaskedLMConfig:
     max_text: int = 128
     """Wordpieces of a text, [CLS] and [SEP] included."""
     lr: float = 1e-4
-    warmup: int | None = None
-    """Steps; by default 1000, or a tenth of all if that is less."""
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
-    save_every: int = 500
-    processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
-    gpus: bool = False
-    """A GPU for each of them."""
-    device: str = "cpu"
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(
-            **usual(self),
-            rate=(self.rate, 0 < self.rate < 1),
-            max_text=(self.max_text, self.max_text > 3),
-        )
+        super().__post_init__()
         if self.masking == "salient":
             raise BadInput("masking salient: that is pipelines.pretrain's; choose words, spans or uniform")
 

@@ -28,7 +28,8 @@ from pipelines.candidates import NULL, gold, propose, read, relevance
 from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
 from pipelines.retrieval import Examination, examine
-from pipelines.run import Run, Taught, require, running, usual
+from pipelines.run import Run, Taught, running
+from pipelines.settings import Rules, TrainingConfig
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -38,7 +39,6 @@ from ragqa.models.options import set_dropout
 from ragqa.objectives import IGNORED, marginal_nll
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval import mips
 from ragqa.retrieval.mips import Mips
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
@@ -52,7 +52,7 @@ _SAMPLE = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig:
+class PretrainConfig(TrainingConfig):
     """What is pretrained, on what, and for how long. REALM: batch 512, 200,000 steps, k 8, a refresh every 500."""
 
     corpus: Path
@@ -61,8 +61,6 @@ class PretrainConfig:
     """Directory of the masked language model that reads text and passage."""
     retriever: Path
     """Directory of the dual encoder that retrieves: warm-started, or it will hardly learn."""
-    out: Path
-    """Directory of the run; one found there goes on."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     steps: int = 200_000
@@ -86,13 +84,8 @@ class PretrainConfig:
     retriever_lr: float | None = None
     """Of the towers, where it is another."""
     frozen: int = 0
-    """Steps before the retriever learns: the reader has to use passages first, if it starts from nothing."""
-    warmup: int | None = None
-    """Steps, for the retriever from the end of ``frozen`` on; by default 1000, or a tenth of all if that is less."""
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
+    """Steps before the retriever learns, and its rate warms up: the reader has to use passages first, if it starts
+    from nothing."""
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
     max_staleness: int | None = None
@@ -103,12 +96,8 @@ class PretrainConfig:
     """Wordpieces of a passage."""
     kind: str = "flat"
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
     workers: int = 0
     """Ray actors that embed for the next index while training goes on; 0 stops training for it."""
-    gpus: bool = False
-    """A GPU for each process and each of them."""
     questions: Path | None = None
     """File of held-out questions, on which recall is measured as training goes on."""
     sample: int = 500
@@ -116,24 +105,12 @@ class PretrainConfig:
     regex: bool = False
     """Their answers are patterns (CuratedTREC)."""
     eval_every: int = 500
-    save_every: int = 500
-    device: str = "cpu"
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        mips.check(self.kind, "cpu")
-        require(
-            **usual(self),
-            k=(self.k, self.k > int(self.null)),
-            spans=(self.spans, self.spans > 0),
-            rate=(self.rate, 0 < self.rate < 1),
-            refresh_every=(self.refresh_every, self.refresh_every is None or self.refresh_every > 0),
-            max_text=(self.max_text, self.max_text > 3),
-            max_block=(self.max_block, self.max_block > 3),
-            masking=(self.masking, self.masking in MASKINGS),
-            marginal=(self.marginal, self.marginal in ("token", "sequence")),
-        )
+    def rules(self) -> Rules:
+        return {
+            "k": (self.k, self.k > int(self.null)),
+            "masking": (self.masking, self.masking in MASKINGS),
+        }
 
     @property
     def proposed(self) -> int:

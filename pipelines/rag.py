@@ -29,17 +29,17 @@ from pipelines.library import Library, Shelf, answerable
 from pipelines.live_index import LiveIndex
 from pipelines.live_library import LiveLibrary
 from pipelines.pretrain import alarm, passages_of, rates
-from pipelines.run import Run, Taught, require, running, usual
+from pipelines.run import Run, Taught, running
+from pipelines.settings import Rules, WritingConfig
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.options import set_dropout
-from ragqa.models.rag import MAX_INPUT, RagGenerator
+from ragqa.models.rag import RagGenerator
 from ragqa.models.tower import Tower
 from ragqa.objectives import IGNORED, sequence_nll, token_nll
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval import mips
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health, figures
@@ -49,25 +49,13 @@ from ragqa.types import Question
 
 
 @dataclass(frozen=True, kw_only=True)
-class RagConfig:
+class RagConfig(WritingConfig):
     """What is trained, on what, and for how long. RAG: DPR and BART-large, 100 epochs at most, k 5 or 10."""
 
     corpus: Path
     """Index directory of the passages."""
     retriever: Path
     """Directory of the dual encoder that retrieves: DPR's, or one of pipelines.pretrain."""
-    generator: Path
-    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
-    questions: Path
-    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
-    out: Path
-    """Directory of the run; one found there goes on."""
-    dev: Path | None = None
-    """File of held-out questions, asked as training goes on: what is written in the end answers most of them."""
-    sample: int = 500
-    """How many of them."""
-    regex: bool = False
-    """Answers of ``dev`` are patterns (CuratedTREC); those that are taught are words to be written."""
     marginal: Literal["token", "sequence"] = "token"
     """RAG-Token: any passage gives a token; RAG-Sequence: one gives the whole answer."""
     learn_passages: bool = False
@@ -83,18 +71,11 @@ class RagConfig:
     retriever_lr: float | None = None
     """Of the towers, where it is another."""
     frozen: int = 0
-    """Steps before the retriever learns: the generator has to use passages first, if it starts from nothing."""
-    warmup: int | None = None
-    """Steps, for the retriever from the end of ``frozen`` on; by default 1000, or a tenth of all if that is less."""
+    """Steps before the retriever learns, and its rate warms up: the generator has to use passages first, if it starts
+    from nothing."""
     weight_decay: float = 0.001
     clip: float = 0.1
     """Largest norm of the gradient."""
-    dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
-    max_input: int = MAX_INPUT
-    """Tokens of question and passage that the generator reads together."""
-    max_answer: int = writing.LONGEST
-    """Tokens of an answer."""
     max_block: int = 288
     """Wordpieces of a passage, where their tower learns."""
     refresh_every: int | None = 500
@@ -103,30 +84,11 @@ class RagConfig:
     """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
     kind: str = "flat"
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
     workers: int = 0
     """Ray actors that embed; with 0 training stops for it."""
-    gpus: bool = False
-    """A GPU for each process and each of them."""
-    eval_every: int = 1000
-    save_every: int = 500
-    device: str = "cpu"
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        mips.check(self.kind, "cpu")
-        require(
-            **usual(self),
-            k=(self.k, self.k > 0),
-            smoothing=(self.smoothing, 0 <= self.smoothing < 1),
-            marginal=(self.marginal, self.marginal in ("token", "sequence")),
-            max_input=(self.max_input, self.max_input >= 16),
-            max_answer=(self.max_answer, self.max_answer > 1),
-            max_block=(self.max_block, self.max_block > 3),
-            refresh_every=(self.refresh_every, self.refresh_every is None or self.refresh_every > 0),
-        )
+    def rules(self) -> Rules:
+        return {"smoothing": (self.smoothing, 0 <= self.smoothing < 1)}
 
 
 class Rag(nn.Module):

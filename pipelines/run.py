@@ -201,27 +201,3 @@ def held(out: Path) -> AbstractContextManager[None]:
 def begun(out: Path) -> bool:
     """Whether a run in ``out`` has a checkpoint to go on from."""
     return bool(checkpoint.checkpoints(out / CHECKPOINTS))
-
-
-_POSITIVE = ("steps", "batch", "chunk", "lr", "clip", "sample", "eval_every", "save_every", "processes")
-_NOT_NEGATIVE = ("retriever_lr", "warmup", "frozen", "weight_decay", "max_staleness", "workers")
-
-
-def usual(config: Any) -> dict[str, tuple[Any, bool]]:
-    """For ``require``, the rules of settings that have one meaning in all recipes; None is what a type may allow."""
-    rules: dict[str, Callable[[Any], bool]] = {
-        **dict.fromkeys(_POSITIVE, lambda value: value > 0),
-        **dict.fromkeys(_NOT_NEGATIVE, lambda value: value >= 0),
-        "dropout": lambda value: 0 <= value < 1,
-    }
-    values = {name: getattr(config, name, None) for name in rules}
-    found = {name: (value, rules[name](value)) for name, value in values.items() if value is not None}
-    if values["warmup"] is not None and values["steps"] is not None and values["warmup"] > values["steps"]:
-        found["warmup"] = f"{values['warmup']}, of {values['steps']} steps", False
-    return found
-
-
-def require(**rules: tuple[Any, bool]) -> None:
-    """Raise BadInput for all settings whose rule is broken at once: ``name=(value, holds)``."""
-    if wrong := [f"{name} = {value}" for name, (value, holds) in rules.items() if not holds]:
-        raise BadInput(f"{', '.join(wrong)}: out of range (--help says what is meant)")

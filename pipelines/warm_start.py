@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from pipelines.blocks import Blocks
-from pipelines.run import Run, require, running, usual
+from pipelines.run import Run, running
+from pipelines.settings import Rules, TrainingConfig
 from ragqa.corpus.blocks import sentence_spans
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -37,28 +38,19 @@ from ragqa.training.step import apply, groups
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmStartConfig:
+class WarmStartConfig(TrainingConfig):
     """What is warmed up, on what, and for how long. ORQA: batch 4096, 100,000 steps."""
 
     corpus: Path
     """Index directory of the passages (``ragqa index --retriever bm25`` makes one)."""
     encoder: Path
     """Directory of the encoder that the towers begin from."""
-    out: Path
-    """Directory of the run; one found there goes on."""
     steps: int = 100_000
     batch: int = 4096
     """Pairs a step."""
     chunk: int = 128
     """Texts whose activations are in memory at a time."""
     lr: float = 1e-4
-    warmup: int | None = None
-    """Steps; by default 1000, or a tenth of all if that is less."""
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    """Largest norm of the gradient."""
-    dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
     width: int = 128
     """Of the vectors."""
     pooling: Literal["cls", "mean"] = "cls"
@@ -75,26 +67,9 @@ class WarmStartConfig:
     """Wordpieces of a sentence, [CLS] and [SEP] included."""
     max_block: int = 288
     """The same of a passage."""
-    save_every: int = 500
-    processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
-    gpus: bool = False
-    """A GPU for each of them."""
-    device: str = "cpu"
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(
-            **usual(self) | {"batch": (self.batch, self.batch > 1)},
-            width=(self.width, self.width > 0),
-            gain=(self.gain, self.gain > 0),
-            pooling=(self.pooling, self.pooling in ("cls", "mean")),
-            kept=(self.kept, 0 <= self.kept <= 1),
-            thin=(self.thin, self.thin is None or 0 < self.thin < 1),
-            max_query=(self.max_query, self.max_query > 3),
-            max_block=(self.max_block, self.max_block > 3),
-        )
+    def rules(self) -> Rules:
+        return {"batch": (self.batch, self.batch > 1), "kept": (self.kept, 0 <= self.kept <= 1)}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pipelines.library import NONE, Drawn, Shelf, chosen
 from pipelines.retrieval import KS, question_vectors
+from pipelines.settings import LONGEST
 from ragqa import artefact
 from ragqa.metrics import answer_recall, exact_match
 from ragqa.models import search as searches
@@ -23,8 +24,6 @@ from ragqa.training import parallel
 from ragqa.training.meter import seq2seq_weights
 from ragqa.types import Hit, Passage, Question
 
-LONGEST = 32
-"""Tokens of an answer."""
 _ASKED = 64
 """Questions that are asked at a time in an evaluation."""
 _ANSWERS = 1

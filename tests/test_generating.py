@@ -145,5 +145,5 @@ def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> Non
 def test_bad_input(config: FidConfig) -> None:
     with pytest.raises(BadInput, match="holds 40 passages, not 50 to read"):
         fid.main(replace(config, k=50))
-    with pytest.raises(BadInput, match="max_answer = 1, k = 0: out of range"):
+    with pytest.raises(BadInput, match="k = 0, max_answer = 1: out of range"):
         replace(config, k=0, max_answer=1)

@@ -375,7 +375,7 @@ def test_a_loss_that_is_no_number_spoils_nothing(config: PretrainConfig, world: 
         ({"refresh_every": 0}, "refresh_every = 0"),
         ({"max_text": 3, "max_block": 3}, "max_text = 3, max_block = 3"),
         ({"kind": "nearest"}, "kind nearest"),
-        ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "lr = -1.0, sample = 0, eval_every = 0, save_"),
+        ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "lr = -1.0, eval_every = 0, save_every = 0, sample = 0"),
         ({"warmup": -5, "max_staleness": -1, "dropout": 1.5}, "warmup = -5, max_staleness = -1, dropout = 1.5"),
         ({"warmup": 7}, "warmup = 7, of 6 steps"),
     ],

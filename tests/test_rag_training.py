@@ -198,7 +198,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 def test_bad_input(config: RagConfig, tmp_path: Path, folders: closed_world.Folders) -> None:
     with pytest.raises(BadInput, match="holds 90 passages, not 100 to read: lower --k"):
         rag.main(replace(config, k=100))
-    with pytest.raises(BadInput, match=r"k = 0, smoothing = 1\.0, marginal = both: out of range"):
+    with pytest.raises(BadInput, match=r"k = 0, marginal = both, smoothing = 1\.0: out of range"):
         replace(config, k=0, smoothing=1.0, marginal="both")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="no questions with answers"):
         (tmp_path / "none.jsonl").write_text('{"question": "why?", "answers": []}\n')

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import ROOT, wait_for
 from torch import Tensor, nn
 
-from pipelines.run import begun, require, running
+from pipelines.run import begun, running
+from pipelines.settings import check
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.objectives import in_batch_nll
 from ragqa.training import checkpoint, gradient_cache
@@ -250,6 +252,7 @@ def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> l
 KILLED = """
 import sys, time
 from pathlib import Path
+from types import SimpleNamespace
 import test_training as own
 from pipelines.run import Run
 slow = Run.stepped
@@ -294,6 +297,7 @@ TWO = """
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 from torch.nn.functional import dropout
@@ -385,5 +389,10 @@ def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
-    require(a=(1, True))
-    one_line(lambda: require(a=(0, False), b=(2, True), c=(-1, False)), BadInput, "a = 0, c = -1: out of range")
+    meant = SimpleNamespace(steps=10, warmup=10, dropout=0.0, max_block=4, k=None)
+    check(meant)
+    check(meant, {"a": (1, True)})
+    wrong = SimpleNamespace(steps=10, warmup=11, dropout=1.0, max_block=3, k=0)
+    told = "k = 0, warmup = 11, of 10 steps, max_block = 3, dropout = 1.0, a = 2: out of range"
+    one_line(lambda: check(wrong, {"a": (2, False), "b": (3, True)}), BadInput, told)
+    one_line(lambda: check(SimpleNamespace(kind="tree")), BadInput, "tree")
