@@ -122,7 +122,7 @@ def cloze(places: Places, sizes: Sizes, arm: Arm) -> WarmStartConfig:
         out=places.work / ("cloze-minilm" if arm.minilm else "cloze"),
         steps=steps,
         batch=sizes.cloze_batch,
-        chunk=64,
+        chunk=sizes.cloze_batch,  # at once: gradient caching would compute all of it twice
         lr=sizes.cloze_lr,
         warmup=sizes.warm(steps),
         dropout=0.0,
@@ -183,7 +183,7 @@ def supervised(places: Places, sizes: Sizes, name: str, start: Path) -> DprConfi
         sample=sizes.sample,
         steps=sizes.dpr_steps,
         batch=sizes.dpr_batch,
-        chunk=64,
+        chunk=2 * sizes.dpr_batch,  # each question's passage and a hard negative
         lr=sizes.dpr_lr,
         warmup=sizes.warm(sizes.dpr_steps),
         dropout=0.0,
