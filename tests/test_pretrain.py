@@ -231,7 +231,7 @@ def test_the_index_embeds_what_the_live_tower_does_and_no_text_finds_itself(
         with torch.no_grad():
             live = model.retriever.passages(everything.ids_NL, everything.mask_NL).numpy()
         (ranking,) = index.search(live[:1], 5)
-        assert np.allclose(ranking.scores, live[ranking.rows] @ live[0], rtol=2**-11)  # float16
+        assert np.allclose(ranking.scores, live[ranking.rows] @ live[0], rtol=2**-7)  # bfloat16
         found.append((own_B, guess(model, index, blocks, batch, own_B, config).rows_BK))
         return guess(model, index, blocks, batch, own_B, config)
 
@@ -375,7 +375,7 @@ def test_a_loss_that_is_no_number_spoils_nothing(config: PretrainConfig, world: 
         ({"refresh_every": 0}, "refresh_every = 0"),
         ({"max_text": 3, "max_block": 3}, "max_text = 3, max_block = 3"),
         ({"kind": "nearest"}, "kind nearest"),
-        ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "lr = -1.0, eval_every = 0, save_every = 0, sample = 0"),
+        ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "lr = -1.0, eval_every = 0, save_every = 0"),
         ({"warmup": -5, "max_staleness": -1, "dropout": 1.5}, "warmup = -5, max_staleness = -1, dropout = 1.5"),
         ({"warmup": 7}, "warmup = 7, of 6 steps"),
     ],
