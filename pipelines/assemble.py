@@ -22,7 +22,7 @@ from index.embed import EmbedConfig, embed
 from pipelines.confidence import calibrate, unseen
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.rag import RagConfig
-from pipelines.settings import check
+from pipelines.settings import require
 from pipelines.stages import check_questions
 from ragqa import artefact
 from ragqa.errors import BadInput
@@ -73,7 +73,7 @@ class AssembleConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        check(self)
+        require(self)
 
 
 def after(tune: FineTuneConfig, out: Path) -> AssembleConfig:

@@ -14,6 +14,7 @@ import torch
 
 from pipelines import generating, writing
 from pipelines.cluster import together
+from pipelines.settings import require
 from ragqa.progress import SILENT, Progress
 
 
@@ -23,6 +24,10 @@ class ClosedBookConfig(generating.GeneratingConfig):
 
     index: Path | None = None
     """Index directory for a pipeline, which has to have one, though nothing of it is read."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(self)
 
 
 def main(

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from pipelines.denoised_text import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption
 from pipelines.run import Run, running
-from pipelines.settings import Rules, TrainingConfig
+from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.models.options import set_dropout
@@ -61,13 +61,15 @@ class DenoiseConfig(TrainingConfig):
     """Tokens of a text and what stands around it."""
     lr: float = 1e-4
 
-    def rules(self) -> Rules:
-        return {
-            "objective": (self.objective, self.objective in ("spans", "infilling")),
-            "mean_span": (self.mean_span, self.mean_span >= 1),
-            "permute": (f"{self.permute} with spans", not self.permute or self.objective == "infilling"),
-            "max_text": (self.max_text, self.max_text > 5),
-        }
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(
+            self,
+            objective=(self.objective, self.objective in ("spans", "infilling")),
+            mean_span=(self.mean_span, self.mean_span >= 1),
+            permute=(f"{self.permute} with spans", not self.permute or self.objective == "infilling"),
+            max_text=(self.max_text, self.max_text > 5),
+        )
 
 
 def train_step(

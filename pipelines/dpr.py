@@ -35,7 +35,7 @@ from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
 from pipelines.retrieval import Examination, examine
 from pipelines.run import FREE, Run, held, read_row, running
-from pipelines.settings import Rules, TrainingConfig
+from pipelines.settings import TrainingConfig, require
 from pipelines.warm_start import encoded, parts
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, MissingExtra
@@ -120,14 +120,11 @@ class DprConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        super().__post_init__()
+        require(self, hard=(self.hard, self.hard >= 0))
         if (self.encoder is None) == (self.retriever is None):
             raise BadInput("one of --encoder and --retriever is needed: what training begins from")
         if not self.sources:
             raise BadInput("--questions or --patterns is needed: files of training questions")
-
-    def rules(self) -> Rules:
-        return {"hard": (self.hard, self.hard >= 0)}
 
     @property
     def sources(self) -> list[Source]:

@@ -17,6 +17,7 @@ from pipelines import generating, writing
 from pipelines.cluster import together
 from pipelines.rag import check_size
 from pipelines.retrieval import KS
+from pipelines.settings import require
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.open import open_retriever
 from ragqa.types import Hit
@@ -32,6 +33,10 @@ class FidConfig(generating.GeneratingConfig):
     """dense, bm25 or hybrid; by default all that the index can do."""
     k: int = 10
     """Passages of a question: the more, the better it answers and the longer it takes."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(self)
 
 
 def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:

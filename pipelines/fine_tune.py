@@ -26,7 +26,7 @@ from pipelines.library import Asked, Library, Shelf, answerable, chosen, open_qu
 from pipelines.reading import span_scores, to_read
 from pipelines.retrieval import KS, question_vectors
 from pipelines.run import Run, Taught, running
-from pipelines.settings import AnsweringConfig, Rules
+from pipelines.settings import AnsweringConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -89,8 +89,9 @@ class FineTuneConfig(AnsweringConfig):
     workers: int = 0
     """Ray actors that embed the passages, once; 0 embeds them in this process."""
 
-    def rules(self) -> Rules:
-        return {"beam": (self.beam, self.beam >= self.read)}
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(self, beam=(self.beam, self.beam >= self.read))
 
 
 class OpenQA(nn.Module):

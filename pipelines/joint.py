@@ -39,7 +39,7 @@ from pipelines.parts import Part, train_step
 from pipelines.pretrain import PretrainConfig, Realm, alarm, passages_of
 from pipelines.rag import Rag, RagConfig
 from pipelines.run import Run, Taught, running
-from pipelines.settings import AnsweringConfig, Rules
+from pipelines.settings import AnsweringConfig, require
 from pipelines.stages import ABOVE, filled
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generators import make_generator
@@ -111,16 +111,21 @@ class JointConfig(AnsweringConfig):
     tune: FineTuneConfig = SPAN
     """Marked answers: batch, beam, read, max_input, max_span, hidden."""
 
-    def rules(self) -> Rules:
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
         shares = f"{self.gen_from} and mlm_until = {self.mlm_until}"
-        return {
-            "mlm": (self.mlm, self.mlm >= 0),
-            "gen": (self.gen, self.gen > 0),
-            "decoder_layers": (self.decoder_layers, self.decoder_layers is None or self.decoder_layers > 0),
-            "span": (self.span, self.span >= 0),
-            "gen_from": (shares, 0 <= self.gen_from < 1 and 0 <= self.mlm_until <= 1),
-            "mlm_until": (f"{self.mlm_until} before gen_from = {self.gen_from}", self.gen_from <= self.masked_share),
-        }
+        require(
+            self,
+            mlm=(self.mlm, self.mlm >= 0),
+            gen=(self.gen, self.gen > 0),
+            decoder_layers=(self.decoder_layers, self.decoder_layers is None or self.decoder_layers > 0),
+            span=(self.span, self.span >= 0),
+            gen_from=(shares, 0 <= self.gen_from < 1 and 0 <= self.mlm_until <= 1),
+            mlm_until=(
+                f"{self.mlm_until} before gen_from = {self.gen_from}",
+                self.gen_from <= self.masked_share,
+            ),
+        )
 
     @property
     def masked_share(self) -> float:

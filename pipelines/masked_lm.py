@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from pipelines.masked_text import MaskedBatch, MaskedTexts, chooser
 from pipelines.run import Run, running
-from pipelines.settings import TrainingConfig
+from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -54,7 +54,7 @@ class MaskedLMConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        super().__post_init__()
+        require(self)
         if self.masking == "salient":
             raise BadInput("masking salient: that is pipelines.pretrain's; choose words, spans or uniform")
 

@@ -29,7 +29,7 @@ from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
 from pipelines.retrieval import Examination, examine
 from pipelines.run import Run, Taught, running
-from pipelines.settings import Rules, TrainingConfig
+from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -106,11 +106,9 @@ class PretrainConfig(TrainingConfig):
     """Their answers are patterns (CuratedTREC)."""
     eval_every: int = 500
 
-    def rules(self) -> Rules:
-        return {
-            "k": (self.k, self.k > int(self.null)),
-            "masking": (self.masking, self.masking in MASKINGS),
-        }
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(self, k=(self.k, self.k > int(self.null)), masking=(self.masking, self.masking in MASKINGS))
 
     @property
     def proposed(self) -> int:

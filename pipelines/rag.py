@@ -30,7 +30,7 @@ from pipelines.live_index import LiveIndex
 from pipelines.live_library import LiveLibrary
 from pipelines.pretrain import alarm, passages_of, rates
 from pipelines.run import Run, Taught, running
-from pipelines.settings import Rules, WritingConfig
+from pipelines.settings import WritingConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -87,8 +87,9 @@ class RagConfig(WritingConfig):
     workers: int = 0
     """Ray actors that embed; with 0 training stops for it."""
 
-    def rules(self) -> Rules:
-        return {"smoothing": (self.smoothing, 0 <= self.smoothing < 1)}
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(self, smoothing=(self.smoothing, 0 <= self.smoothing < 1))
 
 
 class Rag(nn.Module):

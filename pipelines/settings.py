@@ -12,9 +12,6 @@ from ragqa.retrieval import mips
 LONGEST = 32
 """Tokens of an answer that is written."""
 
-Rules = dict[str, tuple[Any, bool]]
-"""By name, what is told of a setting, and whether it can be meant."""
-
 _POSITIVE = (
     *("steps", "epochs", "rounds", "batch", "chunk", "processes", "lr", "clip", "eval_every", "save_every"),
     *("refresh_every", "sample", "k", "read", "depth", "pool", "width", "hidden", "gain", "spans", "max_span"),
@@ -36,22 +33,25 @@ _RULES: dict[str, Callable[[Any], bool]] = {
 """Of settings that mean the same in all recipes; None is what a type may allow."""
 
 
-def check(config: Any, own: Rules | None = None) -> None:
-    """Raise BadInput for all settings at once that cannot be meant, by the rules of all recipes and of ``own``."""
+def require(config: Any, **own: tuple[Any, bool]) -> None:
+    """Raise BadInput for all settings at once that cannot be meant, by the rules of all recipes and its own.
+
+    ``own``: by name, what is told of a setting, and whether it can be meant.
+    """
     if kind := getattr(config, "kind", None):
         mips.check(kind, "cpu")
     values = {name: getattr(config, name, None) for name in _RULES}
-    rules: Rules = {name: (value, _RULES[name](value)) for name, value in values.items() if value is not None}
+    rules = {name: (value, _RULES[name](value)) for name, value in values.items() if value is not None}
     if values["warmup"] is not None and values["steps"] is not None and values["warmup"] > values["steps"]:
         rules["warmup"] = f"{values['warmup']}, of {values['steps']} steps", False
-    rules |= own or {}
+    rules |= own
     if wrong := [f"{name} = {told}" for name, (told, holds) in rules.items() if not holds]:
         raise BadInput(f"{', '.join(wrong)}: out of range (--help says what is meant)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """Of every recipe."""
+    """Of every recipe, which checks them together with its own."""
 
     out: Path
     """Directory of the run; one found there goes on."""
@@ -69,14 +69,6 @@ class TrainingConfig:
     save_every: int = 500
     device: str = "cpu"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        check(self, self.rules())
-
-    def rules(self) -> Rules:
-        """Those of the recipe alone."""
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pipelines.blocks import Blocks
 from pipelines.run import Run, running
-from pipelines.settings import Rules, TrainingConfig
+from pipelines.settings import TrainingConfig, require
 from ragqa.corpus.blocks import sentence_spans
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -68,8 +68,9 @@ class WarmStartConfig(TrainingConfig):
     max_block: int = 288
     """The same of a passage."""
 
-    def rules(self) -> Rules:
-        return {"batch": (self.batch, self.batch > 1), "kept": (self.kept, 0 <= self.kept <= 1)}
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(self, batch=(self.batch, self.batch > 1), kept=(self.kept, 0 <= self.kept <= 1))
 
 
 @dataclass(frozen=True)

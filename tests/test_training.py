@@ -18,7 +18,7 @@ from conftest import ROOT, wait_for
 from torch import Tensor, nn
 
 from pipelines.run import begun, running
-from pipelines.settings import check
+from pipelines.settings import require
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.objectives import in_batch_nll
 from ragqa.training import checkpoint, gradient_cache
@@ -390,9 +390,9 @@ def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     meant = SimpleNamespace(steps=10, warmup=10, dropout=0.0, max_block=4, k=None)
-    check(meant)
-    check(meant, {"a": (1, True)})
+    require(meant)
+    require(meant, a=(1, True))
     wrong = SimpleNamespace(steps=10, warmup=11, dropout=1.0, max_block=3, k=0)
     told = "k = 0, warmup = 11, of 10 steps, max_block = 3, dropout = 1.0, a = 2: out of range"
-    one_line(lambda: check(wrong, {"a": (2, False), "b": (3, True)}), BadInput, told)
-    one_line(lambda: check(SimpleNamespace(kind="tree")), BadInput, "tree")
+    one_line(lambda: require(wrong, a=(2, False), b=(3, True)), BadInput, told)
+    one_line(lambda: require(SimpleNamespace(kind="tree")), BadInput, "tree")
