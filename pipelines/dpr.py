@@ -266,6 +266,7 @@ def train_round(
         return
     torch.manual_seed(config.seed)
     retriever = beginning(config, number).to(config.device)
+    retriever.cut(config.max_query, config.max_block)
     set_dropout(retriever.train(), config.dropout)
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
     with running(own, retriever, optimizer, name=f"DPR, round {number}", progress=progress, tell=tell) as run:

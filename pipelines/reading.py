@@ -54,7 +54,11 @@ def to_read(
     max_tokens: int,
     width: int,
 ) -> ToRead:
-    """The first window of every passage of every question, and which of its spans are right."""
+    """The first window of every passage of every question that has a right span in one, and which spans those are.
+
+    Other questions' spans teach nothing: their loss is 0 whatever a reader says (Lee et al. 2019, section 7.1), so they
+    are not read; but where no question has any, the first one's are, that there is something to read.
+    """
     found: list[tuple[int, Window]] = []
     correct: list[tuple[int, int, int]] = []
     for number, (question, own, gold) in enumerate(zip(questions, passages, golds, strict=True)):
@@ -65,7 +69,11 @@ def to_read(
             spans = gold.spans(window, own[window.passage].text)
             correct += [(len(found), window.offset + first, last - first) for first, last in spans]
             found.append((number, window))
-    return _collated(found, [each for each in correct if each[2] < width], width)
+    correct = [each for each in correct if each[2] < width]
+    taught = {found[row][0] for row, *_ in correct} or {found[0][0]}
+    kept = [row for row, (number, _) in enumerate(found) if number in taught]
+    place = {row: at for at, row in enumerate(kept)}
+    return _collated([found[row] for row in kept], [(place[row], first, last) for row, first, last in correct], width)
 
 
 def _collated(found: list[tuple[int, Window]], correct: list[tuple[int, int, int]], width: int) -> ToRead:

@@ -193,6 +193,7 @@ def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
     limit = retriever.passages.max_tokens
     config = replace(config, max_query=min(config.max_query, limit), max_block=min(config.max_block, limit))
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks", progress=progress)
+    retriever.cut(config.max_query, config.max_block)
     batches = ClozeBatches(config, blocks)
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
     set_dropout(retriever.train(), config.dropout)

@@ -43,6 +43,12 @@ class DualEncoder(nn.Module):
         """Whether one tower does both."""
         return len(self.towers) == 1
 
+    def cut(self, questions: int, passages: int) -> None:
+        """Have what asks and embeds with the towers read no more tokens than they were trained on; a tower for both
+        reads as many as passages have."""
+        for tower, longest in ((self.questions, questions), (self.passages, passages)):
+            tower.config.tower_tokens = longest
+
     @classmethod
     def from_encoder(
         cls,
