@@ -14,6 +14,7 @@ from eval.ablation_sizes import Sizes
 from pipelines.dpr import DprConfig
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.pretrain import PretrainConfig
+from pipelines.warm_reader import WarmReaderConfig
 from pipelines.warm_start import WarmStartConfig
 from ragqa.errors import BadInput
 
@@ -40,6 +41,7 @@ class Arm:
 
 SEEN = "all-MiniLM-L6-v2 was trained on pairs from NQ's and SQuAD's train splits: not zero-shot"
 ARMS = {
+    "random": Arm(title="passages drawn at random", learns="nothing"),
     "bm25": Arm(title="BM25", learns="nothing"),
     "minilm": Arm(
         title="all-MiniLM-L6-v2, untouched",
@@ -138,12 +140,32 @@ def cloze(places: Places, sizes: Sizes, arm: Arm) -> WarmStartConfig:
     )
 
 
+def reading(places: Places, sizes: Sizes) -> WarmReaderConfig:
+    """The warm-up of the reader, one for all arms: REALM's language model and every reader of answers begin from it."""
+    return WarmReaderConfig(
+        corpus=places.index,
+        encoder=places.encoder,
+        out=places.work / "reading",
+        steps=sizes.reader_steps,
+        batch=sizes.reader_batch,
+        lr=sizes.reader_lr,
+        warmup=sizes.warm(sizes.reader_steps),
+        dropout=0.0,
+        spans=sizes.spans,
+        max_text=sizes.max_text,
+        max_block=sizes.max_block,
+        save_every=sizes.every(sizes.reader_steps, sizes.saves),
+        device=places.device,
+        seed=sizes.seed,
+    )
+
+
 def pretraining(places: Places, sizes: Sizes, name: str) -> PretrainConfig:
     """REALM's pretraining of an arm; without the null document as many passages are retrieved as with it."""
     arm = ARMS[name]
     return PretrainConfig(
         corpus=places.index,
-        encoder=places.encoder,
+        encoder=reading(places, sizes).out / "model",
         retriever=cloze(places, sizes, arm).out / "model",
         out=places.arm(name) / "pretrain",
         steps=sizes.steps,
@@ -151,6 +173,7 @@ def pretraining(places: Places, sizes: Sizes, name: str) -> PretrainConfig:
         k=sizes.k if arm.null else sizes.k - 1,
         null=arm.null,
         masking=arm.masking,
+        spans=sizes.spans,
         lr=sizes.lr,
         retriever_lr=sizes.retriever_lr,
         frozen=sizes.frozen,
@@ -198,15 +221,17 @@ def supervised(places: Places, sizes: Sizes, name: str, start: Path) -> DprConfi
 
 
 def tuning(places: Places, sizes: Sizes, name: str, retriever: Path) -> FineTuneConfig:
-    """Fine-tuning of an arm: REALM's reader begins from the language model that it pretrained, others from ours.
+    """Fine-tuning of an arm: REALM's reader begins from the language model that it pretrained, others where that began.
 
     DPR's retriever is trained already, and its reader apart from it (Karpukhin et al. 2020, section 6.1).
     """
     arm = ARMS[name]
+    warm = reading(places, sizes).out / "model"
+    begins = pretraining(places, sizes, name).out / "reader" if arm.learns == "realm" else warm
     return FineTuneConfig(
         corpus=places.index,
         retriever=retriever,
-        encoder=places.arm(name) / "pretrain" / "reader" if arm.learns == "realm" else places.encoder,
+        encoder=begins,
         questions=places.questions("train"),
         dev=places.questions("dev"),
         sample=sizes.sample,

@@ -1,6 +1,7 @@
 """The questions of the ablation: held-out ones, and those to train on, kept apart by their normalised text."""
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,15 @@ from ragqa.types import Question
 RECALL, DEV, TRAIN = "recall.jsonl", "dev.jsonl", "train.jsonl"
 HELD_OUT = (NQ_DEV, NQ_TEST, SQUAD_DEV)
 """Files, none of whose questions may be trained on."""
+
+COMMON = frozenset([
+    "an", "and", "are", "as", "at", "be", "been", "by", "did", "do", "does", "for", "from", "had", "has", "have",
+    "how", "in", "into", "is", "it", "its", "many", "much", "of", "on", "or", "than", "that", "this", "to", "was",
+    "were", "what", "when", "where", "which", "who", "whom", "whose", "why", "with",
+])  # fmt: skip
+"""Words that do not count where questions are compared."""
+ALIKE = 0.6
+"""Share of the words of two questions that both have, from which on they ask for the same (Jaccard)."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,26 @@ def training(questions: Iterable[Question], refused: set[str]) -> tuple[list[Que
     own = _once(sorted(every, key=lambda question: not question.passages))
     kept = [question for question in own if normalize_answer(question.text) not in refused]
     return kept, len(every) - len(own), len(own) - len(kept)
+
+
+def unlike(questions: Iterable[Question], train: Iterable[Question]) -> list[Question]:
+    """Those that no training question is like: a paraphrase may have its answer's passage from training."""
+    taught = [_words(question) for question in train]
+    places: dict[str, list[int]] = defaultdict(list)
+    for number, words in enumerate(taught):
+        for word in words:
+            places[word].append(number)
+    found = []
+    for question in questions:
+        own = _words(question)
+        shared = Counter(number for word in own for number in places.get(word, ()))
+        if not any(count >= ALIKE * len(own | taught[number]) for number, count in shared.items()):
+            found.append(question)
+    return found
+
+
+def _words(question: Question) -> frozenset[str]:
+    return frozenset(normalize_answer(question.text).split()) - COMMON
 
 
 def check_apart(train: Path, held_out: Iterable[Path]) -> None:

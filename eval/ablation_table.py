@@ -12,7 +12,9 @@ from eval.command import one_line
 from ragqa.errors import BadInput
 from ragqa.evaluation.summary import percent
 
-HEAD = ("", "recall @5", "@20", "@20 less full", "EM, NQ test-a", "EM, SQuAD dev-a", "trained")
+HEAD = (
+    *("", "recall @5", "@20", "@20 less full", "EM, NQ test-a", "less full", "EM, SQuAD dev-a", "less full", "trained"),
+)
 
 
 def table(figures: dict[str, Any]) -> str:
@@ -40,8 +42,12 @@ def _cells(row: dict[str, Any], notes: list[str]) -> list[str]:
         f"{row['title']}{mark}",
         _interval(recall.get("5")),
         _interval(recall.get("20")),
-        _difference(row.get("less full", {}).get("recall")),
-        *(_interval(em.get(suite, {}).get("em")) for suite in ("nq", "squad")),
+        _difference(row.get("less full", {}).get("recall"), "answer_recall", "20"),
+        *(
+            cell
+            for suite in ("nq", "squad")
+            for cell in (_interval(em.get(suite, {}).get("em")), _difference(row.get("less full", {}).get(suite), "em"))
+        ),
         _hours(row),
     ]
 
@@ -49,8 +55,13 @@ def _cells(row: dict[str, Any], notes: list[str]) -> list[str]:
 def _ceilings(figures: dict[str, Any]) -> list[str]:
     found = figures["corpus made of"]["answered"]
     told = [f"{name} {percent(each['share'])} of {each['questions']:,}" for name, each in found.items()]
-    return [f"Corpus: {figures['corpus']}. Percent of all questions that were asked, 95 % intervals in brackets. "
-            f"Questions with an answer in the corpus at all, in percent: {'; '.join(told)}."]  # fmt: skip
+    return [
+        f"Corpus: {figures['corpus']}. Percent of all questions that were asked, 95 % intervals in brackets: over "
+        "questions, not over trainings, of which there is one a row. p of paired tests, not corrected for their number."
+        " Recall: of questions that no training question is like. The systems were fine-tuned on NQ alone: SQuAD's "
+        "questions are new to them. Questions whose answer stands anywhere in the corpus, in percent: "
+        f"{'; '.join(told)}."
+    ]
 
 
 def _interval(figure: dict[str, float] | None) -> str:
@@ -59,8 +70,10 @@ def _interval(figure: dict[str, float] | None) -> str:
     return f"{percent(figure['value'])} ({percent(figure['low'])} to {percent(figure['high'])})"
 
 
-def _difference(compared: dict[str, Any] | None) -> str:
-    found = compared and compared["answer_recall"]["20"]
+def _difference(compared: dict[str, Any] | None, *names: str) -> str:
+    found: Any = compared
+    for name in names:
+        found = found and found.get(name)
     if not found:
         return "–"
     return f"{100 * found['difference']['value']:+.1f} (p {found['p']:.2g})"

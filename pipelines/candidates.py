@@ -4,7 +4,7 @@ Legend: B texts of a batch, K passages of a text with the null passage last, P d
 N pairs, M masked positions, D width, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -65,17 +65,31 @@ def read(
     """What ``score`` makes of the logits at the masked positions of [CLS] x [SEP] z [SEP]; and the tokens of that.
 
     ``score`` is given logits [N, M, V] and labels [N, M] of some pairs, and its [N, M, …] come back as
-    [B, K, M, …]: by default the labels' log-probabilities. Pairs go through in parts of like length, so that
-    little is padding.
+    [B, K, M, …]: by default the labels' log-probabilities.
     """
-    first, last = blocks.tokenizer.special
+    passages = [[blocks.ids(int(row), limit) for row in rows] for rows in rows_BK]
+    return read_beside(reader, batch, passages, blocks.tokenizer.special, score)
+
+
+def read_beside(
+    reader: KnowledgeAugmentedEncoder,
+    batch: MaskedBatch,
+    passages: Sequence[Sequence[Sequence[int]]],
+    special: tuple[int, int],
+    score: Callable[[Tensor, Tensor], Tensor] = gold,
+) -> tuple[Tensor, int]:
+    """``read`` of passages [B][K] that are given as wordpieces; ``special`` are [CLS] and [SEP].
+
+    Pairs go through in parts of like length, so that little is padding.
+    """
+    first, last = special
     pairs = [
-        ([first, *text.ids, last], [*blocks.ids(int(row), limit), last])
-        for text, rows in zip(batch.texts, rows_BK, strict=True)
-        for row in rows
+        ([first, *text.ids, last], [*passage, last])
+        for text, own in zip(batch.texts, passages, strict=True)
+        for passage in own
     ]
     order = np.argsort([-len(x) - len(z) for x, z in pairs], kind="stable")
-    found, tokens, k = [], 0, rows_BK.shape[1]
+    found, tokens, k = [], 0, len(passages[0])
     for part in np.array_split(order, 4 if len(order) >= 64 else 1):
         ids = padded([pairs[at][0] + pairs[at][1] for at in part]).to(batch.labels_BM.device.type)
         types = torch.zeros_like(ids.ids_NL)

@@ -34,7 +34,7 @@ from pipelines.cluster import together
 from pipelines.fine_tune import FineTuneConfig, OpenQA
 from pipelines.library import Asked, answerable, open_questions
 from pipelines.live_library import LiveLibrary
-from pipelines.masked_text import MaskedTexts
+from pipelines.masked_text import MaskedTexts, masked_texts
 from pipelines.parts import Part, train_step
 from pipelines.pretrain import PretrainConfig, Realm, alarm, passages_of
 from pipelines.rag import Rag, RagConfig
@@ -254,7 +254,7 @@ def main(
         run = held.enter_context(running(config, model, optimizer, name="joint", progress=progress, tell=tell))
         kept, best = run.state.extra, Best(run, "em")
         shelf = held.enter_context(closing(rag.live_library(written, model.retriever, kept.get("index"), progress)))
-        texts = pretrain.masked_texts(masked, shelf.blocks, finds)
+        texts = masked_texts(masked, shelf.blocks, finds, of=masked.texts)
         spans = OpenQA(model.retriever.questions, model.spans, shelf.tokenizer)
         asked, dev = marks(config, shelf, teach, ask, progress)
         losses = parts(config, model, shelf, (masked, texts), (written, teach), (marked, spans, asked), kept)

@@ -5,11 +5,14 @@ Legend: B texts of a batch, L tokens, M masked positions of the text that has mo
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pipelines.blocks import Blocks
+from pipelines.settings import MASKINGS, MaskingConfig
 from ragqa.corpus.blocks import sentence_spans
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -20,7 +23,8 @@ from ragqa.pretraining.salient import RuleTagger, SpacyTagger, Tagger
 from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training import parallel
 
-MASKINGS = ("salient", "spans", "words", "uniform")
+_SAMPLE = 10_000
+"""Passages from which the tagger learns what is written in lower case."""
 _TRIES = 1000
 """Texts without anything salient in a row, after which the corpus is taken to have none."""
 
@@ -39,6 +43,8 @@ class Text:
     positions: list[int]
     labels: list[int]
     """What stood there."""
+    place: tuple[int, int] = (0, 0)
+    """First and last character in its passage."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,38 @@ def chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> Cho
     if kind == "uniform":
         return lambda text, pieces, rng: masking.uniform(len(pieces.ids), rng, rate)
     raise BadInput(f"masking {kind}: choose one of {', '.join(MASKINGS)}")
+
+
+def masked_texts(
+    config: MaskingConfig, blocks: Blocks, finds: Tagger | None, *, of: Path | None = None
+) -> "MaskedTexts":
+    """The texts X, masked: of the passages themselves, or of those in the index directory ``of``.
+
+    ``finds`` finds salient spans in place of the tagger that ``config`` names.
+    """
+    if finds is None and config.masking == "salient":
+        finds = named_tagger(config.tagger, titles(blocks.store), sampled(blocks.store))
+    return MaskedTexts(
+        blocks.store if of is None else PassageStore.open(of / "passages"),
+        blocks.tokenizer,
+        chooser(config.masking, finds, rate=config.rate, count=config.spans),
+        batch=config.batch,
+        max_text=config.max_text,
+        seed=config.seed,
+        masks_only=config.masking == "salient",
+        together=config.masking == "spans",
+    )
+
+
+def titles(store: PassageStore) -> set[str]:
+    """Of the documents: names that a tagger may know."""
+    return {passage.title for passages in store.batches() for passage in passages if passage.title}
+
+
+def sampled(store: PassageStore) -> list[str]:
+    """Texts of some passages, from all over: what the corpus writes in lower case."""
+    ranks = np.unique(np.linspace(0, store.live - 1, min(store.live, _SAMPLE)).astype(int))
+    return [passage.text for passage in store.get(store.live_rows(ranks).tolist())]
 
 
 class MaskedTexts:
@@ -147,7 +185,7 @@ class MaskedTexts:
         ids = masking.corrupted(
             pieces.ids, positions, rng, mask=mask, others=self._others, together=self._together, **self._shares
         )
-        return Text(row, ids, positions.tolist(), [pieces.ids[at] for at in positions])
+        return Text(row, ids, positions.tolist(), [pieces.ids[at] for at in positions], (start, end))
 
     def collate(self, texts: list[Text]) -> MaskedBatch:
         """Texts as a batch."""

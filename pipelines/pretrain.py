@@ -26,12 +26,11 @@ from torch.nn.functional import pad
 from pipelines.blocks import Blocks
 from pipelines.candidates import NULL, gold, propose, read, relevance
 from pipelines.live_index import LiveIndex
-from pipelines.masked_text import MASKINGS, MaskedBatch, MaskedTexts, chooser, named_tagger
+from pipelines.masked_text import MaskedBatch, masked_texts
 from pipelines.retrieval import Examination, examine
 from pipelines.run import Run, Taught, running
-from pipelines.settings import TrainingConfig, require
+from pipelines.settings import MaskingConfig, require
 from ragqa import artefact
-from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -47,16 +46,11 @@ from ragqa.training.meter import model_flops, peak_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
-_SAMPLE = 10_000
-"""Passages from which the tagger learns what is written in lower case."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig(TrainingConfig):
+class PretrainConfig(MaskingConfig):
     """What is pretrained, on what, and for how long. REALM: batch 512, 200,000 steps, k 8, a refresh every 500."""
 
-    corpus: Path
-    """Index directory of the passages Z that can be retrieved."""
     encoder: Path
     """Directory of the masked language model that reads text and passage."""
     retriever: Path
@@ -64,20 +58,10 @@ class PretrainConfig(TrainingConfig):
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     steps: int = 200_000
-    batch: int = 512
-    """Texts a step."""
     k: int = 8
     """Passages of a text, the null passage among them."""
     null: bool = True
     """Have the empty passage among the candidates, for what needs no passage."""
-    masking: str = "salient"
-    """salient (names, dates, numbers), spans, words or uniform."""
-    tagger: str = "rule"
-    """What finds salient spans: rule, or spacy:MODEL."""
-    spans: int = 1
-    """Salient spans that are masked in a text."""
-    rate: float = 0.15
-    """Share of the wordpieces that are masked otherwise."""
     marginal: Literal["token", "sequence"] = "token"
     """Over each masked token (the released code), or over all of a text together (the paper)."""
     lr: float = 3e-5
@@ -90,10 +74,6 @@ class PretrainConfig(TrainingConfig):
     """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
     max_staleness: int | None = None
     """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
-    max_text: int = 64
-    """Wordpieces of a text, at most half of what the encoder reads."""
-    max_block: int = 288
-    """Wordpieces of a passage."""
     kind: str = "flat"
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
@@ -108,7 +88,7 @@ class PretrainConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self, k=(self.k, self.k > int(self.null)), masking=(self.masking, self.masking in MASKINGS))
+        require(self, k=(self.k, self.k > int(self.null)))
 
     @property
     def proposed(self) -> int:
@@ -283,7 +263,7 @@ def main(
     model.retriever.passages.config.tower_tokens = config.max_block  # an index embeds no more of a passage either
     set_dropout(model.train().to(config.device), config.dropout)
     blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
-    texts = masked_texts(config, blocks, finds)
+    texts = masked_texts(config, blocks, finds, of=config.texts)
     themselves = config.texts is None or passages_of(config.texts) == passages_of(config.corpus)
     exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
     optimizer = torch.optim.AdamW(groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr)
@@ -333,37 +313,9 @@ def same_pieces(retriever: DualEncoder, tokenizer: TextTokenizer, config: Pretra
         )
 
 
-def masked_texts(config: PretrainConfig, blocks: Blocks, finds: Tagger | None) -> MaskedTexts:
-    """The texts X, masked."""
-    store = blocks.store if config.texts is None else PassageStore.open(config.texts / "passages")
-    if finds is None and config.masking == "salient":
-        finds = named_tagger(config.tagger, titles(blocks.store), sampled(blocks.store))
-    return MaskedTexts(
-        store,
-        blocks.tokenizer,
-        chooser(config.masking, finds, rate=config.rate, count=config.spans),
-        batch=config.batch,
-        max_text=config.max_text,
-        seed=config.seed,
-        masks_only=config.masking == "salient",
-        together=config.masking == "spans",
-    )
-
-
 def passages_of(index: Path) -> str:
     """Fingerprint of the passages in an index directory."""
     return artefact.read(index, "index").parents["corpus"]
-
-
-def titles(store: PassageStore) -> set[str]:
-    """Of the documents: names that a tagger may know."""
-    return {passage.title for passages in store.batches() for passage in passages if passage.title}
-
-
-def sampled(store: PassageStore) -> list[str]:
-    """Texts of some passages, from all over: what the corpus writes in lower case."""
-    ranks = np.unique(np.linspace(0, store.live - 1, min(store.live, _SAMPLE)).astype(int))
-    return [passage.text for passage in store.get(store.live_rows(ranks).tolist())]
 
 
 def alarm(run: Run, step: int, lines: list[str]) -> None:

@@ -35,6 +35,8 @@ class RealmConfig:
     """Index directory of the passages Z."""
     encoder: Path
     """Directory of the masked language model that towers and reader begin from."""
+    reader: Path | None = None
+    """Directory of the one that the reader begins from, where it is another: pipelines.warm_reader makes one."""
     questions: Path
     """File of questions with answers."""
     out: Path
@@ -63,7 +65,8 @@ def plan(config: RealmConfig) -> tuple[WarmStartConfig, PretrainConfig, FineTune
     common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
     cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
     masked = {"texts": config.texts, "questions": config.dev, "regex": config.regex, "kind": config.kind}
-    starts = {"retriever": cloze.out / "model", "encoder": config.encoder, "out": config.out / "pretrain"}
+    reader = config.reader or config.encoder
+    starts = {"retriever": cloze.out / "model", "encoder": reader, "out": config.out / "pretrain"}
     pretraining = filled(config.pretrain, **starts, **masked, **common)
     taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}
     left = {"retriever": pretraining.out / "model", "encoder": pretraining.out / "reader"}

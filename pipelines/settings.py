@@ -12,6 +12,8 @@ from ragqa.retrieval import mips
 LONGEST = 32
 """Tokens of an answer that is written."""
 
+MASKINGS = ("salient", "spans", "words", "uniform")
+
 _POSITIVE = (
     *("steps", "epochs", "rounds", "batch", "chunk", "processes", "lr", "clip", "eval_every", "save_every"),
     *("refresh_every", "sample", "k", "read", "depth", "pool", "width", "hidden", "gain", "spans", "max_span"),
@@ -28,6 +30,7 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "max_input": lambda value: value >= 16,
     "max_answer": lambda value: value > 1,
     "pooling": lambda value: value in ("cls", "mean"),
+    "masking": lambda value: value in MASKINGS,
     "marginal": lambda value: value in ("token", "sequence"),
 }
 """Of settings that mean the same in all recipes; None is what a type may allow."""
@@ -69,6 +72,28 @@ class TrainingConfig:
     save_every: int = 500
     device: str = "cpu"
     seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingConfig(TrainingConfig):
+    """Of recipes that mask texts to be guessed beside passages."""
+
+    corpus: Path
+    """Index directory of the passages Z that can be read."""
+    masking: str = "salient"
+    """salient (names, dates, numbers), spans, words or uniform."""
+    tagger: str = "rule"
+    """What finds salient spans: rule, or spacy:MODEL."""
+    spans: int = 1
+    """Salient spans that are masked in a text."""
+    rate: float = 0.15
+    """Share of the wordpieces that are masked otherwise."""
+    batch: int = 512
+    """Texts a step."""
+    max_text: int = 64
+    """Wordpieces of a text, at most half of what the encoder reads."""
+    max_block: int = 288
+    """Wordpieces of a passage."""
 
 
 @dataclass(frozen=True, kw_only=True)

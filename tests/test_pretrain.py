@@ -18,7 +18,7 @@ from eval import closed_world
 from pipelines import pretrain, warm_start
 from pipelines.blocks import Blocks
 from pipelines.candidates import NULL, propose, relevance
-from pipelines.masked_text import MaskedTexts, chooser, stretch
+from pipelines.masked_text import MaskedTexts, chooser, masked_texts, stretch
 from pipelines.pretrain import PretrainConfig, Realm, guess, rates
 from pipelines.retrieval import Examination, examine
 from ragqa.errors import BadInput, NonFiniteLoss
@@ -120,7 +120,7 @@ def model_of(config: PretrainConfig) -> Realm:
 
 
 def batch_of(config: PretrainConfig, world: closed_world.World, blocks: Blocks) -> Any:
-    texts = pretrain.masked_texts(config, blocks, closed_world.ObjectTagger(world.objects))
+    texts = masked_texts(config, blocks, closed_world.ObjectTagger(world.objects), of=config.texts)
     return texts[0]
 
 
@@ -443,7 +443,7 @@ def test_recall_in_a_world_does_not_depend_on_how_many_passages_are_read(
 ) -> None:
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path / "blocks")
     model = model_of(config)
-    texts = pretrain.masked_texts(config, blocks, closed_world.ObjectTagger(world.objects))
+    texts = masked_texts(config, blocks, closed_world.ObjectTagger(world.objects), of=config.texts)
     encoder = load_encoder(config.retriever)
     vectors = encoder.encode([passage.titled for passage in blocks.store.get(range(len(blocks)))])
     (tmp_path / "flat").mkdir()

@@ -9,8 +9,7 @@ import tiny
 
 from pipelines import orqa, warm_start
 from pipelines.blocks import Blocks
-from pipelines.masked_text import MaskedTexts, chooser
-from pipelines.pretrain import sampled
+from pipelines.masked_text import MaskedTexts, chooser, sampled
 from pipelines.warm_start import ClozeBatches, WarmStartConfig, alike, encoded
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput

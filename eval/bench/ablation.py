@@ -27,9 +27,10 @@ import torch
 from eval import ablation
 from eval.ablation import ARMS, USUAL, Places
 from eval.ablation_corpus import REPORT
-from eval.ablation_questions import HELD_OUT, check_apart
+from eval.ablation_questions import HELD_OUT, check_apart, unlike
 from eval.ablation_sizes import SMOKE, Sizes
 from eval.bench.record import record
+from eval.chance import Chance
 from eval.command import one_line
 from eval.nq import NQ
 from eval.squad import SQUAD
@@ -37,11 +38,12 @@ from eval.suite import Suite, parser, run
 from index.build import BuildConfig, build
 from index.carry import carry
 from index.embed import EmbedConfig, embed
-from pipelines import assemble, dpr, fine_tune, pretrain, warm_start
+from pipelines import assemble, dpr, fine_tune, pretrain, warm_reader, warm_start
 from pipelines.plot import plot
 from pipelines.run import FREE
 from pipelines.stages import finished
 from ragqa import resuming
+from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.evaluation import Report, evaluate
 from ragqa.evaluation.compare import compare
@@ -49,6 +51,7 @@ from ragqa.models.dual_encoder import DualEncoder
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars, Progress
 from ragqa.questions import read_questions
+from ragqa.retrieval.base import PassageRetriever
 from ragqa.runtime.encoder import DEFAULT
 from ragqa.training.log import read_rows
 
@@ -84,14 +87,20 @@ class Bench:
             start = warm.out / "model" if arm.after_cloze else self.places.arm(name) / "start"
             own = ablation.supervised(self.places, self.sizes, name, start)
             return [warm, own] if arm.after_cloze else [own]
-        return [warm] if arm.learns == "cloze" else [warm, ablation.pretraining(self.places, self.sizes, name)]
+        if arm.learns == "cloze":
+            return [warm]
+        reading = ablation.reading(self.places, self.sizes)
+        return [warm, reading, ablation.pretraining(self.places, self.sizes, name)]
 
     def retriever(self, name: str) -> Path | None:
         """The dual encoder of an arm, trained unless that was done; None where nothing is."""
         made = None
         for config in self.stages(name):
+            main: Callable[..., Path]
             if isinstance(config, warm_start.WarmStartConfig):
-                main: Callable[..., Path] = partial(warm_start.main, progress=self.progress)
+                main = partial(warm_start.main, progress=self.progress)
+            elif isinstance(config, warm_reader.WarmReaderConfig):
+                main = partial(warm_reader.main, progress=self.progress)
             elif isinstance(config, dpr.DprConfig):
                 assert config.retriever is not None
                 self.blank(config.retriever)
@@ -121,12 +130,13 @@ class Bench:
     def recall(self, name: str) -> dict[str, Any]:
         """Answer recall of an arm's retriever on the questions of NQ dev, and how it was trained."""
         retriever, out = self.retriever(name), self.places.arm(name)
-        asked = list(islice(read_questions(self.places.questions("recall")), self.sizes.recall))
+        every = read_questions(self.places.questions("recall"))
+        asked = list(islice(unlike(every, read_questions(self.places.questions("train"))), self.sizes.recall))
         report = evaluate(
             self.searched(name, retriever),
             asked,
             out=out / "recall.report",
-            name="NQ dev, drawn at random",
+            name="NQ dev, drawn at random, none like a training question",
             split="dev",
             corpus=self.corpus,
             depth=DEPTH,
@@ -144,9 +154,12 @@ class Bench:
         }
 
     def searched(self, name: str, retriever: Path | None) -> Pipeline:
-        """The passages, embedded and indexed by an arm's retriever, or BM25."""
-        if name == "bm25":
-            return Pipeline.load(self.places.index, retriever="bm25")
+        """The passages, embedded and indexed by an arm's retriever, or BM25, or chance."""
+        if name in ("bm25", "random"):
+            by_terms = Pipeline.load(self.places.index, retriever="bm25")
+            store = PassageStore.open(self.places.index / "passages")
+            chance = Pipeline(PassageRetriever(Chance(store, self.sizes.seed), store), by_terms.reader)
+            return by_terms if name == "bm25" else chance
         out, encoder = self.places.arm(name), str(retriever or DEFAULT)
         gpus = retriever is not None and self.places.device.startswith("cuda")
         made = EmbedConfig(corpus=self.places.index, out=out / "vectors", encoder=encoder, workers=0, gpus=gpus)
@@ -159,6 +172,8 @@ class Bench:
         """Exact match of an arm on the test questions, once it is fine-tuned."""
         retriever = self.retriever(name)
         assert retriever is not None
+        reading = ablation.reading(self.places, self.sizes)
+        finished(reading, partial(warm_reader.main, progress=self.progress), self.tell)
         tune = ablation.tuning(self.places, self.sizes, name, retriever)
         if (made := self.places.arm(name) / "vectors").is_dir():  # the passages were embedded for their recall
             tune.out.mkdir(parents=True, exist_ok=True)
@@ -205,7 +220,9 @@ class Bench:
         asked: Any = self.sizes.recall
         if stage == "em":
             last = configs[-1].out / "model"
-            configs = [*configs, ablation.tuning(self.places, self.sizes, name, last)]
+            reading = ablation.reading(self.places, self.sizes)
+            more = [] if reading in configs else [reading]
+            configs = [*configs, *more, ablation.tuning(self.places, self.sizes, name, last)]
             asked = self.sizes.limit
         plain: list[Any] = json.loads(json.dumps([asdict(config) for config in configs], default=str))
         return [self.corpus, asked, *({k: v for k, v in each.items() if k not in FREE} for each in plain)]
@@ -317,7 +334,8 @@ def go(args: argparse.Namespace) -> None:
     found = rows(Bench(places, sizes, name, Bars()), arms, stages)
     if args.out:
         figures = {"sizes": asdict(sizes), "corpus made of": corpus, "rows": found}
-        record(args.out, figures, corpus=name, questions=f"{corpus['questions']['recall']} of NQ dev; see the rows")
+        asked = "NQ dev, those that no training question is like, and the suites': see the rows"
+        record(args.out, figures, corpus=name, questions=asked)
     if args.plot:
         runs = {each: places.arm(each) / "pretrain" for each in arms if ARMS[each].learns == "realm"}
         if runs:

@@ -22,6 +22,7 @@ from eval.bench.record import record
 from index.refresh import opener
 from pipelines import pretrain, warm_start
 from pipelines.blocks import Blocks
+from pipelines.masked_text import masked_texts
 from pipelines.plot import plot
 from pipelines.pretrain import PretrainConfig, Realm
 from ragqa.models.dual_encoder import DualEncoder
@@ -134,7 +135,7 @@ def asked(world: closed_world.World, config: PretrainConfig, tagger: closed_worl
     """
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks")
     model = Realm(DualEncoder.load(config.out / "model"), KnowledgeAugmentedEncoder.load(config.out / "reader"))
-    texts = pretrain.masked_texts(config, blocks, tagger)
+    texts = masked_texts(config, blocks, tagger, of=config.texts)
     fresh, own = (
         closed_world.ask(world, model, index, blocks, texts, config)
         for index in (fresh_index(config.out, blocks), own_index(config))

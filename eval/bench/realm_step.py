@@ -23,8 +23,8 @@ from pipelines import masked_lm
 from pipelines.blocks import Blocks
 from pipelines.candidates import NULL, propose, read, relevance
 from pipelines.live_index import LiveIndex
-from pipelines.masked_text import MaskedTexts, chooser
-from pipelines.pretrain import PretrainConfig, Realm, masked_texts, rates
+from pipelines.masked_text import MaskedTexts, chooser, masked_texts
+from pipelines.pretrain import PretrainConfig, Realm, rates
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.options import set_dropout
