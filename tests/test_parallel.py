@@ -17,12 +17,13 @@ import torch
 from safetensors.torch import load_file
 
 from eval import closed_answers, closed_world
-from pipelines import closed_book, dpr, fine_tune, joint, pretrain, rag, warm_start
+from pipelines import closed_book, dpr, fine_tune, joint, pretrain, rag, warm_reader, warm_start
 from pipelines.cluster import absolute, together
 from pipelines.dpr import DprConfig
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.pair_batches import Batch
 from pipelines.relay import Teller, repeat
+from pipelines.warm_reader import WarmReaderConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -377,7 +378,7 @@ def test_questions_teach_two_workers_of_ray_train(three_cores: None, small: Path
 
 @pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
 def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) -> None:
-    """Warm start and pretraining, index and all: the losses and the weights of one process."""
+    """Warm starts and pretraining, index and all: the losses and the weights of one process."""
     world = closed_world.make(30, 5, 0)
     folders = closed_world.write(world, tmp_path / "world", width=32)
     start = closed_world.begin(folders, tmp_path / "start", 0)
@@ -388,7 +389,14 @@ def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) 
     pretrain.main(one)
     both = together(warm_start.main, replace(cloze, out=tmp_path / "cloze-2", processes=2))
     together(pretrain.main, replace(one, out=tmp_path / "two", processes=2))
-    for first, second in ((cloze.out, tmp_path / "cloze-2"), (one.out, tmp_path / "two")):
+    given = WarmReaderConfig(
+        corpus=folders.corpus, encoder=start, out=tmp_path / "read", steps=3, batch=6, masking="words", max_text=24,
+        max_block=24, warmup=1, dropout=0.0,
+    )  # fmt: skip
+    warm_reader.main(given)
+    together(warm_reader.main, replace(given, out=tmp_path / "read-2", processes=2))
+    runs = ("cloze", "cloze-2"), ("one", "two"), ("read", "read-2")
+    for first, second in ((tmp_path / a, tmp_path / b) for a, b in runs):
         pairs = zip(read_rows(first), read_rows(second), strict=True)
         losses = [(a["nll"], b["nll"]) for a, b in pairs if "nll" in a]
         assert len(losses) == 3
