@@ -4,8 +4,9 @@
 
 A masked language model that has read single texts only makes nothing of a passage beside them, not even of one that
 holds the very words; and as long as its reader does not, a retriever learns from noise. REALM's BERT and its 200,000
-steps bring that along; few steps with eight candidates a text do not. Here a text is read beside one passage, half of
-the time its own, whole or without the text, else one drawn at random: eight times as many texts for the same time.
+steps bring that along; few steps with eight candidates a text do not. Here a text is read beside one passage, so eight
+times as many texts take the same time. At first it is the text's own, in which the very words stand: to copy is learned
+there, and hardly anywhere else. Then, more and more, the text is cut out of it, or another passage is drawn at random.
 
 Legend: B texts, M masked positions of the text that has most.
 """
@@ -46,9 +47,10 @@ class WarmReaderConfig(MaskingConfig):
     """Directory of the masked language model that it begins from."""
     steps: int = 10_000
     own: float = 0.5
-    """Share of the texts that are read beside their own passage; the others beside one drawn at random."""
+    """Share of the texts that are read beside their own passage; the others beside one drawn at random. It begins at
+    1 and falls to this over the first half of the steps."""
     kept: float = 0.5
-    """Share of those whose passage still holds the text; it is cut out of the others."""
+    """Share of those whose passage still holds the text; it is cut out of the others. It begins at 1 as well."""
     lr: float = 1e-4
 
     def __post_init__(self) -> None:
@@ -75,18 +77,25 @@ class GivenPassages:
     def at(self, step: int, texts: Sequence[Text]) -> Given:
         """For this process's texts of a step."""
         config, store = self._config, self._blocks.store
+        own_share, kept = self.shares(step)
         rng = np.random.default_rng([config.seed, step, _GIVEN])
         drawn = zip(rng.random((config.batch, 2)), rng.integers(store.live, size=config.batch), strict=True)
         found, own = [], []
         for text, (chance, other) in zip(texts, parallel.share(list(drawn)), strict=True):
-            own.append(bool(chance[0] < config.own))
+            own.append(bool(chance[0] < own_share))
             if not own[-1]:
                 found.append(self._blocks.ids(int(store.live_rows(int(other))), config.max_block))
-            elif chance[1] < config.kept:
+            elif chance[1] < kept:
                 found.append(self._blocks.ids(text.row, config.max_block))
             else:
                 found.append(self._without(text)[: config.max_block])
         return Given(found, torch.tensor(own))
+
+    def shares(self, step: int) -> tuple[float, float]:
+        """``own`` and ``kept`` at a step."""
+        left = max(0.0, 1 - 2 * step / self._config.steps)
+        own, kept = self._config.own, self._config.kept
+        return own + left * (1 - own), kept + left * (1 - kept)
 
     def _without(self, text: Text) -> list[int]:
         """The passage of a text with the text cut out of it."""

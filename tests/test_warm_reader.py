@@ -57,7 +57,7 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
     texts, given = masked_texts(config, blocks, None), GivenPassages(blocks, config)
     whole = {tuple(blocks.ids(row, 99)): row for row in range(len(blocks))}
     counts = np.zeros(3, int)
-    for step in range(20):
+    for step in range(2, 22):
         batch = texts[step]
         found = given.at(step, batch.texts)
         for text, ids, own in zip(batch.texts, found.ids, found.own_B.tolist(), strict=True):
@@ -75,6 +75,9 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
                 counts[1] += 1
     assert counts.sum() == 800 and np.allclose(counts / 800, [0.25, 0.25, 0.5], atol=0.06)
     assert given.at(3, texts[3].texts).ids == given.at(3, texts[3].texts).ids != given.at(4, texts[4].texts).ids
+    assert [given.shares(step) for step in (0, 1, 2, 4)] == [(1, 1), (0.75, 0.75), (0.5, 0.5), (0.5, 0.5)]
+    first = given.at(0, texts[0].texts)
+    assert first.ids == [blocks.ids(text.row, 99) for text in texts[0].texts] and first.own_B.all()
     short = GivenPassages(blocks, replace(config, max_block=5))
     assert max(map(len, short.at(0, texts[0].texts).ids)) == 5
 
