@@ -16,8 +16,8 @@ help:  ## list the targets
 ask: .venv/.core  ## answer Q="…" from the encyclopedia that comes along; without Q, ask at a prompt
 	@$(BIN)/ragqa ask $(if $(Q),-- "$$Q") || [ $$? -eq 1 ]  # 1 is a declined question, not a failure
 
-test: .venv/.test  ## run the fast tests
-	@$(BIN)/python -m pytest -q
+test: .venv/.test  ## run the fast tests, two at a time
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test-slow: .venv/.test  ## run the tests that take longer
 	@$(BIN)/python -m pytest -q -m "slow and not gpu"
