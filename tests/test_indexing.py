@@ -138,7 +138,7 @@ def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: s
     out, file = tmp_path / "out", tmp_path / "c.jsonl"
     build_index([corpus(file, 3)], out)
     old = artefact.read(out, "index").fingerprint
-    corpus(file, 700)
+    corpus(file, 300)
     shards = tmp_path / ".out.building" / "vectors"
     process = start(file, out)
     wait_for(lambda: len(list(shards.glob("*.npy"))) >= 2)
@@ -159,8 +159,8 @@ def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: s
     monkeypatch.setattr(TextEncoder, "encode", lambda self, texts: encoded.extend(texts) or original(self, texts))
     monkeypatch.setattr("ragqa.indexing.SHARD", 64)
     build_index([file], out)
-    assert len(encoded) == 700 - 64 * len(kept)
-    assert len(open_retriever(out).passages) == 700
+    assert len(encoded) == 300 - 64 * len(kept)
+    assert len(open_retriever(out).passages) == 300
     build_index([file], tmp_path / "unbroken")
     assert (out / "dense" / "vectors.npy").read_bytes() == (
         tmp_path / "unbroken" / "dense" / "vectors.npy"

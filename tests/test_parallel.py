@@ -357,6 +357,7 @@ def test_what_one_process_tells_is_told_again() -> None:
     assert heard.last == {"one": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
 def test_questions_teach_two_workers_of_ray_train(three_cores: None, small: Path, tmp_path: Path) -> None:
     """What is in bfloat16 is rounded otherwise where texts are padded otherwise."""
@@ -376,6 +377,22 @@ def test_questions_teach_two_workers_of_ray_train(three_cores: None, small: Path
         assert all(torch.allclose(a, b, atol=5e-3) for a, b in zip(weights(first), weights(second), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
+def test_two_workers_of_ray_train_do_what_one_process_does(three_cores: None, small: Path, tmp_path: Path) -> None:
+    """Of what is trained with questions, DPR: losses, evaluations that are told, the place of what comes out."""
+    world = tiny.write(tmp_path / "world")
+    one, two = (supervised(world, small, small, tmp_path / count)[0] for count in ("one", "two"))
+    dpr.main(replace(one, rounds=1))
+    heard, told = Heard(), []
+    made = together(dpr.main, replace(two, processes=2, rounds=1), progress=heard, tell=told.append)
+    assert heard.last["DPR, round 1"] == 4 and any(line.startswith("step 4: ") for line in told)
+    assert made == two.out / "model"
+    logs = (read_rows(run.out / "round-1") for run in (one, two))
+    losses = [(a["nll"], b["nll"]) for a, b in zip(*logs, strict=True) if "nll" in a]
+    assert len(losses) == 4 and all(a == pytest.approx(b, rel=2e-2) for a, b in losses)
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
 def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) -> None:
     """Warm starts and pretraining, index and all: the losses and the weights of one process."""
