@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,6 +15,17 @@ from pipelines.writing import evaluate, searching
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generators import load_generator
 from ragqa.models.warm_start import from_encoder
+
+_SMALL: dict[str, Any] = {
+    "lr": 1e-3,
+    "dropout": 0.0,
+    "sample": 100,
+    "eval_every": 250,
+    "save_every": 250,
+}
+"""What all recipes are told in a small world."""
+_WRITTEN: dict[str, Any] = {"max_input": 64, "max_answer": 4}
+_FOLLOWED: dict[str, Any] = {"retriever_lr": 2e-4, "refresh_every": 50}
 
 
 def begin_generator(start: Path, out: Path, seed: int) -> Path:
@@ -34,27 +46,21 @@ def answering(
         generator=generator,
         questions=questions,
         dev=folders.questions,
-        sample=100,
         out=out,
         learn_passages=True,
         steps=steps,
         batch=32,
         k=7,
         smoothing=0.0,
-        lr=1e-3,
-        retriever_lr=2e-4,
         frozen=steps // 2,
         warmup=min(100, steps),
         weight_decay=0.01,
         clip=1.0,
-        dropout=0.0,
-        max_input=64,
-        max_answer=4,
         max_block=32,
-        refresh_every=50,
-        eval_every=250,
-        save_every=250,
         seed=seed,
+        **_SMALL,
+        **_WRITTEN,
+        **_FOLLOWED,
     )
 
 
@@ -78,22 +84,17 @@ def together(
         questions=questions,
         texts=folders.texts,
         dev=folders.questions,
-        sample=100,
         out=out,
         decoder_layers=1,
         span=0.0,
         steps=steps,
-        lr=1e-3,
-        retriever_lr=2e-4,
         frozen=steps // 4,
         warmup=min(100, steps),
-        dropout=0.0,
-        refresh_every=50,
-        eval_every=250,
-        save_every=250,
         seed=seed,
         realm=replace(REALM, batch=16, max_text=32, max_block=32),
-        rag=replace(RAG, batch=16, k=7, smoothing=0.0, max_input=64, max_answer=4),
+        rag=replace(RAG, batch=16, k=7, smoothing=0.0, **_WRITTEN),
+        **_SMALL,
+        **_FOLLOWED,
     )
 
 
@@ -105,18 +106,13 @@ def remembering(
         generator=generator,
         questions=questions,
         dev=folders.questions,
-        sample=100,
         out=out,
         steps=steps,
         batch=32,
-        lr=1e-3,
         warmup=min(100, steps),
-        dropout=0.0,
-        max_input=64,
-        max_answer=4,
-        eval_every=250,
-        save_every=250,
         seed=seed,
+        **_SMALL,
+        **_WRITTEN,
     )
 
 
