@@ -64,7 +64,7 @@ class Sizes:
     width: int = 128
     """Of the vectors, as in ORQA and REALM."""
     hidden: int = 256
-    """Of the layer that scores spans: as wide as the encoder; ORQA and REALM have 1024 for BERT-base."""
+    """Of the layer that scores spans: as in ORQA and REALM."""
     max_text: int = 64
     """Wordpieces of a masked text, and of the sentence of inverse cloze."""
     max_block: int = 160

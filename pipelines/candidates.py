@@ -91,7 +91,7 @@ def read_beside(
     order = np.argsort([-len(x) - len(z) for x, z in pairs], kind="stable")
     found, tokens, k = [], 0, len(passages[0])
     for part in np.array_split(order, 4 if len(order) >= 64 else 1):
-        ids = padded([pairs[at][0] + pairs[at][1] for at in part]).to(batch.labels_BM.device.type)
+        ids = padded([pairs[at][0] + pairs[at][1] for at in part]).to(batch.labels_BM.device)
         types = torch.zeros_like(ids.ids_NL)
         for row, at in enumerate(part):
             types[row, len(pairs[at][0]) : len(pairs[at][0]) + len(pairs[at][1])] = 1

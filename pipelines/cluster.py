@@ -31,8 +31,7 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
         RagqaError: as ``main`` does, or a process was lost.
     """
     if config.processes == 1:
-        check_device(config.device)
-        return main(config, **options)
+        return main(_alone(config), **options)
     if config.processes < 1:
         raise BadInput(f"processes = {config.processes}: at least 1 is needed")
     connect("training in several processes")
@@ -54,6 +53,17 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
         except Exception as error:  # of Ray Train, around whatever went wrong in a process
             raise RagqaError(f"training in {config.processes} processes ended: {_cause(error)}") from error
     return Path(config.out) / "model"
+
+
+def _alone(config: Any) -> Any:
+    """The settings of a single process, its GPU made the one that torch means where nothing else is said."""
+    config = replace(config, device="cuda") if config.gpus and config.device == "cpu" else config
+    check_device(config.device)
+    if config.device.startswith("cuda:"):
+        import torch
+
+        torch.cuda.set_device(config.device)
+    return config
 
 
 @contextmanager

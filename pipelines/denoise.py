@@ -65,10 +65,10 @@ class DenoiseConfig(TrainingConfig):
         """Raise BadInput for values that cannot be meant."""
         require(
             self,
-            objective=(self.objective, self.objective in ("spans", "infilling")),
-            mean_span=(self.mean_span, self.mean_span >= 1),
-            permute=(f"{self.permute} with spans", not self.permute or self.objective == "infilling"),
-            max_text=(self.max_text, self.max_text > 5),
+            objective=(self.objective in ("spans", "infilling"), "spans or infilling"),
+            mean_span=(self.mean_span >= 1, "1 or more"),
+            permute=(not self.permute or self.objective == "infilling", "for infilling only"),
+            max_text=(self.max_text > 5, "more than 5"),
         )
 
 

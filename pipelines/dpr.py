@@ -120,7 +120,7 @@ class DprConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self, hard=(self.hard, self.hard >= 0))
+        require(self, hard=(self.hard >= 0, "0 or more"))
         if (self.encoder is None) == (self.retriever is None):
             raise BadInput("one of --encoder and --retriever is needed: what training begins from")
         if not self.sources:

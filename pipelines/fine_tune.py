@@ -91,7 +91,7 @@ class FineTuneConfig(AnsweringConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self, beam=(self.beam, self.beam >= self.read))
+        require(self, beam=(self.beam >= self.read, "read or more"))
 
 
 class OpenQA(nn.Module):

@@ -113,17 +113,17 @@ class JointConfig(AnsweringConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        shares = f"{self.gen_from} and mlm_until = {self.mlm_until}"
+        layers = self.decoder_layers is None or self.decoder_layers > 0
         require(
             self,
-            mlm=(self.mlm, self.mlm >= 0),
-            gen=(self.gen, self.gen > 0),
-            decoder_layers=(self.decoder_layers, self.decoder_layers is None or self.decoder_layers > 0),
-            span=(self.span, self.span >= 0),
-            gen_from=(shares, 0 <= self.gen_from < 1 and 0 <= self.mlm_until <= 1),
+            mlm=(self.mlm >= 0, "0 or more"),
+            gen=(self.gen > 0, "above 0"),
+            span=(self.span >= 0, "0 or more"),
+            decoder_layers=(layers, "above 0"),
+            gen_from=(0 <= self.gen_from < 1, "0 or more and below 1"),
             mlm_until=(
-                f"{self.mlm_until} before gen_from = {self.gen_from}",
-                self.gen_from <= self.masked_share,
+                self.gen_from <= self.masked_share <= 1,
+                f"from gen_from = {self.gen_from} to 1",
             ),
         )
 

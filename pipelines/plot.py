@@ -17,7 +17,7 @@ from ragqa.errors import BadInput, MissingExtra
 from ragqa.training.log import read_rows
 
 PANELS: dict[str, tuple[str, ...]] = {
-    "loss, nats a token": ("nll", "nll_alone"),
+    "loss, nats a token": ("nll", "nll_alone", "nll_own", "nll_other"),
     "retrieval utility, nats": ("utility", "utility_top"),
     "loss of questions, nats an answer": ("gen_nll", "gen_nll_alone"),
     "retrieval utility for questions, nats": ("gen_utility", "gen_utility_top"),

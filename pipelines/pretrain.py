@@ -88,7 +88,7 @@ class PretrainConfig(MaskingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self, k=(self.k, self.k > int(self.null)))
+        require(self, k=(self.k > int(self.null), "more than the null passage"))
 
     @property
     def proposed(self) -> int:

@@ -89,7 +89,7 @@ class RagConfig(WritingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self, smoothing=(self.smoothing, 0 <= self.smoothing < 1))
+        require(self, smoothing=(0 <= self.smoothing < 1, "0 or more and below 1"))
 
 
 class Rag(nn.Module):

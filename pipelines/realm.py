@@ -20,7 +20,9 @@ from pipelines.fine_tune import FineTuneConfig
 from pipelines.pretrain import PretrainConfig
 from pipelines.stages import ABOVE, check_questions, filled, finished
 from pipelines.warm_start import WarmStartConfig
+from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Progress
+from ragqa.runtime.tokens import TextTokenizer
 
 CLOZE = WarmStartConfig(corpus=ABOVE, encoder=ABOVE, out=ABOVE)
 PRETRAIN = PretrainConfig(corpus=ABOVE, encoder=ABOVE, retriever=ABOVE, out=ABOVE)
@@ -77,6 +79,11 @@ def plan(config: RealmConfig) -> tuple[WarmStartConfig, PretrainConfig, FineTune
 def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
     """Train all that is not trained yet; the pipeline directory. Raises as the stages do."""
     check_questions(config.questions, config.dev)
+    if (
+        config.reader is not None
+        and TextTokenizer(config.reader).fingerprint != TextTokenizer(config.encoder).fingerprint
+    ):
+        raise BadInput(f"{config.reader} and {config.encoder} have different tokenizers: begin both from one encoder")
     cloze, pretraining, tune, system = plan(config)
     # A sentence finds the passage that it was taken from: without that the reader would learn to pass retrieval over.
     finished(cloze, partial(together, warm_start.main, progress=progress), tell)

@@ -1,6 +1,6 @@
 """Settings that recipes share; each has defaults of its own where its paper does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,42 +14,64 @@ LONGEST = 32
 
 MASKINGS = ("salient", "spans", "words", "uniform")
 
-_POSITIVE = (
-    *("steps", "epochs", "rounds", "batch", "chunk", "processes", "lr", "clip", "eval_every", "save_every"),
-    *("refresh_every", "sample", "k", "read", "depth", "pool", "width", "hidden", "gain", "spans", "max_span"),
-)
-_NOT_NEGATIVE = (
-    *("retriever_lr", "warmup", "frozen", "weight_decay", "max_staleness", "workers", "calibrate", "judged_by"),
-)
-_RULES: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(_POSITIVE, lambda value: value > 0),
-    **dict.fromkeys(_NOT_NEGATIVE, lambda value: value >= 0),
-    **dict.fromkeys(("rate", "thin"), lambda value: 0 < value < 1),
-    **dict.fromkeys(("max_query", "max_text", "max_block"), lambda value: value > 3),  # more than [CLS] and [SEP]
-    "dropout": lambda value: 0 <= value < 1,
-    "max_input": lambda value: value >= 16,
-    "max_answer": lambda value: value > 1,
-    "pooling": lambda value: value in ("cls", "mean"),
-    "masking": lambda value: value in MASKINGS,
-    "marginal": lambda value: value in ("token", "sequence"),
+Rule = tuple[Callable[[Any], bool], str]
+"""What a setting has to be, and that in words."""
+_ABOVE_0: Rule = (lambda value: value > 0, "above 0")
+_0_OR_MORE: Rule = (lambda value: value >= 0, "0 or more")
+_WITHIN: Rule = (lambda value: 0 < value < 1, "between 0 and 1")
+_TEXT: Rule = (lambda value: value > 3, "more than 3: [CLS] and [SEP] are counted")
+
+
+def _one_of(values: Sequence[str]) -> Rule:
+    return lambda value: value in values, f"one of {', '.join(values)}"
+
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("steps", "epochs", "rounds", "batch", "chunk", "processes", "lr", "clip", "eval_every"), _ABOVE_0),
+    **dict.fromkeys(("save_every", "refresh_every", "sample", "k", "read", "depth", "pool", "width"), _ABOVE_0),
+    **dict.fromkeys(("hidden", "gain", "spans", "max_span"), _ABOVE_0),
+    **dict.fromkeys(("seed", "retriever_lr", "warmup", "frozen", "weight_decay", "max_staleness"), _0_OR_MORE),
+    **dict.fromkeys(("workers", "calibrate", "judged_by"), _0_OR_MORE),
+    **dict.fromkeys(("rate", "thin"), _WITHIN),
+    **dict.fromkeys(("max_query", "max_text", "max_block"), _TEXT),
+    "dropout": (lambda value: 0 <= value < 1, "0 or more and below 1"),
+    "max_input": (lambda value: value >= 16, "16 or more"),
+    "max_answer": (lambda value: value > 1, "more than 1"),
+    "kind": _one_of(mips.KINDS),
+    "masking": _one_of(MASKINGS),
+    "pooling": _one_of(("cls", "mean")),
+    "marginal": _one_of(("token", "sequence")),
 }
 """Of settings that mean the same in all recipes; None is what a type may allow."""
 
 
-def require(config: Any, **own: tuple[Any, bool]) -> None:
+def require(config: Any, **own: tuple[bool, str]) -> None:
     """Raise BadInput for all settings at once that cannot be meant, by the rules of all recipes and its own.
 
-    ``own``: by name, what is told of a setting, and whether it can be meant.
+    ``own``: by name, whether a setting can be meant, and what it has to be.
     """
-    if kind := getattr(config, "kind", None):
-        mips.check(kind, "cpu")
     values = {name: getattr(config, name, None) for name in _RULES}
-    rules = {name: (value, _RULES[name](value)) for name, value in values.items() if value is not None}
-    if values["warmup"] is not None and values["steps"] is not None and values["warmup"] > values["steps"]:
-        rules["warmup"] = f"{values['warmup']}, of {values['steps']} steps", False
-    rules |= own
-    if wrong := [f"{name} = {told}" for name, (told, holds) in rules.items() if not holds]:
-        raise BadInput(f"{', '.join(wrong)}: out of range (--help says what is meant)")
+    rules = {name: (holds(values[name]), words) for name, (holds, words) in _RULES.items() if values[name] is not None}
+    rules |= {name: each for name, each in _pairs(values).items() if rules[name][0]} | own
+    wrong = {name: words for name, (holds, words) in rules.items() if not holds}
+    if wrong:
+        told = ", ".join(f"{name} = {getattr(config, name)}" for name in wrong)
+        raise BadInput(f"{told}: out of range ({'; '.join(f'{name}: {words}' for name, words in wrong.items())})")
+    if values["kind"] is not None:
+        mips.check(values["kind"], "cpu")
+
+
+def _pairs(values: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:
+    """Rules of settings that depend on each other."""
+    steps, every, warmup, bound = (values[name] for name in ("steps", "refresh_every", "warmup", "max_staleness"))
+    found = {}
+    if steps is not None and warmup is not None:
+        found["warmup"] = warmup <= steps, f"at most the {steps} steps"
+    if bound is not None and every is None:
+        found["max_staleness"] = False, "without refresh_every there is no refresh to wait for"
+    elif bound is not None:
+        found["max_staleness"] = bound >= every, "refresh_every or more"
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +113,7 @@ class MaskingConfig(TrainingConfig):
     batch: int = 512
     """Texts a step."""
     max_text: int = 64
-    """Wordpieces of a text, at most half of what the encoder reads."""
+    """Wordpieces of a text, at most half of what the encoder reads, and what the tower of questions was trained on."""
     max_block: int = 288
     """Wordpieces of a passage."""
 

@@ -55,7 +55,7 @@ class WarmReaderConfig(MaskingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self, own=(self.own, 0 <= self.own <= 1), kept=(self.kept, 0 <= self.kept <= 1))
+        require(self, own=(0 <= self.own <= 1, "from 0 to 1"), kept=(0 <= self.kept <= 1, "from 0 to 1"))
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ def train_step(
     counted_BM = batch.labels_BM != IGNORED
     with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
         gold_B1M, tokens = read_beside(model, batch, [[ids] for ids in given.ids], special)
-    nll_BM = -gold_B1M[:, 0].masked_fill(~counted_BM, 0.0)
+    nll_BM = -gold_B1M[:, 0] * counted_BM
     loss = nll_BM.sum() / counted_BM.sum()
     weighing = parallel.weight(counted_BM)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    told = {"nll": loss.item(), **_apart(nll_BM.detach(), counted_BM, given.own_B.to(nll_BM.device))}
     used = model_flops(model, tokens) / peak_flops(config.device)
     run.stepped(
-        **parallel.mean(told, weighing),
+        **parallel.mean({"nll": loss.item()}, weighing),
+        **_apart(nll_BM.detach(), counted_BM, given.own_B.to(nll_BM.device)),
         lr=rate,
         grad_norm=norm,
         tokens=parallel.total(tokens),
@@ -135,12 +135,14 @@ def train_step(
 
 
 def _apart(nll_BM: Tensor, counted_BM: Tensor, own_B: Tensor) -> dict[str, float]:
-    """The mean loss of texts beside their own passage, and beside another; the mean of all where there are none."""
-    whole = nll_BM.sum() / counted_BM.sum()
-    found = {}
+    """The mean losses of all processes' texts beside their own passage, and beside another, where there are any."""
+    found: dict[str, float] = {}
     for name, rows_B in (("nll_own", own_B), ("nll_other", ~own_B)):
-        count = counted_BM[rows_B].sum()
-        found[name] = (nll_BM[rows_B].sum() / count if count else whole).item()
+        some_BM = counted_BM & rows_B[:, None]
+        count = parallel.total(int(some_BM.sum()))
+        mean = (nll_BM * some_BM).sum().item() / max(1, int(some_BM.sum()))
+        if count:
+            found |= parallel.mean({name: mean}, parallel.weight(some_BM))
     return found
 
 

@@ -70,7 +70,11 @@ class WarmStartConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self, batch=(self.batch, self.batch > 1), kept=(self.kept, 0 <= self.kept <= 1))
+        require(
+            self,
+            batch=(self.batch > 1, "more than 1: the others are the wrong answers"),
+            kept=(0 <= self.kept <= 1, "from 0 to 1"),
+        )
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,10 @@ def test_a_retriever_learns_from_a_reader_that_copies(
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_only_retrieval_helps_and_it_is_learnt_from_masked_words_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_only_retrieval_helps_and_it_is_learnt_from_masked_words_alone(tmp_path: Path, seed: int) -> None:
     out, threads = tmp_path / "figures.json", torch.get_num_threads()
-    bench.main(["--work", str(tmp_path), "--seeds", "0", "--out", str(out)])
+    bench.main(["--work", str(tmp_path), "--seeds", str(seed), "--out", str(out)])
     torch.set_num_threads(threads)
     rows = {row["arm"]: row for row in json.loads(out.read_text())["rows"]}
     learnt, stale = rows["refreshed"], rows["never refreshed"]

@@ -358,9 +358,9 @@ def test_a_loss_that_is_no_number_spoils_nothing(config: DenoiseConfig) -> None:
     [
         ({"objective": "nothing"}, "objective = nothing"),
         ({"rate": 1.0, "mean_span": 0.5}, "rate = 1.0, mean_span = 0.5"),
-        ({"permute": True}, "permute = True with spans"),
+        ({"permute": True}, "permute = True: out of range .permute: for infilling only"),
         ({"max_text": 5, "batch": 0}, "batch = 0, max_text = 5"),
-        ({"warmup": 7}, "warmup = 7, of 6 steps"),
+        ({"warmup": 7}, "warmup = 7: out of range .warmup: at most the 6 steps"),
     ],
 )
 def test_settings_that_cannot_be_meant(config: DenoiseConfig, change: dict[str, Any], told: str) -> None:

@@ -3,6 +3,7 @@
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -276,16 +277,34 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(config: FineTuneConfig,
     assert not (config.out / "model").exists()
 
 
-def test_passages_without_a_word_are_read_as_nothing(config: FineTuneConfig, small: Path, tmp_path: Path) -> None:
+def test_only_questions_with_something_right_are_read(config: FineTuneConfig) -> None:
+    from pipelines.gold_spans import GoldSpans
+    from pipelines.reading import to_read
+
+    library, _ = opened(config)
+    model, _ = begin(config)
+    passages = [library.store[0], library.store[1]]
+    word = next(word for word in passages[1].text.split() if word not in passages[0].text.split())
+    golds = [GoldSpans(model.tokenizer, [answer]) for answer in ("w999", word)]
+    read = partial(to_read, model.tokenizer, ["w60", "w61"], [passages, passages], max_tokens=64, width=3)
+    both = read(golds)
+    assert both.question_N.tolist() == [1, 1] and both.rank_N.tolist() == [0, 1]
+    assert both.correct_NLW.flatten(1).any(-1).tolist() == [False, True]
+    neither = read([golds[0], golds[0]])  # something has to be read
+    assert neither.question_N.tolist() == [0, 0] and not neither.correct_NLW.any()
+
+
+@pytest.mark.parametrize("text", ["\u200b \n", " ", None])
+def test_passages_without_a_word_are_read_as_nothing(config: FineTuneConfig, text: str | None) -> None:
     """What no tokenizer sees is found all the same, and has no span."""
     from pipelines.gold_spans import GoldSpans
     from pipelines.reading import span_scores, to_read
 
     library, _ = opened(config)
     model, _ = begin(config)
-    passage = replace(library.store[0], text="\u200b \n")
+    passages = [] if text is None else [replace(library.store[0], text=text)]
     gold = GoldSpans(model.tokenizer, ["w1"])
-    reads = to_read(model.tokenizer, ["w60"], [[passage]], [gold], max_tokens=64, width=3)
+    reads = to_read(model.tokenizer, ["w60"], [passages], [gold], max_tokens=64, width=3)
     scores, correct = span_scores(model.reader, reads, (1, 2))
     assert scores.shape[:2] == correct.shape[:2] == (1, 2)
     assert not correct.any()
@@ -339,7 +358,7 @@ def test_bad_input_is_one_clear_line(
 def test_all_wrong_settings_are_named_at_once(config: FineTuneConfig) -> None:
     with pytest.raises(BadInput, match=r"batch = 0, read = 0, max_span = 0: out of range"):
         replace(config, batch=0, read=0, max_span=0)
-    with pytest.raises(BadInput, match="kind nearest: choose one of"):
+    with pytest.raises(BadInput, match="kind: one of"):
         replace(config, kind="nearest")
     with pytest.raises(BadInput, match="beam = 2"):
         replace(config, beam=2, read=3)

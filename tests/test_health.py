@@ -40,9 +40,17 @@ def test_passages_of_all_texts_are_counted_once() -> None:
     relevance = torch.zeros(2, 3)
     rows = np.array([[1, 2, -1], [1, 3, -1]])
     gold, alone, counted = torch.zeros(2, 3, 1), torch.zeros(2, 1, 1), torch.ones(2, 1)
-    assert figures(gold, alone, relevance, counted, rows, null=True)["distinct"] == 0.75
+    assert figures(gold, alone, relevance, counted, rows, null=True)["distinct"] == 0.5  # 3 of 2 to 4
     without = figures(gold, alone, relevance, counted, np.array([[1, 2, 4], [1, 3, 4]]), null=False)
-    assert without["distinct"] == pytest.approx(4 / 6) and without["entropy"] == pytest.approx(1.0)
+    assert without["distinct"] == pytest.approx(1 / 3) and without["entropy"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("texts", [2, 8, 64])
+def test_texts_with_the_same_passages_are_told_in_batches_of_any_size(texts: int) -> None:
+    same, other = np.tile([3, 1, 2], (texts, 1)), np.arange(3 * texts).reshape(texts, 3)
+    gold, alone, counted = torch.zeros(texts, 3, 1), torch.zeros(texts, 1, 1), torch.ones(texts, 1)
+    for rows, wanted in ((same, 0.0), (other, 1.0)):
+        assert figures(gold, alone, torch.zeros(texts, 3), counted, rows, null=False)["distinct"] == wanted
 
 
 def test_without_a_null_passage_retrieval_is_measured_against_one_all_the_same() -> None:

@@ -121,7 +121,7 @@ def test_masked_words_may_end_where_questions_begin(config: JointConfig, world: 
 
 
 def test_weights_that_cannot_be_meant(config: JointConfig) -> None:
-    with pytest.raises(BadInput, match=r"mlm_until = 0\.2 before gen_from = 0\.5: out of range"):
+    with pytest.raises(BadInput, match=r"mlm_until = 0\.2: out of range \(mlm_until: from gen_from = 0\.5 to 1"):
         replace(config, mlm_until=0.2)
     with pytest.raises(BadInput, match=r"gen_from = 0\.5"):
         replace(config, mlm=0.0)  # nothing would be learned at first

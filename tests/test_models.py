@@ -102,6 +102,19 @@ def test_the_runtime_loads_what_was_trained(small: Path, tmp_path: Path, shared:
         assert torch.equal(value, again.state_dict()[name])
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_towers_read_no_more_than_they_were_trained_on(small: Path, tmp_path: Path, shared: bool) -> None:
+    """Words of a question behind the 6th, and of a passage behind the 10th, change nothing; [CLS] and [SEP] count."""
+    towers = DualEncoder.from_encoder(small, width=8, shared=shared)
+    towers.cut(8, 12)
+    towers.save(tmp_path / "cut")
+    encoder, words = load_encoder(tmp_path / "cut"), [f"w{number}" for number in range(20)]
+    asked, embedded = 10 if shared else 6, 10
+    for encode, kept in ((encoder.encode_questions, asked), (encoder.encode, embedded)):
+        whole, cut, shorter = encode([" ".join(words), " ".join(words[:kept]), " ".join(words[: kept - 1])])
+        assert np.array_equal(whole, cut) and not np.allclose(cut, shorter)
+
+
 def test_two_towers_begin_alike(small: Path) -> None:
     retriever = DualEncoder.from_encoder(small, width=8).eval()
     assert torch.equal(retriever.questions(IDS, MASK), retriever.passages(IDS, MASK))

@@ -374,10 +374,10 @@ def test_a_loss_that_is_no_number_spoils_nothing(config: PretrainConfig, world: 
         ({"steps": 0, "batch": 0}, "steps = 0, batch = 0"),
         ({"refresh_every": 0}, "refresh_every = 0"),
         ({"max_text": 3, "max_block": 3}, "max_text = 3, max_block = 3"),
-        ({"kind": "nearest"}, "kind nearest"),
+        ({"kind": "nearest"}, "kind = nearest"),
         ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "lr = -1.0, eval_every = 0, save_every = 0"),
         ({"warmup": -5, "max_staleness": -1, "dropout": 1.5}, "warmup = -5, max_staleness = -1, dropout = 1.5"),
-        ({"warmup": 7}, "warmup = 7, of 6 steps"),
+        ({"warmup": 7}, "warmup = 7: out of range .warmup: at most the 6 steps"),
     ],
 )
 def test_settings_that_cannot_be_meant(config: PretrainConfig, change: dict[str, Any], told: str) -> None:

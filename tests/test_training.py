@@ -391,8 +391,12 @@ def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
 def test_all_that_is_wrong_is_told_at_once() -> None:
     meant = SimpleNamespace(steps=10, warmup=10, dropout=0.0, max_block=4, k=None)
     require(meant)
-    require(meant, a=(1, True))
-    wrong = SimpleNamespace(steps=10, warmup=11, dropout=1.0, max_block=3, k=0)
-    told = "k = 0, warmup = 11, of 10 steps, max_block = 3, dropout = 1.0, a = 2: out of range"
-    one_line(lambda: require(wrong, a=(2, False), b=(3, True)), BadInput, told)
-    one_line(lambda: require(SimpleNamespace(kind="tree")), BadInput, "tree")
+    require(meant, a=(True, "anything"))
+    wrong = SimpleNamespace(steps=10, warmup=11, dropout=1.0, max_block=3, k=0, a=2, b=3)
+    told = "k = 0, warmup = 11, max_block = 3, dropout = 1.0, a = 2: out of range (k: above 0; warmup: at most the 10 "
+    one_line(lambda: require(wrong, a=(False, "3 or more"), b=(True, "none")), BadInput, told, "below 1; a: 3 or more)")
+    one_line(lambda: require(SimpleNamespace(kind="tree")), BadInput, "kind = tree: out", "kind: one of flat, hnsw")
+    every = SimpleNamespace(refresh_every=5, max_staleness=4)
+    one_line(lambda: require(every), BadInput, "max_staleness = 4: out", "refresh_every or more")
+    every.refresh_every = None
+    one_line(lambda: require(every), BadInput, "there is no refresh to wait for")

@@ -85,7 +85,7 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
 def test_losses_are_told_apart() -> None:
     nll_BM, counted_BM = torch.tensor([[1.0, 3.0], [5.0, 0.0]]), torch.tensor([[True, True], [True, False]])
     assert warm_reader._apart(nll_BM, counted_BM, torch.tensor([True, False])) == {"nll_own": 2.0, "nll_other": 5.0}
-    assert warm_reader._apart(nll_BM, counted_BM, torch.tensor([True, True])) == {"nll_own": 3.0, "nll_other": 3.0}
+    assert warm_reader._apart(nll_BM, counted_BM, torch.tensor([True, True])) == {"nll_own": 3.0}
 
 
 def test_it_learns_to_look_into_the_passage(config: WarmReaderConfig, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_it_learns_to_look_into_the_passage(config: WarmReaderConfig, tmp_path: 
     few = {"steps": 200, "batch": 32, "kept": 1.0, "lr": 3e-3, "warmup": 10, "rate": 0.999, "save_every": 1000}
     out = warm_reader.main(replace(config, corpus=tmp_path / "same.index", **few))
     rows = read_rows(config.out)
-    last = {name: np.mean([row[name] for row in rows[-20:]]) for name in ("nll_own", "nll_other")}
+    last = {name: np.mean([row[name] for row in rows[-20:] if name in row]) for name in ("nll_own", "nll_other")}
     assert last["nll_own"] < 0.5 * last["nll_other"], last
     KnowledgeAugmentedEncoder.from_encoder(out)
 

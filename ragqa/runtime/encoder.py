@@ -46,20 +46,22 @@ class TextEncoder:
         self.width: int = config["width"]
         """Length of a vector, D."""
         self.max_tokens: int = config["max_tokens"]
-        """Wordpieces of a text that are read; the rest is cut."""
+        """Wordpieces of a passage that are read; the rest is cut."""
+        self.question_tokens: int = config.get("question_tokens", self.max_tokens)
+        """The same of a question."""
         self.fingerprint: str = config["identity"]
         """Same for the same weights, pooling and tokenizer, whatever engine or precision runs them."""
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Vectors ``[N, D]`` float32 of N passages, unit length where the model normalises (most do)."""
-        return self._run(self._passages, texts)
+        return self._run(self._passages, texts, self.max_tokens)
 
     def encode_questions(self, texts: Iterable[str]) -> np.ndarray:
         """Vectors ``[N, D]`` float32 of N questions: another tower's, where the encoder has two."""
-        return self._run(self._questions, texts)
+        return self._run(self._questions, texts, self.question_tokens)
 
-    def _run(self, runner: Runner, texts: Iterable[str]) -> np.ndarray:
-        inputs = [self._tokenizer.text_input(text, self.max_tokens) for text in texts]
+    def _run(self, runner: Runner, texts: Iterable[str], limit: int) -> np.ndarray:
+        inputs = [self._tokenizer.text_input(text, limit) for text in texts]
         vectors = [outputs[0] for outputs in runner.run(inputs)]
         return np.stack(vectors).astype(np.float32) if vectors else np.empty((0, self.width), np.float32)
 
@@ -216,4 +218,5 @@ def joined(passages: dict[str, Any], questions: dict[str, Any]) -> dict[str, Any
         widths = f"{questions['width']} and {passages['width']}"
         raise Mismatch(f"the towers of questions and passages have vectors of width {widths}: they must be alike")
     both = passages["identity"] + questions["identity"]
-    return {**passages, "identity": hashlib.sha256(both.encode()).hexdigest()[:16]}
+    identity = hashlib.sha256(both.encode()).hexdigest()[:16]
+    return {**passages, "question_tokens": questions["max_tokens"], "identity": identity}

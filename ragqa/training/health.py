@@ -21,8 +21,8 @@ from ragqa.objectives import marginal_nll
 WINDOW = 50
 """Steps over which figures are averaged before an alarm is raised."""
 DISTINCT, NULL, SPREAD, FALL = 0.1, 0.95, 0.98, 0.5
-"""Limits: least share of different passages, most weight of the null passage, most entropy, as a share of that of
-an even distribution, and the part of its best value that recall may fall to."""
+"""Limits: least share of passages that texts do not have in common, most weight of the null passage, most entropy, as a
+share of that of an even distribution, and the part of its best value that recall may fall to."""
 USED = 0.9
 """Passages are used where the loss with them is no more than this part of the loss without."""
 HEART, HELD_OUT = 0.5, 0.1
@@ -47,7 +47,8 @@ def figures(
 ) -> dict[str, float]:
     """What a step says of retrieval.
 
-    ``entropy``: of p(z|x), as a share of log K. ``distinct``: different passages among those that were retrieved.
+    ``entropy``: of p(z|x), as a share of log K. ``distinct``: 1 where no two texts were given the same passage, 0
+    where all were given the same ones, so that it means the same in batches of any size; 1 for a single text.
     ``nll_alone``: the loss, by the same ``marginal``, with the null passage only (``alone_B1M``), so without
     retrieval. ``utility``: the mean of RU(z|x) by p(z|x); ``utility_top``: that of the first passage. Where the null
     passage is the last candidate, ``null`` is its p(z|x). Negative rows stand for no passage.
@@ -62,12 +63,19 @@ def figures(
         certain = torch.zeros_like(prior_BK[:, :1])
         row = {
             "entropy": entropy / math.log(max(2, relevance_BK.shape[1])),
-            "distinct": len(np.unique(found[found >= 0])) / max(1, int((found >= 0).sum())),
+            "distinct": _apart(found),
             "nll_alone": marginal_nll(alone_B1M, certain, counted_BM, marginal=marginal).item(),
             "utility": gain.mean().item(),
             "utility_top": gains_BK.gather(1, weights_BK.argmax(-1, keepdim=True)).mean().item(),
         }
         return {**row, "null": prior_BK[:, -1].mean().item()} if null else row
+
+
+def _apart(rows_BK: np.ndarray) -> float:
+    """Different passages among those that were retrieved, from the fewest that they could be to the most."""
+    counts_B = (rows_BK >= 0).sum(-1)
+    fewest, most = int(counts_B.max(initial=0)), int(counts_B.sum())
+    return (len(np.unique(rows_BK[rows_BK >= 0])) - fewest) / (most - fewest) if most > fewest else 1.0
 
 
 @dataclass
@@ -97,7 +105,7 @@ class Health:
         mean = {name: sum(step[name] for step in self._steps) / WINDOW for name in row}
         return self._new(
             {
-                f"of the passages retrieved {mean['distinct']:.0%} are different: all texts get the same": (
+                f"texts share all but {mean['distinct']:.0%} of the passages retrieved: all texts get the same": (
                     "distinct",
                     mean["distinct"] < DISTINCT,
                 ),

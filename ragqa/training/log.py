@@ -31,7 +31,7 @@ class MetricLog:
     def __init__(self, folder: Path, step: int) -> None:
         """Log into ``folder/metrics.jsonl`` from ``step`` on."""
         folder.mkdir(parents=True, exist_ok=True)
-        kept = [row for row in read_rows(folder) if row["step"] < step]
+        kept = [row for row in read_rows(folder) if row["step"] < step or (row["step"] == step and _before(row))]
         aside = folder / f".{FILE}.writing"
         aside.write_text("".join(json.dumps(row) + "\n" for row in kept))
         os.replace(aside, folder / FILE)
@@ -51,6 +51,11 @@ class MetricLog:
         self._file.close()
         if self._board is not None:
             self._board.close()
+
+
+def _before(row: dict[str, Any]) -> bool:
+    """Whether a row was written before the checkpoint of its step: what is swapped in then is not swapped in again."""
+    return any(name.startswith("swap_") for name in row)
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:

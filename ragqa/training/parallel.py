@@ -100,12 +100,11 @@ def told(value: int | None) -> int | None:
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """The first process goes through the block, then the others, who find there what it has made."""
-    rank, _ = world()
-    if rank:
-        wait()
-    yield
-    if not rank:
+    """One process after the other goes through the block, the first of them first: others find what it has made."""
+    rank, size = world()
+    for turn in range(size):
+        if turn == rank:
+            yield
         wait()
 
 
