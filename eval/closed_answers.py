@@ -12,6 +12,7 @@ from pipelines.joint import RAG, REALM, JointConfig
 from pipelines.library import Library, answerable
 from pipelines.rag import RagConfig
 from pipelines.writing import evaluate, searching
+from ragqa import artefact
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generators import load_generator
 from ragqa.models.warm_start import from_encoder
@@ -32,7 +33,8 @@ def begin_generator(start: Path, out: Path, seed: int) -> Path:
     """A generator of the world's shape: the encoder ``start`` and one layer that decodes, attending from nothing."""
     if not out.is_dir():
         torch.manual_seed(seed)
-        from_encoder(start, decoder_layers=1).save(out)
+        with artefact.writing(out) as folder:
+            from_encoder(start, decoder_layers=1).save(folder)
     return out
 
 

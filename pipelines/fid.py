@@ -53,7 +53,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     generator = writing.opened(config.generator, "fid", dropout=config.dropout, device=config.device, **sizes)
 
     def search(texts: list[str]) -> list[list[Hit]]:
-        return retriever.search(texts, config.k if generator.training else max(*KS, config.k))
+        return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than is read
 
     return generating.train(config, generator, search, name="FiD", progress=progress, tell=tell)
 

@@ -1,6 +1,7 @@
 """Sequence-to-sequence models behind one face: against transformers' own forward passes, and bad input."""
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from transformers import (
     BertConfig,
     EncoderDecoderConfig,
     EncoderDecoderModel,
+    LEDConfig,
     MBartConfig,
     MBartForConditionalGeneration,
     MT5Config,
@@ -199,7 +201,7 @@ def test_what_a_configuration_forces_is_forced(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, small: Path) -> None:
-    with pytest.raises(ArtefactError, match="is a bert, not a seq2seq such as BART or T5"):
+    with pytest.raises(ArtefactError, match="is a bert, not a seq2seq that is known: bart, encoder-decoder"):
         Seq2Seq.load(small)
     with pytest.raises(ArtefactError, match="is not a seq2seq that can be loaded"):
         Seq2Seq.load(tmp_path)
@@ -210,6 +212,15 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, small: Path) -> None:
     (tmp_path / "weightless" / "model.safetensors").unlink()
     with pytest.raises(ArtefactError, match=r"is not a seq2seq that can be loaded: .*no file named"):
         Seq2Seq.load(tmp_path / "weightless")
+    for name, junk in (("junk", b"junk"), ("pickled", pickle.dumps({"a": Path()}))):
+        broken = shutil.copytree(tmp_path / "weightless", tmp_path / name)
+        (broken / "pytorch_model.bin").write_bytes(junk)
+        with pytest.raises(ArtefactError, match=f"{name} is not a seq2seq that can be loaded: ") as error:
+            Seq2Seq.load(broken)
+        assert "\n" not in str(error.value)
+    LEDConfig(vocab_size=60, d_model=8).save_pretrained(tmp_path / "led")
+    with pytest.raises(ArtefactError, match="led is a led, not a seq2seq that is known"):
+        Seq2Seq.load(tmp_path / "led")
     deeper = tmp_path / "deeper"
     shutil.copytree(path, deeper)
     row = json.loads((deeper / "config.json").read_text())

@@ -10,10 +10,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PretrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
 from ragqa.errors import ArtefactError, DamagedArtefact
+
+SEQ2SEQS = ("bart", "encoder-decoder", "marian", "mbart", "mt5", "pegasus", "t5")
+"""Families that attend through transformers' attention interface, as ``Seq2Seq`` needs it; ByT5 is a t5. LED, LongT5,
+UMT5, ProphetNet and the Switch Transformers do not."""
 
 
 def encoder_options(config: PretrainedConfig) -> dict[str, object]:
@@ -50,8 +53,8 @@ def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module
         config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise _not_loaded(source, "seq2seq", error) from error
-    if config.model_type not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
-        raise ArtefactError(f"{source} is a {config.model_type}, not a seq2seq such as BART or T5")
+    if config.model_type not in SEQ2SEQS:
+        raise ArtefactError(f"{source} is a {config.model_type}, not a seq2seq that is known: {', '.join(SEQ2SEQS)}")
     if fresh:
         return cast(nn.Module, AutoModelForSeq2SeqLM.from_config(config))
     return load_weights(AutoModelForSeq2SeqLM, source, {}, "seq2seq")
@@ -77,7 +80,7 @@ def load_weights(kind: Any, source: str | Path, options: dict[str, Any], what: s
     try:
         with quiet():
             model, info = kind.from_pretrained(source, output_loading_info=True, **options)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # whatever a broken file makes torch.load raise
         raise _not_loaded(source, what, error) from error
     missing = sorted(name for name in info["missing_keys"] if ".pooler." not in name)  # which nothing reads
     if missing:
