@@ -312,7 +312,7 @@ def test_a_recipe_sees_before_it_begins_what_would_stop_it(world: tiny.Tiny, sma
     config = recipe(world, small, tmp_path / "run")
     with pytest.raises(BadInput, match=r"none\.jsonl cannot be read"):
         orqa.main(replace(config, dev=tmp_path / "none.jsonl"))
-    with pytest.raises(BadInput, match="kind nearest: choose one of"):
+    with pytest.raises(BadInput, match=r"kind = nearest: out of range \(kind: one of"):
         orqa.main(replace(config, kind="nearest"))
     assert not config.out.exists()
 
