@@ -42,6 +42,7 @@ def blocking_refresher(
     max_staleness: int | None = None,
     shard_rows: int = SHARD,
     at: int | None = None,
+    upto: int | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> IndexRefresher:
     """Go on with the newest version in ``work``, or begin; ``refresh`` makes the index itself, in this process.
@@ -57,7 +58,8 @@ def blocking_refresher(
         engine: what searches an index of kind flat.
         max_staleness: steps that the index may be old.
         shard_rows: rows of a shard.
-        at: version to go on with instead of the newest; later ones are deleted.
+        at: version to go on with instead of the newest.
+        upto: step that training goes on from, by default that of ``at``; with ``at``, what is later is deleted.
         clock: seconds.
 
     Raises:
@@ -67,7 +69,14 @@ def blocking_refresher(
     """
     plan = Plan.of(corpus, work, kind, shard_rows, recall, questions)
     versions = Versions(plan, device=search_device, engine=engine)
-    return IndexRefresher(versions, lambda: _Here(plan, device, clock), max_staleness=max_staleness, at=at, clock=clock)
+    return IndexRefresher(
+        versions,
+        lambda: _Here(plan, device, clock),
+        max_staleness=max_staleness,
+        at=at,
+        upto=upto,
+        clock=clock,
+    )
 
 
 def ray_refresher(
@@ -85,6 +94,7 @@ def ray_refresher(
     engine: str = "auto",
     shard_rows: int = SHARD,
     at: int | None = None,
+    upto: int | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> IndexRefresher:
     """As ``blocking_refresher``, but the index is made in actors of a Ray cluster while training goes on.
@@ -100,7 +110,12 @@ def ray_refresher(
     plan = Plan.of(corpus, work, kind, shard_rows, recall, questions)
     versions = Versions(plan, device=search_device, engine=engine)
     return IndexRefresher(
-        versions, lambda: Actors(plan, workers, gpus, nice), max_staleness=max_staleness, at=at, clock=clock
+        versions,
+        lambda: Actors(plan, workers, gpus, nice),
+        max_staleness=max_staleness,
+        at=at,
+        upto=upto,
+        clock=clock,
     )
 
 

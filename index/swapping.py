@@ -141,6 +141,7 @@ class IndexRefresher:
         max_staleness: int | None,
         at: int | None,
         clock: Callable[[], float],
+        upto: int | None = None,
     ) -> None:
         """Goes on where a run before stopped; ``maker`` is called once the directory is this process's alone.
 
@@ -163,7 +164,7 @@ class IndexRefresher:
         self._error: RefreshFailed | None = None
         with ExitStack() as opened:
             opened.enter_context(locked(versions.plan.work / ".lock", wait=False))
-            unmade = self._take_up(at)
+            unmade = self._take_up(at, upto)
             self._maker = maker()
             opened.callback(self._maker.close)
             if unmade:
@@ -171,9 +172,9 @@ class IndexRefresher:
                 self._waiting = unmade[-1] if len(unmade) > 1 else None
             self._opened = opened.pop_all()
 
-    def _take_up(self, at: int | None) -> list[int]:
+    def _take_up(self, at: int | None, upto: int | None) -> list[int]:
         """The version to go on with into use; the steps that still wait to be made."""
-        version, unmade = self._versions.take_up(at)
+        version, unmade = self._versions.take_up(at, upto)
         if version is not None:
             self._index, self.version = self._versions.open(version)[0], version
         return unmade

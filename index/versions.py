@@ -58,15 +58,16 @@ class Versions:
             step for name, step, path in self._folders() if path.name == f"{name}-{step:08d}" and name == what
         )
 
-    def take_up(self, at: int | None) -> tuple[int | None, list[int]]:
+    def take_up(self, at: int | None, upto: int | None = None) -> tuple[int | None, list[int]]:
         """After a kill: the version to go on with, and the steps whose snapshots still wait to be made, rising.
 
-        All that was begun after version ``at``, if one is given, is deleted: those steps will be taken again.
+        With ``at``, the version in use when training had come to step ``upto`` (by default that of ``at``), all that
+        is later than that step is deleted: those steps will be taken again.
         """
         for path in self.plan.work.glob(".snapshot-*.writing"):
             shutil.rmtree(path, ignore_errors=True)
         if at is not None:
-            self._go_back(at)
+            self._go_back(at, at if upto is None else upto)
         version = self._newest_whole()
         newer = [step for step in self.steps("snapshot") if version is None or step > version]
         begun = [step for step in newer if self.plan.making(step).exists()]
@@ -76,13 +77,13 @@ class Versions:
         self.prune(unmade)
         return version, unmade
 
-    def _go_back(self, at: int) -> None:
+    def _go_back(self, at: int, upto: int) -> None:
         if at not in self.steps("index"):
             there = ", ".join(map(str, self.steps("index"))) or "none"
             raise BadInput(f"version {at} is not in {self.plan.work} (there: {there}): begin in an empty directory")
         self._check(artefact.read(self.plan.index(at), "dense"), at)
         for _, step, path in self._folders():
-            if step > at:
+            if step > upto:
                 shutil.rmtree(path)
 
     def _newest_whole(self) -> int | None:

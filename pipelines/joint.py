@@ -253,13 +253,13 @@ def main(
     with ExitStack() as held:
         run = held.enter_context(running(config, model, optimizer, name="joint", progress=progress, tell=tell))
         kept, best = run.state.extra, Best(run, "em")
-        shelf = held.enter_context(closing(rag.live_library(written, model.retriever, kept.get("index"), progress)))
+        shelf = held.enter_context(closing(rag.live_library(written, model.retriever, run, progress)))
         texts = masked_texts(masked, shelf.blocks, finds, of=masked.texts)
         spans = OpenQA(model.retriever.questions, model.spans, shelf.tokenizer)
         asked, dev = marks(config, shelf, teach, ask, progress)
         losses = parts(config, model, shelf, (masked, texts), (written, teach), (marked, spans, asked), kept)
         while True:
-            staleness = shelf.follow(run, config.frozen)
+            staleness = shelf.follow(run)
             if run.due(config.save_every):
                 healths = {part.name: part.health.kept() for part in losses if part.health}
                 best.save(index=shelf.version, **healths)

@@ -1,7 +1,7 @@
 """The index of a pretraining run: refreshed while the run goes on, and the same in all of its processes."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from index.refresh import IndexRefresher, Swap, blocking_refresher, opener, ray_refresher
 from pipelines.run import Run
@@ -24,6 +24,8 @@ class Refreshed(Protocol):
     @property
     def max_staleness(self) -> int | None: ...
     @property
+    def frozen(self) -> int: ...
+    @property
     def workers(self) -> int: ...
     @property
     def gpus(self) -> bool: ...
@@ -34,65 +36,43 @@ class Refreshed(Protocol):
 class LiveIndex:
     """The index of a run, refreshed by its first process, and the same in all of them at every step."""
 
-    def __init__(
-        self,
-        corpus: Path,
-        work: Path,
-        *,
-        kind: str,
-        every: int | None,
-        max_staleness: int | None = None,
-        workers: int = 0,
-        gpus: bool = False,
-        device: str = "cpu",
-        at: int | None = None,
-    ) -> None:
-        """Go on with version ``at``, or begin without one.
-
-        Args:
-            corpus: index directory of the passages.
-            work: directory of the versions.
-            kind: of the index.
-            every: steps between two refreshes; None for no more than the first.
-            max_staleness: steps that it may be behind; by default twice ``every``.
-            workers: Ray actors that embed; 0 for none, training stops for it.
-            gpus: one for each of them.
-            device: that embeds where there are no actors.
-            at: version that the run was at.
-        """
-        if max_staleness is None and every is not None:
-            max_staleness = 2 * every
+    def __init__(self, config: Refreshed, at: int | None = None, upto: int | None = None) -> None:
+        """Go on with version ``at``, in use when the tower had learned ``upto`` steps; or begin without one."""
+        work = config.out / "index"
         work.mkdir(parents=True, exist_ok=True)
         self.version: int | None = None
-        self._every = every
+        self._every, self._frozen = config.refresh_every, config.frozen
         self._asked: int | None = None
         self._index: Mips | None = None
         self._refresher: IndexRefresher | None = None
+        searched: dict[str, Any] = {"kind": config.kind, "search_device": config.device}
+        if config.kind != "flat":
+            searched["search_device"] = "cpu"  # the other kinds have no search on a GPU
         if parallel.world()[0]:
-            self._open = opener(corpus, work, kind=kind)
-        elif workers:
-            self._refresher = ray_refresher(
-                corpus, work, max_staleness=max_staleness, workers=workers, gpus=gpus, kind=kind, at=at
-            )
+            self._open = opener(config.corpus, work, **searched)
+            return
+        bound = config.max_staleness
+        if bound is None and self._every is not None:
+            bound = 2 * self._every
+        common: dict[str, Any] = {**searched, "max_staleness": bound, "at": at, "upto": upto}
+        if config.workers:
+            self._refresher = ray_refresher(config.corpus, work, workers=config.workers, gpus=config.gpus, **common)
         else:
-            self._refresher = blocking_refresher(
-                corpus, work, kind=kind, device=device, max_staleness=max_staleness, at=at
-            )
+            self._refresher = blocking_refresher(config.corpus, work, device=config.device, **common)
 
     @classmethod
-    def of(cls, config: Refreshed, at: int | None = None) -> "LiveIndex":
-        """The index of a run, gone on with at version ``at``."""
-        return cls(
-            config.corpus,
-            config.out / "index",
-            kind=config.kind,
-            every=config.refresh_every,
-            max_staleness=config.max_staleness,
-            workers=config.workers,
-            gpus=config.gpus,
-            device=config.device,
-            at=at,
-        )
+    def of(cls, config: Refreshed, run: Run) -> "LiveIndex":
+        """That of a run, begun or gone on with from its checkpoint."""
+        return cls(config, run.state.extra.get("index"), max(0, run.step - config.frozen))
+
+    def follow(self, run: Run, retriever: DualEncoder) -> tuple[Mips, int]:
+        """The index to search in this step, and how many steps its tower has learned since; swaps are logged."""
+        learned = max(0, run.step - self._frozen)
+        index = self.at(retriever, learned)
+        for swap in self._swaps():
+            row = {f"swap_{name}": value for name, value in swap.as_dict().items() if name != "step"}
+            run.log.write(run.step, **row)
+        return index, learned - (self.version or 0)
 
     def at(self, retriever: DualEncoder, learned: int) -> Mips:
         """The index to search now; the tower of passages is handed over for the next where that is due.
@@ -116,12 +96,6 @@ class LiveIndex:
             self._index, self.version = self._open(version), version
         assert self._index is not None
         return self._index
-
-    def log(self, run: Run) -> None:
-        """Log every index that was taken into use since this was asked last."""
-        for swap in self._swaps():
-            row = {f"swap_{name}": value for name, value in swap.as_dict().items() if name != "step"}
-            run.log.write(run.step, **row)
 
     def _swaps(self) -> list[Swap]:
         if self._refresher is None:

@@ -55,12 +55,10 @@ class LiveLibrary:
         """Of the index: what a checkpoint keeps."""
         return self._live.version
 
-    def follow(self, run: Run, frozen: int) -> int:
+    def follow(self, run: Run) -> int:
         """Refresh the index where that is due and take what is finished into use; steps that it is behind then."""
-        learned = max(0, run.step - frozen)
-        self._index = self._live.at(self._retriever, learned)
-        self._live.log(run)
-        return learned - (self._live.version or 0)
+        self._index, staleness = self._live.follow(run, self._retriever)
+        return staleness
 
     def keep(self, versions: list[int]) -> None:
         """See ``IndexRefresher.keep``."""

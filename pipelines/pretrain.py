@@ -270,13 +270,10 @@ def main(
     with ExitStack() as opened:
         run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, tell=tell))
         health = Health.of(run.state.extra.get("health"))
-        live = opened.enter_context(closing(LiveIndex.of(config, run.state.extra.get("index"))))
+        live = opened.enter_context(closing(LiveIndex.of(config, run)))
         live.keep(run.kept("index"))
         while True:
-            learned = max(0, run.step - config.frozen)
-            index = live.at(model.retriever, learned)
-            live.log(run)
-            staleness = learned - (live.version or 0)
+            index, staleness = live.follow(run, model.retriever)
             if run.due(config.save_every):  # at step 0, too: no index but the first may be there without a checkpoint
                 run.save(index=live.version, health=health.kept())
                 live.keep(run.kept("index"))

@@ -217,13 +217,13 @@ def library(config: RagConfig, progress: Progress = SILENT) -> Library:
         )
 
 
-def live_library(config: RagConfig, retriever: DualEncoder, at: int | None, progress: Progress = SILENT) -> LiveLibrary:
-    """The passages with a tower that learns, the index gone on with at version ``at``."""
+def live_library(config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT) -> LiveLibrary:
+    """The passages with a tower that learns, and the index of a run."""
     assert retriever.tokenizer is not None
     tokenizer = TextTokenizer(retriever.tokenizer.parent)
     blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     limit = min(config.max_block, retriever.passages.max_tokens)
-    return LiveLibrary(LiveIndex.of(config, at), blocks, retriever, limit, passages_of(config.corpus))
+    return LiveLibrary(LiveIndex.of(config, run), blocks, retriever, limit, passages_of(config.corpus))
 
 
 def check_size(corpus: Path, k: int) -> None:
@@ -250,9 +250,9 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     with ExitStack() as held:
         run = held.enter_context(running(config, model, optimizer, name="RAG", progress=progress, tell=tell))
         best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
-        live = fixed or held.enter_context(closing(live_library(config, retriever, run.state.extra.get("index"))))
+        live = fixed or held.enter_context(closing(live_library(config, retriever, run)))
         while True:
-            staleness = live.follow(run, config.frozen) if isinstance(live, LiveLibrary) else 0
+            staleness = live.follow(run) if isinstance(live, LiveLibrary) else 0
             if run.due(config.save_every):
                 save(run, best, health, live)
             if ask and run.due(config.eval_every):

@@ -361,6 +361,35 @@ def test_the_versions_that_checkpoints_name_stay(config: PretrainConfig, world: 
     assert seen[-1] == (9, [f"index-0000000{step}" for step in (0, 2, 6, 8)])
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
+def test_actors_refresh_the_index_of_a_killed_run(
+    config: PretrainConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps, swaps and the bound on staleness, with a Ray actor that embeds; killed and gone on with."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    config = replace(config, workers=1, steps=12, frozen=0, max_staleness=3)
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, json.dumps(vars(config), default=str), "7"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"here\n"
+        process.send_signal(signal.SIGKILL)
+    try:
+        run(config, world)
+    finally:
+        ray.shutdown()
+    rows = read_rows(config.out)
+    assert [row["step"] for row in rows if "nll" in row] == list(range(12))
+    staleness = [row["staleness"] for row in rows if "nll" in row]
+    assert max(staleness) <= 3 and 0 < len([row for row in rows if "swap_version" in row]) <= 7
+    vectors = open_index(config.out / "index" / f"index-{rows[-1]['step'] - rows[-1]['staleness']:08d}", "flat").vectors
+    assert vectors.shape == (90, DualEncoder.load(config.out / "model").passages.width)
+
+
 def test_a_loss_that_is_no_number_spoils_nothing(config: PretrainConfig, world: closed_world.World) -> None:
     with pytest.raises(NonFiniteLoss, match="at step"):
         run(replace(config, lr=1e30, clip=1e30, frozen=6), world)

@@ -651,6 +651,19 @@ def test_opened_again_it_goes_on_with_the_version_it_had(corpus: Path, tmp_path:
     back.close()
 
 
+def test_what_was_begun_before_the_checkpoint_goes_on(corpus: Path, tmp_path: Path, tower) -> None:
+    """A checkpoint of step 12 knows version 5; that of step 10 was being made, that of step 15 comes again."""
+    plan = Plan.of(corpus, tmp_path / "work", "flat", ROWS, 0.95, None)
+    versions = Versions(plan)
+    for step in (5, 10, 15):
+        versions.write_snapshot(tower(step), step)
+    make_version(plan, 5, Encoding(plan.passages(), "cpu"))
+    assert versions.take_up(5, 12) == (5, [10])
+    assert names(plan.work) == ["index-00000005", "snapshot-00000005", "snapshot-00000010"]
+    assert versions.take_up(5) == (5, [])
+    assert names(plan.work) == ["index-00000005", "snapshot-00000005"]
+
+
 def test_a_damaged_version_is_made_again_from_its_snapshot(corpus: Path, tmp_path: Path, tower, trained) -> None:
     work = tmp_path / "work"
     trained.refresh(tower(0), 5)

@@ -149,7 +149,7 @@ def main() -> None:
     )
     both = torch.optim.AdamW(groups(model.retriever, model.reader, decay=0.01))
     alone = torch.optim.AdamW(groups(plain, decay=0.01))
-    live = LiveIndex.of(config)
+    live = LiveIndex(config)
     began = time.perf_counter()
     index = live.at(model.retriever, 0)
     refresh = time.perf_counter() - began
