@@ -7,15 +7,16 @@ from typing import Any
 import torch
 
 from eval.closed_world import Folders
+from pipelines.asked import answerable
 from pipelines.closed_book import ClosedBookConfig
 from pipelines.joint import RAG, REALM, JointConfig
-from pipelines.library import Library, answerable
+from pipelines.library import Library
 from pipelines.rag import RagConfig
 from pipelines.writing import evaluate, searching
 from ragqa import artefact
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.encoder_decoder import from_encoder
 from ragqa.models.generators import load_generator
-from ragqa.models.warm_start import from_encoder
 
 _SMALL: dict[str, Any] = {
     "lr": 1e-3,

@@ -92,9 +92,9 @@ def read_beside(
     found, tokens, k = [], 0, len(passages[0])
     for part in np.array_split(order, 4 if len(order) >= 64 else 1):
         ids = padded([pairs[at][0] + pairs[at][1] for at in part]).to(batch.labels_BM.device)
-        types = torch.zeros_like(ids.ids_NL)
-        for row, at in enumerate(part):
-            types[row, len(pairs[at][0]) : len(pairs[at][0]) + len(pairs[at][1])] = 1
+        text_N1 = torch.tensor([[len(pairs[at][0])] for at in part], device=ids.ids_NL.device)
+        places_L = torch.arange(ids.ids_NL.shape[1], device=ids.ids_NL.device)
+        types = (places_L >= text_N1).long() * ids.mask_NL
         texts = torch.from_numpy(part // k).to(types.device)
         logits_NMV = reader(ids.ids_NL, ids.mask_NL, types, batch.positions_BM[texts])
         found.append(score(logits_NMV.float(), batch.labels_BM[texts]))

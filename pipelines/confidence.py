@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pipelines.library import answerable
+from pipelines.asked import answerable
 from ragqa import artefact
 from ragqa.evaluation.statistics import calibration_error
 from ragqa.metrics import exact_match

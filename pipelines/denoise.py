@@ -108,13 +108,8 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
     weights = seq2seq_weights(model.model)
     optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="denoising", progress=progress) as run:
-        while True:
-            if run.due(config.save_every) and run.step:
-                run.save()
-            if run.done:
-                break
-            run.draw()
-            train_step(run, model, texts[run.step].to(config.device), config, weights)
+        for step in run.left(config.save_every):
+            train_step(run, model, texts[step].to(config.device), config, weights)
     if not parallel.world()[0]:
         _save(config, model, marks)
     return config.out / "model"

@@ -30,10 +30,10 @@ from torch import Tensor
 from pipelines import mining
 from pipelines.best import Best
 from pipelines.blocks import Blocks
+from pipelines.examination import Examination, examine
 from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
-from pipelines.retrieval import Examination, examine
 from pipelines.run import FREE, Run, held, read_row, running
 from pipelines.settings import TrainingConfig, require
 from pipelines.warm_start import encoded, parts

@@ -15,8 +15,8 @@ import torch
 
 from pipelines import generating, writing
 from pipelines.cluster import together
+from pipelines.examination import KS
 from pipelines.rag import check_size
-from pipelines.retrieval import KS
 from pipelines.settings import require
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.open import open_retriever

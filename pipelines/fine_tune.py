@@ -20,11 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipelines.asked import answerable, chosen
 from pipelines.best import Best
+from pipelines.examination import KS, question_vectors
 from pipelines.gold_spans import GoldSpans
-from pipelines.library import Asked, Library, Shelf, answerable, chosen, open_questions
+from pipelines.library import Asked, Library, Shelf, open_questions
 from pipelines.reading import span_scores, to_read
-from pipelines.retrieval import KS, question_vectors
 from pipelines.run import Run, Taught, running
 from pipelines.settings import AnsweringConfig, require
 from ragqa import artefact

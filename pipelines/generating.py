@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from pipelines import writing
+from pipelines.asked import answerable
 from pipelines.best import Best
 from pipelines.confidence import calibrate, unseen
-from pipelines.library import answerable
 from pipelines.run import Run, running
 from pipelines.settings import WritingConfig
 from ragqa.models.generators import Generator, kind_of

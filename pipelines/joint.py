@@ -26,28 +26,29 @@ import torch
 from torch import nn
 
 from pipelines import fine_tune, pretrain, rag, writing
+from pipelines.asked import answerable
 from pipelines.assemble import AssembleConfig
 from pipelines.assemble import main as assemble
 from pipelines.best import Best
 from pipelines.candidates import NULL
 from pipelines.cluster import together
 from pipelines.fine_tune import FineTuneConfig, OpenQA
-from pipelines.library import Asked, answerable, open_questions
+from pipelines.library import Asked, open_questions
 from pipelines.live_library import LiveLibrary
+from pipelines.losses import Part, train_step
 from pipelines.masked_text import MaskedTexts, masked_texts
-from pipelines.parts import Part, train_step
 from pipelines.pretrain import PretrainConfig, Realm, alarm, passages_of
 from pipelines.rag import Rag, RagConfig
 from pipelines.run import Run, Taught, running
 from pipelines.settings import AnsweringConfig, require
 from pipelines.stages import ABOVE, filled
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.encoder_decoder import from_encoder
 from ragqa.models.generators import make_generator
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.options import set_dropout
 from ragqa.models.rag import RagGenerator
-from ragqa.models.warm_start import from_encoder
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer

@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from index.embed import EmbedConfig, embed
 from pipelines.answers import AnswerRows
-from pipelines.retrieval import live_vectors
+from pipelines.examination import live_vectors
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.embedding import open_shards
@@ -25,7 +24,6 @@ from ragqa.errors import BadInput
 from ragqa.models.span_reader import IMPOSSIBLE
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
-from ragqa.questions import read_questions
 from ragqa.retrieval import mips
 from ragqa.retrieval.vectors import Vectors
 from ragqa.runtime.encoder import tokenizer_folder
@@ -213,37 +211,3 @@ def open_questions(
     if not taught:
         raise BadInput("no passage of the corpus holds an answer of any training question: is it their corpus?")
     return Asked([teach[at] for at in taught], taught, rows), Asked(ask, list(range(len(teach), len(answers))), rows)
-
-
-def answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
-    """The questions of a file that have answers, or ``sample`` of them, drawn at random; BadInput if none has."""
-    questions = [question for question in read_questions(file) if question.answers]
-    if not questions:
-        raise BadInput(f"no questions with answers in {file}")
-    chosen = np.random.default_rng(seed).permutation(len(questions))[:sample]
-    return questions if sample is None else [questions[at] for at in np.sort(chosen)]
-
-
-class Drawn(Protocol):
-    """Settings by which questions are drawn."""
-
-    @property
-    def batch(self) -> int:
-        """Questions a step."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Of their order."""
-        ...
-
-
-def chosen(count: int, config: Drawn, step: int) -> list[int]:
-    """Which of ``count`` questions a step is of, a pure function of (seed, step): each epoch has its own order."""
-    places = (divmod(place, count) for place in range(step * config.batch, (step + 1) * config.batch))
-    return [int(_order(config.seed, epoch, count)[at]) for epoch, at in places]
-
-
-@lru_cache(2)
-def _order(seed: int, epoch: int, count: int) -> np.ndarray:
-    return np.random.default_rng([seed, epoch]).permutation(count)

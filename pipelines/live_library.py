@@ -11,9 +11,9 @@ from torch import Tensor
 
 from pipelines.blocks import Blocks
 from pipelines.candidates import relevance
+from pipelines.examination import live_vectors
 from pipelines.library import NONE, proposed
 from pipelines.live_index import LiveIndex
-from pipelines.retrieval import live_vectors
 from pipelines.run import Run
 from ragqa.corpus.store import PassageStore
 from ragqa.models.dual_encoder import DualEncoder

@@ -104,13 +104,8 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
     )
     optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="masked words", progress=progress) as run:
-        while True:
-            if run.due(config.save_every) and run.step:
-                run.save()
-            if run.done:
-                break
-            run.draw()
-            train_step(run, model, texts[run.step].to(config.device), config)
+        for step in run.left(config.save_every):
+            train_step(run, model, texts[step].to(config.device), config)
     if not parallel.world()[0]:
         model.save(config.out / "model")
     return config.out / "model"

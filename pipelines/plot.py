@@ -37,19 +37,6 @@ _MEAN = 0.02
 """Of a run's rows, over which the running mean goes."""
 
 
-def derived(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a run, with speeds: tokens a second, and the share of the machine's peak (``meter.peak_flops``)."""
-    return [{**row, **_speed(row)} for row in rows]
-
-
-def _speed(row: dict[str, Any]) -> dict[str, float]:
-    seconds = row.get("seconds")
-    if not seconds or "tokens" not in row:
-        return {}
-    found = {"tokens/s": row["tokens"] / seconds}
-    return {**found, "utilisation": row["ideal_seconds"] / seconds} if "ideal_seconds" in row else found
-
-
 def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
     """Draw ``runs`` into the file ``out``.
 
@@ -64,7 +51,7 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    logs = [derived(read_rows(run)) for run in runs]
+    logs = [read_rows(run) for run in runs]
     if empty := [str(run) for run, rows in zip(runs, logs, strict=True) if not rows]:
         raise BadInput(f"{', '.join(empty)}: no metrics.jsonl with figures there")
     panels = {title: each for title, each in PANELS.items() if any(_has(rows, each) for rows in logs)}

@@ -25,9 +25,9 @@ from torch.nn.functional import pad
 
 from pipelines.blocks import Blocks
 from pipelines.candidates import NULL, gold, propose, read, relevance
+from pipelines.examination import Examination, examine
 from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MaskedBatch, masked_texts
-from pipelines.retrieval import Examination, examine
 from pipelines.run import Run, Taught, running
 from pipelines.settings import MaskingConfig, require
 from ragqa import artefact

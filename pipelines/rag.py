@@ -23,9 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from pipelines import writing
+from pipelines.asked import answerable
 from pipelines.best import Best
 from pipelines.blocks import Blocks
-from pipelines.library import Library, Shelf, answerable
+from pipelines.library import Library, Shelf
 from pipelines.live_index import LiveIndex
 from pipelines.live_library import LiveLibrary
 from pipelines.pretrain import alarm, passages_of, rates

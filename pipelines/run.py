@@ -64,14 +64,36 @@ class Run:
         """What the checkpoints that are there keep under a name."""
         return [extra[name] for extra in checkpoint.extras(self.path / CHECKPOINTS) if name in extra]
 
+    def left(self, save_every: int) -> Iterator[int]:
+        """The steps that are left, each with its random numbers begun, and a checkpoint between them where one is due.
+
+        For recipes that keep nothing else; a body takes its step by ``stepped``.
+        """
+        while True:
+            if self.due(save_every) and self.step:
+                self.save()
+            if self.done:
+                return
+            self.draw()
+            yield self.step
+
     def draw(self) -> None:
         """Begin a step's random numbers: they depend on the seed, the step and the process alone, not on the past."""
         parallel.seed(self.seed, self.step)
 
     def stepped(self, **row: Any) -> None:
-        """A step was taken: log its figures."""
+        """A step was taken: log its figures, and how fast it was.
+
+        Of ``tokens`` those a second, of ``ideal_seconds``, which the arithmetic would take at the machine's peak,
+        the model-FLOPs ``utilisation``.
+        """
         now = perf_counter()
-        self.log.write(self.step, **row, seconds=round(now - self._began, 4))
+        seconds = now - self._began
+        if "tokens" in row:
+            row["tokens/s"] = round(row["tokens"] / seconds)
+        if "ideal_seconds" in row:
+            row["utilisation"] = round(row.pop("ideal_seconds") / seconds, 4)
+        self.log.write(self.step, **row, seconds=round(seconds, 4))
         self._began = now
         self.state.step += 1
         self.bar.at(self.state.step)

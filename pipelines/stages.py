@@ -6,7 +6,7 @@ from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipelines.library import answerable
+from pipelines.asked import answerable
 from pipelines.run import FREE, INPUTS, inputs, read_row
 from ragqa import resuming
 

@@ -164,14 +164,9 @@ def main(config: WarmReaderConfig, *, finds: Tagger | None = None, progress: Pro
     texts, given = masked_texts(config, blocks, finds), GivenPassages(blocks, config)
     optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="reading", progress=progress) as run:
-        while True:
-            if run.due(config.save_every) and run.step:
-                run.save()
-            if run.done:
-                break
-            batch = texts[run.step]
-            passages = given.at(run.step, batch.texts)
-            run.draw()
+        for step in run.left(config.save_every):
+            batch = texts[step]
+            passages = given.at(step, batch.texts)
             train_step(run, model, batch.to(config.device), passages, blocks.tokenizer.special, config)
     if not parallel.world()[0]:
         model.save(config.out / "model")

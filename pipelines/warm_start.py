@@ -202,13 +202,8 @@ def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
     set_dropout(retriever.train(), config.dropout)
     with running(config, retriever, optimizer, name="inverse cloze", progress=progress) as run:
-        while True:
-            if run.due(config.save_every) and run.step:
-                run.save()
-            if run.done:
-                break
-            run.draw()
-            train_step(run, retriever, batches[run.step], config)
+        for step in run.left(config.save_every):
+            train_step(run, retriever, batches[step], config)
     if not parallel.world()[0]:
         retriever.save(config.out / "model")
     return config.out / "model"

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.library import NONE, Drawn, Shelf, chosen
-from pipelines.retrieval import KS, question_vectors
+from pipelines.asked import Drawn, chosen
+from pipelines.examination import KS, question_vectors
+from pipelines.library import NONE, Shelf
 from pipelines.settings import LONGEST
 from ragqa import artefact
 from ragqa.metrics import answer_recall, exact_match

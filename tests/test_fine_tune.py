@@ -13,8 +13,9 @@ import tiny
 import torch
 
 from pipelines import fine_tune
+from pipelines.asked import answerable, chosen
 from pipelines.fine_tune import FineTuneConfig, begin, losses, main, rates
-from pipelines.library import NONE, Asked, Library, answerable, chosen, open_questions
+from pipelines.library import NONE, Asked, Library, open_questions
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss, RagqaError
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder

@@ -12,8 +12,8 @@ from pipelines import closed_book, fid, generating, writing
 from pipelines.closed_book import ClosedBookConfig
 from pipelines.fid import FidConfig
 from ragqa.errors import BadInput
+from ragqa.models.encoder_decoder import from_encoder
 from ragqa.models.generators import load_generator
-from ragqa.models.warm_start import from_encoder
 from ragqa.objectives import rag_token_nll
 from ragqa.pipeline import Pipeline
 from ragqa.training.log import read_rows
@@ -101,7 +101,7 @@ def test_the_loss_is_that_of_the_question_alone(config: FidConfig) -> None:
 
 
 def writing_questions(config: FidConfig) -> Any:
-    from pipelines.library import answerable
+    from pipelines.asked import answerable
 
     return answerable(config.questions)
 

@@ -13,7 +13,7 @@ from eval import closed_answers, closed_world
 from pipelines import joint, pretrain, warm_start
 from pipelines.assemble import main as assemble
 from pipelines.joint import JointConfig
-from pipelines.parts import Part, rates
+from pipelines.losses import Part, rates
 from ragqa.errors import BadInput
 from ragqa.models.generators import load_generator
 from ragqa.pipeline import Pipeline

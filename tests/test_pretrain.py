@@ -18,9 +18,9 @@ from eval import closed_world
 from pipelines import pretrain, warm_start
 from pipelines.blocks import Blocks
 from pipelines.candidates import NULL, propose, relevance
+from pipelines.examination import Examination, examine
 from pipelines.masked_text import MaskedTexts, chooser, masked_texts, stretch
 from pipelines.pretrain import PretrainConfig, Realm, guess, rates
-from pipelines.retrieval import Examination, examine
 from ragqa.errors import BadInput, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import padded
@@ -266,7 +266,7 @@ def test_everything_is_logged(config: PretrainConfig, world: closed_world.World)
     steps = [row for row in rows if "nll" in row]
     assert [row["step"] for row in steps] == list(range(6))
     names = {"nll", "nll_alone", "utility", "utility_top", "entropy", "distinct", "null"}
-    names |= {"tokens", "ideal_seconds", "staleness"}
+    names |= {"tokens/s", "utilisation", "staleness"}
     assert all(names <= row.keys() and all(math.isfinite(row[name]) for name in names) for row in steps)
     assert [row["staleness"] for row in steps] == [0, 0, 0, 1, 0, 1]  # the retriever learns from the third on
     assert [row["step"] for row in rows if "recall@5" in row] == [0, 3, 6]

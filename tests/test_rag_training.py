@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from eval import closed_answers, closed_world
 from pipelines import assemble, rag, warm_start, writing
-from pipelines.library import NONE, answerable
+from pipelines.asked import answerable
+from pipelines.library import NONE
 from pipelines.rag import RagConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -149,7 +150,7 @@ def test_where_passages_learn_the_index_follows(config: RagConfig) -> None:
     assert moved(DualEncoder.load(config.retriever).passages, DualEncoder.load(config.out / "model").passages)
     rows = read_rows(config.out)
     steps = [row for row in rows if "nll" in row]
-    names = {"nll", "loss", "nll_alone", "utility", "utility_top", "entropy", "distinct", "tokens", "ideal_seconds"}
+    names = {"nll", "loss", "nll_alone", "utility", "utility_top", "entropy", "distinct", "tokens", "utilisation"}
     assert all(names <= row.keys() and all(math.isfinite(row[name]) for name in names) for row in steps)
     assert [row["staleness"] for row in steps] == [0, 0, 0, 1, 0, 1]  # the retriever learns from the third on
     swaps = [(row["step"], row["swap_version"]) for row in rows if "swap_version" in row]

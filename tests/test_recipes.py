@@ -16,8 +16,8 @@ import torch
 from index.carry import carry
 from index.embed import EmbedConfig, embed
 from pipelines import assemble, confidence, fine_tune, orqa, realm, warm_start
+from pipelines.asked import answerable
 from pipelines.assemble import AssembleConfig
-from pipelines.library import answerable
 from pipelines.orqa import OrqaConfig
 from pipelines.realm import RealmConfig
 from pipelines.stages import ABOVE, filled, finished

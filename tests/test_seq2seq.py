@@ -28,12 +28,12 @@ from transformers import (
 
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models import seq2seq
+from ragqa.models.encoder_decoder import from_encoder
 from ragqa.models.inputs import Inputs
 from ragqa.models.options import set_dropout
 from ragqa.models.seq2seq import Run, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
 from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template, assemble
-from ragqa.models.warm_start import from_encoder
 
 
 def encoder_decoder() -> EncoderDecoderModel:

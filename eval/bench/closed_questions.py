@@ -22,7 +22,7 @@ from eval import closed_answers, closed_world
 from eval.bench.closed_world import seconds
 from eval.bench.record import record
 from pipelines import closed_book, joint, pretrain, rag, warm_start
-from pipelines.library import answerable
+from pipelines.asked import answerable
 from ragqa.progress import Bars
 from ragqa.training.log import read_rows
 

@@ -54,11 +54,19 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Have every process hold the sum of all gradients; a parameter without one somewhere counts as zero there."""
     if world()[1] == 1:
         return
-    for parameter in parameters:
-        if parameter.requires_grad:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dist.all_reduce(parameter.grad)
+    learning = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in learning:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for parameter in learning:
+        assert parameter.grad is not None
+        alike.setdefault((parameter.device, parameter.dtype), []).append(parameter.grad)
+    for gradients in alike.values():  # one message instead of one a parameter
+        together = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(together)
+        for gradient, summed in zip(gradients, together.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(summed.view_as(gradient))
 
 
 def gathered(rows: Tensor) -> tuple[Tensor, slice]:

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipelines.asked import answerable
 from pipelines.blocks import Blocks
-from ragqa.errors import BadInput
 from ragqa.metrics import answer_recall
 from ragqa.models.inputs import padded
 from ragqa.models.tower import Tower
-from ragqa.questions import read_questions
 from ragqa.retrieval.mips import Mips
 from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
 from ragqa.types import Question
@@ -38,11 +37,7 @@ class Examination:
     @classmethod
     def of(cls, file: Path, blocks: Blocks, sample: int | None, seed: int, *, regex: bool = False) -> "Examination":
         """Some questions of a file, drawn at random; raises BadInput where it has none with answers."""
-        questions = [question for question in read_questions(file) if question.answers]
-        if not questions:
-            raise BadInput(f"no questions with answers in {file}")
-        chosen = np.random.default_rng(seed).permutation(len(questions))[:sample]
-        return cls([questions[at] for at in np.sort(chosen)], blocks, regex)
+        return cls(answerable(file, sample, seed), blocks, regex)
 
 
 def as_asked(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
