@@ -28,6 +28,8 @@ _SMALL: dict[str, Any] = {
 """What all recipes are told in a small world."""
 _WRITTEN: dict[str, Any] = {"max_input": 64, "max_answer": 4}
 _FOLLOWED: dict[str, Any] = {"retriever_lr": 2e-4, "refresh_every": 50}
+FROZEN = 1000
+"""Steps in which nothing but the reader learns, in every run: what has just begun does not use passages yet."""
 
 
 def begin_generator(start: Path, out: Path, seed: int) -> Path:
@@ -42,7 +44,7 @@ def begin_generator(start: Path, out: Path, seed: int) -> Path:
 def answering(
     folders: Folders, questions: Path, retriever: Path, generator: Path, out: Path, *, seed: int, steps: int
 ) -> RagConfig:
-    """Settings of RAG in a small world, those of ``pretraining``: both towers learn once passages are read."""
+    """Settings of RAG in a small world: both towers learn once passages are read."""
     return RagConfig(
         corpus=folders.corpus,
         retriever=retriever,
@@ -55,7 +57,7 @@ def answering(
         batch=32,
         k=7,
         smoothing=0.0,
-        frozen=steps // 2,
+        frozen=min(FROZEN, steps // 2),
         warmup=min(100, steps),
         weight_decay=0.01,
         clip=1.0,
@@ -78,7 +80,7 @@ def together(
     seed: int,
     steps: int,
 ) -> JointConfig:
-    """Settings of joint training in a small world: half of RAG's batch of questions, as many masked statements."""
+    """Settings of joint training in a small world: half of RAG's batch of questions, and as many masked statements."""
     return JointConfig(
         corpus=folders.corpus,
         encoder=start,
@@ -91,7 +93,7 @@ def together(
         decoder_layers=1,
         span=0.0,
         steps=steps,
-        frozen=steps // 4,
+        frozen=min(FROZEN, steps // 2),
         warmup=min(100, steps),
         seed=seed,
         realm=replace(REALM, batch=16, max_text=32, max_block=32),
