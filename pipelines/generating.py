@@ -22,6 +22,7 @@ from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.open import open_retriever
 from ragqa.training import parallel
+from ragqa.training.health import Health
 from ragqa.training.meter import peak_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
@@ -48,8 +49,8 @@ def train_step(
     teach: list[Question],
     config: GeneratingConfig,
     operations: tuple[int, int],
-) -> None:
-    """One optimizer step; raises NonFiniteLoss before the weights change."""
+) -> dict[str, float]:
+    """One optimizer step, and its ``nll``; raises NonFiniteLoss before the weights change."""
     asked, answers = writing.taught(teach, config, run.step)
     texts = [question.text for question in asked]
     hits = [found[: generator.passages] for found in search(texts)]
@@ -63,13 +64,15 @@ def train_step(
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     read, wrote = inputs.ids_NL.numel(), labels_BT.numel()
     ideal = (operations[0] * read + operations[1] * wrote) / peak_flops(config.device)
+    taught = parallel.mean({"nll": loss.item()}, weighing)
     run.stepped(
-        **parallel.mean({"nll": loss.item()}, weighing),
+        **taught,
         lr=rate,
         grad_norm=norm,
         tokens=parallel.total(read + wrote),
         ideal_seconds=round(ideal, 4),
     )
+    return taught
 
 
 def train(
@@ -99,16 +102,18 @@ def train(
     operations = writing.operations(generator.seq2seq)
     optimizer = torch.optim.AdamW(groups(generator, decay=config.weight_decay), lr=config.lr)
     with running(config, generator, optimizer, name=name, progress=progress, tell=tell) as run:
-        best = Best(run, "em")
+        best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
         while True:
             if ask and run.due(config.eval_every) and not parallel.world()[0]:
-                best.told(**writing.evaluate(generator, search, ask, device=config.device, regex=config.regex))
+                found = writing.evaluate(generator, search, ask, device=config.device, regex=config.regex)
+                best.told(**found)
+                run.alarm(run.step, health.answers(found["em"], reads=not generator.template.closed))
             if run.due(config.save_every) and run.step:
-                best.save()
+                best.save(health=health.kept())
             if run.done:
                 break
             run.draw()
-            train_step(run, generator, search, teach, config, operations)
+            health.step(train_step(run, generator, search, teach, config, operations))
         best.restore()
     if not parallel.world()[0]:
         writing.save(generator, config.out / "model")

@@ -37,11 +37,12 @@ from pipelines.library import Asked, open_questions
 from pipelines.live_library import LiveLibrary
 from pipelines.losses import Part, train_step
 from pipelines.masked_text import MaskedTexts, masked_texts
-from pipelines.pretrain import PretrainConfig, Realm, alarm, passages_of
+from pipelines.pretrain import PretrainConfig, Realm, passages_of
 from pipelines.rag import Rag, RagConfig
 from pipelines.run import Run, Taught, running
 from pipelines.settings import AnsweringConfig, require
 from pipelines.stages import ABOVE, filled
+from ragqa.errors import ArtefactError
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.encoder_decoder import from_encoder
 from ragqa.models.generators import make_generator
@@ -161,7 +162,10 @@ def begun_generator(config: JointConfig, written: RagConfig) -> RagGenerator:
     if config.generator is not None:
         generator = writing.opened(config.generator, kind, **whole)
     else:
-        seq2seq = from_encoder(config.encoder, decoder_layers=config.decoder_layers)
+        try:
+            seq2seq = from_encoder(config.encoder, decoder_layers=config.decoder_layers)
+        except ArtefactError as error:
+            raise ArtefactError(f"{error}; name another generator by --generator") from error
         generator = writing.ready(make_generator(seq2seq, kind), kind, **whole)
     assert isinstance(generator, RagGenerator)
     return generator
@@ -277,7 +281,7 @@ def main(
             run.draw()
             rows = train_step(run, model.retriever, losses, config, staleness=staleness)
             for part in losses:
-                alarm(run, step, part.alarms(step, rows, config.asked_from))
+                run.alarm(step, part.alarms(step, rows, config.asked_from))
         best.restore()
     if not parallel.world()[0]:
         save(config, model)
@@ -317,7 +321,7 @@ def watch(run: Run, losses: list[Part], found: dict[str, float]) -> None:
     first, second = losses[0].health, losses[1].health
     assert first and second
     lines = first.recall(found["recall@5"])
-    alarm(run, run.step, [*lines, *(second.answers(found["em"]) if "em" in found else [])])
+    run.alarm(run.step, [*lines, *(second.answers(found["em"]) if "em" in found else [])])
 
 
 def save(config: JointConfig, model: Joint) -> None:

@@ -280,7 +280,7 @@ def main(
             if exam and run.due(config.eval_every):
                 found = examine(exam, model.retriever.questions, index, config.device)
                 run.told(**found, staleness=staleness)
-                alarm(run, run.step, health.recall(found["recall@5"]))
+                run.alarm(run.step, health.recall(found["recall@5"]))
             if run.done:
                 break
             batch = texts[run.step].to(config.device)
@@ -288,7 +288,7 @@ def main(
             step = run.step
             run.draw()
             row = train_step(run, model, index, blocks, batch, own, config, staleness=staleness)
-            alarm(run, step, health.step(row))
+            run.alarm(step, health.step(row))
     if not parallel.world()[0]:
         model.retriever.save(config.out / "model")
         model.reader.save(config.out / "reader")
@@ -313,13 +313,6 @@ def same_pieces(retriever: DualEncoder, tokenizer: TextTokenizer, config: Pretra
 def passages_of(index: Path) -> str:
     """Fingerprint of the passages in an index directory."""
     return artefact.read(index, "index").parents["corpus"]
-
-
-def alarm(run: Run, step: int, lines: list[str]) -> None:
-    """Log and say what is wrong with retrieval."""
-    for line in lines:
-        run.log.write(step, alarm=line)
-        run.tell(f"step {step}: ALARM: {line}")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from pipelines.blocks import Blocks
 from pipelines.library import Library, Shelf
 from pipelines.live_index import LiveIndex
 from pipelines.live_library import LiveLibrary
-from pipelines.pretrain import alarm, passages_of, rates
+from pipelines.pretrain import passages_of, rates
 from pipelines.run import Run, Taught, running
 from pipelines.settings import WritingConfig, require
 from ragqa import artefact
@@ -263,7 +263,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
             step = run.step
             run.draw()
             row = train_step(run, model, live, teach, config, staleness=staleness)
-            alarm(run, step, health.step(row))
+            run.alarm(step, health.step(row))
         best.restore()
     if not parallel.world()[0]:
         retriever.save(config.out / "model")
@@ -288,7 +288,7 @@ def examine(
     search = writing.searching(shelf, model.questions, config.k, config.device)
     found = writing.evaluate(model.generator, search, ask, device=config.device, regex=config.regex)
     best.told(**found)
-    alarm(run, run.step, [*health.recall(found["recall@5"]), *health.answers(found["em"])])
+    run.alarm(run.step, [*health.recall(found["recall@5"]), *health.answers(found["em"])])
 
 
 if __name__ == "__main__":

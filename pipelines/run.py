@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -97,6 +97,12 @@ class Run:
         self._began = now
         self.state.step += 1
         self.bar.at(self.state.step)
+
+    def alarm(self, step: int, lines: Iterable[str]) -> None:
+        """Log and say what is wrong with retrieval."""
+        for line in lines:
+            self.log.write(step, alarm=line)
+            self.tell(f"step {step}: ALARM: {line}")
 
     def told(self, **row: Any) -> None:
         """Log figures of an evaluation, and say them."""

@@ -35,6 +35,11 @@ def shared_data() -> Path:
     return folder
 
 
+def untimed(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a run's log without what differs from run to run."""
+    return {name: value for name, value in row.items() if name not in ("seconds", "tokens/s", "utilisation")}
+
+
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{i}" for i in range(1100)]]
 
 

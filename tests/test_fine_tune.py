@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from conftest import untimed
 
 from pipelines import fine_tune
 from pipelines.asked import answerable, chosen
@@ -175,7 +176,7 @@ def test_rates_by_hand(config: FineTuneConfig) -> None:
 
 def without_time(folder: Path) -> list[dict[str, Any]]:
     rows = read_rows(folder)
-    return [{name: value for name, value in row.items() if "seconds" not in name} for row in rows]
+    return [untimed(row) for row in rows]
 
 
 def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FineTuneConfig, monkeypatch) -> None:

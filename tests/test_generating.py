@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from conftest import untimed
 
 from pipelines import closed_book, fid, generating, writing
 from pipelines.closed_book import ClosedBookConfig
@@ -49,7 +50,7 @@ def closed(config: FidConfig) -> ClosedBookConfig:
 
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if "seconds" not in k} for row in read_rows(out)]
+    return [untimed(row) for row in read_rows(out)]
 
 
 @pytest.mark.parametrize("kind", ["fid", "closed-book"])
@@ -64,10 +65,10 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     step = generating.train_step
     for moment in (1, 5):
 
-        def killed(run: Any, *others: Any, moment: int = moment) -> None:
+        def killed(run: Any, *others: Any, moment: int = moment) -> dict[str, float]:
             if run.step == moment:
                 raise KeyboardInterrupt
-            step(run, *others)
+            return step(run, *others)
 
         monkeypatch.setattr(generating, "train_step", killed)
         with pytest.raises(KeyboardInterrupt):
@@ -140,6 +141,23 @@ def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> Non
     answer = Pipeline.load(path, reader="closed-book").ask("w60 w61 w100")
     assert answer.sources == ()
     assert closed_book.whole(replace(closed(config), out=config.out / "bare", steps=1)) == config.out / "bare" / "model"
+
+
+@pytest.mark.parametrize("kind", ["fid", "closed-book"])
+def test_what_is_known_by_heart_is_told(config: FidConfig, tmp_path: Path, kind: str) -> None:
+    """Two questions are learned, and those held out ask for what stands nowhere: it is said once."""
+    (tmp_path / "two.jsonl").write_text("".join(config.questions.read_text().splitlines(keepends=True)[:2]))
+    (tmp_path / "dev.jsonl").write_text('{"question": "w60 w61 w139", "answers": ["w999"]}\n')
+    changed: dict[str, Any] = {"questions": tmp_path / "two.jsonl", "dev": tmp_path / "dev.jsonl"}
+    changed |= {"steps": 60, "eval_every": 20}
+    changed |= {"dropout": 0.0, "lr": 1e-2}
+    recipe: Any = fid if kind == "fid" else closed_book
+    settings: Any = config if kind == "fid" else closed(config)
+    told: list[str] = []
+    recipe.main(replace(settings, **changed), tell=told.append)
+    (alarm,) = [line for line in told if "ALARM" in line]
+    assert "known by heart" in alarm and ("passages are not read" in alarm) == (kind == "fid")
+    assert [row["alarm"] for row in read_rows(config.out) if "alarm" in row] == [alarm.partition("ALARM: ")[2]]
 
 
 def test_bad_input(config: FidConfig) -> None:

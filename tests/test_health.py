@@ -128,6 +128,11 @@ def test_answers_that_are_known_by_heart_are_told_once() -> None:
         "passages are not read"
     )
     assert health.answers(0.0) == [] and Health.of(health.kept()).answers(0.0) == []
+    book = Health()
+    assert [book.step({"nll": 0.0}) for _ in range(2 * WINDOW)] == [
+        []
+    ] * 2 * WINDOW  # of retrieval there is nothing to say
+    assert book.answers(0.0, reads=False)[0].endswith("are right: they are known by heart")
     assert health.answers(0.5) == [] and len(health.answers(0.01)) == 1
     unsure = Health()
     unsure.step({"nll": -math.log(0.4), "distinct": 1.0, "entropy": 0.5})

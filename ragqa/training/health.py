@@ -98,9 +98,9 @@ class Health:
         return {"steps": list(self._steps), "best": self._best, "raised": sorted(self._raised)}
 
     def step(self, row: dict[str, float]) -> list[str]:
-        """Take note of a step's ``figures``; new alarms, a line each."""
+        """Take note of a step's ``figures``, or of its ``nll`` where nothing is retrieved; new alarms, a line each."""
         self._steps.append(row)
-        if len(self._steps) < WINDOW:
+        if len(self._steps) < WINDOW or "entropy" not in row:
             return []
         mean = {name: sum(step[name] for step in self._steps) / WINDOW for name in row}
         return self._new(
@@ -134,14 +134,18 @@ class Health:
         told = f"with passages the loss is {nll / alone:.0%} of that without: they are not used yet, and what joins now"
         return self._new({f"{told} will learn without them": ("unused", nll > USED * alone)})
 
-    def answers(self, value: float) -> list[str]:
-        """Take note of the share of held-out questions that were answered; new alarms. Steps' ``nll`` is per answer."""
+    def answers(self, value: float, *, reads: bool = True) -> list[str]:
+        """Take note of the share of held-out questions that were answered; new alarms. Steps' ``nll`` is per answer.
+
+        ``reads``: there are passages to read.
+        """
         if not self._steps:
             return []
         known = math.exp(-sum(step["nll"] for step in self._steps) / len(self._steps))
         told = f"answers that are taught have probability {known:.2f}, of held-out ones {value:.1%} are right"
         by_heart = known > HEART and value < HELD_OUT * known
-        return self._new({f"{told}: they are known by heart, passages are not read": ("heart", by_heart)})
+        heart = f"{told}: they are known by heart" + (", passages are not read" if reads else "")
+        return self._new({heart: ("heart", by_heart)})
 
     def _new(self, rules: dict[str, tuple[str, bool]]) -> list[str]:
         found = []
