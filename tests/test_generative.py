@@ -33,11 +33,15 @@ class Words:
     """A generator that writes what it is told, word by word, and the posteriors to it."""
 
     kind = "rag-token"
+    passages, max_answer = 5, 32
 
-    def __init__(self, *answers: tuple[str, float, tuple[float, ...]], closed: bool = False) -> None:
-        self.answers, self.template = answers, SimpleNamespace(closed=closed)
+    def __init__(
+        self, *answers: tuple[str, float, tuple[float, ...]], closed: bool = False, retriever: str | None = None
+    ) -> None:
+        self.answers, self.template, self.retriever = answers, SimpleNamespace(closed=closed), retriever
         self.words = sorted({word for text, _, _ in answers for word in text.split()})
-        self.seq2seq = SimpleNamespace(tokens=SimpleNamespace(text=lambda ids: " ".join(self.words[n] for n in ids)))
+        tokens = SimpleNamespace(text=lambda ids: " ".join(self.words[n] for n in ids))
+        self.seq2seq = SimpleNamespace(tokens=tokens, max_tokens=64)
         self.seen: list[Any] = []
 
     def to(self, device: str) -> "Words":

@@ -13,7 +13,7 @@ from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 from ragqa.models import dpr
 from ragqa.models.fid import FusionInDecoder
 from ragqa.models.options import load_weights
-from ragqa.models.rag import MAX_INPUT, RagGenerator
+from ragqa.models.rag import MAX_ANSWER, MAX_INPUT, RagGenerator
 from ragqa.models.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
 from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template
@@ -21,7 +21,7 @@ from ragqa.models.tower import Tower
 from ragqa.reading.confidence import FILE as CALIBRATION
 
 FILE = "generator.json"
-"""Beside the weights: kind, template, passages, longest input."""
+"""Beside the weights: kind, template, and how it was trained, which is how it is asked."""
 TEMPLATES = {"rag-token": RAG, "rag-sequence": RAG, "fid": FID, "closed-book": CLOSED_BOOK}
 """Kinds, and what each reads unless it is told otherwise."""
 
@@ -45,6 +45,8 @@ def make_generator(
     template: Template | None = None,
     passages: int | None = None,
     max_input: int = MAX_INPUT,
+    max_answer: int = MAX_ANSWER,
+    retriever: str | None = None,
 ) -> Generator:
     """A generator of one of the ``TEMPLATES``' kinds over a seq2seq; raises BadInput where there is no such kind."""
     if kind not in TEMPLATES:
@@ -52,12 +54,13 @@ def make_generator(
     template = template or TEMPLATES[kind]
     if template.closed != (kind == "closed-book"):
         raise BadInput(f"template {template.text!r} is not for {kind}: a passage has its place in all but closed-book")
+    sizes: dict[str, Any] = {"template": template, "max_input": max_input, "max_answer": max_answer}
     if kind == "fid":
-        return FusionInDecoder(seq2seq, template=template, passages=passages or 10, max_input=max_input)
+        return FusionInDecoder(seq2seq, passages=passages or 10, **sizes)
     if template.closed:
-        return RagGenerator(seq2seq, template=template, passages=1, max_input=max_input)
+        return RagGenerator(seq2seq, passages=1, **sizes)
     marginal: Any = kind.removeprefix("rag-")
-    return RagGenerator(seq2seq, marginal=marginal, template=template, passages=passages or 5, max_input=max_input)
+    return RagGenerator(seq2seq, marginal=marginal, passages=passages or 5, retriever=retriever, **sizes)
 
 
 def save_generator(generator: Generator, path: Path) -> None:
@@ -68,6 +71,8 @@ def save_generator(generator: Generator, path: Path) -> None:
         "template": generator.template.text,
         "passages": generator.passages,
         "max_input": generator.max_input,
+        "max_answer": generator.max_answer,
+        "retriever": generator.retriever,
     }
     (path / FILE).write_text(json.dumps(row, indent=1) + "\n")
 
@@ -113,11 +118,12 @@ def kind_of(path: Path) -> str:
 def _load_own(file: Path) -> Generator:
     try:
         row = json.loads(file.read_text())
-        kind, template = str(row["kind"]), Template(str(row["template"]))
-        passages, max_input = int(row["passages"]), int(row["max_input"])
+        kind, told = str(row["kind"]), {"template": Template(str(row["template"])), "retriever": row.get("retriever")}
+        told |= {name: int(row[name]) for name in ("passages", "max_input")}
+        told["max_answer"] = int(row.get("max_answer", MAX_ANSWER))  # earlier ones do not say
     except (ValueError, KeyError, TypeError, BadInput) as error:
         raise DamagedArtefact(f"{file} is damaged: {error!r}") from error
-    return make_generator(Seq2Seq.load(file.parent), kind, template=template, passages=passages, max_input=max_input)
+    return make_generator(Seq2Seq.load(file.parent), kind, **told)
 
 
 def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator:
@@ -158,6 +164,7 @@ def load_rag(source: str | Path) -> PublishedRag:
         template=Template(f"{prefix}{{title}}{config.title_sep}{{passage}}{config.doc_sep}{{question}}"),
         passages=config.n_docs,
         max_input=config.max_combined_length,
+        retriever=str(source),  # no index is made with it but that of ``pipelines.published``, which says so
     )
     asked = SeqTokens.load(source, subfolder="question_encoder_tokenizer", config=config.question_encoder)
     return PublishedRag(generator, Tower.from_dpr(*dpr.parts(inner.question_encoder)), asked)
