@@ -216,8 +216,9 @@ class Pipeline:
 
 def _given(question: str, answer: Answer, hits: list[Hit], min_confidence: float) -> Answer:
     """What is said to a question: the answer, or that there is none that is sure enough."""
-    enough = answer if answer.confidence >= min_confidence else declined(answer, hits)
-    return replace(enough, question=question, missing=missing(hits))
+    if answer.text is not None and answer.confidence < min_confidence:
+        answer = declined(answer, hits, f"the best has confidence {answer.confidence:.2f}, below {min_confidence:.2f}")
+    return replace(answer, question=question, missing=missing(hits))
 
 
 def _is_place(part: str, saved: str) -> bool:
@@ -258,10 +259,10 @@ def _served(settings: dict[str, Any]) -> Searched:
     return Searched(found, now.origin, now.describe())
 
 
-def declined(answer: Answer, hits: list[Hit]) -> Answer:
-    """The refusal to give ``answer``: nothing but its confidence, and the nearest passages."""
+def declined(answer: Answer, hits: list[Hit], reason: str) -> Answer:
+    """The refusal to give ``answer``: nothing but its confidence, why, and the nearest passages."""
     nearest = tuple(Source(hit, None, 0.0) for hit in hits)
-    return replace(answer, text=None, sources=nearest, alternatives=())
+    return replace(answer, text=None, sources=nearest, alternatives=(), supported=True, reason=reason)
 
 
 def clean_question(question: str) -> str:

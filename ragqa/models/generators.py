@@ -25,6 +25,9 @@ FILE = "generator.json"
 TEMPLATES = {"rag-token": RAG, "rag-sequence": RAG, "fid": FID, "closed-book": CLOSED_BOOK}
 """Kinds, and what each reads unless it is told otherwise."""
 
+_FILES = ("*.safetensors", "*.bin", "*.json", "*.model", "*.spm", "*.txt")
+"""What decides what a model answers: weights, settings, tokenizers (tokenizer.json, spiece.model, merges.txt …)."""
+
 Generator = RagGenerator | FusionInDecoder
 
 
@@ -102,7 +105,7 @@ def identity(source: str | Path) -> str:
         from transformers.utils.hub import cached_file
 
         folder = Path(str(cached_file(str(source), "config.json"))).parent
-    files = sorted(file for pattern in ("*.safetensors", "*.bin", "*.json") for file in folder.rglob(pattern))
+    files = sorted(file for pattern in _FILES for file in folder.rglob(pattern))
     rows = [f"{file.relative_to(folder)} {artefact.checksum(file)}" for file in files if file.name != CALIBRATION]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 

@@ -9,6 +9,9 @@ from ragqa.types import Answer, Hit
 PASSAGES = 10
 """Passages that are read for a question where nobody says how many: more cost time and, on SQuAD, gained little."""
 
+NOTHING_FOUND = "no passages were found"
+"""Why a question is declined, whatever reads."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragqa.errors import BadInput
-from ragqa.reading.base import Decoding
+from ragqa.reading.base import NOTHING_FOUND, Decoding
 from ragqa.reading.confidence import Calibration, Evidence
 from ragqa.reading.prior import prior_of
 from ragqa.runtime.scorer import RAW, SPREAD
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ragqa.models.decoding import Candidate
     from ragqa.models.generators import Generator
     from ragqa.models.search import Search
+_NOWHERE = "in none of the passages that were read"
+_EMPTY = "the generator wrote nothing"
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,7 @@ class GenerativeReader:
             return declined(question, hits)
         best = candidates[0]
         sources = self._sources(hits, texts[0], best)
+        supported = any(source.span is not None for source in sources)
         return Answer(
             question,
             texts[0],
@@ -189,7 +192,8 @@ class GenerativeReader:
                 Alternative(text, self._confidence(each), self._sources(hits, text, each))
                 for text, each in self._others(texts, candidates)
             ),
-            supported=any(source.span is not None for source in sources),
+            supported=supported,
+            reason=None if supported else "no passages were read" if self.closed else _NOWHERE,
         )
 
     def _others(self, texts: list[str], candidates: list["Candidate"]) -> list[tuple[str, "Candidate"]]:
@@ -250,5 +254,6 @@ def _span(hit: Hit, text: str) -> Span | None:
 
 
 def declined(question: str, hits: list[Hit] | None = None) -> Answer:
-    """No answer: there was nothing to read, or nothing was written."""
-    return Answer(question, None, float("-inf"), 0.0, tuple(Source(hit, None, 0.0) for hit in hits or ()))
+    """No answer: there was nothing to read, or with ``hits`` nothing was written."""
+    sources = tuple(Source(hit, None, 0.0) for hit in hits or ())
+    return Answer(question, None, float("-inf"), 0.0, sources, reason=NOTHING_FOUND if hits is None else _EMPTY)
