@@ -10,20 +10,19 @@ import numpy as np
 import pytest
 import torch
 from generators import (
-    bart_tokenizer,
     passage,
     tiny_bart,
     tiny_dpr_config,
     tiny_t5,
+    word_tokenizer,
     wordless,
     write_byt5,
+    write_rag,
 )
-from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     DPRContextEncoder,
     DPRQuestionEncoder,
     DPRReader,
-    PreTrainedTokenizerFast,
     RagSequenceForGeneration,
     RagTokenForGeneration,
 )
@@ -215,30 +214,6 @@ def test_a_plain_seq2seq_must_be_told_what_it_is(tmp_path: Path) -> None:
         load_generator(path, "gpt")
     with pytest.raises(BadInput, match="is not for fid"):
         make_generator(generator.seq2seq, "fid", template=CLOSED_BOOK)
-
-
-def word_tokenizer(size: int) -> PreTrainedTokenizerFast:
-    """Whole words, as small as that of a BERT can be."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{n}" for n in range(size - 5)]]
-    tokenizer = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
-
-
-def write_rag(path: Path, kind: Any, **options: Any) -> Any:
-    """A checkpoint as ``facebook/rag-token-nq`` is: one model, two folders of tokenizers."""
-    tokenizer = bart_tokenizer()
-    torch.manual_seed(6)
-    asked = DPRQuestionEncoder(tiny_dpr_config())
-    model = kind(question_encoder=asked, generator=tiny_bart(len(tokenizer)), n_docs=3, **options).eval()
-    model.save_pretrained(path)
-    row = json.loads((path / "config.json").read_text())
-    row["generator"]["forced_bos_token_id"] = 0
-    (path / "config.json").write_text(json.dumps(row))
-    tokenizer.save_pretrained(path / "generator_tokenizer")
-    word_tokenizer(60).save_pretrained(path / "question_encoder_tokenizer")
-    return model
 
 
 @pytest.mark.parametrize("binary", [False, True])

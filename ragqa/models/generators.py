@@ -12,7 +12,7 @@ from ragqa import artefact
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 from ragqa.models import dpr
 from ragqa.models.fid import FusionInDecoder
-from ragqa.models.options import load_weights
+from ragqa.models.options import load_weights, quiet
 from ragqa.models.rag import MAX_ANSWER, MAX_INPUT, RagGenerator
 from ragqa.models.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
@@ -138,7 +138,8 @@ def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator
 def model_type(source: str | Path) -> str:
     """``model_type`` of the model in a directory or on the hub; raises ArtefactError where there is none."""
     try:
-        return str(AutoConfig.from_pretrained(source).model_type)
+        with quiet():
+            return str(AutoConfig.from_pretrained(source).model_type)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ArtefactError(f"{source} is not a model that can be loaded: {reason}") from error
