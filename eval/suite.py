@@ -208,12 +208,17 @@ def default_name(suite: Suite, split: str, args: argparse.Namespace) -> str:
     valued = {name: getattr(args, name) for name in names}
     usual = {"depth": 100, "batch": 1}
     named = [
-        f"{name.replace('_', '-')}-{value.name if isinstance(value, Path) else value}"
+        f"{name.replace('_', '-')}-{_short(value) if isinstance(value, Path) else value}"
         for name, value in valued.items()
         if value is not None and value != usual.get(name)
     ]
     flags = [name.replace("_", "-") for name in ("gold", "no_read") if getattr(args, name)]
     return "-".join([suite.key, split, args.pipeline.resolve().name, *named, *flags])
+
+
+def _short(reader: Path) -> str:
+    """The last two names of a place: many a run calls what it made ``model``."""
+    return "-".join(part.replace(":", "-") for part in reader.parts[-2:] if part.strip("./"))
 
 
 def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from conftest import run
-from generators import bart_tokenizer, passage, write_bart
-from transformers import BartForConditionalGeneration
+from generators import bart_tokenizer, passage, word_tokenizer, write_bart
+from transformers import BartForConditionalGeneration, GPT2Config, GPT2LMHeadModel
 
 from ragqa import artefact, asking
 from ragqa.errors import ArtefactError, BadInput
@@ -359,3 +359,56 @@ def test_bad_generators_are_one_line(
     with pytest.raises(ArtefactError):
         open_reader(f"rag-token:{small}")
     assert load_generator(ours).passages == 3
+
+
+def changed(path: Path, bart: Path, *, tokenizer: Any = None, bias: int | None = None) -> Path:
+    """A copy of the model with another tokenizer, or with one token that it always writes."""
+    model = BartForConditionalGeneration.from_pretrained(bart)
+    if bias is not None:
+        model.final_logits_bias[0, bias] = 1e4
+    model.save_pretrained(path)
+    (tokenizer or bart_tokenizer()).save_pretrained(path)
+    return path
+
+
+def test_models_that_cannot_be_asked_are_one_line(
+    bart: Path, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = len(bart_tokenizer())
+    GPT2LMHeadModel(GPT2Config(vocab_size=size, n_embd=16, n_layer=1, n_head=2)).save_pretrained(tmp_path / "gpt2")
+    places = {
+        tmp_path / "gpt2": "is a gpt2, not a seq2seq that is known: bart, encoder-decoder",
+        changed(tmp_path / "small", bart, tokenizer=word_tokenizer(60)): "has 60 pieces, the model 300 embeddings",
+        changed(tmp_path / "alike", bart, tokenizer=word_tokenizer(size)): "it is another model's",
+        changed(tmp_path / "broken", bart): "has no tokenizer that can be loaded",
+        changed(tmp_path / "torn", bart): "is not a seq2seq that can be loaded",
+        tmp_path / "nowhere": "is not a model that can be loaded",
+    }
+    (tmp_path / "broken" / "tokenizer.json").write_text("{")
+    (tmp_path / "torn" / "model.safetensors").write_bytes(b"torn")
+    capsys.readouterr()
+    for place, line in places.items():
+        reader = f"rag-token:{place}"
+        status, out, error = run("ask", QUESTION, "--index", str(index), "--reader", reader, capsys=capsys)
+        assert (status, out) == (2, "") and line in error and len(error.splitlines()) == 1, (place, error)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_that_is_asked_ends_in_a_traceback(
+    kind: str, bart: Path, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No passages, an empty answer, a question and passages that are longer than what is read at once."""
+    silent = changed(tmp_path / "silent", bart, bias=2)
+    common = ("--index", str(index), "--min-confidence", "0", "--max-answer", "4")
+    capsys.readouterr()
+    status, out, _ = run("ask", QUESTION, *common, "--reader", f"{kind}:{silent}", capsys=capsys)
+    where = "No answer" if kind == "closed-book" else "No answer in these documents"
+    assert status == 1 and out.startswith(f"{where}: the generator wrote nothing.")
+    asked = ("ask", "xqzzy", *common, "--retriever", "bm25", "--reader", f"{kind}:{bart}")
+    status, out, _ = run(*asked, capsys=capsys)
+    nothing = (1, "No answer: no passages were found.\n")
+    assert (status, out) == nothing if kind != "closed-book" else status == 0
+    longest = "who built it " * 200  # the model reads 128 bytes, and the passages are longer, too
+    told = Pipeline.load(index, retriever="dense", reader=f"{kind}:{bart}", decoding=Decoding(max_answer=4))
+    short, long, again = told.ask([QUESTION, longest, QUESTION])
+    assert short == again and long.text is not None and short.score == pytest.approx(told.ask(QUESTION).score, rel=1e-4)
