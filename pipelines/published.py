@@ -6,9 +6,10 @@
     ragqa ask --pipeline rag-nq/system/pipeline "…"
 
 The checkpoint holds the tower of questions and the generator; its own index of passages is not read: the passages of
-``--corpus`` are embedded by DPR's encoder, whose vectors that tower was trained beside. Nothing is trained. What is
-written is what training writes, too: a ``model`` with both towers and a ``generator`` for pipelines.rag and fid to go
-on with, and in ``system`` what pipelines.assemble makes of them.
+``--corpus`` are embedded by DPR's encoder, whose vectors that tower was trained beside. They are read as one segment,
+where DPR has a [SEP] between title and text: scores differ a little from those of the published index. Nothing is
+trained. What is written is what training writes, too: a ``model`` with both towers and a ``generator`` for
+pipelines.rag to go on with, and in ``system`` what pipelines.assemble makes of them.
 """
 
 from collections.abc import Callable
