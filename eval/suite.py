@@ -20,6 +20,7 @@ from ragqa.evaluation.systems import GoldPassages
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
 from ragqa.questions import read_questions
+from ragqa.reading.base import Decoding
 from ragqa.types import Question
 
 
@@ -79,6 +80,10 @@ class Suite:
     published: tuple[Published, ...]
     caution: str = ""
     """What a reader of scores must know."""
+
+
+DECODING = ("beams", "fast", "max_answer", "min_answer")
+"""Options of readers that write their answers, and fields of ``Decoding``."""
 
 
 def usual_split(suite: Suite, data: Path | None) -> str:
@@ -157,8 +162,16 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
     if args.limit is not None and args.limit < total:
         questions, total, part = islice(questions, args.limit), args.limit, f"first {args.limit} of {split}"
     pipeline = Pipeline.load(
-        args.pipeline, retriever=args.retriever, reader=args.reader, fusion=args.fusion, k=args.k, device=args.device
+        args.pipeline,
+        retriever=args.retriever,
+        reader=args.reader,
+        fusion=args.fusion,
+        k=args.k,
+        decoding=Decoding.given(**{name: getattr(args, name) for name in DECODING}),
+        device=args.device,
     )
+    if pipeline.note:
+        print(pipeline.note, file=sys.stderr)
     return evaluate(
         GoldPassages(pipeline.reader) if args.gold else pipeline,
         questions,
@@ -191,15 +204,21 @@ _READ_ALONE = "Each question is read beside its own gold passage; nothing is ret
 
 def default_name(suite: Suite, split: str, args: argparse.Namespace) -> str:
     """What a report is called by what was scored, so that no two different runs share a place."""
-    valued = {name: getattr(args, name) for name in ("retriever", "fusion", "reader", "k", "depth", "batch", "limit")}
+    names = ("retriever", "fusion", "reader", *DECODING, "k", "depth", "batch", "limit")
+    valued = {name: getattr(args, name) for name in names}
     usual = {"depth": 100, "batch": 1}
     named = [
-        f"{name}-{value.name if isinstance(value, Path) else value}"
+        f"{name.replace('_', '-')}-{_short(value) if isinstance(value, Path) else value}"
         for name, value in valued.items()
         if value is not None and value != usual.get(name)
     ]
     flags = [name.replace("_", "-") for name in ("gold", "no_read") if getattr(args, name)]
     return "-".join([suite.key, split, args.pipeline.resolve().name, *named, *flags])
+
+
+def _short(reader: Path) -> str:
+    """The last two names of a place: many a run calls what it made ``model``."""
+    return "-".join(part.replace(":", "-") for part in reader.parts[-2:] if part.strip("./"))
 
 
 def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
@@ -215,9 +234,13 @@ def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
     add("--corpus", help="what to call the corpus; default: the names of its files")
     add("--retriever", help="dense, bm25 or hybrid; default: all that the index can do")
     add("--fusion", help="of hybrid: weighted or rrf")
-    add("--reader", type=Path, help="another reader")
+    add("--reader", type=Path, help="another reader: a directory, one of the pipeline's by name, or KIND:MODEL")
+    add("--beams", type=int, help="of a reader that writes: beams; 1, the default, is greedy")
+    add("--fast", action="store_true", default=None, help="of rag-sequence: fast decoding, not thorough")
+    add("--max-answer", type=int, help="of a reader that writes: tokens of an answer; default: as it was trained")
+    add("--min-answer", type=int, help="of a reader that writes: tokens before an answer may end")
     add("--device", default="cpu")
-    add("-k", type=int, help="passages to read")
+    add("-k", type=int, help="passages to read; default: what the reader was trained with, or 10")
     add("--depth", type=int, default=100, help="hits to look for answers in")
     add("--batch", type=int, default=1, help="questions asked together; with 1 the times are latencies")
     add("--limit", type=int, help="the first N questions only")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from index.shard import Failure, Found, State
 from ragqa.errors import BadInput, RemoteError
-from ragqa.pipeline import PASSAGES, clean_question
+from ragqa.pipeline import clean_question
+from ragqa.reading.base import PASSAGES
 from ragqa.retrieval.remote import HEALTH, PROTOCOL, SEARCH, Collection, Part
 
 if TYPE_CHECKING:

@@ -27,8 +27,9 @@ from pipelines.stages import check_questions
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.models.generators import kind_of
-from ragqa.pipeline import PASSAGES, Pipeline
+from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
+from ragqa.reading import choose
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.export import export
@@ -53,8 +54,9 @@ class AssembleConfig:
     """Vectors of the passages by the same tower of passages: need not be made again."""
     kind: str = "flat"
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    read: int = PASSAGES
-    """Passages that are read for a question."""
+    read: int | None = None
+    """Passages that ``reader`` is given for a question, 10 by default; each generator reads as many as it was trained
+    with."""
     workers: int = 0
     """Ray actors that embed; 0 embeds in this process."""
     dev: Path | None = None
@@ -105,7 +107,6 @@ def after_writing(trained: RagConfig, out: Path) -> AssembleConfig:
         vectors=None if trained.learn_passages else trained.out / "vectors",
         out=out,
         kind=trained.kind,
-        read=trained.k,
         workers=trained.workers,
         dev=trained.dev,
         regex=trained.regex,
@@ -159,7 +160,8 @@ def named(
     readers = {"span": out / "reader"} if config.reader else {}
     readers |= {kind: out / kind for kind in kinds(config.generators)}
     first = next(iter(readers.values()), None)
-    parts: dict[str, Any] = {"retriever": "dense", "encoder": str(out / "encoder"), "reader": first, "k": config.read}
+    parts: dict[str, Any] = {"retriever": "dense", "encoder": str(out / "encoder"), "reader": first}
+    parts["k"] = config.read if config.reader else None
     parts["readers"] = readers if config.generators else {}
     retriever = open_retriever(out / "index", "dense", encoder=str(out / "encoder"))
     for name, reader in readers.items():
@@ -191,7 +193,7 @@ def calibrated(config: AssembleConfig, reader: Path, retriever: Retriever, progr
         reader,
         retriever,
         questions,
-        config.read,
+        None if choose.writes(reader) else config.read,
         name=config.dev.name,
         regex=config.regex,
         device=config.device,

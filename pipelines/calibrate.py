@@ -22,9 +22,9 @@ from ragqa import artefact
 from ragqa.evaluation.statistics import reliability
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.metrics import exact_match
-from ragqa.pipeline import PASSAGES
 from ragqa.progress import Bars
 from ragqa.questions import SquadParagraph, read_squad, write_squad_corpus
+from ragqa.reading.base import PASSAGES
 from ragqa.reading.confidence import FEATURES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever

@@ -35,8 +35,7 @@ def main(
 ) -> Path:
     """Train, or go on training; the directory of the generator. Raises as ``pipelines.fid`` does."""
     torch.manual_seed(config.seed)
-    sizes = {"passages": 1, "max_input": config.max_input}
-    generator = writing.opened(config.generator, "closed-book", dropout=config.dropout, device=config.device, **sizes)
+    generator = writing.opened("closed-book", config, 1)
     return generating.train(
         config, generator, lambda texts: [[] for _ in texts], name="closed book", progress=progress, tell=tell
     )
@@ -49,7 +48,7 @@ def whole(
     model = together(main, config, progress=progress, tell=tell)
     if config.index is None:
         return model
-    return generating.publish(config, config.index, k=1, progress=progress, tell=tell)
+    return generating.publish(config, config.index, progress=progress, tell=tell)
 
 
 if __name__ == "__main__":

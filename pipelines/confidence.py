@@ -14,6 +14,7 @@ from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.reading import choose
+from ragqa.reading.base import passages_of
 from ragqa.reading.confidence import Calibration, Evidence, fit
 from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.span import ExtractiveReader
@@ -145,7 +146,7 @@ def calibrate(
     reader: Path,
     retriever: Retriever,
     questions: Sequence[Question],
-    k: int,
+    k: int | None,
     *,
     name: str,
     regex: bool = False,
@@ -158,7 +159,7 @@ def calibrate(
         reader: its directory.
         retriever: finds what it reads.
         questions: that it was not trained on.
-        k: passages that are read of each.
+        k: passages that are read of each; None is what the reader was trained with.
         name: of the questions.
         regex: their answers are patterns.
         device: where a generator writes.
@@ -173,6 +174,7 @@ def calibrate(
 
     written = choose.writes(reader)
     finds: Finds = GenerativeReader.load(reader, device=device) if written else ExtractiveReader.load(reader)
+    k = passages_of(finds) if k is None else k
     rows = judged(finds, retriever, questions, k, right, progress=progress)
     count = sum(is_right for _, is_right in rows)
     if min(count, len(rows) - count) < LEAST:

@@ -49,8 +49,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     check_size(config.index, config.k)
     retriever = open_retriever(config.index, config.retriever)
     torch.manual_seed(config.seed)
-    sizes = {"passages": config.k, "max_input": config.max_input}
-    generator = writing.opened(config.generator, "fid", dropout=config.dropout, device=config.device, **sizes)
+    generator = writing.opened("fid", config, config.k)
 
     def search(texts: list[str]) -> list[list[Hit]]:
         return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than is read
@@ -61,9 +60,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str]
 def whole(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
     """Train, in as many processes as are wanted, and put together; the pipeline directory."""
     together(main, config, progress=progress, tell=tell)
-    return generating.publish(
-        config, config.index, retriever=config.retriever, k=config.k, progress=progress, tell=tell
-    )
+    return generating.publish(config, config.index, retriever=config.retriever, progress=progress, tell=tell)
 
 
 if __name__ == "__main__":

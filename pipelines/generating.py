@@ -125,7 +125,6 @@ def publish(
     index: Path,
     *,
     retriever: str | None = None,
-    k: int,
     progress: Progress = SILENT,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Path:
@@ -139,7 +138,7 @@ def publish(
             model,
             found,
             questions,
-            k,
+            None,
             name=config.dev.name,
             regex=config.regex,
             device=config.device,
@@ -147,6 +146,6 @@ def publish(
         )
         tell(line)
     kind = kind_of(model)
-    pipeline = Pipeline.load(index, retriever=retriever, reader=model, k=k, readers={kind: model})
+    pipeline = Pipeline.load(index, retriever=retriever, reader=model, readers={kind: model})
     pipeline.save(config.out / "pipeline")
     return config.out / "pipeline"

@@ -156,17 +156,15 @@ def parts_of(config: JointConfig) -> tuple[PretrainConfig, RagConfig, FineTuneCo
 
 def begun_generator(config: JointConfig, written: RagConfig) -> RagGenerator:
     """The generator as it begins."""
-    whole: dict[str, Any] = {"dropout": config.dropout, "device": config.device}
     kind = f"rag-{written.marginal}"
-    whole |= {"passages": written.k, "max_input": written.max_input}
     if config.generator is not None:
-        generator = writing.opened(config.generator, kind, **whole)
+        generator = writing.opened(kind, written, written.k)
     else:
         try:
             seq2seq = from_encoder(config.encoder, decoder_layers=config.decoder_layers)
         except ArtefactError as error:
             raise ArtefactError(f"{error}; name another generator by --generator") from error
-        generator = writing.ready(make_generator(seq2seq, kind), kind, **whole)
+        generator = writing.ready(make_generator(seq2seq, kind), kind, written, written.k)
     assert isinstance(generator, RagGenerator)
     return generator
 
@@ -328,7 +326,7 @@ def save(config: JointConfig, model: Joint) -> None:
     """Write the four models."""
     model.retriever.save(config.out / "model")
     model.masked.save(config.out / "masked")
-    writing.save(model.generator, config.out / "generator")
+    writing.save(model.generator, config.out / "generator", config.out / "model")
     if config.span:
         model.spans.save(config.out / "reader")
         shutil.copyfile(config.encoder / "tokenizer.json", config.out / "reader" / "tokenizer.json")
@@ -336,7 +334,7 @@ def save(config: JointConfig, model: Joint) -> None:
 
 def after(config: JointConfig) -> AssembleConfig:
     """What a pipeline is put together from: it marks answers, and writes them."""
-    _, written, _ = parts_of(config)
+    *_, marked = parts_of(config)
     return AssembleConfig(
         corpus=config.corpus,
         retriever=config.out / "model",
@@ -344,7 +342,7 @@ def after(config: JointConfig) -> AssembleConfig:
         generators=(config.out / "generator",),
         out=config.out / "system",
         kind=config.kind,
-        read=written.k,
+        read=marked.read,
         workers=config.workers,
         dev=config.dev,
         regex=config.regex,

@@ -195,10 +195,7 @@ def begin(config: RagConfig) -> tuple[Rag, DualEncoder]:
     retriever = DualEncoder.load(config.retriever)
     if retriever.shared and not config.learn_passages:  # what is learned of questions must not move the passages
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
-    sizes = {"passages": config.k, "max_input": config.max_input}
-    generator = writing.opened(
-        config.generator, f"rag-{config.marginal}", dropout=config.dropout, device=config.device, **sizes
-    )
+    generator = writing.opened(f"rag-{config.marginal}", config, config.k)
     assert isinstance(generator, RagGenerator)
     set_dropout(retriever.train().to(config.device), config.dropout)
     return Rag(retriever if config.learn_passages else retriever.questions, generator), retriever
@@ -267,7 +264,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
         best.restore()
     if not parallel.world()[0]:
         retriever.save(config.out / "model")
-        writing.save(model.generator, config.out / "generator")
+        writing.save(model.generator, config.out / "generator", config.out / "model")
     return config.out / "model"
 
 

@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ragqa.errors import BadInput
-from ragqa.models.rag import MAX_INPUT
+from ragqa.models.rag import MAX_ANSWER, MAX_INPUT
 from ragqa.retrieval import mips
-
-LONGEST = 32
-"""Tokens of an answer that is written."""
 
 MASKINGS = ("salient", "spans", "words", "uniform")
 
@@ -141,5 +138,5 @@ class WritingConfig(AnsweringConfig):
     """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
     max_input: int = MAX_INPUT
     """Tokens of question and passage that are read together."""
-    max_answer: int = LONGEST
-    """Tokens of an answer."""
+    max_answer: int = MAX_ANSWER
+    """Tokens of an answer, its end included."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from pipelines.asked import Drawn, chosen
 from pipelines.examination import KS, question_vectors
 from pipelines.library import NONE, Shelf
-from pipelines.settings import LONGEST
+from pipelines.settings import WritingConfig
 from ragqa import artefact
 from ragqa.metrics import answer_recall, exact_match
 from ragqa.models import search as searches
@@ -21,6 +21,7 @@ from ragqa.models.generators import Generator, load_generator, make_generator, m
 from ragqa.models.options import set_dropout
 from ragqa.models.seq2seq import Seq2Seq
 from ragqa.models.tower import Tower
+from ragqa.runtime.encoder import load_encoder
 from ragqa.training import parallel
 from ragqa.training.meter import seq2seq_weights
 from ragqa.types import Hit, Passage, Question
@@ -31,23 +32,25 @@ _ANSWERS = 1
 """Beside seed and step: the stream of random numbers that choose answers."""
 
 
-def opened(source: Path, kind: str, *, passages: int, max_input: int, dropout: float, device: str) -> Generator:
-    """The generator in a directory, as it begins to be trained: one of this kind, or any seq2seq used as one.
+def opened(kind: str, config: WritingConfig, passages: int) -> Generator:
+    """The generator of a recipe as it begins to be trained: one of this kind, or any seq2seq used as one.
 
     Raises:
         ArtefactError, DamagedArtefact, BadInput: see ``load_generator``.
     """
+    source = config.generator
     plain = model_type(source) != "rag" and not (source / "generator.json").is_file()
-    generator = load_generator(source, kind if plain else None)
-    return ready(generator, kind, passages=passages, max_input=max_input, dropout=dropout, device=device)
+    return ready(load_generator(source, kind if plain else None), kind, config, passages)
 
 
-def ready(generator: Generator, kind: str, *, passages: int, max_input: int, dropout: float, device: str) -> Generator:
-    """A generator about to be trained: as ``kind``, whichever it was before."""
+def ready(generator: Generator, kind: str, config: WritingConfig, passages: int) -> Generator:
+    """A generator about to be trained as a recipe says: as ``kind``, whichever it was before."""
     if generator.kind != kind:  # what another kind has learned is worth beginning from, too
         generator = make_generator(generator.seq2seq, kind)
-    generator.passages, generator.max_input = passages, min(max_input, generator.seq2seq.max_tokens)
-    set_dropout(generator.train().to(device), dropout)
+    longest = generator.seq2seq.max_tokens
+    generator.passages, generator.retriever = passages, None
+    generator.max_input, generator.max_answer = min(config.max_input, longest), min(config.max_answer, longest)
+    set_dropout(generator.train().to(config.device), config.dropout)
     return generator
 
 
@@ -71,15 +74,13 @@ def present(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
 
 
 @torch.no_grad()
-def written(
-    generator: Generator, texts: list[str], passages: list[list[Passage]], relevance_BK: Tensor, longest: int = LONGEST
-) -> list[str]:
+def written(generator: Generator, texts: list[str], passages: list[list[Passage]], relevance_BK: Tensor) -> list[str]:
     """Answers by greedy decoding, without dropout; '' where nothing was written."""
     training = generator.training
     generator.eval()
     inputs = generator.inputs(texts, passages).to(relevance_BK.device)
     with torch.autocast(relevance_BK.device.type, dtype=torch.bfloat16):
-        found = generator.generate(inputs, relevance_BK, searches.Search(longest=longest))
+        found = generator.generate(inputs, relevance_BK, searches.Search(longest=generator.max_answer))
     generator.train(training)
     return [generator.seq2seq.tokens.text(candidates[0].ids) for candidates in found]
 
@@ -149,7 +150,8 @@ def operations(seq2seq: Seq2Seq) -> tuple[int, int]:
     return 6 * read, 6 * wrote
 
 
-def save(generator: Generator, out: Path) -> None:
-    """Write the generator's directory, whole or not at all."""
+def save(generator: Generator, out: Path, retriever: Path | None = None) -> None:
+    """Write the generator's directory, whole or not at all; ``retriever`` is that of the scores it learned with."""
+    generator.retriever = load_encoder(retriever).fingerprint if retriever else None
     with artefact.writing(out) as folder:
         save_generator(generator, folder)

@@ -100,7 +100,8 @@ def converse(asker: Asker, show: Callable[[Answer], str]) -> None:
 def as_json(answer: Answer | Refusal) -> str:
     """One line: question, answer or null, confidence, sources, alternatives, missing; or why it could not be asked.
 
-    ``supported`` is false where a written answer stands in none of its passages;
+    ``supported`` is false where a written answer stands in none of its passages; ``reason`` says why it is not, or why
+    there is no answer;
     ``start`` and ``end`` of a source are those of its ``text`` in the document at ``path``;
     ``answer_start`` and ``answer_end`` those of the answer, null where it was declined;
     ``missing`` are the shards of a served index that did not answer.
@@ -114,6 +115,7 @@ def as_json(answer: Answer | Refusal) -> str:
         "answer": answer.text,
         "confidence": round(answer.confidence, 4),
         "supported": answer.supported,
+        "reason": answer.reason,
         "sources": [_source(source) for source in answer.sources],
         "alternatives": [
             {"answer": other.text, "confidence": round(other.confidence, 4)} for other in answer.alternatives
@@ -144,9 +146,10 @@ def as_text(answer: Answer | Refusal) -> str:
     if isinstance(answer, Refusal):
         return f"{_one_line(answer.question)}: {answer.error}"
     if answer.text is None:
-        lines = [_bold("No answer in these documents.") + " The nearest passages:" * bool(answer.sources)]
+        nowhere = "No answer in these documents" if answer.sources else "No answer"
+        lines = [f"{_bold(nowhere)}: {answer.reason}." + " The nearest passages:" * bool(answer.sources)]
     else:
-        unsupported = "" if answer.supported else "; unsupported: in none of the passages that were read"
+        unsupported = "" if answer.supported else f"; unsupported: {answer.reason}"
         lines = [f"{_bold(_one_line(answer.text))}   (confidence {answer.confidence:.2f}{unsupported})"]
     for number, source in enumerate(answer.sources[:SHOWN], 1):
         shared = answer.text is not None and len(answer.sources) > 1

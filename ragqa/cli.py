@@ -55,6 +55,11 @@ INTERRUPTED, PIPE = 130, 141
 """As a shell reports a process ended by SIGINT or SIGPIPE."""
 _READER = "Directory of a reader; or span, rag-token, rag-sequence, fid, closed-book: the pipeline's, or KIND:MODEL."
 _INDEX = "Index or pipeline directory; or http://HOST:PORT of a served index."
+_K = "Passages to read; by default what the reader was trained with, or 10."
+_Beams = Annotated[int | None, typer.Option(min=1, help="Of a reader that writes: beams; 1 is greedy.")]
+_Fast = Annotated[bool | None, typer.Option("--fast", help="Of rag-sequence: fast decoding, not thorough.")]
+_MaxAnswer = Annotated[int | None, typer.Option(min=1, help="Of a reader that writes: tokens of an answer at most.")]
+_MinAnswer = Annotated[int | None, typer.Option(min=0, help="Of a reader that writes: tokens before it may end.")]
 
 
 @app.callback()
@@ -66,9 +71,13 @@ def root() -> None:
 def ask(
     question: Annotated[str | None, typer.Argument(help="Without one: a line each from stdin, or a prompt.")] = None,
     index: Annotated[Path | None, typer.Option("--index", "--pipeline", help=_INDEX)] = None,
-    k: Annotated[int | None, typer.Option("-k", min=1, help="Passages to read.")] = None,
+    k: Annotated[int | None, typer.Option("-k", min=1, help=_K)] = None,
     retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
     reader: Annotated[str | None, typer.Option(help=_READER)] = None,
+    beams: _Beams = None,
+    fast: _Fast = None,
+    max_answer: _MaxAnswer = None,
+    min_answer: _MinAnswer = None,
     fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
     device: Annotated[str, typer.Option(help="Where the index is searched and torch models run.")] = "cpu",
@@ -78,6 +87,7 @@ def ask(
     """Answer a question from an index; without --index, from the demo encyclopedia."""
     from ragqa import asking
     from ragqa.pipeline import Pipeline
+    from ragqa.reading.base import Decoding
 
     if index is None:
         from ragqa.demo import demo_index
@@ -85,8 +95,17 @@ def ask(
 
         index = demo_index(progress=Bars())
     pipeline = Pipeline.load(
-        index, retriever=retriever, reader=reader, encoder=encoder, fusion=fusion, k=k, device=device
+        index,
+        retriever=retriever,
+        reader=reader,
+        encoder=encoder,
+        fusion=fusion,
+        k=k,
+        decoding=Decoding.given(beams=beams, fast=fast, max_answer=max_answer, min_answer=min_answer),
+        device=device,
     )
+    if pipeline.note:
+        _complain(pipeline.note)
     asker = asking.Asker(pipeline, min_confidence)
     show = asking.as_json if as_json else asking.as_text
     if question is not None:
@@ -183,12 +202,16 @@ def evaluate_questions(
     predictions: Annotated[Path | None, typer.Option(help="Score these answers of another system instead.")] = None,
     out: Annotated[Path | None, typer.Option(help="Report to make.  [default: QUESTIONS-INDEX.report]")] = None,
     rule: Annotated[str | None, typer.Option(help="nq (Unicode NFD), squad or regex.  [default: by the file]")] = None,
-    k: Annotated[int | None, typer.Option("-k", min=1, help="Passages to read.")] = None,
+    k: Annotated[int | None, typer.Option("-k", min=1, help=_K)] = None,
     depth: Annotated[int, typer.Option(min=1, help="Hits to look for answers in.")] = 100,
     batch: Annotated[int, typer.Option(min=1, help="Questions asked together.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="The first N questions only.")] = None,
     retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
     reader: Annotated[str | None, typer.Option(help=_READER)] = None,
+    beams: _Beams = None,
+    fast: _Fast = None,
+    max_answer: _MaxAnswer = None,
+    min_answer: _MinAnswer = None,
     fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
     device: Annotated[str | None, typer.Option(help="Where the index is searched: cpu (default) or cuda.")] = None,
@@ -211,6 +234,7 @@ def evaluate_questions(
         rule=rule,
         limit=limit,
         pipeline={"retriever": retriever, "reader": reader, "fusion": fusion, "encoder": encoder, "device": device},
+        decoding={"beams": beams, "fast": fast, "max_answer": max_answer, "min_answer": min_answer},
         k=k,
         depth=depth,
         batch=batch,

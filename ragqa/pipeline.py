@@ -3,7 +3,7 @@
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -11,13 +11,11 @@ from ragqa import artefact
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.paths import as_url
 from ragqa.reading import choose
-from ragqa.reading.base import Reader, Streams
+from ragqa.reading.base import Decoding, Reader, Writes, passages_of
 from ragqa.retrieval.base import Retriever, missing
 from ragqa.retrieval.open import FUSION, open_retriever
 from ragqa.types import Answer, Hit, Source
 
-PASSAGES = 10
-"""Passages that are read for a question: more cost time and, on SQuAD, gained little."""
 MAX_QUESTION_CHARS = 10_000
 """Characters of a question that count; more is not a question."""
 
@@ -34,10 +32,14 @@ class Searched:
 
 
 class Pipeline:
-    """Answers questions from the passages its retriever finds with the spans its reader marks."""
+    """Answers questions from the passages its retriever finds with what its reader marks or writes."""
 
-    def __init__(self, retriever: Retriever, reader: Reader, *, k: int = PASSAGES) -> None:
-        self.retriever, self.reader, self.k = retriever, reader, k
+    def __init__(self, retriever: Retriever, reader: Reader, *, k: int | None = None) -> None:
+        """``k`` passages are read for a question; by default as many as the reader was trained with, or 10."""
+        self.retriever, self.reader = retriever, reader
+        self.k = passages_of(reader) if k is None else k
+        self.note: str | None = None
+        """What whoever asks should know of how its parts go together, in a line."""
         self._settings: dict[str, Any] | None = None
         self._parts: tuple[object, ...] = ()
         self._index: Searched | None = None
@@ -53,6 +55,7 @@ class Pipeline:
         fusion: str | None = None,
         k: int | None = None,
         readers: Mapping[str, str | Path] | None = None,
+        decoding: Decoding | None = None,
         device: str = "cpu",
     ) -> "Pipeline":
         """The pipeline of an index directory or a served index (with the default reader), or of a pipeline directory.
@@ -65,18 +68,21 @@ class Pipeline:
                 ``KIND:SOURCE`` for a seq2seq that is used as rag-token, rag-sequence, fid or closed-book.
             encoder: another form of the encoder that made the index: its export, its torch weights.
             fusion: of a hybrid retriever: ``weighted`` (the default) or ``rrf``.
-            k: passages to read for a question.
+            k: passages to read for a question; by default what the pipeline says of its own reader, or what the reader
+                was trained with.
             readers: readers by the names span, rag-token, rag-sequence, fid, closed-book, which ``save`` keeps.
+            decoding: of a reader that writes its answers; by default what the pipeline says of its own.
             device: where the index is searched and torch models run; exports run on the CPU.
 
         Raises:
             ArtefactError, DamagedArtefact: no such directory, or not whole.
             Mismatch: the index was made with another encoder, or lacks what ``retriever`` needs.
+            BadInput: ``decoding`` is not for this reader, or there is no reader of this name.
             RemoteError: no such server, or it does not answer.
         """
         url, path = as_url(path), Path(path)
-        settings: dict[str, Any] = dict.fromkeys(("reader", "retriever", "encoder", "fusion"))
-        settings.update(index=url or str(path), k=PASSAGES, readers={})
+        settings: dict[str, Any] = dict.fromkeys(("reader", "retriever", "encoder", "fusion", "k", "decoding"))
+        settings.update(index=url or str(path), readers={})
         parents: dict[str, str] = {}
         if not url and artefact.peek(path).kind == "pipeline":
             parents = artefact.read(path, "pipeline").parents
@@ -90,18 +96,24 @@ class Pipeline:
                 name: choose.moved(each, lambda at: str(path / at)) for name, each in settings["readers"].items()
             }
         settings["readers"].update({name: str(each) for name, each in (readers or {}).items()})
-        own_reader = reader is None
+        own = settings["reader"]
         if reader is not None:
             settings["reader"] = choose.named(str(reader), settings["readers"], path)
-        given = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k}
+        if own != settings["reader"]:
+            settings.update(k=None, decoding=None)  # what was said of the pipeline's own reader
+        given: dict[str, Any] = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k}
+        given["decoding"] = asdict(decoding) if decoding else None
         settings.update({key: value for key, value in given.items() if value is not None})
         index = _served(settings) if as_url(settings["index"]) else _opened(settings, device)
-        chosen = choose.open_reader(settings["reader"], device=device)
+        decoding = Decoding(**settings["decoding"]) if settings["decoding"] else None
+        chosen = choose.open_reader(settings["reader"], decoding=decoding, device=device)
         now = {"index": index.origin, "reader": chosen.fingerprint}
         for part, fingerprint in parents.items():
-            if now[part] != fingerprint and (part == "index" or own_reader):
+            if now[part] != fingerprint and (part == "index" or own == settings["reader"]):
                 raise Mismatch(f"the {part} of {path} is not the one it was saved with: save the pipeline again")
-        pipeline = cls(index.retriever, chosen, k=int(settings["k"]))
+        pipeline = cls(index.retriever, chosen, k=settings["k"])
+        if isinstance(chosen, Writes):
+            pipeline.note = chosen.weighs(index.facts["retriever"], index.facts["encoder"])
         pipeline._settings, pipeline._index = settings, index
         pipeline._parts = (pipeline.retriever, pipeline.reader)
         return pipeline
@@ -147,6 +159,8 @@ class Pipeline:
     def describe(self) -> dict[str, Any]:
         """What this pipeline is made of, by fingerprint; of one that was put together by hand it knows little."""
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
+        if isinstance(self.reader, Writes):
+            parts["decoding"] = asdict(self.reader.decoding)
         if not self.loaded:
             return {**parts, "retriever": type(self.retriever).__name__}
         assert self._index is not None
@@ -158,7 +172,7 @@ class Pipeline:
         Of a reader that cannot say an answer before it has it, the answer alone. One that is declined in the end may
         have been said by then.
         """
-        if not isinstance(self.reader, Streams) or not self.reader.streams:
+        if not isinstance(self.reader, Writes) or not self.reader.streams:
             yield self.ask(question, k=k, min_confidence=min_confidence)
             return
         asked, hits = self._found([question], k)
@@ -202,8 +216,9 @@ class Pipeline:
 
 def _given(question: str, answer: Answer, hits: list[Hit], min_confidence: float) -> Answer:
     """What is said to a question: the answer, or that there is none that is sure enough."""
-    enough = answer if answer.confidence >= min_confidence else declined(answer, hits)
-    return replace(enough, question=question, missing=missing(hits))
+    if answer.text is not None and answer.confidence < min_confidence:
+        answer = declined(answer, hits, f"the best has confidence {answer.confidence:.2f}, below {min_confidence:.2f}")
+    return replace(answer, question=question, missing=missing(hits))
 
 
 def _is_place(part: str, saved: str) -> bool:
@@ -244,10 +259,10 @@ def _served(settings: dict[str, Any]) -> Searched:
     return Searched(found, now.origin, now.describe())
 
 
-def declined(answer: Answer, hits: list[Hit]) -> Answer:
-    """The refusal to give ``answer``: nothing but its confidence, and the nearest passages."""
+def declined(answer: Answer, hits: list[Hit], reason: str) -> Answer:
+    """The refusal to give ``answer``: nothing but its confidence, why, and the nearest passages."""
     nearest = tuple(Source(hit, None, 0.0) for hit in hits)
-    return replace(answer, text=None, sources=nearest, alternatives=())
+    return replace(answer, text=None, sources=nearest, alternatives=(), supported=True, reason=reason)
 
 
 def clean_question(question: str) -> str:

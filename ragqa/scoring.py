@@ -19,6 +19,7 @@ from ragqa.evaluation.systems import Predictions, System
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
 from ragqa.questions import is_squad, read_questions
+from ragqa.reading.base import Decoding
 from ragqa.types import Question
 
 DEMO = "demo"
@@ -36,6 +37,7 @@ def score_file(
     rule: str | None,
     limit: int | None,
     pipeline: dict[str, Any],
+    decoding: dict[str, Any],
     k: int | None,
     depth: int,
     split: str,
@@ -69,11 +71,14 @@ def score_file(
         questions, total, part = islice(questions, limit), limit, f"the first {limit:,}" + f" of {split}" * bool(split)
     asked: Pipeline | System
     if predictions is not None:
-        _refuse({**pipeline, "k": k})
+        _refuse({**pipeline, **decoding, "k": k})
         asked = Predictions(predictions, depth=depth, read=read, all_asked=limit is None)
     else:
         assert index is not None
-        asked = Pipeline.load(index, **{**pipeline, "device": pipeline["device"] or "cpu"})
+        settings = {**pipeline, "device": pipeline["device"] or "cpu"}
+        asked = Pipeline.load(index, decoding=Decoding.given(**decoding), **settings)
+        if asked.note:
+            print(f"ragqa: {asked.note}", file=sys.stderr)
     return evaluate(
         asked,
         questions,
@@ -95,7 +100,8 @@ def score_file(
 
 def _refuse(given: dict[str, Any]) -> None:
     """Options that say something of a pipeline say nothing of predictions."""
-    named = [f"--{name}" if len(name) > 1 else f"-{name}" for name, value in given.items() if value is not None]
+    options = [name.replace("_", "-") for name, value in given.items() if value is not None]
+    named = [f"--{name}" if len(name) > 1 else f"-{name}" for name in options]
     if named:
         raise BadInput(f"{', '.join(named)} cannot change predictions that were made already: leave it out")
 

@@ -96,3 +96,5 @@ class Answer:
     """Shards of a served index that did not answer: the answer may stand there."""
     supported: bool = True
     """Whether the answer stands in one of the passages that were read; a generated one need not."""
+    reason: str | None = None
+    """Why there is no answer, or why it is not supported, in a few words."""

@@ -1,5 +1,6 @@
 """Small generators with random weights, in transformers' own formats, and the tokenizers that belong to them."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from transformers import (
     BartForConditionalGeneration,
     ByT5Tokenizer,
     DPRConfig,
+    DPRQuestionEncoder,
     PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
@@ -109,3 +111,27 @@ def write_byt5(path: Path) -> Path:
     tiny_t5(len(tokenizer)).save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
+
+
+def word_tokenizer(size: int) -> PreTrainedTokenizerFast:
+    """Whole words, as small as that of a BERT can be."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{n}" for n in range(size - 5)]]
+    tokenizer = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def write_rag(path: Path, kind: Any, **options: Any) -> Any:
+    """A checkpoint as ``facebook/rag-token-nq`` is: one model, two folders of tokenizers."""
+    tokenizer = bart_tokenizer()
+    torch.manual_seed(6)
+    asked = DPRQuestionEncoder(tiny_dpr_config())
+    model = kind(question_encoder=asked, generator=tiny_bart(len(tokenizer)), n_docs=3, **options).eval()
+    model.save_pretrained(path)
+    row = json.loads((path / "config.json").read_text())
+    row["generator"]["forced_bos_token_id"] = 0
+    (path / "config.json").write_text(json.dumps(row))
+    tokenizer.save_pretrained(path / "generator_tokenizer")
+    word_tokenizer(60).save_pretrained(path / "question_encoder_tokenizer")
+    return model

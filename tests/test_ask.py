@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -60,11 +61,12 @@ def test_declined_is_exit_status_1(index: Path, capsys) -> None:
     arguments = ("ask", QUESTION, "--index", str(index), "--min-confidence", "1")
     status, out, _ = run(*arguments, capsys=capsys)
     assert status == 1
-    assert out.startswith("No answer in these documents. The nearest passages:")
+    why = r"the best has confidence 0\.\d\d, below 1\.00"
+    assert re.match(rf"No answer in these documents: {why}\. The nearest passages:\n", out)
     status, out, _ = run(*arguments, "--json", capsys=capsys)
     row = json.loads(out)
     assert status == 1
-    assert row["answer"] is None
+    assert row["answer"] is None and re.fullmatch(why, row["reason"])
     assert row["alternatives"] == []
     nearest = open_retriever(index).search([QUESTION], 10)[0]
     assert [source["text"] for source in row["sources"]] == [hit.passage.text for hit in nearest]

@@ -123,6 +123,8 @@ def test_a_page_is_written_over_nothing_else(report: Path, questions: Path, caps
         (["questions.jsonl", "--index", "INDEX", "--reader", "precious"], "precious"),
         (["questions.jsonl", "--predictions", "p.jsonl"], "ends before the questions do"),
         (["questions.jsonl", "--predictions", "p.jsonl", "-k", "3", "--reader", "x"], "--reader, -k cannot change"),
+        (["questions.jsonl", "--predictions", "p.jsonl", "--fast", "--max-answer", "3"], "--fast, --max-answer cannot"),
+        (["questions.jsonl", "--index", "INDEX", "--beams", "3"], "this one marks spans: leave them out"),
         (["demo", "--index", "INDEX", "--predictions", "p.jsonl"], "--index DIR"),
         (["compare", "missing", "REPORT"], "missing does not exist"),
         (["compare", "INDEX", "REPORT"], "not a ragqa report"),

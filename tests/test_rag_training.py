@@ -287,6 +287,7 @@ def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: cl
     path = assemble.main(assemble.after_writing(config, config.out / "system"), tell=told.append)
     assert told[-1].startswith("confidence is the raw probability: of ")  # it has learned nothing in three steps
     pipeline = Pipeline.load(path, reader="rag-token")
+    assert (pipeline.k, pipeline.note) == (3, None)  # it knows the retriever that it learned with
     asked = answerable(folders.taught, 40)
     answers = pipeline.ask([question.text for question in asked])
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint

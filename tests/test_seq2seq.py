@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from generators import bart_tokenizer, passage, tiny_bart, tiny_t5, wordless, write_bart, write_byt5
+from seq2seq import write as write_plain
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -34,6 +35,7 @@ from ragqa.models.options import set_dropout
 from ragqa.models.seq2seq import Run, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
 from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template, assemble
+from ragqa.objectives import IGNORED
 
 
 def encoder_decoder() -> EncoderDecoderModel:
@@ -272,10 +274,27 @@ def test_the_passage_is_cut_and_never_the_question(template: Template, kind: str
     assert len(cut) == 90 and cut[-1] == whole[-1] == tokens.end
     text = tokens.text(cut)
     assert "who wrote it?" in text and "Genji" in text and "the tale of" in text
-    with pytest.raises(
-        BadInput, match=r"the question is too long: 1\d+ tokens without a passage, the generator reads 90"
-    ):
-        assemble(tokens, template, ["who wrote it? " * 12], [[found]], 90)
+
+
+@pytest.mark.parametrize("template", [RAG, FID, CLOSED_BOOK])
+@pytest.mark.parametrize("kind", ["bart", "byt5"])
+def test_a_question_longer_than_the_window_loses_its_end_and_stops_no_other(template: Template, kind: str) -> None:
+    """Half of what the template leaves is the passage's, but where there is none."""
+    from transformers import ByT5Tokenizer
+
+    tokens = SeqTokens(bart_tokenizer() if kind == "bart" else ByT5Tokenizer())
+    asked, found = ["who wrote it?", "when was it that " * 20], passage("Genji", "the tale of the court " * 20)
+    rows = assemble(tokens, template, asked, [[found], [found]], 90).ids_NL
+    alone = assemble(tokens, template, asked[:1], [[found]], 90).ids_NL
+    assert rows[0, : alone.shape[1]].tolist() == alone[0].tolist()
+    assert 80 <= rows.shape[1] <= 90 and tokens.end in rows[1].tolist()
+    text, around = tokens.text(rows[1].tolist()), len(tokens.ids([template.fill("")])[0])
+    room = 90 - around if template.closed else (90 - around) // 2
+    said = max(end for end in range(len(asked[1])) if asked[1][:end] in text)  # of the question
+    assert room - 3 <= len(tokens.bare(asked[1][:said])) <= room + 3
+    assert ("the tale" in text) == (not template.closed)
+    with pytest.raises(BadInput, match="alone is longer than the 0 tokens that are read"):
+        assemble(tokens, template, asked, [[found], [found]], 0)
 
 
 def test_where_a_question_has_fewer_passages_an_empty_one_stands() -> None:
@@ -287,3 +306,21 @@ def test_where_a_question_has_fewer_passages_an_empty_one_stands() -> None:
     assert assemble(tokens, Template("nq: {question}"), ["{title}"], [[]], 50).ids_NL.shape[0] == 1
     with pytest.raises(BadInput, match=r"once and \{passage\} at most once are needed"):
         Template("{passage}")
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart", "bert"])
+def test_labels_end_where_the_tokenizer_says_nothing_of_an_end(kind: str, tmp_path: Path) -> None:
+    """A tokenizer.json alone and without post-processor: neither ends a text, nor calls any piece special."""
+    for name, changed in (("bare", {"post_processor": None}), ("whole", {})):
+        file = write_plain(kind, tmp_path / name) / "tokenizer.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    bare, whole = (Seq2Seq.load(tmp_path / name, fresh=True) for name in ("bare", "whole"))
+    end = bare.conventions.ends[0]
+    labels = bare.tokens.labels(["W1 W2 W3", "W4", ""], 3)
+    pieces = [bare.tokens.bare(text) for text in ("W1 W2", "W4", "")]
+    rows = [[each for each in row if each != IGNORED] for row in labels.tolist()]
+    assert rows == [[*row, end] for row in pieces]
+    if kind != "bart":  # whose labels begin with <s>
+        assert torch.equal(labels, whole.tokens.labels(["W1 W2 W3", "W4", ""], 3))
+    rules = bare.conventions
+    assert bare.tokens.text([rules.start, *pieces[0], end, rules.pad]) == "W1 W2"

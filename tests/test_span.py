@@ -193,6 +193,8 @@ def test_a_question_without_passages_or_words_is_declined() -> None:
     assert [a.text for a in answers] == [None, None, None]
     assert [a.confidence for a in answers] == [0.0, 0.0, 0.0]
     assert len(answers[1].sources) == 1
+    nothing = "the passages have no words to mark"
+    assert [a.reason for a in answers] == ["no passages were found", nothing, nothing]
 
 
 def test_an_answer_behind_the_first_window_is_found() -> None:

@@ -17,7 +17,7 @@ import pytest
 from eval.curatedtrec import CURATEDTREC
 from eval.nq import NQ
 from eval.squad import SQUAD
-from eval.suite import Hub, Published, Split, Suite, main, parser, read_split, run
+from eval.suite import Hub, Published, Split, Suite, default_name, main, parser, read_split, run
 from eval.webq import WEBQ
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.evaluation import Report
@@ -513,4 +513,34 @@ def test_a_file_of_another_size_leaves_no_report(
     with pytest.raises(SystemExit):
         command("--no-read")
     assert "test-a.jsonl holds" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_reports_of_different_settings_lie_in_different_places() -> None:
+    given = [
+        ["--reader", "runs/fid/model"],
+        ["--reader", "runs/rag/model"],
+        ["--reader", "fid:bart"],
+        ["--reader", "rag-sequence:bart"],
+        ["--reader", "rag-sequence:bart", "--fast"],
+        ["--reader", "rag-sequence:bart", "--beams", "4"],
+        ["--reader", "rag-sequence:bart", "--beams", "4", "--max-answer", "9"],
+        ["--reader", "rag-sequence:bart", "--beams", "4", "--min-answer", "9"],
+    ]
+    named = [default_name(THREE, "dev", parser(THREE, "").parse_args(["--pipeline", "p", *each])) for each in given]
+    assert len(set(named)) == len(given)
+    assert named[0] == f"{THREE.key}-dev-p-reader-fid-model"
+    assert named[6] == f"{THREE.key}-dev-p-reader-rag-sequence-bart-beams-4-max-answer-9"
+
+
+def test_the_suites_ask_with_the_decoding_that_is_given(
+    three_index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It reaches the pipeline: the reader of spans that comes along refuses it."""
+    write_questions(tmp_path / "test-a.jsonl", QUESTIONS)
+    args = parser(THREE, "").parse_args(
+        ["--pipeline", str(three_index), "--data", str(tmp_path), "--out", str(tmp_path / "r"), "--fast"]
+    )
+    with pytest.raises(BadInput, match="are for readers that write, and this one marks spans"):
+        run(THREE, args)
     assert not (tmp_path / "r").exists()

@@ -12,15 +12,19 @@ from ragqa.models.options import encoder_options, load_weights
 _KINDS = {"DPRQuestionEncoder": DPRQuestionEncoder, "DPRContextEncoder": DPRContextEncoder}
 
 
-def load_dpr(source: str | Path) -> tuple[nn.Module, nn.Linear | None]:
+def load_dpr(source: str | Path, *kinds: str) -> tuple[nn.Module, nn.Linear | None]:
     """The encoder of questions or passages in a directory or on the hub, and its projection if it has one.
 
+    ``kinds`` are the classes of transformers that it may be, by default both.
+
     Raises:
-        ArtefactError: it is neither, or some of its weights are missing.
+        ArtefactError: it is none of them, or some of its weights are missing.
     """
+    kinds = kinds or tuple(_KINDS)
     kind = next(iter(AutoConfig.from_pretrained(source).architectures or ["nothing that is named"]))
-    if kind not in _KINDS:
-        raise ArtefactError(f"{source} holds {kind}, not one of {', '.join(_KINDS)}")
+    if kind not in kinds:
+        wanted = f"one of {', '.join(kinds)}" if len(kinds) > 1 else f"a {kinds[0]}"
+        raise ArtefactError(f"{source} holds {kind}, not {wanted}")
     return parts(load_weights(_KINDS[kind], source, {}, "encoder of DPR"))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ragqa.models import attention
 from ragqa.models.decoding import Candidate, decode_token, stream_token
 from ragqa.models.inputs import Inputs
-from ragqa.models.rag import MAX_INPUT, answer_scores
+from ragqa.models.rag import MAX_ANSWER, MAX_INPUT, answer_scores
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq, States
 from ragqa.models.template import FID, Template, assemble
@@ -25,12 +25,20 @@ class FusionInDecoder(nn.Module):
     kind = "fid"
 
     def __init__(
-        self, seq2seq: Seq2Seq, *, template: Template = FID, passages: int = 10, max_input: int = MAX_INPUT
+        self,
+        seq2seq: Seq2Seq,
+        *,
+        template: Template = FID,
+        passages: int = 10,
+        max_input: int = MAX_INPUT,
+        max_answer: int = MAX_ANSWER,
     ) -> None:
         """See ``RagGenerator``."""
         super().__init__()
         self.seq2seq, self.template = seq2seq, template
         self.passages, self.max_input = passages, min(max_input, seq2seq.max_tokens)
+        self.max_answer = min(max_answer, seq2seq.max_tokens)
+        self.retriever: str | None = None
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """The pairs as the generator reads them; see ``template.assemble``."""

@@ -12,8 +12,8 @@ from ragqa import artefact
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 from ragqa.models import dpr
 from ragqa.models.fid import FusionInDecoder
-from ragqa.models.options import load_weights
-from ragqa.models.rag import MAX_INPUT, RagGenerator
+from ragqa.models.options import load_weights, quiet
+from ragqa.models.rag import MAX_ANSWER, MAX_INPUT, RagGenerator
 from ragqa.models.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
 from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template
@@ -21,9 +21,12 @@ from ragqa.models.tower import Tower
 from ragqa.reading.confidence import FILE as CALIBRATION
 
 FILE = "generator.json"
-"""Beside the weights: kind, template, passages, longest input."""
+"""Beside the weights: kind, template, and how it was trained, which is how it is asked."""
 TEMPLATES = {"rag-token": RAG, "rag-sequence": RAG, "fid": FID, "closed-book": CLOSED_BOOK}
 """Kinds, and what each reads unless it is told otherwise."""
+
+_FILES = ("*.safetensors", "*.bin", "*.json", "*.model", "*.spm", "*.txt")
+"""What decides what a model answers: weights, settings, tokenizers (tokenizer.json, spiece.model, merges.txt …)."""
 
 Generator = RagGenerator | FusionInDecoder
 
@@ -45,6 +48,8 @@ def make_generator(
     template: Template | None = None,
     passages: int | None = None,
     max_input: int = MAX_INPUT,
+    max_answer: int = MAX_ANSWER,
+    retriever: str | None = None,
 ) -> Generator:
     """A generator of one of the ``TEMPLATES``' kinds over a seq2seq; raises BadInput where there is no such kind."""
     if kind not in TEMPLATES:
@@ -52,12 +57,13 @@ def make_generator(
     template = template or TEMPLATES[kind]
     if template.closed != (kind == "closed-book"):
         raise BadInput(f"template {template.text!r} is not for {kind}: a passage has its place in all but closed-book")
+    sizes: dict[str, Any] = {"template": template, "max_input": max_input, "max_answer": max_answer}
     if kind == "fid":
-        return FusionInDecoder(seq2seq, template=template, passages=passages or 10, max_input=max_input)
+        return FusionInDecoder(seq2seq, passages=passages or 10, **sizes)
     if template.closed:
-        return RagGenerator(seq2seq, template=template, passages=1, max_input=max_input)
+        return RagGenerator(seq2seq, passages=1, **sizes)
     marginal: Any = kind.removeprefix("rag-")
-    return RagGenerator(seq2seq, marginal=marginal, template=template, passages=passages or 5, max_input=max_input)
+    return RagGenerator(seq2seq, marginal=marginal, passages=passages or 5, retriever=retriever, **sizes)
 
 
 def save_generator(generator: Generator, path: Path) -> None:
@@ -68,6 +74,8 @@ def save_generator(generator: Generator, path: Path) -> None:
         "template": generator.template.text,
         "passages": generator.passages,
         "max_input": generator.max_input,
+        "max_answer": generator.max_answer,
+        "retriever": generator.retriever,
     }
     (path / FILE).write_text(json.dumps(row, indent=1) + "\n")
 
@@ -97,7 +105,7 @@ def identity(source: str | Path) -> str:
         from transformers.utils.hub import cached_file
 
         folder = Path(str(cached_file(str(source), "config.json"))).parent
-    files = sorted(file for pattern in ("*.safetensors", "*.bin", "*.json") for file in folder.rglob(pattern))
+    files = sorted(file for pattern in _FILES for file in folder.rglob(pattern))
     rows = [f"{file.relative_to(folder)} {artefact.checksum(file)}" for file in files if file.name != CALIBRATION]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
@@ -113,11 +121,12 @@ def kind_of(path: Path) -> str:
 def _load_own(file: Path) -> Generator:
     try:
         row = json.loads(file.read_text())
-        kind, template = str(row["kind"]), Template(str(row["template"]))
-        passages, max_input = int(row["passages"]), int(row["max_input"])
+        kind, told = str(row["kind"]), {"template": Template(str(row["template"])), "retriever": row.get("retriever")}
+        told |= {name: int(row[name]) for name in ("passages", "max_input")}
+        told["max_answer"] = int(row.get("max_answer", MAX_ANSWER))  # earlier ones do not say
     except (ValueError, KeyError, TypeError, BadInput) as error:
         raise DamagedArtefact(f"{file} is damaged: {error!r}") from error
-    return make_generator(Seq2Seq.load(file.parent), kind, template=template, passages=passages, max_input=max_input)
+    return make_generator(Seq2Seq.load(file.parent), kind, **told)
 
 
 def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator:
@@ -129,7 +138,8 @@ def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator
 def model_type(source: str | Path) -> str:
     """``model_type`` of the model in a directory or on the hub; raises ArtefactError where there is none."""
     try:
-        return str(AutoConfig.from_pretrained(source).model_type)
+        with quiet():
+            return str(AutoConfig.from_pretrained(source).model_type)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ArtefactError(f"{source} is not a model that can be loaded: {reason}") from error
@@ -158,6 +168,7 @@ def load_rag(source: str | Path) -> PublishedRag:
         template=Template(f"{prefix}{{title}}{config.title_sep}{{passage}}{config.doc_sep}{{question}}"),
         passages=config.n_docs,
         max_input=config.max_combined_length,
+        retriever=str(source),  # no index is made with it but that of ``pipelines.published``, which says so
     )
     asked = SeqTokens.load(source, subfolder="question_encoder_tokenizer", config=config.question_encoder)
     return PublishedRag(generator, Tower.from_dpr(*dpr.parts(inner.question_encoder)), asked)

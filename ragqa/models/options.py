@@ -50,7 +50,8 @@ def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module
     Raises as ``load_encoder_module`` does.
     """
     try:
-        config = AutoConfig.from_pretrained(source)
+        with quiet():
+            config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise _not_loaded(source, "seq2seq", error) from error
     if config.model_type not in SEQ2SEQS:

@@ -21,6 +21,8 @@ from ragqa.types import Passage
 Marginal = Literal["token", "sequence"]
 MAX_INPUT = 300
 """Tokens of a pair that are read (RAG's ``max_combined_length``)."""
+MAX_ANSWER = 32
+"""Tokens of an answer, its end included."""
 
 
 class RagGenerator(nn.Module):
@@ -34,13 +36,19 @@ class RagGenerator(nn.Module):
         template: Template = RAG,
         passages: int = 5,
         max_input: int = MAX_INPUT,
+        max_answer: int = MAX_ANSWER,
+        retriever: str | None = None,
     ) -> None:
-        """``passages`` is how many it was trained with, ``max_input`` the longest pair in tokens."""
+        """As it was trained: with so many ``passages``, pairs of ``max_input`` tokens, answers of ``max_answer``.
+
+        ``retriever`` is the fingerprint of the dual encoder whose scores were its prior; None where nobody knows.
+        """
         super().__init__()
         if marginal not in ("token", "sequence"):
             raise BadInput(f"marginal {marginal!r}: token or sequence")
         self.seq2seq, self.marginal, self.template = seq2seq, marginal, template
         self.passages, self.max_input = passages, min(max_input, seq2seq.max_tokens)
+        self.max_answer, self.retriever = min(max_answer, seq2seq.max_tokens), retriever
 
     @property
     def kind(self) -> str:

@@ -85,7 +85,9 @@ class Seq2Seq(nn.Module):
         self.model.set_attn_implementation(attention.NAME)
         self.conventions = _conventions(self.model)
         _check(self.model, tokens, self.conventions)
-        tokens.start = self.conventions.start
+        rules = self.conventions
+        tokens.start, tokens.ends = rules.start, rules.ends
+        tokens.silent = frozenset(each for each in (rules.start, rules.pad, rules.bos, *rules.ends) if each is not None)
 
     @property
     def max_tokens(self) -> int:

@@ -4,6 +4,7 @@ Legend: B answers, T tokens of an answer.
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from ragqa.errors import ArtefactError
+from ragqa.errors import ArtefactError, MissingExtra
 from ragqa.models.inputs import Inputs, padded
 from ragqa.objectives import IGNORED
 
@@ -22,7 +23,11 @@ class SeqTokens:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.start: int | None = None
-        """The decoder's start; set by the model."""
+        """The decoder's start; set by the model, as are the two below."""
+        self.ends: tuple[int, ...] = ()
+        """What ends an answer."""
+        self.silent: frozenset[int] = frozenset()
+        """What says nothing in an answer, whether the tokenizer calls it special or not."""
 
     @property
     def size(self) -> int:
@@ -69,17 +74,19 @@ class SeqTokens:
     def labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
         """``[B, T]`` labels of the answers, cut to ``max_tokens``; ``IGNORED`` behind their ends.
 
-        As transformers makes them. Only the decoder's start is not said twice, as it would be where a BERT decodes.
+        As transformers makes them. Only the decoder's start is not said twice, as it would be where a BERT decodes; and
+        the model's end comes where the tokenizer puts none: or to stop would not be learned.
         """
         rows: list[list[int]] = self.tokenizer(text_target=list(answers), verbose=False)["input_ids"]
-        rows = [row[1:] if row[0] == self.start else row for row in rows]
+        rows = [row[1:] if row[:1] == [self.start] else row for row in rows]
+        rows = [row if not self.ends or (row[-1:] and row[-1] in self.ends) else [*row, self.ends[0]] for row in rows]
         rows = [row if len(row) <= max_tokens else [*row[: max_tokens - 1], row[-1]] for row in rows]
         longest = max(map(len, rows))
         return torch.tensor([[*row, *[IGNORED] * (longest - len(row))] for row in rows])
 
     def text(self, ids: Sequence[int]) -> str:
         """What the ids say, special tokens left out."""
-        said: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        said: str = self.tokenizer.decode([each for each in ids if each not in self.silent], skip_special_tokens=True)
         return said.strip()
 
     def save(self, path: Path) -> None:
@@ -90,7 +97,7 @@ class SeqTokens:
     def load(cls, source: str | Path, **options: Any) -> "SeqTokens":
         """The tokenizer in a directory or on the hub, a tokenizer.json alone as it is.
 
-        Raises ArtefactError where there is none.
+        Raises ArtefactError where there is none, MissingExtra where its vocabulary cannot be read.
         """
         file = Path(source) / "tokenizer.json"
         try:
@@ -99,4 +106,6 @@ class SeqTokens:
             return cls(AutoTokenizer.from_pretrained(source, **options))
         except Exception as error:  # tokenizers has no class of its own for a file that is broken
             reason = str(error).strip().split("\n")[0]
+            if find_spec("sentencepiece") is None and ("tiktoken" in reason or "sentencepiece" in reason.lower()):
+                raise MissingExtra(f"the vocabulary of {source} (SentencePiece)", "torch") from error
             raise ArtefactError(f"{source} has no tokenizer that can be loaded: {reason}") from error

@@ -4,6 +4,7 @@ Legend: N texts = B questions times K passages.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,10 +66,10 @@ def assemble(
 
     K is the largest number of passages of a question (1 for a closed book, whatever was found); where a question has
     fewer, an empty passage stands, whose relevance is to be -inf. A pair that is too long loses the end of its
-    passage, never any of its question.
+    passage, and none of its question, unless that is too long even without a passage: see ``_shortened``.
 
     Raises:
-        BadInput: a question alone is too long.
+        BadInput: the template alone is too long.
     """
     count = 1 if template.closed else max(1, *map(len, passages))
     pairs: list[tuple[str, Passage | None]] = []
@@ -88,10 +89,25 @@ def _cut(
     tokens: SeqTokens, template: Template, row: list[int], question: str, passage: Passage | None, max_tokens: int
 ) -> list[int]:
     """``row`` without as much of the passage's end as is too much."""
-    bare = tokens.ids([template.fill(question)])[0]  # all but the passage
-    if template.closed or passage is None or len(bare) > max_tokens:
-        length = f"{len(bare)} tokens without a passage, the generator reads {max_tokens} at once"
-        raise BadInput(f"the question is too long: {length}; shorten it ({question[:40]}…)")
+    if len(tokens.ids([template.fill(question)])[0]) > max_tokens:
+        question = _shortened(tokens, template, question, max_tokens)
+        row = tokens.ids([template.fill(question, passage)])[0]
+        if len(row) <= max_tokens:
+            return row
     closing = len(tokens.ids([""])[0]) - tokens.opening
     kept = len(tokens.bare(template.behind(question, passage))) + closing
     return [*row[: max_tokens - kept], *row[len(row) - kept :]]
+
+
+def _shortened(tokens: SeqTokens, template: Template, question: str, max_tokens: int) -> str:
+    """As much of a question's beginning as fits without a passage into what is read; into half of it, where there are
+    passages to be read, too."""
+
+    def length(characters: int) -> int:
+        return len(tokens.ids([template.fill(question[:characters])])[0])
+
+    room = max_tokens if template.closed else (max_tokens + length(0)) // 2
+    if length(0) > max_tokens:
+        raise BadInput(f"template {template.text!r} alone is longer than the {max_tokens} tokens that are read")
+    kept = bisect_right(range(len(question)), room, key=length) - 1
+    return question[: max(kept, 0)]

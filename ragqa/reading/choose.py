@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ragqa.errors import BadInput
-from ragqa.reading.base import Reader
+from ragqa.reading.base import Decoding, Reader
 
 GENERATORS = ("rag-token", "rag-sequence", "fid", "closed-book")
 """Kinds of readers that write their answers."""
@@ -13,21 +13,25 @@ NAMES = ("span", *GENERATORS)
 """What a pipeline may call its readers."""
 
 
-def open_reader(setting: str | None, *, device: str = "cpu") -> Reader:
+def open_reader(setting: str | None, *, decoding: Decoding | None = None, device: str = "cpu") -> Reader:
     """The default reader, that of a directory, or with ``KIND:SOURCE`` a seq2seq (directory or hub name) used so.
 
     Raises:
-        ArtefactError, DamagedArtefact, BadInput: see ``ExtractiveReader.load`` and ``GenerativeReader.load``.
+        ArtefactError, DamagedArtefact: see ``ExtractiveReader.load`` and ``GenerativeReader.load``.
+        BadInput: the same, or there is a ``decoding`` for a reader that writes nothing.
     """
     kind, source = split(setting)
     if kind is None and not (source and writes(Path(source))):
         from ragqa.reading.span import ExtractiveReader
 
+        if decoding is not None:
+            options = "--beams, --fast, --max-answer and --min-answer"
+            raise BadInput(f"{options} are for readers that write, and this one marks spans: leave them out")
         return ExtractiveReader.load(Path(source) if source else None, device=device)
     from ragqa.reading.generative import GenerativeReader
 
     assert source is not None
-    return GenerativeReader.load(source, kind, device=device)
+    return GenerativeReader.load(source, kind, decoding=decoding, device=device)
 
 
 def split(setting: str | None) -> tuple[str | None, str | None]:

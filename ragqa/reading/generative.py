@@ -4,25 +4,27 @@ Legend: B questions, K passages a question.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ragqa.errors import BadInput
+from ragqa.reading.base import NOTHING_FOUND, Decoding
 from ragqa.reading.confidence import Calibration, Evidence
 from ragqa.reading.prior import prior_of
-from ragqa.runtime.scorer import RAW
+from ragqa.runtime.scorer import RAW, SPREAD
 from ragqa.text import occurrence
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 if TYPE_CHECKING:
     from ragqa.models.decoding import Candidate
     from ragqa.models.generators import Generator
-
-LONGEST = 32
-"""Tokens of an answer."""
+    from ragqa.models.search import Search
+_NOWHERE = "in none of the passages that were read"
+_EMPTY = "the generator wrote nothing"
 
 
 @dataclass(frozen=True)
@@ -42,18 +44,16 @@ class GenerativeReader:
         calibration: Calibration,
         *,
         fingerprint: str,
-        beams: int = 1,
-        longest: int = LONGEST,
+        decoding: Decoding | None = None,
         alternatives: int = 4,
-        prior: str = RAW,
         device: str = "cpu",
     ) -> None:
-        """``beams`` of 1 is greedy; ``prior`` says what of retrieval's scores counts, see ``runtime.scorer``."""
-        from ragqa.models.search import Search
-
+        """Raises BadInput where the generator cannot decode so."""
         self._generator, self._calibration = generator.to(device).eval(), calibration
-        self._search = Search(beams=beams, longest=longest, returned=min(1 + alternatives, beams))
-        self._prior, self._device = prior_of(prior), device
+        self.decoding = _decoding(generator, decoding or Decoding())
+        self._search = _search(self.decoding, alternatives)
+        self._fast: dict[str, bool] = {"fast": True} if self.decoding.fast else {}
+        self._prior, self._device = prior_of(RAW), device
         self.fingerprint = fingerprint
 
     @classmethod
@@ -84,6 +84,28 @@ class GenerativeReader:
         """Whether it reads no passages."""
         return self._generator.template.closed
 
+    @property
+    def passages(self) -> int:
+        """Passages of a question that it was trained with."""
+        return self._generator.passages
+
+    def weighs(self, retriever: str, encoder: str | None) -> str | None:
+        """Be told whose scores its hits have; a line where they are not those that it learned with.
+
+        The prior of RAG is the softmax of inner products of the towers that it was trained with. Scores of another
+        scale, as of BM25 or of cosines, would make it a choice of one passage or none at all: of them only the
+        distances to the best count, in standard deviations (``SPREAD``).
+        """
+        kind, own = self._generator.kind, self._generator.retriever
+        if not kind.startswith("rag-") or (retriever == "dense" and own in (None, encoder)):
+            return None
+        self._prior = prior_of(SPREAD)
+        other = "of another dense retriever" if retriever == "dense" else f"of --retriever {retriever}"
+        return (
+            f"{kind} weighs passages by the inner products of the towers that it was trained with; these scores are "
+            f"{other}, and only their distances count: better ask an index of its own retriever"
+        )
+
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         """One answer a question, in order; one without hits is declined, unless the book is closed."""
         return [
@@ -104,7 +126,8 @@ class GenerativeReader:
         found: list[list[Candidate]] = [[] for _ in questions]
         if able:
             inputs, relevance_BK = self._inputs([questions[row] for row in able], [hits[row] for row in able])
-            for row, candidates in zip(able, self._generator.generate(inputs, relevance_BK, self._search), strict=True):
+            written = self._generator.generate(inputs, relevance_BK, self._search, **self._fast)
+            for row, candidates in zip(able, written, strict=True):
                 found[row] = candidates
         return found
 
@@ -158,6 +181,7 @@ class GenerativeReader:
             return declined(question, hits)
         best = candidates[0]
         sources = self._sources(hits, texts[0], best)
+        supported = any(source.span is not None for source in sources)
         return Answer(
             question,
             texts[0],
@@ -168,7 +192,8 @@ class GenerativeReader:
                 Alternative(text, self._confidence(each), self._sources(hits, text, each))
                 for text, each in self._others(texts, candidates)
             ),
-            supported=any(source.span is not None for source in sources),
+            supported=supported,
+            reason=None if supported else "no passages were read" if self.closed else _NOWHERE,
         )
 
     def _others(self, texts: list[str], candidates: list["Candidate"]) -> list[tuple[str, "Candidate"]]:
@@ -192,6 +217,32 @@ class GenerativeReader:
         return self._calibration.confidence(_evidence(candidate))
 
 
+def _decoding(generator: "Generator", wanted: Decoding) -> Decoding:
+    """What is wanted, with what the generator was trained with in place of None."""
+    room = generator.seq2seq.max_tokens
+    longest = generator.max_answer if wanted.max_answer is None else wanted.max_answer
+    if wanted.fast and generator.kind != "rag-sequence":
+        raise BadInput(f"fast decoding is for rag-sequence; a {generator.kind} has but one search: leave it out")
+    if min(wanted.beams, longest) < 1 or not 0 <= wanted.min_answer < longest:
+        wrong = f"beams = {wanted.beams}, min_answer = {wanted.min_answer}, max_answer = {longest}"
+        raise BadInput(f"{wrong}: at least 1 beam and 1 token are needed, and min_answer is less than max_answer")
+    if longest > room:
+        raise BadInput(f"max_answer = {longest}: the generator writes {room} tokens at most")
+    return replace(wanted, max_answer=longest)
+
+
+def _search(decoding: Decoding, alternatives: int) -> "Search":
+    from ragqa.models.search import Search
+
+    assert decoding.max_answer is not None
+    return Search(
+        beams=decoding.beams,
+        longest=decoding.max_answer,
+        shortest=decoding.min_answer,
+        returned=min(1 + alternatives, decoding.beams),
+    )
+
+
 def _evidence(candidate: "Candidate") -> Evidence:
     mean = candidate.log_prob / len(candidate.ids)
     return Evidence(exp(candidate.log_prob), mean, max(candidate.posterior))
@@ -203,5 +254,6 @@ def _span(hit: Hit, text: str) -> Span | None:
 
 
 def declined(question: str, hits: list[Hit] | None = None) -> Answer:
-    """No answer: there was nothing to read, or nothing was written."""
-    return Answer(question, None, float("-inf"), 0.0, tuple(Source(hit, None, 0.0) for hit in hits or ()))
+    """No answer: there was nothing to read, or with ``hits`` nothing was written."""
+    sources = tuple(Source(hit, None, 0.0) for hit in hits or ())
+    return Answer(question, None, float("-inf"), 0.0, sources, reason=NOTHING_FOUND if hits is None else _EMPTY)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ragqa.reading.base import NOTHING_FOUND
 from ragqa.reading.confidence import Calibration, Evidence
 from ragqa.reading.prior import prior_of
 from ragqa.reading.windows import Window, windows
@@ -93,7 +94,8 @@ class ExtractiveReader:
     def _answer(self, question: str, hits: list[Hit], found: list[Found]) -> Answer:
         if not found:
             nearest = tuple(Source(hit, None, 0.0) for hit in hits)
-            return Answer(question, None, float("-inf"), 0.0, nearest)
+            reason = "the passages have no words to mark" if hits else NOTHING_FOUND
+            return Answer(question, None, float("-inf"), 0.0, nearest, reason=reason)
         best, *others = _apart(found, 1 + self._alternatives)
         alternatives = tuple(
             Alternative(other.text, self._calibration.confidence(other.evidence), _sources(hits, other))
