@@ -162,7 +162,7 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
     return evaluate(
         GoldPassages(pipeline.reader) if args.gold else pipeline,
         questions,
-        out=args.out or Path("runs", "eval", f"{default_name(suite, split, args)}.report"),
+        out=args.out or Path("runs", "eval", f"{default_name(suite, split, args, pipeline.reader.fingerprint)}.report"),
         name=f"{suite.title}, reader on the gold passage" if args.gold else suite.title,
         split=part,
         corpus=args.corpus,
@@ -178,6 +178,7 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
             "source": _READ_ALONE if args.gold else suite.about,
             "answer_type": suite.answer_type,
             "caution": suite.caution,
+            **({"trained": args.trained} if args.trained else {}),
             # Of other systems that had to find the passage: not what a reader alone is set beside.
             "published": [] if args.gold else [asdict(row) for row in suite.published],
         },
@@ -189,17 +190,27 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
 _READ_ALONE = "Each question is read beside its own gold passage; nothing is retrieved."
 
 
-def default_name(suite: Suite, split: str, args: argparse.Namespace) -> str:
-    """What a report is called by what was scored, so that no two different runs share a place."""
-    valued = {name: getattr(args, name) for name in ("retriever", "fusion", "reader", "k", "depth", "batch", "limit")}
+def default_name(suite: Suite, split: str, args: argparse.Namespace, reader: str) -> str:
+    """What a report is called by what was scored, so that no two different runs share a place.
+
+    ``reader`` is the fingerprint: many recipes call what they write ``model``, so its folder tells it from no other.
+    """
+    valued = {name: getattr(args, name) for name in ("retriever", "fusion", "k", "depth", "batch", "limit")}
+    if args.reader is not None or (args.pipeline / "pipeline.json").is_file():
+        valued["reader"] = f"{reader_kind(reader)}-{reader[:_TOLD]}"
     usual = {"depth": 100, "batch": 1}
-    named = [
-        f"{name}-{value.name if isinstance(value, Path) else value}"
-        for name, value in valued.items()
-        if value is not None and value != usual.get(name)
-    ]
+    named = [f"{name}-{value}" for name, value in valued.items() if value is not None and value != usual.get(name)]
     flags = [name.replace("_", "-") for name in ("gold", "no_read") if getattr(args, name)]
     return "-".join([suite.key, split, args.pipeline.resolve().name, *named, *flags])
+
+
+_TOLD = 8
+"""Digits of a reader's fingerprint that tell it from others."""
+
+
+def reader_kind(fingerprint: str) -> str:
+    """span, or the kind of a generator, which stands in its fingerprint."""
+    return fingerprint.partition("-")[2] or "span"
 
 
 def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
@@ -215,7 +226,8 @@ def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
     add("--corpus", help="what to call the corpus; default: the names of its files")
     add("--retriever", help="dense, bm25 or hybrid; default: all that the index can do")
     add("--fusion", help="of hybrid: weighted or rrf")
-    add("--reader", type=Path, help="another reader")
+    add("--reader", type=Path, help="another reader: a directory, KIND:DIRECTORY, or a name of the pipeline's")
+    add("--trained", help="how the reader was trained: eval.table sets a closed book beside readers of the same words")
     add("--device", default="cpu")
     add("-k", type=int, help="passages to read")
     add("--depth", type=int, default=100, help="hits to look for answers in")
