@@ -29,12 +29,12 @@ _WRITTEN: dict[str, Any] = {"max_input": 64, "max_answer": 4}
 _FOLLOWED: dict[str, Any] = {"retriever_lr": 2e-4, "refresh_every": 50}
 
 
-def begin_generator(start: Path, out: Path, seed: int) -> Path:
-    """A generator of the world's shape: the encoder ``start`` and one layer that decodes, attending from nothing."""
+def begin_generator(start: Path, out: Path, seed: int, *, layers: int = 1) -> Path:
+    """A generator of the shape of the encoder ``start``, with so many layers that decode, attending from nothing."""
     if not out.is_dir():
         torch.manual_seed(seed)
         with artefact.writing(out) as folder:
-            from_encoder(start, decoder_layers=1).save(folder)
+            from_encoder(start, decoder_layers=layers).save(folder)
     return out
 
 
