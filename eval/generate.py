@@ -1,8 +1,8 @@
 """The arms of the table of generators, and the settings of the stages that each of them is made of.
 
-All generators begin from one start, see the same batches of the same questions for as many steps by the same rates, and
-have one retriever; the closed book is theirs without passages. So what a generator has from its passages is what it
-is above the closed book.
+All generators begin from one start (denoising, then reading a single passage), see the same batches of the same
+questions for as many steps by the same rates, and have one retriever; the closed book is theirs without passages. So
+what a generator has from its passages is what it is above the closed book.
 """
 
 import json
@@ -147,8 +147,9 @@ def training(places: Places, sizes: Sizes, name: str) -> Stage | None:
         return None
     if name == "span-tuned":
         return tuning(places, sizes, name)
-    common = {**shared(places, sizes, name), "generator": places.work / "start" / "model"}
-    common |= {"max_answer": sizes.max_answer, "max_input": sizes.max_input}
+    common = writing(places, sizes, name, sizes.steps)
+    read, denoised = reading(places, sizes).out / "generator", start(places, sizes).out / "model"
+    common["generator"] = read if sizes.read_steps else denoised
     if name == "fid":
         return FidConfig(index=places.index, retriever="dense", k=sizes.k, calibrate=sizes.calibrate, **common)
     if name == "closed-book":
@@ -165,6 +166,25 @@ def training(places: Places, sizes: Sizes, name: str) -> Stage | None:
     )
 
 
+def reading(places: Places, sizes: Sizes) -> RagConfig:
+    """The second half of the start: RAG with one passage and a retriever that stays, so that there is only to read."""
+    own: dict[str, Any] = {"generator": start(places, sizes).out / "model", "out": places.work / "reading"}
+    own |= {"dev": None, "seed": sizes.seed + 1}  # other questions than those that the arms begin with
+    return RagConfig(
+        corpus=places.passages,
+        retriever=places.retriever,
+        k=1,
+        smoothing=0.0,
+        frozen=sizes.read_steps,
+        **{**writing(places, sizes, "reading", sizes.read_steps), **own},
+    )
+
+
+def begun_by(places: Places, sizes: Sizes) -> list[DenoiseConfig | RagConfig]:
+    """The stages of the start, in order."""
+    return [start(places, sizes), *([reading(places, sizes)] if sizes.read_steps else [])]
+
+
 def tuning(places: Places, sizes: Sizes, name: str) -> FineTuneConfig:
     """ORQA's fine-tuning, on the same questions: retriever and span reader."""
     return FineTuneConfig(
@@ -175,26 +195,32 @@ def tuning(places: Places, sizes: Sizes, name: str) -> FineTuneConfig:
         read=sizes.k,
         max_input=sizes.max_input,
         retriever_lr=sizes.retriever_lr,
-        **shared(places, sizes, name),
+        **shared(places, sizes, name, sizes.tune_steps),
     )
 
 
-def shared(places: Places, sizes: Sizes, name: str) -> dict[str, Any]:
+def writing(places: Places, sizes: Sizes, name: str, steps: int) -> dict[str, Any]:
+    """What all that train a generator on questions are told."""
+    lengths = {"max_answer": sizes.max_answer, "max_input": sizes.max_input}
+    return {**shared(places, sizes, name, steps), **lengths}
+
+
+def shared(places: Places, sizes: Sizes, name: str, steps: int) -> dict[str, Any]:
     """What all arms are told."""
     return {
         "questions": places.questions,
         "dev": places.dev,
         "sample": sizes.sample,
         "out": places.arm(name) / "train",
-        "steps": sizes.steps,
+        "steps": steps,
         "batch": sizes.batch,
         "lr": sizes.lr,
-        "warmup": sizes.warm(sizes.steps),
+        "warmup": sizes.warm(steps),
         "weight_decay": 0.01,
         "clip": 1.0,
         "dropout": 0.0,
-        "eval_every": sizes.every(sizes.steps, sizes.evaluations),
-        "save_every": sizes.every(sizes.steps, sizes.saves),
+        "eval_every": sizes.every(steps, sizes.evaluations),
+        "save_every": sizes.every(steps, sizes.saves),
         "device": places.device,
         "seed": sizes.seed,
     }
@@ -204,8 +230,10 @@ def words(sizes: Sizes, name: str) -> str:
     """How an arm was trained: ``eval.table`` sets readers beside the closed book of the same words."""
     if name == "span":
         return "as it is shipped"
-    budget = f"{sizes.steps:,} steps of {sizes.batch} questions"
-    return f"{budget}, its encoder's first {sizes.layers} layers" if name == "span-tuned" else budget
+    if name == "span-tuned":
+        return f"{sizes.tune_steps:,} steps of {sizes.batch} questions"
+    before = f"{sizes.read_steps:,} of reading, " if sizes.read_steps else ""
+    return f"{before}{sizes.steps:,} steps of {sizes.batch} questions"
 
 
 def caption(corpus: dict[str, Any], sizes: Sizes) -> str:

@@ -6,10 +6,10 @@
     python -m eval.table docs/measurements/generate/*_*.json
 
 Three stages: ``start`` makes what all arms share (the retriever, the vectors and the index of the passages, the
-generator, denoising of the corpus), ``train`` trains the arms and calibrates them, ``em`` asks them the four test sets
-by the harness. Figures of an arm are kept in its folder as soon as they are there, and the same command goes on after
-whatever ended it; once ``start`` is done, arms may be trained beside each other. Settings of every stage are options:
-``--sizes FILE.json`` with fields of ``eval.generate_sizes.Sizes``.
+generator, which learns by denoising the corpus and then by reading a single passage), ``train`` trains the arms and
+calibrates them, ``em`` asks them the four test sets by the harness. Figures of an arm are kept in its folder as soon as
+they are there, and the same command goes on after whatever ended it; once ``start`` is done, arms may be trained beside
+each other. Settings of every stage are options: ``--sizes FILE.json`` with fields of ``eval.generate_sizes.Sizes``.
 """
 
 import argparse
@@ -82,21 +82,31 @@ class Bench:
             build(index, progress=self.progress)
         generate.begin(places, self.sizes)
         finished(generate.start(places, self.sizes), partial(denoise.main, progress=self.progress), common.tell)
+        if self.sizes.read_steps:
+            self.searching(generate.reading(places, self.sizes), "reading")
+
+    def searching(self, config: RagConfig | FineTuneConfig, name: str) -> None:
+        """Train what searches the passages while it learns, unless that was done."""
+        config.out.mkdir(parents=True, exist_ok=True)
+        carry(self.places.vectors, self.places.retriever, config.out / "vectors")
+        main: Callable[..., Path] = rag.main if isinstance(config, RagConfig) else fine_tune.main
+        finished(config, partial(main, **self.told(name)), common.tell)
+
+    def told(self, name: str) -> dict[str, Any]:
+        """Where the training of an arm says how far it is."""
+        return {"progress": self.progress, "tell": lambda line: common.tell(f"{name}: {line}")}
 
     def train(self, name: str) -> Path:
         """Train an arm, unless that was done; its pipeline."""
         config = generate.training(self.places, self.sizes, name)
         if config is None:
             return self.places.index
-        told = {"progress": self.progress, "tell": lambda line: common.tell(f"{name}: {line}")}
+        told = self.told(name)
         if isinstance(config, FidConfig):
             return finished(config, partial(fid.whole, **told), common.tell)
         if isinstance(config, ClosedBookConfig):
             return finished(config, partial(closed_book.whole, **told), common.tell)
-        config.out.mkdir(parents=True, exist_ok=True)
-        carry(self.places.vectors, self.places.retriever, config.out / "vectors")
-        main: Callable[..., Path] = rag.main if isinstance(config, RagConfig) else fine_tune.main
-        finished(config, partial(main, **told), common.tell)
+        self.searching(config, name)
         out = self.places.arm(name) / "system"
         whole = assemble.after_writing(config, out) if isinstance(config, RagConfig) else assemble.after(config, out)
         whole = replace(whole, calibrate=self.sizes.calibrate)
@@ -138,10 +148,14 @@ class Bench:
     def settings(self, name: str) -> list[Any]:
         """All that the figures of an arm depend on."""
         own = generate.training(self.places, self.sizes, name)
-        start = [] if isinstance(own, FineTuneConfig | None) else [generate.start(self.places, self.sizes)]
+        start = [] if isinstance(own, FineTuneConfig | None) else generate.begun_by(self.places, self.sizes)
         shape = [self.sizes.layers, self.sizes.decoder_layers, self.sizes.scale]
         asked = [self.sizes.limit, self.sizes.read, self.sizes.asked]
         return [self.corpus, *shape, *asked, *common.plain([*start, *([own] if own else [])])]
+
+    def start_seconds(self) -> dict[str, int]:
+        """Of the steps of the start that all generators share."""
+        return {each.out.name: round(common.seconds(each.out)) for each in generate.begun_by(self.places, self.sizes)}
 
     def spent(self, name: str) -> dict[str, Any]:
         """Seconds of an arm's steps, and what was alarming about them."""
@@ -215,7 +229,7 @@ def go(args: argparse.Namespace) -> None:
         for file in (each for record in records for each in (record, record.with_suffix(".tsv"))):
             shutil.copyfile(file, args.out / file.name)
         (args.out / "table.md").write_text(drawn)
-        figures = {"sizes": asdict(sizes), "corpus made of": corpus, "rows": rows}
+        figures = {"sizes": asdict(sizes), "corpus made of": corpus, "start_s": bench.start_seconds(), "rows": rows}
         record(args.out / "generate.json", figures, corpus=name, questions="the suites': see the rows")
     print(drawn)
 
