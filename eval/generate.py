@@ -148,8 +148,7 @@ def training(places: Places, sizes: Sizes, name: str) -> Stage | None:
     if name == "span-tuned":
         return tuning(places, sizes, name)
     common = writing(places, sizes, name, sizes.steps)
-    read, denoised = reading(places, sizes).out / "generator", start(places, sizes).out / "model"
-    common["generator"] = read if sizes.read_steps else denoised
+    common["generator"] = began(places, sizes)
     if name == "fid":
         return FidConfig(index=places.index, retriever="dense", k=sizes.k, calibrate=sizes.calibrate, **common)
     if name == "closed-book":
@@ -178,6 +177,11 @@ def reading(places: Places, sizes: Sizes) -> RagConfig:
         frozen=sizes.read_steps,
         **{**writing(places, sizes, "reading", sizes.read_steps), **own},
     )
+
+
+def began(places: Places, sizes: Sizes) -> Path:
+    """The generator that all arms go on from."""
+    return reading(places, sizes).out / "generator" if sizes.read_steps else start(places, sizes).out / "model"
 
 
 def begun_by(places: Places, sizes: Sizes) -> list[DenoiseConfig | RagConfig]:

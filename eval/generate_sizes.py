@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much each stage does. The defaults are for a CPU and all-MiniLM-L6-v2; they are reckoned, not tuned."""
+    """How much each stage does. The defaults are for a CPU and all-MiniLM-L6-v2; they are reckoned, not tuned.
+
+    Seconds of one core of an EPYC, measured for a few steps: denoising 1.7 a step, reading 1.6, RAG 4.0, FiD 4.4, the
+    closed book 0.6; 10 to 15 passages embedded a second; a question of a test set 0.2, with the span reader 0.1.
+    """
 
     layers: int = 3
     """Of the encoder that the generator begins from, the first ones; more than it has are all of them."""
