@@ -22,25 +22,25 @@ import argparse
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from eval import ablation_questions
-from eval.ablation_sources import NQ_DEV, NQ_TEST, SQUAD_DEV, Text, known
+from eval.ablation_sources import NQ_DEV, NQ_TEST, SQUAD_DEV, Once, Text, known, wiki
 from eval.command import command, one_line
 from ragqa import resuming
 from ragqa.answers import AnswerFinder
 from ragqa.corpus.blocks import words as cut_by_words
-from ragqa.corpus.documents import CorpusReport, Document, input_size, read_documents
+from ragqa.corpus.documents import Document
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.questions import read_questions, read_squad
-from ragqa.text import normalize_answer, words
+from ragqa.text import normalize_answer
 
 BLOCKS, RECALL, DEV = 40_000, 2_000, 500
 SAID = 0.75
@@ -69,6 +69,21 @@ class CorpusConfig:
     dev: int = DEV
     """Others that are asked while something is trained."""
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides which texts a corpus holds."""
+
+    known: Callable[[Path], Iterator[Text]]
+    """Texts of the data folder that it must hold."""
+    asked: tuple[str, ...]
+    """Files of questions that say titles."""
+    squad: tuple[str, ...]
+    """Files of SQuAD whose paragraphs are known: articles of their titles are left out of the wiki folder's."""
+
+
+ABLATION = Recipe(known, asked=(NQ_DEV,), squad=(SQUAD_DEV,))
 
 
 @dataclass(frozen=True)
@@ -133,23 +148,6 @@ def choose(articles: Sequence[Article], room: int, seed: int) -> dict[str, str]:
     return {**{each.id: "random" for each in others}, **dict.fromkeys(ids, "said")}
 
 
-class Once:
-    """Texts, each once; by its words."""
-
-    def __init__(self) -> None:
-        self._seen: set[bytes] = set()
-        self.twice = 0
-
-    def __call__(self, texts: Iterable[Text]) -> Iterator[Text]:
-        for each in texts:
-            digest = blake2b(" ".join(words(each.text)).encode(), digest_size=16).digest()
-            if digest in self._seen:
-                self.twice += 1
-                continue
-            self._seen.add(digest)
-            yield each
-
-
 def make(config: CorpusConfig, *, progress: Progress = SILENT) -> dict[str, Any]:
     """Write all of it into ``config.out``, unless it is there; what ``report.json`` says.
 
@@ -158,24 +156,44 @@ def make(config: CorpusConfig, *, progress: Progress = SILENT) -> dict[str, Any]
             corpus that was made otherwise.
     """
     asked = {name: value for name, value in asdict(config).items() if name not in ("data", "out")}
+
+    def questions() -> dict[str, Any]:
+        folder = config.out / QUESTIONS
+        return asdict(
+            ablation_questions.write(config.data, folder, recall=config.recall, dev=config.dev, seed=config.seed)
+        )
+
+    return made(config, asked, ABLATION, questions, question_files(config), progress)
+
+
+def made(
+    config: CorpusConfig,
+    asked: dict[str, Any],
+    recipe: Recipe,
+    questions: Callable[[], dict[str, Any]],
+    files: dict[str, Path],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Write all of a corpus by a recipe, unless it is there with the settings ``asked``; what ``report.json`` says.
+
+    ``questions`` writes them and says how many they are; of ``files`` it is told how many the corpus answers.
+    """
     if (config.out / REPORT).is_file():
         before: dict[str, Any] = json.loads((config.out / REPORT).read_text())
         if before["settings"] != asked:
             raise BadInput(f"{config.out} holds a corpus of other settings ({before['settings']}): choose another")
         return before
     config.out.mkdir(parents=True, exist_ok=True)
-    counts = ablation_questions.write(
-        config.data, config.out / QUESTIONS, recall=config.recall, dev=config.dev, seed=config.seed
-    )
-    sources = write(config, progress)
+    counts = questions()
+    sources = write(config, recipe, progress)
     index = config.out / INDEX
     build_index([config.out / DOCUMENTS], index, IndexConfig(retriever="bm25"), progress=progress)
     report = {
         "settings": asked,
         "blocks": len(PassageStore.open(index / "passages")),
         "sources": sources,
-        "questions": asdict(counts),
-        "answered": answered(index, question_files(config), progress),
+        "questions": counts,
+        "answered": answered(index, files, progress),
     }
     resuming.write_whole(config.out / REPORT, json.dumps(report, indent=1) + "\n")
     return report
@@ -188,7 +206,7 @@ def question_files(config: CorpusConfig) -> dict[str, Path]:
     return {"nq dev, all": data / NQ_DEV, **sampled, "nq test-a": data / NQ_TEST, "squad dev-a": data / SQUAD_DEV}
 
 
-def write(config: CorpusConfig, progress: Progress) -> dict[str, Any]:
+def write(config: CorpusConfig, recipe: Recipe, progress: Progress) -> dict[str, Any]:
     """Write documents.jsonl, aside and then renamed; texts and blocks of each source, and what was left out."""
     tally: dict[str, Counter[str]] = {}
     once, aside = Once(), config.out / f".{DOCUMENTS}.writing"
@@ -199,14 +217,14 @@ def write(config: CorpusConfig, progress: Progress) -> dict[str, Any]:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             tally.setdefault(text.source, Counter()).update(documents=1, blocks=blocks)
 
-        for text in once(known(config.data)):
+        for text in once(recipe.known(config.data)):
             put(text, sum(1 for _ in _SPLIT(text.text, 0)))
         room = config.blocks - sum(each["blocks"] for each in tally.values())
         if room < 0:
             raise BadInput(
                 f"the known texts alone are {config.blocks - room} blocks: ask for more than {config.blocks}"
             )
-        articles = survey(config, progress)
+        articles = survey(config, recipe, progress)
         chosen = choose(articles, room, config.seed)
         sizes = {each.id: each.blocks for each in articles}
         for text in once(taken(config.data / "wiki", chosen, progress)):
@@ -217,10 +235,10 @@ def write(config: CorpusConfig, progress: Progress) -> dict[str, Any]:
     return {**{source: dict(each) for source, each in tally.items()}, "wiki folder": found}
 
 
-def survey(config: CorpusConfig, progress: Progress) -> list[Article]:
-    """The articles of the wiki folder that SQuAD dev-a does not have: ids, sizes, whether their titles are said."""
-    said = Said(question.text for question in read_questions(config.data / NQ_DEV))
-    had = {bare(paragraph.title) for paragraph in read_squad(config.data / SQUAD_DEV)}
+def survey(config: CorpusConfig, recipe: Recipe, progress: Progress) -> list[Article]:
+    """The articles of the wiki folder that SQuAD's files do not have: ids, sizes, whether their titles are said."""
+    said = Said(question.text for file in recipe.asked for question in read_questions(config.data / file))
+    had = {bare(paragraph.title) for file in recipe.squad for paragraph in read_squad(config.data / file)}
     return [
         Article(each.id, size(each), each.title in said)
         for each in wiki(config.data / "wiki", "titles", progress)
@@ -233,16 +251,6 @@ def taken(folder: Path, chosen: dict[str, str], progress: Progress) -> Iterator[
     for each in wiki(folder, "articles", progress):
         if each.id in chosen:
             yield Text(chosen[each.id], f"wiki-{each.id}", each.title, each.text[each.body :].strip())
-
-
-def wiki(folder: Path, name: str, progress: Progress) -> Iterator[Document]:
-    """The articles of the folder, streamed."""
-    report = CorpusReport()
-    with progress.step(name, input_size([folder]), "B") as step:
-        for each in read_documents([folder], report=report):
-            yield each
-            step.at(report.bytes_read)
-        step.at(report.bytes_read)
 
 
 def answered(index: Path, files: dict[str, Path], progress: Progress) -> dict[str, dict[str, float]]:

@@ -63,7 +63,7 @@ def write(data: Path, out: Path, *, recall: int, dev: int, seed: int) -> Counts:
     )
     out.mkdir(parents=True, exist_ok=True)
     for name, questions in ((RECALL, chosen), (DEV, others), (TRAIN, train)):
-        resuming.write_whole(out / name, "".join(map(_line, questions)))
+        resuming.write_whole(out / name, "".join(map(line, questions)))
     return Counts(len(chosen), len(others), len(train), twice, held_out)
 
 
@@ -89,20 +89,29 @@ def training(questions: Iterable[Question], refused: set[str]) -> tuple[list[Que
     return kept, len(every) - len(own), len(own) - len(kept)
 
 
+class Alike:
+    """Finds, among some questions, one that another is like."""
+
+    def __init__(self, questions: Iterable[Question]) -> None:
+        self._questions = list(questions)
+        self._taught = [_words(question) for question in self._questions]
+        self._places: dict[str, list[int]] = defaultdict(list)
+        for number, words in enumerate(self._taught):
+            for word in words:
+                self._places[word].append(number)
+
+    def __call__(self, question: Question) -> Question | None:
+        """The first found, None where there is none."""
+        own = _words(question)
+        shared = Counter(number for word in own for number in self._places.get(word, ()))
+        alike = (number for number, count in shared.items() if count >= ALIKE * len(own | self._taught[number]))
+        return next((self._questions[number] for number in alike), None)
+
+
 def unlike(questions: Iterable[Question], train: Iterable[Question]) -> list[Question]:
     """Those that no training question is like: a paraphrase may have its answer's passage from training."""
-    taught = [_words(question) for question in train]
-    places: dict[str, list[int]] = defaultdict(list)
-    for number, words in enumerate(taught):
-        for word in words:
-            places[word].append(number)
-    found = []
-    for question in questions:
-        own = _words(question)
-        shared = Counter(number for word in own for number in places.get(word, ()))
-        if not any(count >= ALIKE * len(own | taught[number]) for number, count in shared.items()):
-            found.append(question)
-    return found
+    alike = Alike(train)
+    return [question for question in questions if alike(question) is None]
 
 
 def _words(question: Question) -> frozenset[str]:
@@ -130,7 +139,8 @@ def _texts(files: Iterable[Path]) -> set[str]:
     return {normalize_answer(question.text) for file in files for question in read_questions(file)}
 
 
-def _line(question: Question) -> str:
+def line(question: Question) -> str:
+    """A question as a line of a file."""
     row = {"question": question.text, "answers": question.answers}
     more = {"passages": [plain(text) for text in question.passages]} if question.passages else {}
     return json.dumps({**row, **more}, ensure_ascii=False) + "\n"

@@ -1,15 +1,19 @@
-"""Texts that a corpus for the ablation must hold: the gold passages that are known of several question sets."""
+"""Texts for the corpus of a bench: the gold passages that are known of several question sets, and whole articles."""
 
 import json
 import lzma
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ragqa.corpus.documents import CorpusReport, Document, input_size, read_documents
 from ragqa.errors import BadInput
+from ragqa.progress import Progress
 from ragqa.questions import read_squad
+from ragqa.text import words
 
 NQ_DEV, NQ_TRAIN, NQ_TEST = "nq/dev.jsonl", "nq/train.jsonl", "nq/test-a.jsonl"
 NQ_GOLD, QED = "nq/test-a-gold-passages.jsonl.xz", "nq/train-with-passages.jsonl.xz"
@@ -28,6 +32,23 @@ class Text:
     text: str
 
 
+class Once:
+    """Texts, each once; by its words."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self.twice = 0
+
+    def __call__(self, texts: Iterable[Text]) -> Iterator[Text]:
+        for each in texts:
+            digest = blake2b(" ".join(words(each.text)).encode(), digest_size=16).digest()
+            if digest in self._seen:
+                self.twice += 1
+                continue
+            self._seen.add(digest)
+            yield each
+
+
 def known(data: Path) -> Iterator[Text]:
     """Gold passages of NQ test-a, all paragraphs of SQuAD dev-a, gold paragraphs of NQ training questions (QED)."""
     yield from nq_gold(data / NQ_GOLD)
@@ -43,16 +64,26 @@ def nq_gold(file: Path) -> Iterator[Text]:
                 yield Text("nq-gold", f"nq-gold-{number}", passage["title"], passage["text"])
 
 
-def squad(file: Path) -> Iterator[Text]:
+def squad(file: Path, source: str = "squad") -> Iterator[Text]:
     """The paragraphs of a SQuAD file."""
     for number, paragraph in enumerate(read_squad(file), 1):
-        yield Text("squad", f"squad-{number}", paragraph.title, paragraph.text)
+        yield Text(source, f"{source}-{number}", paragraph.title, paragraph.text)
 
 
 def qed(file: Path) -> Iterator[Text]:
     """The paragraphs of NQ training questions, set as other texts are."""
     for number, row in rows(file):
         yield Text("qed", f"qed-{number}", row["title_text"], plain(row["paragraph_text"]))
+
+
+def wiki(folder: Path, name: str, progress: Progress) -> Iterator[Document]:
+    """The articles of the folder, streamed."""
+    report = CorpusReport()
+    with progress.step(name, input_size([folder]), "B") as step:
+        for each in read_documents([folder], report=report):
+            yield each
+            step.at(report.bytes_read)
+        step.at(report.bytes_read)
 
 
 def rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

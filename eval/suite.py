@@ -175,7 +175,7 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
     return evaluate(
         GoldPassages(pipeline.reader) if args.gold else pipeline,
         questions,
-        out=args.out or Path("runs", "eval", f"{default_name(suite, split, args)}.report"),
+        out=args.out or Path("runs", "eval", f"{default_name(suite, split, args, pipeline.reader.fingerprint)}.report"),
         name=f"{suite.title}, reader on the gold passage" if args.gold else suite.title,
         split=part,
         corpus=args.corpus,
@@ -191,6 +191,7 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
             "source": _READ_ALONE if args.gold else suite.about,
             "answer_type": suite.answer_type,
             "caution": suite.caution,
+            **({"trained": args.trained} if args.trained else {}),
             # Of other systems that had to find the passage: not what a reader alone is set beside.
             "published": [] if args.gold else [asdict(row) for row in suite.published],
         },
@@ -202,13 +203,18 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
 _READ_ALONE = "Each question is read beside its own gold passage; nothing is retrieved."
 
 
-def default_name(suite: Suite, split: str, args: argparse.Namespace) -> str:
-    """What a report is called by what was scored, so that no two different runs share a place."""
-    names = ("retriever", "fusion", "reader", *DECODING, "k", "depth", "batch", "limit")
-    valued = {name: getattr(args, name) for name in names}
+def default_name(suite: Suite, split: str, args: argparse.Namespace, reader: str) -> str:
+    """What a report is called by what was scored, so that no two different runs share a place.
+
+    ``reader`` is the fingerprint: many recipes call what they write ``model``, so its folder tells it from no other.
+    """
+    names = ("retriever", "fusion", *DECODING, "k", "depth", "batch", "limit")
+    valued = {name.replace("_", "-"): getattr(args, name) for name in names}
+    if args.reader is not None or (args.pipeline / "pipeline.json").is_file():
+        valued["reader"] = f"{reader_kind(reader)}-{reader[:_TOLD]}"
     usual = {"depth": 100, "batch": 1}
     named = [
-        f"{name.replace('_', '-')}-{_short(value) if isinstance(value, Path) else value}"
+        f"{name.replace('_', '-')}-{value}"
         for name, value in valued.items()
         if value is not None and value != usual.get(name)
     ]
@@ -216,9 +222,13 @@ def default_name(suite: Suite, split: str, args: argparse.Namespace) -> str:
     return "-".join([suite.key, split, args.pipeline.resolve().name, *named, *flags])
 
 
-def _short(reader: Path) -> str:
-    """The last two names of a place: many a run calls what it made ``model``."""
-    return "-".join(part.replace(":", "-") for part in reader.parts[-2:] if part.strip("./"))
+_TOLD = 8
+"""Digits of a reader's fingerprint that tell it from others."""
+
+
+def reader_kind(fingerprint: str) -> str:
+    """span, or the kind of a generator, which stands in its fingerprint."""
+    return fingerprint.partition("-")[2] or "span"
 
 
 def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
@@ -239,6 +249,7 @@ def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
     add("--fast", action="store_true", default=None, help="of rag-sequence: fast decoding, not thorough")
     add("--max-answer", type=int, help="of a reader that writes: tokens of an answer; default: as it was trained")
     add("--min-answer", type=int, help="of a reader that writes: tokens before an answer may end")
+    add("--trained", help="how the reader was trained: eval.table sets a closed book beside readers of the same words")
     add("--device", default="cpu")
     add("-k", type=int, help="passages to read; default: what the reader was trained with, or 10")
     add("--depth", type=int, default=100, help="hits to look for answers in")

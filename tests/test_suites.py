@@ -518,19 +518,19 @@ def test_a_file_of_another_size_leaves_no_report(
 
 def test_reports_of_different_settings_lie_in_different_places() -> None:
     given = [
-        ["--reader", "runs/fid/model"],
-        ["--reader", "runs/rag/model"],
-        ["--reader", "fid:bart"],
-        ["--reader", "rag-sequence:bart"],
-        ["--reader", "rag-sequence:bart", "--fast"],
-        ["--reader", "rag-sequence:bart", "--beams", "4"],
-        ["--reader", "rag-sequence:bart", "--beams", "4", "--max-answer", "9"],
-        ["--reader", "rag-sequence:bart", "--beams", "4", "--min-answer", "9"],
+        [],
+        ["--fast"],
+        ["--beams", "4"],
+        ["--beams", "4", "--max-answer", "9"],
+        ["--beams", "4", "--min-answer", "9"],
+        ["-k", "3"],
     ]
-    named = [default_name(THREE, "dev", parser(THREE, "").parse_args(["--pipeline", "p", *each])) for each in given]
-    assert len(set(named)) == len(given)
-    assert named[0] == f"{THREE.key}-dev-p-reader-fid-model"
-    assert named[6] == f"{THREE.key}-dev-p-reader-rag-sequence-bart-beams-4-max-answer-9"
+    options = [parser(THREE, "").parse_args(["--pipeline", "p", "--reader", "x", *each]) for each in given]
+    readers = ["a" * 16 + "-fid", "b" * 16 + "-fid", "c" * 16]
+    named = [default_name(THREE, "dev", args, reader) for args in options for reader in readers]
+    assert len(set(named)) == len(given) * len(readers)
+    assert named[9] == f"{THREE.key}-dev-p-beams-4-max-answer-9-reader-fid-aaaaaaaa"
+    assert named[2] == f"{THREE.key}-dev-p-reader-span-cccccccc"
 
 
 def test_the_suites_ask_with_the_decoding_that_is_given(

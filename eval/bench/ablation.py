@@ -14,7 +14,6 @@ with fields of ``eval.ablation_sizes.Sizes``.
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,20 +28,19 @@ from eval.ablation import ARMS, USUAL, Places
 from eval.ablation_corpus import REPORT
 from eval.ablation_questions import HELD_OUT, check_apart, unlike
 from eval.ablation_sizes import SMOKE, Sizes
+from eval.bench import arms as common
 from eval.bench.record import record
 from eval.chance import Chance
 from eval.command import one_line
 from eval.nq import NQ
 from eval.squad import SQUAD
-from eval.suite import Suite, parser, run
+from eval.suite import Suite
 from index.build import BuildConfig, build
 from index.carry import carry
 from index.embed import EmbedConfig, embed
 from pipelines import assemble, dpr, fine_tune, pretrain, warm_reader, warm_start
 from pipelines.plot import plot
-from pipelines.run import FREE
 from pipelines.stages import finished
-from ragqa import resuming
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.evaluation import Report, evaluate
@@ -75,7 +73,7 @@ class Bench:
 
     def tell(self, line: str) -> None:
         """Say how far it is."""
-        print(line, file=sys.stderr, flush=True)
+        common.tell(line)
 
     def stages(self, name: str) -> list[Any]:
         """The settings of all that is trained before an arm is asked, in order."""
@@ -186,33 +184,23 @@ class Bench:
 
     def scored(self, suite: Suite, pipeline: Path, out: Path) -> dict[str, Any]:
         """A test set, as ``python -m eval.SUITE`` scores it."""
-        options = {
-            "--pipeline": pipeline,
-            "--data": self.places.data / suite.key,
-            "--split": suite.default_split,
-            "--out": out / f"{suite.key}.report",
-            "--corpus": self.corpus,
-            "--depth": DEPTH,
-            "--limit": self.sizes.limit,
-        }
-        given = [str(part) for option, value in options.items() if value is not None for part in (option, value)]
-        figures = run(suite, parser(suite, None).parse_args(given)).figures
+        figures = common.scored(
+            suite,
+            pipeline,
+            out / f"{suite.key}.report",
+            data=self.places.data,
+            corpus=self.corpus,
+            depth=DEPTH,
+            limit=self.sizes.limit,
+        ).figures
         kept = ("em", "f1", "answer_recall", "coverage_bound")
         return {"questions": figures["about"]["questions"], **{key: figures[key] for key in kept}}
 
     def kept(self, name: str, stage: str) -> dict[str, Any]:
         """The figures of a stage of an arm: measured now, unless they are there and of the same settings."""
-        file, settings = self.places.arm(name) / f"{stage}.json", self.settings(name, stage)
-        if file.is_file():
-            before: dict[str, Any] = json.loads(file.read_text())
-            if before["settings"] == settings:
-                return before
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self.tell(f"{name}: {stage}")
-        found = {**(self.recall if stage == "recall" else self.em)(name), "settings": settings}
-        resuming.write_whole(file, json.dumps(found, indent=1) + "\n")
-        self.tell(f"{name}: {json.dumps({key: found[key] for key in found if key != 'settings'})}")
-        return found
+        measure = partial(self.recall if stage == "recall" else self.em, name)
+        file = self.places.arm(name) / f"{stage}.json"
+        return common.kept(file, self.settings(name, stage), measure, f"{name}: {stage}", self.tell)
 
     def settings(self, name: str, stage: str) -> list[Any]:
         """All that the figures of a stage depend on."""
@@ -224,14 +212,12 @@ class Bench:
             more = [] if reading in configs else [reading]
             configs = [*configs, *more, ablation.tuning(self.places, self.sizes, name, last)]
             asked = self.sizes.limit
-        plain: list[Any] = json.loads(json.dumps([asdict(config) for config in configs], default=str))
-        return [self.corpus, asked, *({k: v for k, v in each.items() if k not in FREE} for each in plain)]
+        return [self.corpus, asked, *common.plain(configs)]
 
 
 def seconds(config: Any) -> float:
     """Of the steps of a run, evaluations and indexes aside; of DPR those of its round."""
-    folder = config.out / "round-1" if isinstance(config, dpr.DprConfig) else config.out
-    return sum(row.get("seconds", 0.0) for row in read_rows(folder))
+    return common.seconds(config.out / "round-1" if isinstance(config, dpr.DprConfig) else config.out)
 
 
 def against(places: Places, name: str, report: str) -> dict[str, Any] | None:
@@ -283,18 +269,6 @@ def check_tokenizers(places: Places, encoder: Path) -> None:
         raise BadInput(f"{encoder} has another tokenizer than {places.encoder}: a text must be the same to both")
 
 
-def sizes_of(args: argparse.Namespace) -> Sizes:
-    """As the command line has them; raises BadInput where it is no such file."""
-    base = asdict(SMOKE if args.smoke else Sizes())
-    try:
-        given = dict(json.loads(args.sizes.read_text())) if args.sizes else {}
-        return Sizes(**{**base, **given})
-    except (OSError, ValueError, TypeError) as error:
-        raise BadInput(
-            f"{args.sizes}: a JSON object with fields of eval.ablation_sizes.Sizes is needed: {error}"
-        ) from error
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parse.add_argument
@@ -317,10 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def go(args: argparse.Namespace) -> None:
     """Train and measure the arms, and write what is wanted."""
-    stages = args.stages.split(",")
-    if unknown := set(stages) - set(STAGES):
-        raise BadInput(f"stages {', '.join(sorted(unknown))}: choose of {', '.join(STAGES)}")
-    arms, sizes = [name for name in ARMS if name in args.arms], sizes_of(args)
+    stages = common.stages_of(args, STAGES)
+    arms, sizes = [name for name in ARMS if name in args.arms], common.sizes_of(Sizes(), SMOKE, args)
     places = Places(
         work=args.work,
         corpus=args.corpus,

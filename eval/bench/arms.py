@@ -1,0 +1,97 @@
+"""What benches of several arms share: figures kept by arm and stage, sizes from a file, test sets scored as always."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from eval.suite import Suite, parser, run
+from pipelines.run import FREE
+from ragqa import resuming
+from ragqa.errors import BadInput
+from ragqa.evaluation import Report
+from ragqa.training.log import read_rows
+
+Sizes = TypeVar("Sizes")
+
+
+def tell(line: str) -> None:
+    """Say how far it is."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def kept(
+    file: Path,
+    settings: list[Any],
+    measure: Callable[[], dict[str, Any]],
+    name: str,
+    tell: Callable[[str], None] = tell,
+) -> dict[str, Any]:
+    """The figures in ``file``: measured now, unless they are there and of the same settings."""
+    if file.is_file():
+        before: dict[str, Any] = json.loads(file.read_text())
+        if before["settings"] == settings:
+            return before
+    file.parent.mkdir(parents=True, exist_ok=True)
+    tell(name)
+    found = {**measure(), "settings": settings}
+    resuming.write_whole(file, json.dumps(found, indent=1) + "\n")
+    tell(f"{name.partition(':')[0]}: {json.dumps({key: found[key] for key in found if key != 'settings'})}")
+    return found
+
+
+def plain(configs: Sequence[Any]) -> list[dict[str, Any]]:
+    """Settings of stages, those left out that a run may go on with changed."""
+    rows: list[dict[str, Any]] = json.loads(json.dumps([asdict(config) for config in configs], default=str))
+    return [{key: value for key, value in row.items() if key not in FREE} for row in rows]
+
+
+def seconds(run: Path) -> float:
+    """Of the steps of a run, evaluations and indexes aside."""
+    return sum(row.get("seconds", 0.0) for row in read_rows(run))
+
+
+def scored(
+    suite: Suite, pipeline: Path, out: Path, *, data: Path, corpus: str, depth: int, limit: int | None, **more: Any
+) -> Report:
+    """A test set, as ``python -m eval.SUITE`` scores it, with ``more`` of its options."""
+    options = {
+        "pipeline": pipeline,
+        "data": data / suite.key,
+        "split": suite.default_split,
+        "out": out,
+        "corpus": corpus,
+        "depth": depth,
+        "limit": limit,
+        **more,
+    }
+    given = [
+        str(part)
+        for name, value in options.items()
+        if value is not None
+        for part in (f"-{name}" if len(name) == 1 else f"--{name}", value)
+    ]
+    return run(suite, parser(suite, None).parse_args(given))
+
+
+def stages_of(args: argparse.Namespace, stages: Sequence[str]) -> list[str]:
+    """Those that ``--stages`` names; raises BadInput where one is none."""
+    found: list[str] = args.stages.split(",")
+    if unknown := set(found) - set(stages):
+        raise BadInput(f"stages {', '.join(sorted(unknown))}: choose of {', '.join(stages)}")
+    return found
+
+
+def sizes_of(usual: Sizes, smoke: Sizes, args: argparse.Namespace) -> Sizes:
+    """As the command line has them; raises BadInput where ``--sizes`` is no such file."""
+    base: Any = smoke if args.smoke else usual
+    try:
+        given = dict(json.loads(args.sizes.read_text())) if args.sizes else {}
+        made: Sizes = replace(base, **given)
+    except (OSError, ValueError, TypeError) as error:
+        where = f"{type(usual).__module__}.{type(usual).__qualname__}"
+        raise BadInput(f"{args.sizes}: a JSON object with fields of {where} is needed: {error}") from error
+    return made

@@ -1,0 +1,238 @@
+"""Generators on real text: RAG-Token, RAG-Sequence, FiD and the span reader, each beside its closed book.
+
+    python -m eval.generate_corpus --data DIR --out CORPUS
+    python -m eval.bench.generate --work DIR --encoder MINILM --corpus CORPUS --data DIR \\
+        --out docs/measurements/generate
+    python -m eval.table docs/measurements/generate/*_*.json
+
+Three stages: ``start`` makes what all arms share (the retriever, the vectors and the index of the passages, the
+generator, which learns by denoising the corpus and then by reading a single passage), ``train`` trains the arms and
+calibrates them, ``em`` asks them the four test sets by the harness. Figures of an arm are kept in its folder as soon as
+they are there, and the same command goes on after whatever ended it; once ``start`` is done, arms may be trained beside
+each other. Settings of every stage are options: ``--sizes FILE.json`` with fields of ``eval.generate_sizes.Sizes``.
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eval import generate
+from eval.ablation_corpus import QUESTIONS, REPORT
+from eval.bench import arms as common
+from eval.bench.record import record
+from eval.command import one_line
+from eval.curatedtrec import CURATEDTREC
+from eval.generate import ARMS, Places
+from eval.generate_questions import check as check_questions
+from eval.generate_sizes import SMOKE, Sizes
+from eval.nq import NQ
+from eval.publish import publish
+from eval.squad import SQUAD
+from eval.suite import Suite
+from eval.table import table
+from eval.webq import WEBQ
+from index.build import BuildConfig, build
+from index.carry import carry
+from index.embed import EmbedConfig, embed
+from pipelines import assemble, closed_book, denoise, fid, fine_tune, rag
+from pipelines.closed_book import ClosedBookConfig
+from pipelines.fid import FidConfig
+from pipelines.fine_tune import FineTuneConfig
+from pipelines.rag import RagConfig
+from pipelines.stages import finished
+from ragqa.errors import BadInput
+from ragqa.progress import Bars, Progress
+from ragqa.runtime.export import export
+from ragqa.training.log import read_rows
+
+STAGES = ("start", "train", "em")
+SUITES: tuple[Suite, ...] = (NQ, WEBQ, CURATEDTREC, SQUAD)
+DEPTH = 20
+"""Hits that are scored for answers."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What the arms are trained and measured with."""
+
+    places: Places
+    sizes: Sizes
+    corpus: str
+    """What it is called."""
+    progress: Progress
+
+    def start(self) -> None:
+        """Make what all arms share, unless it is there."""
+        places, retriever = self.places, generate.begin_retriever(self.places, self.sizes)
+        asks = places.work / "asks"
+        if not asks.is_dir():
+            export(retriever, asks)
+        gpus = places.device.startswith("cuda")
+        made = EmbedConfig(corpus=places.passages, out=places.vectors, encoder=str(retriever), workers=0, gpus=gpus)
+        embed(made, progress=self.progress)
+        if not places.index.is_dir():
+            index = BuildConfig(
+                corpus=places.passages, vectors=places.vectors, out=places.index, kind="flat", encoder=str(asks)
+            )
+            build(index, progress=self.progress)
+        generate.begin(places, self.sizes)
+        finished(generate.start(places, self.sizes), partial(denoise.main, progress=self.progress), common.tell)
+        if self.sizes.read_steps:
+            self.searching(generate.reading(places, self.sizes), "reading")
+
+    def searching(self, config: RagConfig | FineTuneConfig, name: str) -> None:
+        """Train what searches the passages while it learns, unless that was done."""
+        config.out.mkdir(parents=True, exist_ok=True)
+        carry(self.places.vectors, self.places.retriever, config.out / "vectors")
+        main: Callable[..., Path] = rag.main if isinstance(config, RagConfig) else fine_tune.main
+        finished(config, partial(main, **self.told(name)), common.tell)
+
+    def told(self, name: str) -> dict[str, Any]:
+        """Where the training of an arm says how far it is."""
+        return {"progress": self.progress, "tell": lambda line: common.tell(f"{name}: {line}")}
+
+    def train(self, name: str) -> Path:
+        """Train an arm, unless that was done; its pipeline."""
+        config = generate.training(self.places, self.sizes, name)
+        if config is None:
+            return self.places.index
+        told = self.told(name)
+        if isinstance(config, FidConfig):
+            return finished(config, partial(fid.whole, **told), common.tell)
+        if isinstance(config, ClosedBookConfig):
+            return finished(config, partial(closed_book.whole, **told), common.tell)
+        self.searching(config, name)
+        out = self.places.arm(name) / "system"
+        whole = assemble.after_writing(config, out) if isinstance(config, RagConfig) else assemble.after(config, out)
+        whole = replace(whole, calibrate=self.sizes.calibrate)
+        return finished(whole, partial(assemble.main, **told), common.tell)
+
+    def em(self, name: str) -> dict[str, Any]:
+        """What an arm says to the test sets; each is asked once."""
+        found = {}
+        for suite in SUITES:
+            file = self.places.arm(name) / f"{suite.key}.json"
+            figures = common.kept(file, self.settings(name), partial(self.scored, name, suite), f"{name}: {suite.key}")
+            found[suite.key] = {key: value for key, value in figures.items() if key != "settings"}
+        return found
+
+    def scored(self, name: str, suite: Suite) -> dict[str, Any]:
+        """A test set, as ``python -m eval.SUITE`` scores it; the record of it lies beside."""
+        report = common.scored(
+            suite,
+            self.train(name),
+            self.places.arm(name) / f"{suite.key}.report",
+            data=self.places.data,
+            corpus=self.corpus,
+            depth=DEPTH,
+            limit=self.sizes.limit,
+            batch=self.sizes.asked,
+            retriever="dense",
+            k=self.sizes.read,
+            trained=generate.words(self.sizes, name),
+            device=self.places.device,
+        )
+        publish(report, self.record(name, suite))
+        kept = ("em", "f1", "answer_recall", "coverage_bound")
+        return {"questions": report.figures["about"]["questions"], **{key: report.figures[key] for key in kept}}
+
+    def record(self, name: str, suite: Suite) -> Path:
+        """Where the figures of an arm on a test set lie, as they can be committed."""
+        return self.places.arm(name) / "records" / f"{suite.key}_{name}.json"
+
+    def settings(self, name: str) -> list[Any]:
+        """All that the figures of an arm depend on."""
+        own = generate.training(self.places, self.sizes, name)
+        start = [] if isinstance(own, FineTuneConfig | None) else generate.begun_by(self.places, self.sizes)
+        shape = [self.sizes.layers, self.sizes.decoder_layers, self.sizes.scale]
+        asked = [self.sizes.limit, self.sizes.read, self.sizes.asked]
+        return [self.corpus, *shape, *asked, *common.plain([*start, *([own] if own else [])])]
+
+    def start_seconds(self) -> dict[str, int]:
+        """Of the steps of the start that all generators share."""
+        return {each.out.name: round(common.seconds(each.out)) for each in generate.begun_by(self.places, self.sizes)}
+
+    def spent(self, name: str) -> dict[str, Any]:
+        """Seconds of an arm's steps, and what was alarming about them."""
+        config = generate.training(self.places, self.sizes, name)
+        if config is None or not config.out.is_dir():
+            return {}
+        alarms = [row["alarm"] for row in read_rows(config.out) if "alarm" in row]
+        return {"trained_s": round(common.seconds(config.out)), "alarms": alarms}
+
+
+def check(places: Places) -> dict[str, Any]:
+    """What is known of the corpus; raises BadInput now for what would else be found out after hours."""
+    if not (places.corpus / REPORT).is_file():
+        raise BadInput(f"{places.corpus} is no corpus of this bench: make one with python -m eval.generate_corpus")
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        if not (places.encoder / name).is_file():
+            raise BadInput(f"{places.encoder} has no {name}: give the folder of a BERT's torch weights as --encoder")
+    if places.given and not places.given.is_dir():
+        raise BadInput(f"{places.given} does not exist: --retriever must be the folder of a dual encoder")
+    check_questions(places.corpus / QUESTIONS, places.data)
+    report: dict[str, Any] = json.loads((places.corpus / REPORT).read_text())
+    return report
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """See above; the command line, or ``arguments``."""
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parse.add_argument
+    add("--work", type=Path, required=True)
+    add("--encoder", type=Path, required=True, help="torch weights of all-MiniLM-L6-v2, or of another BERT")
+    add("--corpus", type=Path, required=True, help="made by eval.generate_corpus")
+    add("--data", type=Path, required=True, help="folder of nq, webq, curatedtrec and squad")
+    add("--retriever", type=Path, help="a dual encoder for all arms; default: one made of --encoder")
+    add("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
+    add("--stages", default=",".join(STAGES), help=f"of {', '.join(STAGES)}, with commas between")
+    add("--sizes", type=Path, help="JSON object with fields of eval.generate_sizes.Sizes")
+    add("--smoke", action="store_true", help="a few steps of everything")
+    add("--device", default="cpu")
+    add("--out", type=Path, help="folder for the records, the table and what the runs took")
+    args = parse.parse_args(arguments)
+    with one_line():
+        go(args)
+
+
+def go(args: argparse.Namespace) -> None:
+    """Train and ask the arms, and write what is wanted."""
+    stages, sizes = common.stages_of(args, STAGES), common.sizes_of(Sizes(), SMOKE, args)
+    arms = [name for name in ARMS if name in args.arms]
+    places = Places(
+        work=args.work,
+        corpus=args.corpus,
+        encoder=args.encoder,
+        data=args.data,
+        given=args.retriever,
+        device=args.device,
+    )
+    corpus = check(places)
+    name = f"{corpus['blocks']:,} blocks of 100 words for all four test sets (eval.generate_corpus)"
+    bench = Bench(places, sizes, name, Bars())
+    if "start" in stages:
+        bench.start()
+    for arm in arms if "train" in stages else ():
+        bench.train(arm)
+    if "em" not in stages:
+        return
+    rows = [{"arm": arm, "title": ARMS[arm], **bench.spent(arm), "em": bench.em(arm)} for arm in arms]
+    records = [bench.record(arm, suite) for suite in SUITES for arm in arms]
+    drawn = f"{table(records)}\n\n{generate.caption(corpus, sizes)}\n"
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        for file in (each for record in records for each in (record, record.with_suffix(".tsv"))):
+            shutil.copyfile(file, args.out / file.name)
+        (args.out / "table.md").write_text(drawn)
+        figures = {"sizes": asdict(sizes), "corpus made of": corpus, "start_s": bench.start_seconds(), "rows": rows}
+        record(args.out / "generate.json", figures, corpus=name, questions="the suites': see the rows")
+    print(drawn)
+
+
+if __name__ == "__main__":
+    main()
