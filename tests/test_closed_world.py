@@ -6,32 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from copying import CopyingReader
 
 from eval import closed_world
 from eval.bench import closed_world as bench
 from pipelines import pretrain, warm_start
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
-
-
-class Copying(nn.Module):
-    """A masked language model that has learnt to copy: what is masked is one of the objects that the passage holds."""
-
-    max_tokens = 64
-
-    def __init__(self, objects: list[int], vocabulary: int) -> None:
-        super().__init__()
-        self.is_object = torch.zeros(vocabulary, dtype=torch.bool).index_fill(0, torch.tensor(objects), True)
-
-    def forward(self, ids_NL: Tensor, mask_NL: Tensor, types_NL: Tensor, positions_NM: Tensor) -> Tensor:
-        """Logits [N, M, V]: 8 for objects of the passage, 0 for all else."""
-        copied_NL = self.is_object[ids_NL] & (types_NL == 1)
-        logits_NV = torch.zeros(len(ids_NL), len(self.is_object)).scatter_reduce(1, ids_NL, 8.0 * copied_NL, "amax")
-        return logits_NV.unsqueeze(1).expand(-1, positions_NM.shape[1], -1)
-
-    def save(self, out: Path) -> None:
-        """It has no weights."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +48,7 @@ def test_a_retriever_learns_from_a_reader_that_copies(
     config = replace(config, frozen=0, warmup=10, refresh_every=20, eval_every=50, retriever_lr=5e-4)
     tokenizer = TextTokenizer(folders.encoder)
     objects = [tokenizer.pieces(name).ids[0] for name in world.objects]
-    reader = Copying(objects, 5 + max(objects + list(tokenizer.ordinary)))
+    reader = CopyingReader(objects, 5 + max(objects + list(tokenizer.ordinary)))
     monkeypatch.setattr(pretrain.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
     pretrain.main(config, finds=closed_world.ObjectTagger(world.objects))
     recall = {row["step"]: row["recall@1"] for row in read_rows(config.out) if "recall@1" in row}

@@ -3,9 +3,7 @@
 import math
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,7 @@ from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generators import load_generator, make_generator, save_generator
 from ragqa.models.template import RAG
-from ragqa.objectives import IGNORED, rag_token_nll
 from ragqa.pipeline import Pipeline
-from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 from ragqa.training.meter import peak_flops
 from ragqa.types import Passage, Question
@@ -212,71 +208,6 @@ def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path
     save_generator(closed, tmp_path / "closed")
     model, _ = rag.begin(replace(config, generator=tmp_path / "closed"))
     assert (model.generator.kind, model.generator.passages, model.generator.max_input) == ("rag-token", 3, 64)
-
-
-class Copying(nn.Module):
-    """A generator that has learnt to copy: any object of a passage, with the words in their order."""
-
-    kind, marginal, passages, template = "rag-token", "token", 7, RAG
-
-    def __init__(self, objects: list[str], tokenizer: TextTokenizer) -> None:
-        super().__init__()
-        self._ids = {name: tokenizer.pieces(name).ids for name in objects}
-        self._size = 1 + max(map(max, self._ids.values()))
-        self.seq2seq = SimpleNamespace(tokens=SimpleNamespace(labels=self.labels))
-
-    def labels(self, answers: list[str], longest: int) -> Tensor:
-        return torch.tensor([self._ids[answer] for answer in answers])
-
-    def inputs(self, texts: list[str], passages: list[list[Passage]]) -> "Copied":
-        count = max(1, *map(len, passages))
-        logits = torch.zeros(len(texts), count, 2, self._size)
-        for row, found in enumerate(passages):
-            for place, passage in enumerate(found):
-                words = passage.text.split()
-                for pair in pairwise(words):
-                    for at, token in enumerate(self._ids.get(" ".join(pair), [])):
-                        logits[row, place, at, token] = 8.0
-        return Copied(logits)
-
-    def scores(
-        self, inputs: "Copied", relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        assert not (labels_BT == IGNORED).any()
-        nll_B = rag_token_nll(inputs.ids_NL, relevance_BK, labels_BT)
-        labels = labels_BT[:, None, :, None].expand(*inputs.ids_NL.shape[:3], 1)
-        return nll_B, inputs.ids_NL.log_softmax(-1).gather(-1, labels).squeeze(-1)
-
-
-class Copied:
-    """Logits in place of ids."""
-
-    def __init__(self, ids_NL: Tensor) -> None:
-        self.ids_NL = ids_NL
-
-    def to(self, device: str) -> "Copied":
-        return self
-
-
-def test_a_retriever_learns_from_a_generator_that_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faster cousin of ``eval.bench.closed_questions``: the generator need not learn first."""
-    world = closed_world.make(150, 50, 0, words=2)
-    folders = closed_world.write(world, tmp_path / "world")
-    start = closed_world.begin(folders, tmp_path / "start", 0)
-    cloze = replace(closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=200), batch=64, warmup=20)
-    generator = Copying(world.objects, TextTokenizer(folders.encoder))
-    config = closed_answers.answering(
-        folders, folders.taught, warm_start.main(cloze), start, tmp_path / "run", seed=0, steps=100
-    )
-    config = replace(config, frozen=0, warmup=10, refresh_every=20, eval_every=50, retriever_lr=5e-4)
-    monkeypatch.setattr(writing, "opened", lambda *_, **__: generator)
-    monkeypatch.setattr(writing, "operations", lambda _: (0, 0))
-    monkeypatch.setattr(writing, "save", lambda *_: None)
-    monkeypatch.setattr(writing, "written", lambda generator, texts, *_: [""] * len(texts))
-    monkeypatch.setattr(rag, "RagGenerator", Copying)
-    rag.main(config)
-    recall = {row["step"]: row["recall@1"] for row in read_rows(config.out) if "recall@1" in row}
-    assert recall[100] > recall[0] + 0.2 and recall[100] > 0.5
 
 
 def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: closed_world.Folders) -> None:

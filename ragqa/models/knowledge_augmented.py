@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM
 
-from ragqa.models.options import load_masked_lm, segments
+from ragqa.models.options import load_masked_lm, quiet, segments
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
@@ -61,7 +61,8 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
     def save(self, path: Path) -> None:
         """Write a directory in transformers' own format, from which encoders can be loaded, too."""
-        self.model.save_pretrained(path)
+        with quiet():
+            self.model.save_pretrained(path)
         if self.tokenizer is not None and self.tokenizer.resolve() != (path / "tokenizer.json").resolve():
             shutil.copyfile(self.tokenizer, path / "tokenizer.json")
 
