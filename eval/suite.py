@@ -213,11 +213,7 @@ def default_name(suite: Suite, split: str, args: argparse.Namespace, reader: str
     if args.reader is not None or (args.pipeline / "pipeline.json").is_file():
         valued["reader"] = f"{reader_kind(reader)}-{reader[:_TOLD]}"
     usual = {"depth": 100, "batch": 1}
-    named = [
-        f"{name.replace('_', '-')}-{value}"
-        for name, value in valued.items()
-        if value is not None and value != usual.get(name)
-    ]
+    named = [f"{name}-{value}" for name, value in valued.items() if value is not None and value != usual.get(name)]
     flags = [name.replace("_", "-") for name in ("gold", "no_read") if getattr(args, name)]
     return "-".join([suite.key, split, args.pipeline.resolve().name, *named, *flags])
 
