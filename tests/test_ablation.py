@@ -200,14 +200,14 @@ def test_each_arm_differs_from_the_full_one_in_what_it_is_named_for() -> None:
     full = asdict(ablation.pretraining(places(Path("w")), Sizes(), "full"))
     for name, expected in {
         "stale": {"refresh_every": None},
-        "no-null": {"null": False, "k": 7},  # as many passages are retrieved
+        "no-null": {"null": False, "k": Sizes().k - 1},  # as many passages are retrieved
         "spans": {"masking": "spans"},
         "uniform": {"masking": "uniform"},
     }.items():
         own = asdict(ablation.pretraining(places(Path("w")), Sizes(), name))
         changed = {key: value for key, value in own.items() if value != full[key]}
         assert changed == {"out": Path("w") / name / "pretrain", **expected}
-    assert full["null"] and full["masking"] == "salient" and full["k"] == 8
+    assert full["null"] and full["masking"] == "salient" and full["k"] == Sizes().k
 
 
 def test_the_warm_start_is_shared_by_all_that_begin_from_the_same_encoder() -> None:

@@ -129,7 +129,7 @@ def test_what_an_evaluation_said_is_what_a_pipeline_does(trained: OrqaConfig) ->
     texts = [question["question"] for question in asked]
     em = {}
     for name, pipeline in {
-        "float32": Pipeline.load(system, encoder=str(tune / "model"), reader=tune / "reader"),
+        "float32": Pipeline.load(system, encoder=str(tune / "model"), reader=tune / "reader", k=3),
         "8 bits": Pipeline.load(system),
     }.items():
         assert pipeline.k == 3
@@ -330,7 +330,7 @@ def test_patterns_are_patterns_in_every_stage(world: tiny.Tiny, small: Path, tmp
 
 
 def test_a_stage_is_done_once(tmp_path: Path) -> None:
-    done: list[float] = []
+    done: list[int | None] = []
     config = AssembleConfig(corpus=Path("c"), retriever=Path("r"), out=tmp_path / "stage")
 
     def work(config: AssembleConfig) -> Path:
@@ -343,10 +343,10 @@ def test_a_stage_is_done_once(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         finished(config, work)
     assert finished(config, work) == finished(config, work) == tmp_path / "stage" / "made"
-    assert done == [10, 10]
+    assert done == [None, None]
     finished(replace(config, workers=2), work)  # changes nothing of what is made
     finished(replace(config, read=5), work)
-    assert done == [10, 10, 5]
+    assert done == [None, None, 5]
 
 
 def test_a_stage_is_done_again_when_what_it_was_made_from_has_changed(tmp_path: Path) -> None:
