@@ -44,9 +44,9 @@ class Sizes:
     retriever_lr: float = 1e-4
     """A third of the reader's: in the closed world a retriever that learns as fast as its reader collapses."""
     frozen: int = 400
-    """Steps before the retriever learns: the reader gets used to what is retrieved, until passages are worth more than
-    none. Tried with 100, and 2e-4 for the retriever: retrieval utility was -0.3 nats by then, so the null passage
-    gained weight (0.001 to 0.3 within 200 steps), and with it all passages became alike (entropy 0.84 to 0.98)."""
+    """Steps before the retriever learns: the reader gets used to what is retrieved. Tried with 100, and 2e-4 for the
+    retriever: within 200 steps of it the null passage gained weight (0.001 to 0.3), and all passages became alike
+    (entropy 0.84 to 0.98)."""
     refresh_every: int = 200
     """Steps. An index of 40,000 passages costs as much as some hundred steps; with REALM's 500 there would be one."""
     dpr_steps: int = 1000
