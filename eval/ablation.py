@@ -135,6 +135,7 @@ def cloze(places: Places, sizes: Sizes, arm: Arm) -> WarmStartConfig:
         max_query=sizes.max_text,
         max_block=sizes.max_block,
         save_every=sizes.every(steps, sizes.saves),
+        compile=sizes.compile,
         device=places.device,
         seed=sizes.seed,
     )
@@ -155,6 +156,7 @@ def reading(places: Places, sizes: Sizes) -> WarmReaderConfig:
         max_text=sizes.max_text,
         max_block=sizes.max_block,
         save_every=sizes.every(sizes.reader_steps, sizes.saves),
+        compile=sizes.compile,
         device=places.device,
         seed=sizes.seed,
     )
@@ -186,6 +188,7 @@ def pretraining(places: Places, sizes: Sizes, name: str) -> PretrainConfig:
         sample=sizes.sample,
         eval_every=sizes.every(sizes.steps, sizes.evaluations),
         save_every=sizes.every(sizes.steps, sizes.saves),
+        compile=sizes.compile,
         device=places.device,
         seed=sizes.seed,
     )
@@ -215,6 +218,7 @@ def supervised(places: Places, sizes: Sizes, name: str, start: Path) -> DprConfi
         eval_every=sizes.dpr_steps,
         save_every=sizes.every(sizes.dpr_steps, sizes.saves),
         no_export=True,
+        compile=sizes.compile,
         device=places.device,
         seed=sizes.seed,
     )
@@ -249,6 +253,7 @@ def tuning(places: Places, sizes: Sizes, name: str, retriever: Path) -> FineTune
         dropout=0.0,
         eval_every=sizes.every(sizes.tune_steps, sizes.evaluations),
         save_every=sizes.every(sizes.tune_steps, sizes.saves),
+        compile=sizes.compile,
         device=places.device,
         seed=sizes.seed,
     )

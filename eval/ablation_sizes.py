@@ -87,6 +87,8 @@ class Sizes:
     """Questions of each test set that are answered; None for all."""
     recall: int | None = None
     """Questions on which recall is measured; None for all that the corpus's folder holds."""
+    compile: bool = True
+    """The encoders: half as many steps again in the same time (docs/decisions.md)."""
     seed: int = 0
 
     def every(self, steps: int, times: int) -> int:
@@ -123,5 +125,6 @@ SMOKE = Sizes(
     saves=2,
     limit=8,
     recall=20,
+    compile=False,
 )
 """A few steps of everything: does it run from end to end?"""

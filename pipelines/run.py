@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.locks import locked
+from ragqa.models.options import compile_encoders
 from ragqa.progress import SILENT, Progress, Step
 from ragqa.training import checkpoint, parallel
 from ragqa.training.log import NO_LOG, Log, MetricLog
@@ -154,6 +155,8 @@ def running(
         DamagedArtefact: its checkpoint is of another model, or its settings cannot be read.
     """
     out: Path = config.out
+    if getattr(config, "compile", False):
+        compile_encoders(model)
     state = checkpoint.TrainState(model, optimizer)
     if parallel.world()[0]:  # the first process keeps the directory
         parallel.wait()

@@ -84,6 +84,8 @@ class TrainingConfig:
     """Largest norm of the gradient."""
     dropout: float = 0.1
     """On a CPU a step takes less than half as long with 0."""
+    compile: bool = False
+    """Compile the encoders: the first steps take a minute longer, the others a third less (docs/training.md)."""
     processes: int = 1
     """That train together, a share of each batch in each, by Ray Train."""
     gpus: bool = False

@@ -10,12 +10,15 @@ import pytest
 import torch
 from conftest import WORDS
 from safetensors.torch import load_file, save_file
+from seq2seq import write
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.mlp_reader import MlpSpanReader
+from ragqa.models.options import compile_encoders, load_seq2seq_module
 from ragqa.models.tower import Tower
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
@@ -167,6 +170,52 @@ def test_the_head_runs_where_something_is_masked(masked_model: KnowledgeAugmente
         wanted = torch.stack([whole[n, positions[n]] for n in range(2)])
     assert torch.allclose(some, wanted, atol=1e-5)
 
+
+def test_compiled_encoders_compute_what_they_did(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Compiled without inductor, so that no C++ compiler is needed: losses, gradients and what is saved."""
+    compiled: list[str] = []
+
+    def trace(forward: Any, **options: Any) -> Any:
+        compiled.append(type(forward.__self__).__name__)
+        return COMPILE(forward, backend="aot_eager", **options)
+
+    monkeypatch.setattr(torch, "compile", trace)
+    torch.manual_seed(0)
+    config = shape("modernbert")
+    model = KnowledgeAugmentedEncoder(AutoModelForMaskedLM.from_config(config, attn_implementation="eager")).eval()
+    tower = Tower(AutoModel.from_config(config, attn_implementation="eager"), pooling="mean", width=4).eval()
+    both = nn.ModuleList([model, tower])
+
+    def learnt(length: int) -> tuple[Tensor, list[Tensor]]:
+        ids = torch.arange(2 * length).reshape(2, length) % 40 + 5
+        logits = model(ids, torch.ones_like(ids), torch.zeros_like(ids), torch.tensor([[1, 2], [1, 1]]))
+        loss = logits.square().mean() + tower(ids, torch.ones_like(ids)).square().mean()
+        loss.backward()
+        grads = [p.grad for p in both.parameters() if p.grad is not None]
+        both.zero_grad(set_to_none=True)
+        return loss.detach(), grads
+
+    before, names = [learnt(length) for length in (9, 12)], list(both.state_dict())
+    compile_encoders(both)
+    for (loss, grads), length in zip(before, (9, 12), strict=True):
+        again, others = learnt(length)
+        assert torch.allclose(again, loss)
+        assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(others, grads, strict=True))
+    assert len(compiled) == 2 and list(both.state_dict()) == names  # the heads are not, and each encoder once
+    model.save(tmp_path)
+    assert len(load_file(tmp_path / "model.safetensors")) > 0
+
+
+def test_generators_are_not_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    for kind in ("bart", "t5"):
+        compile_encoders(load_seq2seq_module(write(kind, tmp_path / kind), fresh=True))
+
+
+COMPILE = torch.compile
 
 FAMILIES = ("bert", "electra", "roberta", "distilbert", "deberta-v2", "modernbert")
 

@@ -6,10 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PretrainedConfig
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 from transformers.utils import logging
 
 from ragqa.errors import ArtefactError, DamagedArtefact
@@ -124,6 +132,21 @@ def set_dropout(module: nn.Module, share: float) -> None:
         for name in _DROPOUTS & vars(part).keys():
             if isinstance(getattr(part, name), int | float):
                 setattr(part, name, share)
+
+
+def compile_encoders(model: nn.Module) -> None:
+    """Have ``torch.compile`` fuse what every encoder of transformers in ``model`` computes, for texts of any length.
+
+    Decoders and sequence-to-sequence models stay as they are. ``forward`` is what is compiled, so hooks of the module
+    are still called as they were, and its weights keep their names.
+    """
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel) and part.base_model is part and _encodes(part.config):
+            part.forward = torch.compile(part.forward, dynamic=True)
+
+
+def _encodes(config: Any) -> bool:
+    return config.model_type not in SEQ2SEQS and not getattr(config, "is_decoder", False)
 
 
 _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
