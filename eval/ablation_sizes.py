@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
+from eval.stage_sizes import StageSizes
+
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class Sizes(StageSizes):
     """How much each stage does. The defaults are for 2 cores, an encoder of 4 layers of width 256, 40,000 passages.
 
-    They are reckoned, not tuned: such an encoder learns from some 6,000 wordpieces a second there by plain masked LM
-    (measured, head included), so that a warm start, DPR and a pretraining should take about an hour each, and a
-    fine-tuning half of one.
+    They are reckoned, not tuned: such an encoder learns from some 9,000 wordpieces a second on a core with AMX
+    (measured, compiled), so that a warm start, DPR and a pretraining should take some 40 minutes each on one, and a
+    fine-tuning half an hour.
     """
 
     cloze_steps: int = 1000
@@ -28,7 +30,7 @@ class Sizes:
     """A quarter of what the masked language model was trained with. Tried with 64 texts a step: where half of the texts
     stood beside their own passage from the first step on, and it held half of these, the loss stood at 6.9 nats after
     150 steps (1e-3); beside their own whole passage it fell from 7.1 to 5.3."""
-    steps: int = 1000
+    steps: int = 700
     """Of pretraining; REALM has 200,000."""
     batch: int = 12
     """Texts a step, each read beside k passages: 60 pairs. REALM has 512; here steps are dearer than noise."""
@@ -43,19 +45,19 @@ class Sizes:
     """Of the reader: between REALM's 3e-5 for BERT-base and the 1e-3 of the closed world."""
     retriever_lr: float = 1e-4
     """A third of the reader's: in the closed world a retriever that learns as fast as its reader collapses."""
-    frozen: int = 400
+    frozen: int = 250
     """Steps before the retriever learns: the reader gets used to what is retrieved. Tried with 100, and 2e-4 for the
     retriever: within 200 steps of it the null passage gained weight (0.001 to 0.3), and all passages became alike
     (entropy 0.84 to 0.98)."""
-    refresh_every: int = 200
-    """Steps. An index of 40,000 passages costs as much as some hundred steps; with REALM's 500 there would be one."""
+    refresh_every: int = 150
+    """Steps. An index of 40,000 passages costs as much as some hundred steps; with REALM's 500 there would be none."""
     dpr_steps: int = 1000
     dpr_batch: int = 64
     """Questions a step, each beside its passage and a hard negative of BM25."""
     dpr_lr: float = 3e-4
     """DPR: 2e-5 for BERT-base."""
-    tune_steps: int = 4000
-    """Of fine-tuning, three and a half epochs of the 9,128 questions that the corpus answers; ORQA and REALM have two
+    tune_steps: int = 2500
+    """Of fine-tuning, two epochs of the 9,128 questions that the corpus answers; ORQA and REALM have two
     of NQ's 79,168. Questions with nothing right among the passages that are read cost hardly any time."""
     tune_batch: int = 8
     tune_lr: float = 2e-4
@@ -73,31 +75,16 @@ class Sizes:
     """Wordpieces of a masked text, and of the sentence of inverse cloze."""
     max_block: int = 160
     """The same of a passage: 100 words and a title are rarely more, and every wordpiece costs."""
-    warmup: float = 0.1
-    """Share of each stage's steps."""
     sample: int = 500
     """Questions asked while something is trained."""
     evaluations: int = 5
     """How often they are asked; DPR asks at its begin and end only, as it has to embed all passages for that."""
-    saves: int = 12
-    """Checkpoints of each stage: what a kill costs at most is a twelfth of it."""
     minilm_share: float = 0.25
     """Share of the steps of the warm start where it begins from MiniLM, whose steps take some four times as long."""
-    limit: int | None = None
-    """Questions of each test set that are answered; None for all."""
     recall: int | None = None
     """Questions on which recall is measured; None for all that the corpus's folder holds."""
     compile: bool = True
     """The encoders: half as many steps again in the same time (docs/decisions.md)."""
-    seed: int = 0
-
-    def every(self, steps: int, times: int) -> int:
-        """Steps between two of so many events."""
-        return max(1, -(-steps // times))
-
-    def warm(self, steps: int) -> int:
-        """Steps of warm-up."""
-        return max(1, round(self.warmup * steps))
 
 
 SMOKE = Sizes(

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from eval.stage_sizes import StageSizes
+
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class Sizes(StageSizes):
     """How much each stage does. The defaults are for a CPU and all-MiniLM-L6-v2; they are reckoned, not tuned.
 
     Seconds of one core of an EPYC, measured for a few steps: denoising 1.7 a step, reading 1.6, RAG 4.0, FiD 4.4, the
@@ -50,29 +52,14 @@ class Sizes:
     max_input: int = 192
     """Tokens of question and passage: 100 words, a title and a question are rarely more."""
     max_answer: int = 20
-    warmup: float = 0.1
-    """Share of each stage's steps."""
     sample: int = 200
     """Held-out questions that choose the weights."""
     calibrate: int = 400
     """Others on which confidence is fitted."""
     evaluations: int = 3
     """How often those that choose are asked, but for the first time."""
-    saves: int = 12
-    """Checkpoints of each stage: what a kill costs at most is a twelfth of it."""
     asked: int = 8
     """Questions of the test sets that are asked together."""
-    limit: int | None = None
-    """Questions of each test set; None for all."""
-    seed: int = 0
-
-    def every(self, steps: int, times: int) -> int:
-        """Steps between two of so many events."""
-        return max(1, -(-steps // times))
-
-    def warm(self, steps: int) -> int:
-        """Steps of warm-up."""
-        return max(1, round(self.warmup * steps))
 
 
 SMOKE = Sizes(

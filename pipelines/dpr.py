@@ -25,23 +25,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from pipelines import mining
 from pipelines.best import Best
 from pipelines.blocks import Blocks
+from pipelines.contrast import contrast
 from pipelines.examination import Examination, examine
 from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
 from pipelines.run import FREE, Run, held, read_row, running
 from pipelines.settings import TrainingConfig, require
-from pipelines.warm_start import encoded, parts
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.options import set_dropout
-from ragqa.objectives import in_batch_nll
 from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import PassageRetriever
@@ -50,10 +48,9 @@ from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.training import gradient_cache, parallel
-from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training import parallel
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import apply, groups
+from ragqa.training.step import groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,31 +321,10 @@ def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     warmup = warmup_steps(config.warmup, 1237, run.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=run.steps)
-    run.state.optimizer.zero_grad(set_to_none=True)
     even = batch.evenly(parallel.world()[1])
-    positive_B, masked_BP = even.positive_B.to(config.device), even.masked_BP.to(config.device)
-    right = []
-
-    def loss(questions_BD: Tensor, passages_PD: Tensor) -> Tensor:
-        score_BP = (questions_BD @ passages_PD.T).masked_fill(masked_BP, float("-inf"))
-        right.append(score_BP.argmax(-1).eq(positive_B).float().mean().item())
-        return in_batch_nll(questions_BD, passages_PD, positive_B, masked=masked_BP)
-
-    sides = (retriever.questions, even.questions), (retriever.passages, even.passages)
-    shares = [(tower, parallel.share(rows)) for tower, rows in sides]
-    value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in shares], loss)
-    norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    tokens = [(tower, encoded(rows, config.chunk)) for tower, rows in shares]
-    ideal = sum(model_flops(tower, count) for tower, count in tokens) / peak_flops(config.device)
-    run.stepped(
-        nll=value.item(),
-        accuracy=right[0],
-        passages=len(batch.passages),
-        lr=rate,
-        grad_norm=norm,
-        tokens=parallel.total(sum(count for _, count in tokens)),
-        ideal_seconds=round(ideal, 4),
-    )
+    sides = even.questions, even.passages
+    passages = len(batch.passages)
+    contrast(run, retriever, sides, even.positive_B, even.masked_BP, config, rate=rate, passages=passages)
 
 
 def publish(config: DprConfig, tell: Callable[[str], None]) -> Path:

@@ -8,33 +8,28 @@ computed in parts (``chunk``), so that the batch is bound by time and not by mem
 Legend: B pairs of a batch, N texts of a part, L tokens, D width.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pipelines.blocks import Blocks
+from pipelines.contrast import contrast
 from pipelines.run import Run, running
 from pipelines.settings import TrainingConfig, require
 from ragqa.corpus.blocks import sentence_spans
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.inputs import padded
 from ragqa.models.options import set_dropout
-from ragqa.models.tower import Tower
-from ragqa.objectives import in_batch_nll
 from ragqa.pretraining.inverse_cloze import KEPT, inverse_cloze, thinned
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.training import gradient_cache, parallel
-from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training import parallel
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import apply, groups
+from ragqa.training.step import groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,65 +117,13 @@ class ClozeBatches:
         return Pairs([question for question, _ in marked], [passage for _, passage in marked], same)
 
 
-def parts(tower: Tower, rows: Sequence[Sequence[int]], chunk: int, device: str) -> list[Callable[[], Tensor]]:
-    """Computations of the vectors of ``rows``, in their order, ``chunk`` at a time."""
-    return [partial(vectors, tower, rows[at : at + chunk], device) for at in range(0, len(rows), chunk)]
-
-
-def vectors(tower: Tower, rows: Sequence[Sequence[int]], device: str) -> Tensor:
-    """``[N, D]`` of some sequences; the longest go through first and apart, so that little is padding."""
-    found, order = [], alike(rows)
-    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
-        for some in order:
-            batch = padded([rows[row] for row in some]).to(device)
-            found.append(tower(batch.ids_NL, batch.mask_NL))
-    places = torch.empty(len(rows), dtype=torch.long)
-    places[torch.tensor([row for some in order for row in some])] = torch.arange(len(rows))
-    return torch.cat(found)[places.to(device)]
-
-
-def alike(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Places of the sequences that go through a tower together: longest first, in two halves if that spares padding."""
-    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
-    half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
-    return [order[:half], order[half:]] if half else [order]
-
-
-def encoded(rows: Sequence[Sequence[int]], chunk: int) -> int:
-    """Tokens that ``parts`` has a tower encode, padding included."""
-    chunks = [rows[at : at + chunk] for at in range(0, len(rows), chunk)]
-    return sum(len(some) * len(texts[some[0]]) for texts in chunks for some in alike(texts))
-
-
 def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStartConfig) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
-    run.state.optimizer.zero_grad(set_to_none=True)
-    own = torch.arange(config.batch, device=config.device)
-    text_B = torch.tensor(pairs.texts, device=config.device)
+    text_B = torch.tensor(pairs.texts)
     again_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # the same text in another row is no wrong answer
-    right = []
-
-    def loss(questions_BD: Tensor, passages_BD: Tensor) -> Tensor:
-        score_BB = (questions_BD @ passages_BD.T).masked_fill(again_BB, -torch.inf)
-        right.append(score_BB.argmax(-1).eq(own).float().mean().item())
-        return in_batch_nll(questions_BD, passages_BD, own, masked=again_BB)
-
-    sides = (retriever.questions, pairs.questions), (retriever.passages, pairs.passages)
-    shares = [(tower, parallel.share(rows)) for tower, rows in sides]
-    value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in shares], loss)
-    norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    tokens = [(tower, encoded(rows, config.chunk)) for tower, rows in shares]
-    ideal = sum(model_flops(tower, count) for tower, count in tokens) / peak_flops(config.device)
-    run.stepped(
-        nll=value.item(),
-        accuracy=right[0],
-        lr=rate,
-        grad_norm=norm,
-        tokens=parallel.total(sum(count for _, count in tokens)),
-        ideal_seconds=round(ideal, 4),
-    )
+    contrast(run, retriever, (pairs.questions, pairs.passages), torch.arange(config.batch), again_BB, config, rate=rate)
 
 
 def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
