@@ -30,7 +30,7 @@ class Sizes(StageSizes):
     """A quarter of what the masked language model was trained with. Tried with 64 texts a step: where half of the texts
     stood beside their own passage from the first step on, and it held half of these, the loss stood at 6.9 nats after
     150 steps (1e-3); beside their own whole passage it fell from 7.1 to 5.3."""
-    steps: int = 700
+    steps: int = 600
     """Of pretraining; REALM has 200,000."""
     batch: int = 12
     """Texts a step, each read beside k passages: 60 pairs. REALM has 512; here steps are dearer than noise."""
@@ -45,7 +45,7 @@ class Sizes(StageSizes):
     """Of the reader: between REALM's 3e-5 for BERT-base and the 1e-3 of the closed world."""
     retriever_lr: float = 1e-4
     """A third of the reader's: in the closed world a retriever that learns as fast as its reader collapses."""
-    frozen: int = 250
+    frozen: int = 200
     """Steps before the retriever learns: the reader gets used to what is retrieved. Tried with 100, and 2e-4 for the
     retriever: within 200 steps of it the null passage gained weight (0.001 to 0.3), and all passages became alike
     (entropy 0.84 to 0.98)."""
@@ -56,8 +56,8 @@ class Sizes(StageSizes):
     """Questions a step, each beside its passage and a hard negative of BM25."""
     dpr_lr: float = 3e-4
     """DPR: 2e-5 for BERT-base."""
-    tune_steps: int = 2500
-    """Of fine-tuning, two epochs of the 9,128 questions that the corpus answers; ORQA and REALM have two
+    tune_steps: int = 2000
+    """Of fine-tuning, nearly two epochs of the 9,128 questions that the corpus answers; ORQA and REALM have two
     of NQ's 79,168. Questions with nothing right among the passages that are read cost hardly any time."""
     tune_batch: int = 8
     tune_lr: float = 2e-4

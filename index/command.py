@@ -56,7 +56,7 @@ def parse(
                 kind,
                 prog=f"python -m {_module()}",
                 args=[*names, *rest],
-                description=f"{about or ''}\n\n{_CONFIG}",
+                description=f"{(about or '').partition('Legend:')[0].rstrip()}\n\n{_CONFIG}",
                 config=markers,
             )
     except SystemExit as error:
@@ -76,10 +76,10 @@ def _module() -> str:
 
 
 def _unboxed(said: str) -> str:
-    """The text in the frame that tyro draws around an error, in one line."""
-    lines = [line.strip("│┃ ") for line in said.splitlines() if line.startswith(("│", "┃"))]
-    told = [line for line in lines if line.strip("─") and not line.startswith("For full helptext")]
-    return " ".join(" ".join(told).split()) + "; --help lists the options"
+    """The text in the frame that tyro draws around an error, of spaces where a terminal has no lines, in one line."""
+    titled, *lines = [line.strip("│┃╭╮╰╯─ ") for line in said.strip("\n").splitlines()]
+    told = " ".join(line for line in lines if line.strip("-")).partition("For full helptext")[0]
+    return f"{' '.join((told or titled).split())}; --help lists the options"
 
 
 def _read(kind: type, file: Path) -> dict[str, Any]:
@@ -119,8 +119,6 @@ def _fits(value: Any, wanted: Any) -> bool:
         return value in get_args(wanted)
     if get_origin(wanted) is tuple:
         return isinstance(value, list) and all(_fits(each, get_args(wanted)[0]) for each in value)
-    if get_origin(wanted) is Literal:
-        return value in get_args(wanted)
     if is_dataclass(wanted):
         return isinstance(value, dict)
     if wanted is float:
@@ -192,7 +190,10 @@ def one_line(name: str) -> Iterator[None]:
     try:
         yield
     except (RagqaError, OSError) as error:
-        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
+        told = str(error)
+        if isinstance(error, OSError) and error.filename:
+            told = f"{error.filename}: {error.strerror}: is the path right, and may it be written?"
+        print(f"{name}: {' '.join(told.split())}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print(f"{name}: interrupted; the same command goes on where it was", file=sys.stderr)

@@ -130,14 +130,14 @@ def main(
     kinds(config.generators)
     out = config.out.resolve()
     encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
+    if config.vectors:  # first: what is not there is known before minutes of exporting
+        carry(config.vectors, config.retriever, vectors)
     export(config.retriever, encoder)
     if config.reader:
         export(config.reader, out / "reader")
     for kind, generator in kinds(config.generators).items():
         with artefact.writing(out / kind) as folder:
             shutil.copytree(generator, folder, dirs_exist_ok=True)
-    if config.vectors:
-        carry(config.vectors, config.retriever, vectors)
     gpus = config.device.startswith("cuda")
     embed(
         EmbedConfig(

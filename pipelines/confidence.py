@@ -179,7 +179,8 @@ def calibrate(
     count = sum(is_right for _, is_right in rows)
     if min(count, len(rows) - count) < LEAST:
         return (
-            f"confidence is the raw probability: of {len(rows)} held-out answers {count} were right, and at least "
+            f"confidence is the raw probability: of {len(questions)} held-out questions {len(rows)} were answered, "
+            f"{count} of them rightly, and at least "
             f"{LEAST} right and {LEAST} wrong ones are needed to fit it"
         )
     judgement = fitted(rows, f"{len(questions)} questions of {name} that it was not trained on, k = {k}")

@@ -55,11 +55,13 @@ class DenoiseConfig(TrainingConfig):
     permute: bool = False
     """Have infilling read the sentences in random order."""
     steps: int = 100_000
+    """Optimizer steps."""
     batch: int = 128
     """Texts a step."""
     max_text: int = 288
     """Tokens of a text and what stands around it."""
     lr: float = 1e-4
+    """Learning rate at its peak."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""

@@ -96,6 +96,7 @@ class DprConfig(TrainingConfig):
     chunk: int = 128
     """Texts whose activations are in memory at a time; fewer cost time, but change no step."""
     lr: float = 2e-5
+    """Learning rate at its peak."""
     warmup: int | None = None
     """Steps; by default 1237, or a tenth of all if that is less."""
     weight_decay: float = 0.0
@@ -110,6 +111,7 @@ class DprConfig(TrainingConfig):
     max_block: int = 256
     """The same of a passage."""
     eval_every: int = 1000
+    """Steps between two evaluations."""
     workers: int = 0
     """Ray actors that embed passages for an evaluation or for mining; 0 embeds in this process."""
     no_export: bool = False

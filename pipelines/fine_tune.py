@@ -64,6 +64,7 @@ class FineTuneConfig(AnsweringConfig):
     encoder: Path
     """Directory of the encoder that the reader begins from; REALM's is the masked language model that it pretrained."""
     steps: int = 160_000
+    """Optimizer steps."""
     batch: int = 1
     """Questions a step."""
     beam: int = 5000
@@ -79,6 +80,7 @@ class FineTuneConfig(AnsweringConfig):
     freeze_retriever: bool = False
     """Let the reader alone learn (an ablation)."""
     lr: float = 1e-5
+    """Learning rate at its peak."""
     warmup: int | None = None
     """Steps; by default 10,000, or a tenth of all if that is less."""
     retriever_lr: float | None = None

@@ -36,10 +36,13 @@ class GeneratingConfig(WritingConfig):
     calibrate: int = 1000
     """Held-out questions on which confidence is fitted, at most."""
     steps: int = 10_000
+    """Optimizer steps."""
     batch: int = 64
     """Questions a step."""
     lr: float = 1e-4
+    """Learning rate at its peak."""
     eval_every: int = 500
+    """Steps between two evaluations."""
 
 
 def train_step(

@@ -91,6 +91,7 @@ class JointConfig(AnsweringConfig):
     mlm_until: float = 1.0
     """Share of the steps after which no words are masked any more: with that of ``gen_from``, REALM and then RAG."""
     steps: int = 200_000
+    """Optimizer steps."""
     lr: float = 3e-5
     """Of all that reads; each warms up when its loss begins."""
     retriever_lr: float | None = None

@@ -69,9 +69,10 @@ def rates(step: int, parts: list[Part], config: Paced) -> list[float]:
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     found = pretrain.rates(step, config)[:2]
     for part in parts:
-        total = part.ends - part.begins
-        rate = warmup_linear(step - part.begins, peak=config.lr, warmup=min(warmup, total), total=total)
-        found += [rate if part.due(step) else 0.0] * 2
+        total, rate = part.ends - part.begins, 0.0
+        if part.due(step):
+            rate = warmup_linear(step - part.begins, peak=config.lr, warmup=min(warmup, total), total=total)
+        found += [rate] * 2
     return found
 
 

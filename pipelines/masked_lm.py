@@ -1,6 +1,6 @@
 """Pretrain an encoder by masked language modelling alone (BERT, Devlin et al. 2019), on the passages of an index.
 
-    python -m pipelines.masked_lm --corpus wiki.index --encoder shape --out runs/encoder
+    python -m pipelines.masked_lm --corpus wiki.index --encoder shape --fresh --out runs/encoder
 
 What REALM's towers and its knowledge-augmented encoder begin from, where nothing published is to be had or wanted.
 
@@ -42,6 +42,7 @@ class MaskedLMConfig(TrainingConfig):
     fresh: bool = False
     """Begin from random weights."""
     steps: int = 100_000
+    """Optimizer steps."""
     batch: int = 256
     """Texts a step."""
     masking: str = "words"
@@ -51,6 +52,7 @@ class MaskedLMConfig(TrainingConfig):
     max_text: int = 128
     """Wordpieces of a text, [CLS] and [SEP] included."""
     lr: float = 1e-4
+    """Learning rate at its peak."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""

@@ -170,7 +170,7 @@ class MaskedTexts:
             vain = 0 if text else vain + 1
             if text:
                 yield text
-        raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another --masking")
+        raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another masking")
 
     def masked(self, row: int, text: str, rng: np.random.Generator) -> Text | None:
         """A stretch of ``text`` with something masked; None where there is nothing."""

@@ -44,6 +44,9 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
         BadInput: a directory holds no figures.
         MissingExtra: matplotlib is not installed.
     """
+    logs = [read_rows(run) for run in runs]
+    if empty := [str(run) for run, rows in zip(runs, logs, strict=True) if not rows]:
+        raise BadInput(f"{', '.join(empty)}: no metrics.jsonl with figures there")
     try:
         import matplotlib
     except ImportError as error:
@@ -51,9 +54,6 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    logs = [read_rows(run) for run in runs]
-    if empty := [str(run) for run, rows in zip(runs, logs, strict=True) if not rows]:
-        raise BadInput(f"{', '.join(empty)}: no metrics.jsonl with figures there")
     panels = {title: each for title, each in PANELS.items() if any(_has(rows, each) for rows in logs)}
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)

@@ -58,6 +58,7 @@ class PretrainConfig(MaskingConfig):
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     steps: int = 200_000
+    """Optimizer steps."""
     k: int = 8
     """Passages of a text, the null passage among them."""
     null: bool = True
@@ -65,6 +66,7 @@ class PretrainConfig(MaskingConfig):
     marginal: Literal["token", "sequence"] = "token"
     """Over each masked token (the released code), or over all of a text together (the paper)."""
     lr: float = 3e-5
+    """Learning rate at its peak."""
     retriever_lr: float | None = None
     """Of the towers, where it is another."""
     frozen: int = 0
@@ -85,6 +87,7 @@ class PretrainConfig(MaskingConfig):
     regex: bool = False
     """Their answers are patterns (CuratedTREC)."""
     eval_every: int = 500
+    """Steps between two evaluations."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""

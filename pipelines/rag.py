@@ -62,6 +62,7 @@ class RagConfig(WritingConfig):
     learn_passages: bool = False
     """Let the tower of passages learn, too, and refresh the index; the paper leaves it as it is."""
     steps: int = 100_000
+    """Optimizer steps."""
     batch: int = 8
     """Questions a step."""
     k: int = 5
@@ -69,6 +70,7 @@ class RagConfig(WritingConfig):
     smoothing: float = 0.1
     """Share of the loss that asks for every token alike."""
     lr: float = 3e-5
+    """Learning rate at its peak."""
     retriever_lr: float | None = None
     """Of the towers, where it is another."""
     frozen: int = 0

@@ -80,6 +80,7 @@ class TrainingConfig:
     warmup: int | None = None
     """Steps; by default 1000, or a tenth of all if that is less."""
     weight_decay: float = 0.01
+    """Of weights; biases and norms have none."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     dropout: float = 0.1
@@ -91,8 +92,11 @@ class TrainingConfig:
     gpus: bool = False
     """A GPU for each process, and for each actor where actors embed."""
     save_every: int = 500
+    """Steps between two checkpoints, from which the same command goes on."""
     device: str = "cpu"
+    """cpu, cuda or cuda:N."""
     seed: int = 0
+    """Of all that is random."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +134,7 @@ class AnsweringConfig(TrainingConfig):
     regex: bool = False
     """Answers of ``dev`` are patterns (CuratedTREC), which can be found but not written."""
     eval_every: int = 1000
+    """Steps between two evaluations on ``dev``."""
 
 
 @dataclass(frozen=True, kw_only=True)

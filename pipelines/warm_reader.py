@@ -46,12 +46,14 @@ class WarmReaderConfig(MaskingConfig):
     encoder: Path
     """Directory of the masked language model that it begins from."""
     steps: int = 10_000
+    """Optimizer steps."""
     own: float = 0.5
     """Share of the texts that are read beside their own passage; the others beside one drawn at random. It begins at
     1 and falls to this over the first half of the steps."""
     kept: float = 0.5
     """Share of those whose passage still holds the text; it is cut out of the others. It begins at 1 as well."""
     lr: float = 1e-4
+    """Learning rate at its peak."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""

@@ -41,11 +41,13 @@ class WarmStartConfig(TrainingConfig):
     encoder: Path
     """Directory of the encoder that the towers begin from."""
     steps: int = 100_000
+    """Optimizer steps."""
     batch: int = 4096
     """Pairs a step."""
     chunk: int = 128
     """Texts whose activations are in memory at a time."""
     lr: float = 1e-4
+    """Learning rate at its peak."""
     width: int = 128
     """Of the vectors."""
     pooling: Literal["cls", "mean"] = "cls"

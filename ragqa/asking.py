@@ -100,8 +100,8 @@ def converse(asker: Asker, show: Callable[[Answer], str]) -> None:
 def as_json(answer: Answer | Refusal) -> str:
     """One line: question, answer or null, confidence, sources, alternatives, missing; or why it could not be asked.
 
-    ``supported`` is false where a written answer stands in none of its passages; ``reason`` says why it is not, or why
-    there is no answer;
+    ``supported`` is false where a written answer stands in none of its passages, null where there is no answer;
+    ``reason`` says why;
     ``start`` and ``end`` of a source are those of its ``text`` in the document at ``path``;
     ``answer_start`` and ``answer_end`` those of the answer, null where it was declined;
     ``missing`` are the shards of a served index that did not answer.
@@ -114,7 +114,7 @@ def as_json(answer: Answer | Refusal) -> str:
         "question": answer.question,
         "answer": answer.text,
         "confidence": round(answer.confidence, 4),
-        "supported": answer.supported,
+        "supported": None if answer.text is None else answer.supported,
         "reason": answer.reason,
         "sources": [_source(source) for source in answer.sources],
         "alternatives": [

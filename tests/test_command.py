@@ -1,5 +1,6 @@
 """Options from dataclasses: typed, in a file, or both, whatever is nested in what."""
 
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,17 @@ def test_what_is_typed_overrules_the_file(tmp_path: Path) -> None:
 def test_what_a_file_says_wrongly_is_named(tmp_path: Path, row: dict, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         parse(Recipe, None, file(tmp_path, row))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_what_is_typed_wrongly_is_told_in_one_line(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the terminal has no lines to draw a frame with, too."""
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    with pytest.raises(BadInput) as error:
+        parse(Stage, "", ["--corpus", "c", "--stepz", "3"])
+    told = str(error.value)
+    assert "Unrecognized options: --stepz" in told and told.endswith("; --help lists the options")
+    assert not {"\n", "│", "─"} & set(told)
 
 
 def test_a_recipe_is_told_by_a_file(tmp_path: Path) -> None:

@@ -319,6 +319,10 @@ def test_a_pipeline_keeps_several_readers(ours: Path, bart: Path, index: Path, t
     assert written.reader.fingerprint == GenerativeReader.load(ours).fingerprint
     with pytest.raises(BadInput, match=r"--reader fid: .*both names no such reader; it has rag-token, closed-book"):
         Pipeline.load(tmp_path / "both", reader="fid")
+    with pytest.raises(
+        BadInput, match=r"--reader nope: .*both has rag-token, closed-book, and no such directory is there"
+    ):
+        Pipeline.load(tmp_path / "both", reader="nope")
     with pytest.raises(BadInput, match="give a directory, or fid:DIRECTORY"):
         Pipeline.load(index, reader="fid")
 
@@ -342,6 +346,8 @@ def test_asked_from_the_command_line(bart: Path, index: Path, capsys: pytest.Cap
     assert status == 0 and out.count("\n") == 1 and out.endswith("; unsupported: no passages were read)\n")
     status, out, _ = run(*common, f"closed-book:{bart}", "--min-confidence", "1", capsys=capsys)
     assert (status, out) == (1, "No answer: the best has confidence 0.00, below 1.00.\n")
+    status, out, _ = run(*common, f"closed-book:{bart}", "--min-confidence", "1", "--json", capsys=capsys)
+    assert (json.loads(out)["answer"], json.loads(out)["supported"]) == (None, None)
 
 
 def test_bad_generators_are_one_line(

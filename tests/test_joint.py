@@ -54,6 +54,13 @@ def run(config: JointConfig, world: closed_world.World, **options: Any) -> Path:
     return joint.main(config, finds=closed_world.ObjectTagger(world.objects), **options)
 
 
+def test_rates_of_a_run_without_warm_up(config: JointConfig) -> None:
+    """Before a part begins its step is negative, which is below a warm-up of no steps."""
+    few = replace(config, warmup=0, frozen=0)
+    late = Part("gen_", 1.0, 3, 6, torch.nn.Linear(1, 1), lambda step: pytest.fail("learned"))
+    assert [rates(step, [late], few)[2:] for step in (0, 3, 6)] == [[0, 0], [few.lr, few.lr], [0, 0]]
+
+
 def steps_of(out: Path) -> list[dict[str, Any]]:
     return [row for row in read_rows(out) if "grad_norm" in row]
 

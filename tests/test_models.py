@@ -171,6 +171,23 @@ def test_the_head_runs_where_something_is_masked(masked_model: KnowledgeAugmente
     assert torch.allclose(some, wanted, atol=1e-5)
 
 
+def test_shapes_and_tokenizers_that_are_none_of_the_model(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="t5 is not the shape of a masked language model"):
+        KnowledgeAugmentedEncoder.from_config(write("t5", tmp_path / "t5"))
+    with pytest.raises(ArtefactError, match="nowhere is not the shape"):
+        KnowledgeAugmentedEncoder.from_config(tmp_path / "nowhere")
+    shape = tmp_path / "shape"
+    shape.mkdir()
+    row = json.loads((small / "config.json").read_text()) | {"vocab_size": len(WORDS) - 1}
+    (shape / "config.json").write_text(json.dumps(row))
+    shutil.copyfile(small / "tokenizer.json", shape / "tokenizer.json")
+    message = f"has {len(WORDS)} pieces, the model beside it {len(WORDS) - 1} embeddings"
+    with pytest.raises(Mismatch, match=message):
+        KnowledgeAugmentedEncoder.from_config(shape)
+    with pytest.raises(Mismatch, match=message):
+        DualEncoder(Tower(AutoModel.from_config(AutoConfig.from_pretrained(shape))), tokenizer=shape / "tokenizer.json")
+
+
 def test_compiled_encoders_compute_what_they_did(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Compiled without inductor, so that no C++ compiler is needed: losses, gradients and what is saved."""
     compiled: list[str] = []

@@ -44,7 +44,9 @@ def recipe(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
         questions=world.train,
         dev=world.dev,
         out=out,
-        cloze=replace(orqa.CLOZE, steps=120, batch=32, lr=2e-3, thin=0.5, width=16, max_block=32, **few),
+        cloze=replace(
+            orqa.CLOZE, steps=120, batch=32, lr=2e-3, thin=0.5, width=16, max_block=32, pooling="mean", gain=0.5, **few
+        ),
         tune=replace(
             orqa.TUNE, steps=120, batch=8, lr=3e-3, max_input=64, hidden=32, max_span=3, beam=20, read=3, **few
         ),
@@ -175,7 +177,7 @@ def test_confidence_that_cannot_be_fitted_is_said_to_be_raw(trained: OrqaConfig,
     told: list[str] = []
     for config in (few, replace(few, dev=None)):
         assemble.named(config, tell=told.append)
-    assert told[0].startswith("confidence is the raw probability: of 10 held-out answers ")
+    assert told[0].startswith("confidence is the raw probability: of 10 held-out questions ")
     assert told[1] == "confidence is the raw probability: no held-out questions to fit it on"
     assert not (tmp_path / "system" / "reader" / "calibration.json").exists()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from torch import nn
 
+from ragqa.models.options import check_pieces
 from ragqa.models.tower import Pooling, Tower
 
 QUESTIONS, PASSAGES = "questions", "passages"
@@ -19,8 +20,12 @@ class DualEncoder(nn.Module):
     """
 
     def __init__(self, questions: Tower, passages: Tower | None = None, *, tokenizer: Path | None = None) -> None:
-        """Without ``passages`` one tower does both; ``tokenizer`` is the file that ``save`` puts beside the weights."""
+        """Without ``passages`` one tower does both; ``tokenizer`` is the file that ``save`` puts beside the weights.
+
+        Raises Mismatch where the tokenizer is another encoder's.
+        """
         super().__init__()
+        check_pieces(questions.encoder, tokenizer)
         self.towers = nn.ModuleList([questions] if passages is None else [questions, passages])
         self.tokenizer = tokenizer
 

@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForMaskedLM
 
-from ragqa.models.options import load_masked_lm, quiet, segments
+from ragqa.models.options import check_pieces, fresh_masked_lm, load_masked_lm, quiet, segments
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
     """Guesses the masked tokens of x in [CLS] x [SEP] z [SEP]; any masked language model of transformers."""
 
     def __init__(self, model: nn.Module, *, tokenizer: Path | None = None) -> None:
-        """``tokenizer`` is the file that ``save`` puts beside the weights."""
+        """``tokenizer`` is the file that ``save`` puts beside the weights; raises Mismatch where it is another's."""
         super().__init__()
         self.model = cast(Any, model)
+        check_pieces(model, tokenizer)
         self.tokenizer = tokenizer
 
     @property
@@ -55,9 +55,8 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
     @classmethod
     def from_config(cls, path: Path) -> "KnowledgeAugmentedEncoder":
-        """Random weights, of the shape that ``config.json`` in the directory ``path`` says."""
-        model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(path), attn_implementation="eager")
-        return cls(model, tokenizer=path / "tokenizer.json")
+        """Random weights, of the shape that ``config.json`` in the directory ``path`` says; raises ArtefactError."""
+        return cls(fresh_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:
         """Write a directory in transformers' own format, from which encoders can be loaded, too."""

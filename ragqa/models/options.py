@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -20,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ragqa.errors import ArtefactError, DamagedArtefact
+from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 
 SEQ2SEQS = ("bart", "encoder-decoder", "marian", "mbart", "mt5", "pegasus", "t5")
 """Families that attend through transformers' attention interface, as ``Seq2Seq`` needs it; ByT5 is a t5. LED, LongT5,
@@ -50,6 +51,32 @@ def load_masked_lm(source: str | Path) -> nn.Module:
     return _loaded(
         AutoModelForMaskedLM, source, lambda config: {"attn_implementation": "eager"}, "masked language model"
     )
+
+
+def fresh_masked_lm(path: Path) -> nn.Module:
+    """A masked language model of random weights, as ``config.json`` in the directory ``path`` says.
+
+    Raises:
+        ArtefactError: there is none, or it is of an architecture that has no masked language model.
+    """
+    try:
+        with quiet():
+            config = AutoConfig.from_pretrained(path)
+            return cast(nn.Module, AutoModelForMaskedLM.from_config(config, attn_implementation="eager"))
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} is not the shape of a masked language model: {_first_line(error)}") from error
+
+
+def check_pieces(model: Any, tokenizer: Path | None) -> None:
+    """Raise Mismatch where a tokenizer has pieces that the encoder ``model`` has no embeddings of."""
+    if tokenizer is None or not tokenizer.is_file():
+        return
+    pieces = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
+    rows = model.get_input_embeddings().weight.shape[0]
+    if pieces > rows:
+        raise Mismatch(
+            f"{tokenizer} has {pieces} pieces, the model beside it {rows} embeddings: give its own tokenizer"
+        )
 
 
 def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module:
@@ -98,8 +125,12 @@ def load_weights(kind: Any, source: str | Path, options: dict[str, Any], what: s
 
 
 def _not_loaded(source: str | Path, what: str, error: Exception) -> ArtefactError:
-    reason = str(error).strip().split("\n")[0][:200]
-    return ArtefactError(f"{source} is not {'an' if what[0] in 'aeiou' else 'a'} {what} that can be loaded: {reason}")
+    article = "an" if what[0] in "aeiou" else "a"
+    return ArtefactError(f"{source} is not {article} {what} that can be loaded: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]
 
 
 @contextmanager

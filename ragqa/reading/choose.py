@@ -75,4 +75,6 @@ def named(wanted: str, readers: dict[str, str], where: object) -> str:
     if wanted in NAMES:
         has = f"it has {', '.join(readers)}" if readers else f"give a directory, or {wanted}:DIRECTORY"
         raise BadInput(f"--reader {wanted}: {where} names no such reader; {has}")
+    if readers and ":" not in wanted and not Path(wanted).exists():
+        raise BadInput(f"--reader {wanted}: {where} has {', '.join(readers)}, and no such directory is there")
     return wanted

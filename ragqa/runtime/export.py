@@ -5,9 +5,12 @@ word embeddings go into a file of their own, so that a reader whose embeddings s
 encoder can share them.
 """
 
+import logging
 import shutil
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +109,7 @@ def _quantised(module: Any, kind: str, scratch: Path) -> Any:
     ids = torch.arange(16).unsqueeze(0)
     outputs = ["vector"] if kind == "encoder" else list(module.model.outputs)
     length = {1: torch.export.Dim.DYNAMIC}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _silent():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,
@@ -128,6 +131,17 @@ def _quantised(module: Any, kind: str, scratch: Path) -> Any:
         # Signed weights: unsigned ones run at 0.6 of the speed on AVX-512 VNNI.
         quantize_dynamic(scratch / "fused.onnx", scratch / "int8.onnx", per_channel=True, weight_type=QuantType.QInt8)
     return onnx.load(scratch / "int8.onnx")
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """No lines of exporter and quantiser on what is not installed, and what was done before quantising."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
