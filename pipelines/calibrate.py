@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.confidence import fitted, install, judged
-from pipelines.span_reader import held_out
+from pipelines.reader_examples import SHARE, held_out
 from ragqa import artefact
 from ragqa.evaluation.statistics import reliability
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.metrics import exact_match
 from ragqa.progress import Bars
-from ragqa.questions import SquadParagraph, read_squad, write_squad_corpus
+from ragqa.questions import SquadParagraph, read_squad, write_documents
 from ragqa.reading.base import PASSAGES
 from ragqa.reading.confidence import FEATURES
 from ragqa.reading.span import ExtractiveReader
@@ -31,16 +31,13 @@ from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.open import open_retriever
 from ragqa.types import Hit
 
-SHARE = 0.05
-"""Share of the articles that training holds out; ``ReaderConfig.held_out``."""
-
 
 def index_of(paragraphs: list[SquadParagraph], out: Path) -> Path:
     """A hybrid index of the paragraphs, a passage each; made unless it is there."""
     if not (out / artefact.MANIFEST).is_file():
         out.parent.mkdir(parents=True, exist_ok=True)
         corpus = out.with_suffix(".jsonl")
-        write_squad_corpus(paragraphs, corpus)
+        write_documents(((each.title, each.text) for each in paragraphs), corpus)
         build_index([corpus], out, IndexConfig(block_size=10_000), progress=Bars())
     return out
 

@@ -39,6 +39,8 @@ class Question:
     """Ids, or ends of the paths, of the documents where the answer stands."""
     passages: tuple[str, ...] = ()
     """Texts of the passages where the answer stands."""
+    titles: tuple[str, ...] = ()
+    """Of these passages; none where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
