@@ -20,7 +20,7 @@ SCRIPTS = {
     "Korean": "서울은 대한민국의 수도이다.",
     "Hindi": "दिल्ली भारत की राजधानी है।",
     "emoji": "🏰 was built in 1871 👩\u200d👩\u200d👧 by 🇳🇴 Ada Holm 🧑🏽\u200d🔧.",
-    "combining characters": "Skarvi\u0301k la\u0308g i\u0307 Bre\u0327nna\u0303 z\u0351\u036b\u0343a\u0332lgo\u0489 1871.",
+    "combining characters": "Skarvi\u0301k la\u0308g i\u0307 Bre\u0327nna\u0303 z\u0351\u036b\u0343a\u0332go 1871.",
     "turned around": "\u202eBrenna\u202c and \u2066Skarvik\u2069 since 1871",
     "no spaces": "Skarvik" * 300,
     "long numbers": "1,234,567.89 " * 20,
