@@ -28,7 +28,7 @@ SCRIPTS = {
     "lone surrogates' neighbours": "\ud7ff\ue000\ufffd\U0010ffff word",
 }
 
-READER = ExtractiveReader.load()
+READER, TOKENIZER = ExtractiveReader.load(), TextTokenizer(weights_dir() / "encoder")
 
 
 def read(question: str, *passages: str, title: str = "") -> Answer:
@@ -112,6 +112,6 @@ def test_source_from_start_to_end_is_the_answer(question: str, passages: list[st
 @given(st.text(max_size=300))
 def test_wordpieces_lie_in_the_text_in_order(text: str) -> None:
     """What offsets rest on: none leaves the text, and none begins before the one before it."""
-    offsets = TextTokenizer(weights_dir() / "encoder").pieces(text).offsets
+    offsets = TOKENIZER.pieces(text).offsets
     assert all(0 <= start <= end <= len(text) for start, end in offsets)
     assert all(one[0] <= other[0] for one, other in pairwise(offsets))
