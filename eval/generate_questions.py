@@ -16,7 +16,7 @@ import numpy as np
 
 from eval.ablation_questions import Alike, check_apart, line, training
 from eval.ablation_sources import NQ_DEV, NQ_TEST, NQ_TRAIN, QED, SQUAD_DEV
-from pipelines.span_reader import held_out
+from pipelines.reader_examples import SHARE, held_out
 from ragqa import resuming
 from ragqa.errors import BadInput
 from ragqa.questions import read_questions, read_squad
@@ -27,8 +27,6 @@ SQUAD_TRAIN, WEBQ_TEST, TREC_TEST = "squad/train-v1.1.json.xz", "webq/test-a.jso
 TESTS = (NQ_TEST, WEBQ_TEST, TREC_TEST, SQUAD_DEV)
 """Files that are asked for the table: none of their questions may be trained on, or choose weights."""
 TRAIN, DEV = "train.jsonl", "dev.jsonl"
-HELD_OUT = 0.05
-"""Share of the articles of SQuAD train whose questions are not trained on: that of ``span_reader.ReaderConfig``."""
 LONGEST = 10
 """Words of an answer that is taught: longer ones are clauses, which no exact match is to be had with."""
 
@@ -74,7 +72,7 @@ def sources(data: Path, wanted: Wanted) -> tuple[list[Question], list[Question],
     squad: dict[bool, list[Question]] = {False: [], True: []}
     for paragraph in read_squad(data / SQUAD_TRAIN):
         for asked in paragraph.questions:
-            squad[held_out(paragraph.title, HELD_OUT)].append(Question(asked.text, asked.answers, asked.id))
+            squad[held_out(paragraph.title, SHARE)].append(Question(asked.text, asked.answers, asked.id))
     some = drawn(squad[False], wanted.squad, wanted.seed)
     return nq, list(_named("squad", some)), list(_named("squad", squad[True]))
 

@@ -36,8 +36,13 @@ class Drawn(Protocol):
 
 def chosen(count: int, config: Drawn, step: int) -> list[int]:
     """Which of ``count`` questions a step is of, a pure function of (seed, step): each epoch has its own order."""
-    places = (divmod(place, count) for place in range(step * config.batch, (step + 1) * config.batch))
-    return [int(_order(config.seed, epoch, count)[at]) for epoch, at in places]
+    return drawn(count, config.seed, step * config.batch, config.batch)
+
+
+def drawn(count: int, seed: int, first: int, many: int) -> list[int]:
+    """So many of ``count`` questions, from the ``first`` of all that are ever drawn on: each epoch has its order."""
+    places = (divmod(place, count) for place in range(first, first + many))
+    return [int(_order(seed, epoch, count)[at]) for epoch, at in places]
 
 
 @lru_cache(2)

@@ -27,6 +27,11 @@ class Best:
         self._folder = run.path / FOLDER
         self._mark: dict[str, Any] | None = run.state.extra.get(_MARK)
 
+    @property
+    def stale(self) -> int | None:
+        """Steps that were taken since the best evaluation; None before any."""
+        return self._run.step - self._mark["step"] if self._mark else None
+
     def told(self, **figures: float) -> None:
         """Log and say an evaluation and which was the best so far; of equal ones, that is the last."""
         step, value = self._run.step, figures[self._metric]

@@ -93,7 +93,7 @@ def mine(
     counts: Counter[str] = Counter()
 
     def rows() -> Iterator[dict[str, Any]]:
-        for some in _batches(asked, progress):
+        for some in batches(asked, progress):
             for found in _pairs(some, search, texts, refused):
                 counts.update(_counted(found))
                 if isinstance(found, Pair):
@@ -113,7 +113,7 @@ def mine_again(
     counts: Counter[str] = Counter()
 
     def rows() -> Iterator[dict[str, Any]]:
-        for some in _batches(pairs, progress):
+        for some in batches(pairs, progress):
             for pair, hits in zip(some, search(pair.question for pair in some), strict=True):
                 right = {hit.passage.id for hit in hits if is_right(hit.passage, pair.question, pair.regex)}
                 known = right.union(pair.known.tolist())
@@ -195,9 +195,10 @@ def _pairs(
             yield pair_of(question, regex, hits, near, pool=search.pool, texts=texts) or NO_PASSAGE
 
 
-def _batches(items: Sequence[Item], progress: Progress) -> Iterator[Sequence[Item]]:
-    with progress.step("mining", len(items), "questions") as step:
-        for first in range(0, len(items), _TOGETHER):
+def batches(items: Sequence[Item], progress: Progress, *, done: int = 0) -> Iterator[Sequence[Item]]:
+    """Questions that are searched for together, those left out that an earlier run has ``done``."""
+    with progress.step("mining", len(items), "questions", done) as step:
+        for first in range(done, len(items), _TOGETHER):
             yield items[first : first + _TOGETHER]
             step.at(min(first + _TOGETHER, len(items)))
 

@@ -92,6 +92,12 @@ def golds_of(question: Question) -> list[str]:
     return [gold for gold in question.passages if gold.strip()]
 
 
+def titled_golds(question: Question) -> list[tuple[str, str]]:
+    """Titles and texts of the same; a title that is not known is empty."""
+    titles = question.titles or ("",) * len(question.passages)
+    return [each for each in zip(titles, question.passages, strict=True) if each[1].strip()]
+
+
 def without(hits: list[Hit], known: set[int]) -> list[int]:
     """Rows of the hits, in their order, that are not known to be right."""
     return [hit.passage.id for hit in hits if hit.passage.id not in known]

@@ -11,13 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.gold_spans import GoldSpans
+from pipelines.gold_spans import GoldSpans, Place
 from ragqa.models.inputs import padded
 from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.span_reader import IMPOSSIBLE
+from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
 from ragqa.reading.windows import Window, windows
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A window of a passage, and which of its spans are right."""
+
+    window: Window
+    spans: set[Place]
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,18 @@ class ToRead:
         return whole.index_put((self.question_N, self.rank_N), values_N)
 
 
+def marked(
+    tokenizer: TextTokenizer, question: str, passages: Sequence[tuple[str, str]], gold: GoldSpans, max_tokens: int
+) -> list[list[Marked]]:
+    """The windows of each (title, text) passage of a question; of one without a wordpiece none."""
+    found: list[list[Marked]] = [[] for _ in passages]
+    for window in windows(tokenizer, question, list(passages), max_tokens):
+        spans = gold.spans(window, passages[window.passage][1])
+        # What the window before holds, too, is possible there alone.
+        found[window.passage].append(Marked(window, {place for place in spans if place[1] >= window.seen}))
+    return found
+
+
 def to_read(
     tokenizer: TextTokenizer,
     questions: Sequence[str],
@@ -59,35 +79,35 @@ def to_read(
     Other questions' spans teach nothing: their loss is 0 whatever a reader says (Lee et al. 2019, section 7.1), so they
     are not read; but where no question has any, the first one's are, that there is something to read.
     """
-    found: list[tuple[int, Window]] = []
-    correct: list[tuple[int, int, int]] = []
+    found: list[tuple[int, Marked]] = []
     for number, (question, own, gold) in enumerate(zip(questions, passages, golds, strict=True)):
         texts = [(passage.title, passage.text) for passage in own]
-        for window in windows(tokenizer, question, texts, max_tokens):
-            if found and found[-1][0] == number and found[-1][1].passage == window.passage:
-                continue  # training reads only as far as the first window of a passage
-            spans = gold.spans(window, own[window.passage].text)
-            correct += [(len(found), window.offset + first, last - first) for first, last in spans]
-            found.append((number, window))
-    if not found:  # all are blank: a mark stands for them
-        found = [(0, window) for window in windows(tokenizer, questions[0], [("", "?")], max_tokens)]
-    correct = [each for each in correct if each[2] < width]
-    taught = {found[row][0] for row, *_ in correct} or {found[0][0]}
-    kept = [row for row, (number, _) in enumerate(found) if number in taught]
-    place = {row: at for at, row in enumerate(kept)}
-    return _collated([found[row] for row in kept], [(place[row], first, last) for row, first, last in correct], width)
+        # Training reads only as far as the first window of a passage.
+        found += [(number, parts[0]) for parts in marked(tokenizer, question, texts, gold, max_tokens) if parts]
+    found = found or blank(tokenizer, questions[0], max_tokens)
+    taught = {number for number, each in found if any(last - first < width for first, last in each.spans)}
+    taught = taught or {found[0][0]}
+    return collated([each for each in found if each[0] in taught], width)
 
 
-def _collated(found: list[tuple[int, Window]], correct: list[tuple[int, int, int]], width: int) -> ToRead:
-    batch = padded([window.tokens.ids for _, window in found])
+def blank(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, Marked]]:
+    """What is read where no passage has a wordpiece: a mark, which answers nothing."""
+    return [(0, Marked(window, set())) for window in windows(tokenizer, question, [("", "?")], max_tokens)]
+
+
+def collated(found: Sequence[tuple[int, Marked]], width: int) -> ToRead:
+    """Windows, each with the number of its question, as a batch; right spans of more than ``width`` do not count."""
+    batch = padded([each.window.tokens.ids for _, each in found])
     types = torch.zeros_like(batch.ids_NL)
     possible = np.zeros((*batch.ids_NL.shape, width), dtype=bool)
     right = np.zeros_like(possible)
-    for row, (_, window) in enumerate(found):
+    for row, (_, each) in enumerate(found):
+        window = each.window
         types[row, window.tokens.first_segment : len(window.tokens.ids)] = 1
         possible[row, window.offset : window.offset + len(window.offsets)] = window.possible(width)
-    for place in correct:
-        right[place] = True
+        for first, last in each.spans:
+            if last - first < width:
+                right[row, window.offset + first, last - first] = True
     return ToRead(
         batch.ids_NL,
         batch.mask_NL,
@@ -95,12 +115,25 @@ def _collated(found: list[tuple[int, Window]], correct: list[tuple[int, int, int
         torch.from_numpy(possible),
         torch.from_numpy(right),
         torch.tensor([number for number, _ in found], dtype=torch.long),
-        torch.tensor([window.passage for _, window in found], dtype=torch.long),
+        torch.tensor([each.window.passage for _, each in found], dtype=torch.long),
     )
 
 
 def span_scores(reader: MlpSpanReader, batch: ToRead, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Scores ``[B, K, S]`` of all spans, and which are right; ``shape`` is (B, K), S = L · W."""
-    score_NLW = reader(batch.ids_NL, batch.mask_NL, batch.types_NL).masked_fill(~batch.possible_NLW, IMPOSSIBLE)
+    score_NLW = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
+    return _of_spans(score_NLW, batch, shape)
+
+
+def end_scores(reader: SpanReader, batch: ToRead, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """The same of a reader that scores ends, and between them the passages' relevance ``[B, K]``, 0 where none is."""
+    start_NL, end_NL, relevance_N = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
+    score_NLW = span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])
+    score_BKS, correct_BKS = _of_spans(score_NLW, batch, shape)
+    return score_BKS, batch.by_question(relevance_N, shape, 0.0), correct_BKS
+
+
+def _of_spans(score_NLW: Tensor, batch: ToRead, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    score_NLW = score_NLW.masked_fill(~batch.possible_NLW, IMPOSSIBLE)
     score_BKS = batch.by_question(score_NLW.flatten(1), shape, IMPOSSIBLE)
     return score_BKS, batch.by_question(batch.correct_NLW.flatten(1), shape, False)

@@ -1,400 +1,384 @@
-"""Train an extractive reader on SQuAD-format data, spans normalised over all passages of a question.
+"""Train an extractive reader: spans normalised over all passages of a question, marginalised over its answers.
 
-    python -m pipelines.span_reader --train train-v1.1.json.xz --encoder DIR --out runs/reader
+    python -m pipelines.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz --out gold.jsonl
+    ragqa index wiki/ gold.jsonl --out reader.index
+    python -m pipelines.span_reader --train squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz nq/train.jsonl \\
+        --index reader.index --encoder DIR --dev nq/dev.jsonl --out runs/reader
 
-The default reader of ragqa was made by this recipe; its model card names the settings. Each
-question is read in its gold paragraph and, for a share of the questions, in a hard negative
-beside it: another paragraph of the same article that shares rare words with the question. All
-spans of both compete in one softmax (Clark & Gardner 2018, "shared norm"), so that scores of
-different passages can be compared; every occurrence of the gold answer counts as correct. The
-first token learns whether the passage holds an answer at all.
+A question is read in its gold passage or, where only answers are known, in one that the index finds and that holds one
+(distant supervision), and beside it in passages that hold none. All spans of all of them compete in one softmax
+(Clark & Gardner 2018, "shared norm"), so that scores of different passages can be compared; every occurrence of an
+answer is right, and what is learned is that some right span is chosen, whichever (ORQA, Lee et al. 2019, section 4), or
+with ``--loss hard`` the one that is thought best (Min et al. 2019). The first token learns whether its passage holds an
+answer at all. ``--teacher`` has a larger reader say how probable each span is.
 
-Legend: G questions (groups), N passages, L tokens, W longest span in tokens.
+Passages are read in the windows of answering: ``--max-input`` is what the reader says of itself as ``reader_tokens``.
+
+Legend: B questions, K passages a question, S spans of a passage.
 """
 
-import dataclasses
-import json
-import math
-import time
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from ragqa.errors import BadInput, NonFiniteLoss
+from pipelines.asked import answerable
+from pipelines.best import Best
+from pipelines.mining import Search, Source
+from pipelines.pairs import golds_of
+from pipelines.reader_batches import Beside, Cut, ReaderBatches
+from pipelines.reader_exam import Exam, gold_exam, open_exam
+from pipelines.reader_examples import SHARE, DataSet, read_sets, sources_of
+from pipelines.reader_mining import Mined, mine, teachable
+from pipelines.reading import ToRead, end_scores
+from pipelines.run import Run, running
+from pipelines.settings import TrainingConfig, require
+from ragqa import artefact
+from ragqa.errors import BadInput
 from ragqa.models.options import set_dropout
-from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
-from ragqa.objectives import span_nll
-from ragqa.questions import SquadParagraph, read_squad
-from ragqa.runtime.tokens import Pieces, TextTokenizer
-from ragqa.training import checkpoint
-from ragqa.training.schedule import warmup_linear
+from ragqa.models.readers import load_reader
+from ragqa.models.span_reader import SpanReader
+from ragqa.objectives import distilled_kl, span_nll
+from ragqa.progress import SILENT, Progress
+from ragqa.reading.confidence import Calibration
+from ragqa.reading.span import MAX_ANSWER, ExtractiveReader
+from ragqa.retrieval.open import LiveRetriever, open_retriever
+from ragqa.runtime.scorer import torch_scorer
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
+from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.schedule import warmup_linear, warmup_steps
+from ragqa.training.step import apply, groups
+from ragqa.types import Question
 
-PREFIX = 28
-"""Wordpieces of question, title and marks before a passage, as a rule."""
+MOST_HARD = 0.8
+"""Share of the steps that hard EM takes at most once it is warm (Min et al. 2019, released code)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReaderConfig:
-    """What a reader is trained from and how."""
+class ReaderConfig(TrainingConfig):
+    """What a reader is trained from and how. The defaults are reckoned, not tuned."""
 
-    train: Path
-    """SQuAD 1.1 file, .json or .json.xz."""
     encoder: Path
-    """Directory (config, safetensors, tokenizer.json) of the encoder it starts from."""
-    out: Path
-    """Run directory; a run found there goes on."""
-    steps: int = 1400
+    """Directory (config, safetensors, tokenizer.json) of the encoder it begins from."""
+    train: tuple[Path, ...] = ()
+    """Files of questions: SQuAD's .json, .jsonl with passages (QED's) or without them, pairs of question and answer."""
+    patterns: tuple[Path, ...] = ()
+    """Files whose answers are regular expressions (CuratedTREC)."""
+    shares: tuple[float, ...] = ()
+    """Of the questions of a step, a number a file, those of ``patterns`` last; by default each counts by its size."""
+    index: Path | None = None
+    """Index directory that passages are found in; without it questions need passages, and negatives are random."""
+    retriever: Literal["bm25", "dense", "hybrid"] | None = None
+    """Who finds them; by default all that the index can do."""
+    depth: int = 50
+    """Passages of a question that are looked at."""
+    pool: int = 20
+    """Of these as many are kept that hold an answer, and that hold none; the best of them."""
+    positives: int = 1
+    """Passages with an answer that a question is read in, gold ones first."""
+    negatives: float = 1.0
+    """Passages without one beside them, on average."""
+    hard: float = 0.8
+    """Share of these that the index found; others are drawn at random."""
+    untitled: float = 0.1
+    """Share of the passages that are read without their title."""
+    loss: Literal["marginal", "hard"] = "marginal"
+    """Some right span, whichever; or the one that is thought best."""
+    tau: float = 0.5
+    """Share of the steps in which ``hard`` takes the place of ``marginal``, at random in more and more of them."""
+    apart: bool = False
+    """Normalise the spans of each passage by itself (an ablation)."""
+    relevance: float = 0.5
+    """Weight of the loss that asks the first token whether its passage holds an answer."""
+    teacher: Path | None = None
+    """Directory of a larger reader, in torch, of the same wordpieces."""
+    temperature: float = 2.0
+    """At which its spans are compared."""
+    taught: float = 0.5
+    """Weight of what the teacher says; that of the answers is the rest."""
+    steps: int = 8000
     batch: int = 32
     """Questions a step."""
-    lr: float = 3e-4
-    warmup: int = 70
-    """Steps."""
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    """Largest gradient norm."""
-    negatives: float = 0.3
-    """Share of the questions that are read beside a negative passage."""
-    hard: float = 0.8
-    """Share of the negatives that come from the question's own article."""
-    untitled: float = 0.1
-    """Share of the passages read without their title."""
-    max_passage: int = 112
-    """Wordpieces of a passage; a longer one is cut at random around its answer."""
-    max_span: int = 30
+    accumulate: int = 1
+    """Parts of a batch, and of a process's share of it, that are computed one after the other."""
+    lr: float = 2e-4
+    max_input: int = 384
+    """Wordpieces of question, title and passage that are read together."""
+    max_span: int = MAX_ANSWER
     """Wordpieces of an answer."""
-    dropout: float = 0.0
     freeze_embeddings: bool = True
     """Keep the encoder's embeddings, so that its export and the reader's share them."""
-    held_out: float = 0.05
-    """Share of the articles, by a hash of the title, that are never trained on."""
-    eval_every: int = 250
-    save_every: int = 100
-    eval_questions: int = 400
-    seed: int = 0
+    dev: Path | None = None
+    """File of held-out questions, asked over the index as training goes on; what stands there is not trained on."""
+    read: int = 10
+    """Passages of each that are read."""
+    held_out: float = SHARE
+    """Share of the articles of SQuAD's files, by a hash of the title, whose questions are not trained on but asked."""
+    sample: int = 500
+    """How many of each are asked."""
+    eval_every: int = 500
+    patience: int | None = None
+    """Evaluations without a better one after which training stops; the best weights are written in any case."""
 
     def __post_init__(self) -> None:
-        wrong = [
-            f"{name} = {value}: must be in [0, 1]"
-            for name in ("negatives", "hard", "untitled", "dropout", "held_out")
-            if not 0 <= (value := getattr(self, name)) <= 1
-        ]
-        wrong += [
-            f"{name} = {value}: must be at least 1"
-            for name in ("steps", "batch", "max_passage", "max_span", "eval_every", "save_every")
-            if (value := getattr(self, name)) < 1
-        ]
-        if wrong:
-            raise BadInput("; ".join(wrong))
+        """Raise BadInput for values that cannot be meant."""
+        within = {name: (0 <= getattr(self, name) <= 1, "from 0 to 1") for name in ("hard", "untitled", "taught")}
+        above = {
+            name: (getattr(self, name) > 0, "above 0") for name in ("positives", "tau", "temperature", "accumulate")
+        }
+        files = len(self.sources)
+        require(
+            self,
+            **within,
+            **above,
+            held_out=(0 <= self.held_out < 1, "0 or more and below 1"),
+            negatives=(self.negatives >= 0, "0 or more"),
+            relevance=(self.relevance >= 0, "0 or more"),
+            patience=(self.patience is None or self.patience > 0, "above 0"),
+            shares=(not self.shares or (len(self.shares) == files and min(self.shares) > 0), f"{files} above 0"),
+        )
+        if not files:
+            raise BadInput("--train or --patterns is needed: files of training questions")
+        if self.dev and not self.index:
+            raise BadInput("--dev is asked over an index: give --index, too")
+
+    @property
+    def sources(self) -> list[Source]:
+        """Files of training questions."""
+        return sources_of(self.train, self.patterns)
 
 
 @dataclass(frozen=True)
-class Example:
-    """A question, its gold passage and the rows of negatives to choose from."""
+class Losses:
+    """What the questions of a part teach."""
 
-    question: list[int]
-    gold: int
-    spans: list[tuple[int, int]]
-    """Every occurrence of the answer in the gold passage: first and last wordpiece."""
-    negatives: list[int]
+    nll_B: Tensor
+    relevance_B: Tensor
+    kl_B: Tensor
+    right_B: Tensor
+    """Whether there is a right span to be found."""
 
-
-@dataclass(frozen=True)
-class Passages:
-    """Tokenised paragraphs and titles, by row."""
-
-    pieces: list[Pieces]
-    titles: list[list[int]]
+    def total(self, config: ReaderConfig) -> Tensor:
+        """Mean over the questions; one without a right span teaches relevance only."""
+        spans_B = self.nll_B if config.teacher is None else (1 - config.taught) * self.nll_B + config.taught * self.kl_B
+        return (spans_B + config.relevance * self.relevance_B).mean()
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Passages of G questions, in the order of their questions."""
-
-    ids_NL: Tensor
-    mask_NL: Tensor
-    types_NL: Tensor
-    inside_NL: Tensor
-    """True on the passage's own tokens."""
-    group_N: Tensor
-    """Row of the passage's question, 0 … G - 1."""
-    rank_N: Tensor
-    """Place among the passages of its question, 0 … K - 1."""
-    spans: list[tuple[int, int, int]]
-    """Correct spans: passage row, first token, last token."""
-    has_answer_N: Tensor
-
-
-def held_out(title: str, share: float) -> bool:
-    """Whether the article ``title`` is kept out of training; a pure function of the title."""
-    import hashlib
-
-    return int(hashlib.sha256(title.encode()).hexdigest()[:8], 16) < share * 2**32
-
-
-def occurrences(text: str, answer: str, pieces: Pieces) -> list[tuple[int, int]]:
-    """Wordpiece spans of every whole-word occurrence of ``answer`` in ``text``."""
-    starts = {start: i for i, (start, _) in enumerate(pieces.offsets)}
-    ends = {end: i for i, (_, end) in enumerate(pieces.offsets)}
-    found, at = [], text.find(answer)
-    while answer and at >= 0:
-        if at in starts and at + len(answer) in ends:
-            found.append((starts[at], ends[at + len(answer)]))
-        at = text.find(answer, at + 1)
-    return found
+def losses(
+    reader: SpanReader, teacher: SpanReader | None, reads: ToRead, size: int, config: ReaderConfig, *, hard: bool
+) -> Losses:
+    """Of a part of ``size`` questions."""
+    shape = size, int(reads.rank_N.max()) + 1
+    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+        score_BKS, relevance_BK, correct_BKS = end_scores(reader, reads, shape)
+    right_BK = correct_BKS.any(-1)
+    kl_B = torch.zeros(size, device=score_BKS.device)
+    if teacher is not None:
+        with torch.no_grad(), torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+            taught_BKS, deemed_BK, _ = end_scores(teacher, reads, shape)
+        ours_BS, theirs_BS = (joint(*each) for each in ((score_BKS, relevance_BK), (taught_BKS, deemed_BK)))
+        kl_B = distilled_kl(ours_BS, theirs_BS, temperature=config.temperature)
+    if config.apart:
+        one_BK1S, alone_BK1, own_BK1S = score_BKS.unsqueeze(2), relevance_BK.unsqueeze(2), correct_BKS.unsqueeze(2)
+        nll_BK = span_nll(one_BK1S, alone_BK1, own_BK1S, hard=hard)
+        nll_B = nll_BK.sum(-1) / right_BK.sum(-1).clamp_min(1)
+    else:
+        nll_B = span_nll(score_BKS, relevance_BK, correct_BKS, hard=hard)
+    present_BK = reads.by_question(torch.ones_like(reads.rank_N, dtype=torch.float), shape, 0.0)
+    bce_BK = binary_cross_entropy_with_logits(relevance_BK, right_BK.float(), reduction="none")
+    relevance_B = (bce_BK * present_BK).sum(-1) / present_BK.sum(-1).clamp_min(1)
+    return Losses(nll_B, relevance_B, kl_B, right_BK.any(-1))
 
 
-def hard_negatives(paragraphs: list[SquadParagraph], *, keep: int = 8) -> Iterator[list[int]]:
-    """For each question in order, paragraphs of its article without its answer, likest first.
-
-    Likeness is the sum of the inverse document frequencies (within the article) of shared words.
-    """
-    articles: dict[str, list[int]] = defaultdict(list)
-    for row, paragraph in enumerate(paragraphs):
-        articles[paragraph.title].append(row)
-    words = [set(p.text.lower().split()) for p in paragraphs]
-    frequency = {
-        title: np.unique([w for r in rows for w in words[r]], return_counts=True) for title, rows in articles.items()
-    }
-    for row, paragraph in enumerate(paragraphs):
-        rows = [r for r in articles[paragraph.title] if r != row]
-        vocabulary, counts = frequency[paragraph.title]
-        idf = dict(zip(vocabulary.tolist(), np.log(len(rows) + 1) - np.log(counts), strict=True))
-        for question in paragraph.questions:
-            asked = set(question.text.lower().rstrip("?").split())
-            answer = question.answers[0].lower()
-            without = [r for r in rows if answer not in paragraphs[r].text.lower()]
-            likeness = {r: sum(idf.get(w, 0.0) for w in asked & words[r]) for r in without}
-            yield sorted(without, key=lambda r: -likeness[r])[:keep]
+def joint(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
+    """``[B, K S]``: the scores of all spans of all passages of a question."""
+    return (score_BKS + relevance_BK.unsqueeze(-1)).flatten(1)
 
 
-def prepare(paragraphs: list[SquadParagraph], tokenizer: TextTokenizer) -> tuple[Passages, list[Example]]:
-    """Tokenise everything once; questions whose answer is not on word boundaries are left out."""
-    passages = Passages(
-        tokenizer.many([p.text for p in paragraphs]),
-        [t.ids for t in tokenizer.many([p.title for p in paragraphs])],
-    )
-    asked = [(row, q) for row, p in enumerate(paragraphs) for q in p.questions]
-    questions = tokenizer.many([q.text for _, q in asked])
-    examples = []
-    for (row, q), pieces, rows in zip(asked, questions, hard_negatives(paragraphs), strict=True):
-        spans = occurrences(paragraphs[row].text, q.answers[0], passages.pieces[row])
-        if spans:
-            examples.append(Example(pieces.ids, row, spans, rows))
-    return passages, examples
+def is_hard(step: int, config: ReaderConfig) -> bool:
+    """Whether only the best right span counts: never at first, in the end in four steps of five."""
+    if config.loss == "marginal":
+        return False
+    share = min(step / (config.tau * config.steps), MOST_HARD)
+    return bool(np.random.default_rng([config.seed, 2, step]).random() < share)
 
 
-class Batches:
-    """The batch of a step is a pure function of (seed, step): a resumed run reads what it would have."""
-
-    def __init__(
-        self, config: ReaderConfig, tokenizer: TextTokenizer, passages: Passages, examples: list[Example]
-    ) -> None:
-        self._config, self._tokenizer = config, tokenizer
-        self._passages, self._examples = passages, examples
-        self.per_epoch = len(examples) // config.batch
-        self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
-
-    def __getitem__(self, step: int) -> Batch:
-        epoch, place = divmod(step, self.per_epoch)
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, self._shuffle(epoch)
-        rows = self._order[place * self._config.batch : (place + 1) * self._config.batch]
-        rng = np.random.default_rng([self._config.seed, 1, step])
-        return self.collate([self._group(self._examples[row], rng) for row in rows])
-
-    def _shuffle(self, epoch: int) -> np.ndarray:
-        """Random order, then pools of 50 batches sorted by length so that little is padding."""
-        rng = np.random.default_rng([self._config.seed, 0, epoch])
-        size = self._config.batch
-        order = rng.permutation(len(self._examples))[: self.per_epoch * size]
-        length = np.array([len(self._passages.pieces[e.gold].ids) for e in self._examples])
-        pools = [order[i : i + 50 * size] for i in range(0, len(order), 50 * size)]
-        batches = [
-            pool[np.argsort(length[pool], kind="stable")].reshape(-1, size)[rng.permutation(len(pool) // size)]
-            for pool in pools
-        ]
-        return np.concatenate(batches).reshape(-1)
-
-    def _group(self, example: Example, rng: np.random.Generator) -> list["_Read"]:
-        group = [self._read(example, example.gold, example.spans, rng)]
-        if rng.random() < self._config.negatives:
-            hard = example.negatives and rng.random() < self._config.hard
-            row = rng.choice(example.negatives) if hard else rng.integers(len(self._passages.pieces))
-            if row != example.gold:
-                group.append(self._read(example, int(row), [], rng))
-        return group
-
-    def _read(self, example: Example, row: int, spans: list[tuple[int, int]], rng: np.random.Generator) -> "_Read":
-        ids, width = self._passages.pieces[row].ids, self._config.max_passage
-        low, high = 0, max(0, len(ids) - width)
-        if spans and high:
-            first, last = spans[rng.integers(len(spans))]
-            low, high = max(0, last + 1 - width), min(high, first)
-        begin = int(rng.integers(low, high + 1)) if high >= low else low
-        title = [] if rng.random() < self._config.untitled else self._passages.titles[row]
-        prefix, first_segment = self._tokenizer.reader_prefix(example.question, title)
-        piece = ids[begin : begin + width]
-        shift = len(prefix) - begin
-        inside = [(a + shift, b + shift) for a, b in spans if a >= begin and b < begin + len(piece)]
-        return _Read([*prefix, *piece, self._tokenizer.special[1]], first_segment, len(prefix), inside)
-
-    def collate(self, groups: list[list["_Read"]]) -> Batch:
-        """Pad the passages of the groups into one batch."""
-        reads = [read for group in groups for read in group]
-        n, length = len(reads), max(len(r.ids) for r in reads)
-        ids, types = torch.zeros(n, length, dtype=torch.long), torch.zeros(n, length, dtype=torch.long)
-        mask, inside = torch.zeros(n, length, dtype=torch.long), torch.zeros(n, length, dtype=torch.bool)
-        for row, read in enumerate(reads):
-            size = len(read.ids)
-            ids[row, :size] = torch.tensor(read.ids)
-            mask[row, :size] = 1
-            types[row, read.first_segment : size] = 1
-            inside[row, read.offset : size - 1] = True
-        return Batch(
-            ids, mask, types, inside,
-            torch.tensor([g for g, group in enumerate(groups) for _ in group]),
-            torch.tensor([k for group in groups for k in range(len(group))]),
-            [(row, a, b) for row, read in enumerate(reads) for a, b in read.spans],
-            torch.tensor([float(bool(read.spans)) for read in reads]),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Read:
-    ids: list[int]
-    first_segment: int
-    offset: int
-    spans: list[tuple[int, int]]
-
-
-def losses(reader: SpanReader, batch: Batch, max_span: int) -> tuple[Tensor, Tensor]:
-    """Mean span loss over the questions and mean relevance loss over the passages, in nats."""
-    start_NL, end_NL, relevance_N = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
-    score_NLW = span_logits(start_NL, end_NL, batch.inside_NL, max_span)
-    correct_NLW = torch.zeros_like(score_NLW, dtype=torch.bool)
-    for row, first, last in batch.spans:
-        if last - first < max_span:
-            correct_NLW[row, first, last - first] = True
-    groups, width = int(batch.group_N.max()) + 1, int(batch.rank_N.max()) + 1
-    place = (batch.group_N, batch.rank_N)
-    score_GKS = score_NLW.new_full((groups, width, score_NLW[0].numel()), IMPOSSIBLE)
-    score_GKS = score_GKS.index_put(place, score_NLW.flatten(1))
-    relevance_GK = relevance_N.new_zeros(groups, width).index_put(place, relevance_N)
-    correct_GKS = torch.zeros_like(score_GKS, dtype=torch.bool)
-    correct_GKS = correct_GKS.index_put(place, correct_NLW.flatten(1))
-    span = span_nll(score_GKS, relevance_GK, correct_GKS).mean()
-    return span, binary_cross_entropy_with_logits(relevance_N, batch.has_answer_N)
-
-
-def train_step(state: checkpoint.TrainState, batch: Batch, config: ReaderConfig) -> dict[str, float]:
+def train_step(
+    run: Run, reader: SpanReader, teacher: SpanReader | None, parts: Sequence[ToRead], config: ReaderConfig
+) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
-    state.model.train()
-    rate = warmup_linear(state.step, peak=config.lr, warmup=config.warmup, total=config.steps)
-    for group in state.optimizer.param_groups:
-        group["lr"] = rate
-    state.optimizer.zero_grad(set_to_none=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert isinstance(state.model, SpanReader)
-        span, relevance = losses(state.model, batch, config.max_span)
-    loss = span + 0.5 * relevance
-    if not math.isfinite(loss.item()):
-        raise NonFiniteLoss(f"loss is {loss.item()} at step {state.step}: lower --lr, or look at the batch")
-    loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), config.clip)
-    state.optimizer.step()
-    state.step += 1
-    return {"span_nll": span.item(), "relevance_bce": relevance.item(), "lr": rate, "grad_norm": float(norm)}
+    run.state.optimizer.zero_grad(set_to_none=True)
+    size = config.batch // parallel.world()[1] // len(parts)
+    hard, rows, tokens = is_hard(run.step, config), [], 0
+    weighing = parallel.weight(torch.ones(size, device=config.device)) / len(parts)
+    for part in parts:
+        found = losses(reader, teacher, part.to(config.device), size, config, hard=hard)
+        total = found.total(config)
+        (total * weighing).backward()
+        tokens += part.ids_NL.numel()
+        figures = {"loss": total, "span_nll": found.nll_B, "relevance_bce": found.relevance_B, "right": found.right_B}
+        figures |= {"kl": found.kl_B} if teacher else {}
+        rows.append({name: value.float().mean().item() for name, value in figures.items()})
+    rate = warmup_linear(
+        run.step, peak=config.lr, warmup=warmup_steps(config.warmup, 1000, config.steps), total=config.steps
+    )
+    norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+    flops = model_flops(reader, tokens) + (model_flops(teacher, tokens) if teacher else 0.0)
+    run.stepped(
+        **parallel.mean(means, weighing * len(parts)),
+        lr=rate,
+        grad_norm=norm,
+        tokens=parallel.total(tokens),
+        ideal_seconds=round(flops / peak_flops(config.device), 4),
+    )
 
 
-@torch.no_grad()
-def evaluate(reader: SpanReader, batches: Batches, examples: list[Example], config: ReaderConfig) -> dict[str, float]:
-    """On held-out articles: share of gold paragraphs whose best span is a correct one, and losses."""
+def examined(
+    reader: SpanReader, tokenizer: TextTokenizer, exams: Sequence[Exam], config: ReaderConfig
+) -> dict[str, float]:
+    """What the exams come to, and ``em``, the mean of their exact matches."""
     reader.eval()
-    rng = np.random.default_rng(config.seed)
-    right, span_sum, relevance_sum, seen = 0, 0.0, 0.0, 0
-    for i in range(0, len(examples), config.batch):
-        group = [batches._group(e, rng) for e in examples[i : i + config.batch]]
-        batch = batches.collate(group)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            span, relevance = losses(reader, batch, config.max_span)
-            start, end, _ = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
-        score = span_logits(start, end, batch.inside_NL, config.max_span).flatten(1).argmax(-1)
-        best = [
-            (n, int(s) // config.max_span, int(s) // config.max_span + int(s) % config.max_span)
-            for n, s in enumerate(score)
-        ]
-        right += sum(b in set(batch.spans) for b in best)
-        span_sum += float(span) * len(group)
-        relevance_sum += float(relevance) * len(group)
-        seen += len(group)
-    return {
-        "dev_exact": right / seen,
-        "dev_span_nll": span_sum / seen,
-        "dev_relevance_bce": relevance_sum / seen,
-    }
+    scorer = torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
+    answering = ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0)))
+    found = {name: value for exam in exams for name, value in exam.taken(answering).items()}
+    reader.train()
+    return {**found, "em": float(np.mean([found[f"{exam.name}_em"] for exam in exams]))}
 
 
-def main(config: ReaderConfig) -> Path:
-    """Train, or go on training, and return the directory of the finished reader."""
-    paragraphs = list(read_squad(config.train))
-    tokenizer = TextTokenizer(config.encoder)
+def stopped(best: Best, config: ReaderConfig) -> bool:
+    """Whether as many evaluations as ``patience`` has were no better than the best."""
+    stale = parallel.told(best.stale)
+    assert config.patience is not None
+    return stale is not None and stale >= config.patience * config.eval_every
+
+
+def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
+    """The reader as it begins, and its teacher."""
     torch.manual_seed(config.seed)
-    reader = SpanReader.from_encoder(config.encoder)
+    reader = SpanReader.from_encoder(config.encoder).to(config.device).train()
+    reader.config.reader_tokens = config.max_input  # it answers as it was trained
     set_dropout(reader, config.dropout)
     if config.freeze_embeddings:
-        reader.encoder.embeddings.requires_grad_(False)
-    passages, examples = prepare([p for p in paragraphs if not held_out(p.title, config.held_out)], tokenizer)
-    dev = prepare([p for p in paragraphs if held_out(p.title, config.held_out)], tokenizer)
-    batches = Batches(config, tokenizer, passages, examples)
-    dev_batches = Batches(config, tokenizer, *dev)
-    dev_examples = dev[1][:: max(1, len(dev[1]) // config.eval_questions)]
-    trained = [p for p in reader.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=config.lr, weight_decay=config.weight_decay)
-    state = checkpoint.TrainState(reader, optimizer)
-    checkpoint.restore(state, config.out / "checkpoints")
-    config.out.mkdir(parents=True, exist_ok=True)
-    resolved = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(config).items()}
-    (config.out / "config.json").write_text(json.dumps(resolved, indent=1))
-    print(f"{len(examples)} questions to train on, {len(dev[1])} held out, {batches.per_epoch} steps an epoch")
+        encoder: Any = reader.encoder
+        encoder.get_input_embeddings().requires_grad_(False)
+    if config.teacher is None:
+        return reader, None
+    teacher = load_reader(config.teacher)
+    if not isinstance(teacher, SpanReader) or not TextTokenizer(config.teacher).cuts_like(tokenizer):
+        raise BadInput(f"--teacher {config.teacher}: a reader of this recipe with the encoder's wordpieces is needed")
+    return reader, teacher.to(config.device).eval().requires_grad_(False)
 
-    with (config.out / "metrics.jsonl").open("a") as log, _progress() as bar:
-        task = bar.add_task("train", total=config.steps, completed=state.step)
+
+def mined(sets: Sequence[DataSet], retriever: LiveRetriever, config: ReaderConfig, progress: Progress) -> list[Mined]:
+    """What the index finds for all questions, searched for once."""
+    assert config.index is not None
+    manifest = artefact.read(config.index, "index")
+    identity: dict[str, Any] = {
+        "index": manifest.fingerprint,
+        "retriever": config.retriever or manifest.config["retriever"],
+        "train": [artefact.checksum(each.source.file) for each in sets],
+        "patterns": [each.source.regex for each in sets],
+        "dev": config.dev and artefact.checksum(config.dev),
+        "held_out": config.held_out,
+        "depth": config.depth,
+        "pool": config.pool,
+    }
+    asked = [(question, each.source.regex) for each in sets for question in each.questions]
+    search = Search(retriever, config.depth, config.pool)
+    with parallel.in_turn():
+        return mine(asked, search, config.out / "mined", identity, progress=progress)
+
+
+def batches_of(
+    sets: Sequence[DataSet],
+    retriever: LiveRetriever | None,
+    tokenizer: TextTokenizer,
+    config: ReaderConfig,
+    *,
+    progress: Progress,
+    tell: Callable[[str], None],
+) -> ReaderBatches:
+    """The questions that can be trained on, beside what is found for them.
+
+    Raises:
+        BadInput: questions have no passages, and there is no index to find some.
+    """
+    found: list[Mined] = []
+    if retriever is not None:
+        sets, found = teachable(sets, mined(sets, retriever, config, progress))
+    elif without := [each.source.file for each in sets if not all(map(golds_of, each.questions))]:
+        raise BadInput(f"{', '.join(map(str, without))}: questions without passages need --index to find some")
+    tell("questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.source.file.name}" for each in sets))
+    return ReaderBatches(
+        sets,
+        found,
+        retriever.passages if retriever else None,
+        tokenizer,
+        shares=config.shares,
+        beside=Beside(
+            positives=config.positives, negatives=config.negatives, hard=config.hard, untitled=config.untitled
+        ),
+        cut=Cut(batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, width=config.max_span),
+        seed=config.seed,
+    )
+
+
+def exams_of(held: Sequence[Question], retriever: LiveRetriever | None, config: ReaderConfig) -> list[Exam]:
+    """What the reader is asked as it learns: questions of held-out articles, those of ``dev``, or both."""
+    order = np.random.default_rng(config.seed).permutation(len(held))[: config.sample]
+    exams = [gold_exam([held[at] for at in np.sort(order)])] if held else []
+    if config.dev and retriever:
+        exams.append(open_exam(answerable(config.dev, config.sample, config.seed), retriever, config.read))
+    return exams
+
+
+def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+    """Mine and train, or go on with it; the directory of the reader.
+
+    Raises:
+        BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    tokenizer = TextTokenizer(config.encoder)
+    reader, teacher = begin(config, tokenizer)
+    config = replace(config, max_input=reader.max_tokens)
+    refused = answerable(config.dev) if config.dev else []
+    sets, held = read_sets(config.sources, share=config.held_out, dev=refused)
+    retriever = open_retriever(config.index, config.retriever) if config.index else None
+    batches = batches_of(sets, retriever, tokenizer, config, progress=progress, tell=tell)
+    first = not parallel.world()[0]
+    exams = exams_of(held, retriever, config) if first else []
+    optimizer = torch.optim.AdamW(groups(reader, decay=config.weight_decay), lr=config.lr)
+    with running(config, reader, optimizer, name="reader", progress=progress, tell=tell) as run:
+        best = Best(run, "em")
         while True:
-            done = state.step >= config.steps
-            if dev_examples and (done or state.step % config.eval_every == 0):
-                row = evaluate(reader, dev_batches, dev_examples, config)
-                log.write(json.dumps({"step": state.step, **row}) + "\n")
-                bar.console.print({"step": state.step, **row})
-            if done or (state.step and state.step % config.save_every == 0):
-                checkpoint.save(state, config.out / "checkpoints")
-            if done:
+            if exams and run.due(config.eval_every):
+                best.told(**examined(reader, tokenizer, exams, config))
+            if run.due(config.save_every) and run.step:
+                best.save()
+            if run.done or (config.patience and stopped(best, config)):
                 break
-            began = time.monotonic()
-            batch = batches[state.step]
-            row = train_step(state, batch, config)
-            row["tokens_per_s"] = batch.ids_NL.numel() / (time.monotonic() - began)
-            log.write(json.dumps({"step": state.step, **row}) + "\n")
-            log.flush()
-            bar.update(task, completed=state.step, description=f"loss {row['span_nll']:.2f}")
-    # Read as it was trained: on much longer sequences it loses ten points of EM (docs/decisions.md).
-    reader.config.reader_tokens = config.max_passage + PREFIX
-    reader.save(config.out / "model")
-    (config.out / "model" / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
+            run.draw()
+            train_step(run, reader, teacher, batches[run.step], config)
+        best.restore()
+    if first:
+        reader.save(config.out / "model")
+        shutil.copyfile(config.encoder / "tokenizer.json", config.out / "model" / "tokenizer.json")
     return config.out / "model"
 
 
-def _progress() -> Progress:
-    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-
-
 if __name__ == "__main__":
-    import tyro
+    from index.command import one_line, parse
+    from pipelines.cluster import together
+    from ragqa.progress import Bars
 
-    print(main(tyro.cli(ReaderConfig)))
+    with one_line("pipelines.span_reader"):
+        print(together(main, parse(ReaderConfig, __doc__), progress=Bars(), tell=print))

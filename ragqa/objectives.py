@@ -133,7 +133,7 @@ def marginal_nll(
     return sequence_nll(gold, relevance, counted).sum() / counted.any(-1).sum().clamp_min(1)
 
 
-def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor) -> Tensor:
+def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
     """Negative log-likelihood of the correct spans, normalised over all passages together.
 
     P(z, s) is the softmax over every span of every passage of ``span_logits + relevance``; the
@@ -144,11 +144,22 @@ def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor) -> Tensor:
         span_logits: ``[..., K, S]``; spans that do not exist carry a very negative value.
         relevance: ``[..., K]``, the passage's own score, added to each of its spans.
         correct: ``[..., K, S]`` bool, the spans that are a gold answer.
+        hard: of the correct spans only the most probable one counts (hard EM, Min et al. 2019, section 3.2).
 
     Returns:
         ``[...]``; 0 where no span is correct.
     """
-    return _nll_of((span_logits + relevance.unsqueeze(-1)).flatten(-2), correct.flatten(-2))
+    return _nll_of((span_logits + relevance.unsqueeze(-1)).flatten(-2), correct.flatten(-2), hard=hard)
+
+
+def distilled_kl(score: Tensor, taught: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """How far the softmax of ``score`` is from that of a teacher's scores, both ``[..., S]``: ``[...]``.
+
+    The Kullback-Leibler divergence at ``temperature``, times its square, so that gradients keep their size (Hinton et
+    al. 2015, section 2).
+    """
+    log_p, log_q = (taught / temperature).log_softmax(-1), (score / temperature).log_softmax(-1)
+    return temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
 def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
@@ -164,10 +175,10 @@ def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
     return _nll_of(relevance, has_answer)
 
 
-def _nll_of(score: Tensor, right: Tensor) -> Tensor:
+def _nll_of(score: Tensor, right: Tensor, *, hard: bool = False) -> Tensor:
     """-log of the share of the softmax that is ``right``, over the last dimension; 0 where nothing is."""
-    log_right = score.masked_fill(~right, torch.finfo(score.dtype).min).logsumexp(-1)
-    nll = score.logsumexp(-1) - log_right
+    log_rights = score.masked_fill(~right, torch.finfo(score.dtype).min)
+    nll = score.logsumexp(-1) - (log_rights.amax(-1) if hard else log_rights.logsumexp(-1))
     return torch.where(right.any(-1), nll, torch.zeros_like(nll))
 
 

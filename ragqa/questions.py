@@ -71,7 +71,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
     - ``.jsonl``: an object a line, with ``question``, ``answers`` (or NQ-open's ``answer``; [] where
       nothing answers it) and, if wanted, ``id``, ``documents`` (ids or ends of paths) and ``passages``
-      (texts), where the answer stands; or QED's names of the same
+      (texts), where the answer stands, and ``titles``, one for each of these; or QED's names of the same
     - ``.tsv``, ``.csv``: DPR's: the question, a tab, a Python list of answers
     - ``.json``: SQuAD 1.1, each question with its paragraph as the gold passage
 
@@ -85,7 +85,7 @@ def read_questions(path: Path) -> Iterator[Question]:
     if is_squad(path):
         for paragraph in read_squad(path):
             for q in paragraph.questions:
-                yield Question(q.text, q.answers, q.id, passages=(paragraph.text,))
+                yield Question(q.text, q.answers, q.id, passages=(paragraph.text,), titles=(paragraph.title,))
         return
     if not name.endswith((".jsonl", ".ndjson", ".tsv", ".csv")):
         raise BadInput(f"{path}: questions are read from .jsonl, .tsv, .csv (DPR) or .json (SQuAD 1.1) files")
@@ -116,7 +116,13 @@ def is_squad(path: Path) -> bool:
     return _plain_name(path).endswith(".json")
 
 
-_QED = {"question_text": "question", "answer_text": "answers", "paragraph_text": "passages", "example_id": "id"}
+_QED = {
+    "question_text": "question",
+    "answer_text": "answers",
+    "paragraph_text": "passages",
+    "title_text": "titles",
+    "example_id": "id",
+}
 """Names of Natural Questions with explanations (Lamm et al. 2021), and ours."""
 
 
@@ -129,12 +135,16 @@ def _json_line(line: str, number: str) -> Question:
     answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if answers is None:
         raise ValueError("no answers; give [] where nothing answers it")
+    passages, titles = (_texts(row.get(name, []), name) for name in ("passages", "titles"))
+    if titles and len(titles) != len(passages):
+        raise ValueError("titles must be as many as passages")
     return Question(
         text=_text(row.get("question")),
         answers=_texts(answers, "answers"),
         id=number if row.get("id") is None else str(row["id"]),
         documents=_texts(row.get("documents", []), "documents"),
-        passages=_texts(row.get("passages", []), "passages"),
+        passages=passages,
+        titles=titles,
     )
 
 
@@ -185,12 +195,12 @@ def _open(path: Path) -> BinaryIO:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def write_squad_corpus(paragraphs: Iterable[SquadParagraph], out: Path) -> None:
-    """The distinct paragraphs as JSON lines that can be indexed, a document each."""
+def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
+    """Titles and texts as JSON lines that can be indexed, each different text as a document; how many these are."""
     seen = set()
     with out.open("w", encoding="utf-8") as file:
-        for row, paragraph in enumerate(paragraphs):
-            if paragraph.text not in seen:
-                seen.add(paragraph.text)
-                record = {"id": str(row), "title": paragraph.title, "text": paragraph.text}
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        for row, (title, text) in enumerate(texts):
+            if text not in seen:
+                seen.add(text)
+                file.write(json.dumps({"id": str(row), "title": title, "text": text}, ensure_ascii=False) + "\n")
+    return len(seen)

@@ -39,6 +39,8 @@ class Question:
     """Ids, or ends of the paths, of the documents where the answer stands."""
     passages: tuple[str, ...] = ()
     """Texts of the passages where the answer stands."""
+    titles: tuple[str, ...] = field(default=(), compare=False)
+    """Of these passages; none where they are not known. They make no other question of it."""
 
 
 @dataclass(frozen=True, slots=True)

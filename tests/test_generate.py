@@ -15,14 +15,14 @@ from eval.bench import arms as common
 from eval.bench import generate as bench
 from eval.generate import ARMS, Places
 from eval.generate_corpus import RECIPE, TREC_TRAIN, WEBQ_TRAIN
-from eval.generate_questions import HELD_OUT, SQUAD_TRAIN, TREC_TEST, WEBQ_TEST, Wanted, check, taught
+from eval.generate_questions import SQUAD_TRAIN, TREC_TEST, WEBQ_TEST, Wanted, check, taught
 from eval.generate_sizes import SMOKE, Sizes
 from eval.suite import Split
 from pipelines import closed_book, denoise, fid, rag
 from pipelines.closed_book import ClosedBookConfig
 from pipelines.fid import FidConfig
 from pipelines.rag import RagConfig
-from pipelines.span_reader import held_out
+from pipelines.reader_examples import SHARE, held_out
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -31,7 +31,7 @@ from ragqa.retrieval.open import open_retriever
 from ragqa.types import Question
 
 KEPT, LEFT = (
-    next(f"w200 w{n}" for n in range(201, 300) if held_out(f"w200 w{n}", HELD_OUT) is held) for held in (False, True)
+    next(f"w200 w{n}" for n in range(201, 300) if held_out(f"w200 w{n}", SHARE) is held) for held in (False, True)
 )
 """Titles of SQuAD's articles: one to train on, one held out."""
 

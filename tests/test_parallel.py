@@ -17,12 +17,13 @@ import torch
 from safetensors.torch import load_file
 
 from eval import closed_answers, closed_world
-from pipelines import closed_book, dpr, fine_tune, joint, pretrain, rag, warm_reader, warm_start
+from pipelines import closed_book, dpr, fine_tune, joint, pretrain, rag, span_reader, warm_reader, warm_start
 from pipelines.cluster import absolute, together
 from pipelines.dpr import DprConfig
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.pair_batches import Batch
 from pipelines.relay import Teller, repeat
+from pipelines.span_reader import ReaderConfig
 from pipelines.warm_reader import WarmReaderConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -208,6 +209,48 @@ def test_questions_teach_two_processes_what_they_teach_one(
     for part in ("dpr/round-1/model", "tuned/model", "tuned/reader"):
         pairs = list(zip(*(weights(tmp_path / count / part) for count in ("one", "two")), strict=True))
         assert pairs and all(torch.allclose(a, b, atol=1e-4) for a, b in pairs), part
+
+
+READER = """
+import sys
+from contextlib import nullcontext
+import torch
+import torch.distributed as dist
+from index.command import parse
+from pipelines import span_reader
+
+torch.autocast = lambda *_, **__: nullcontext()
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=int(sys.argv[3]), world_size=2)
+span_reader.main(parse(span_reader.ReaderConfig, None, ["--config", sys.argv[1]]))
+dist.destroy_process_group()
+"""
+
+
+def test_two_processes_train_the_reader_of_one(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes its half of the batch in two parts; the first of them mines and asks."""
+    world = tiny.write(tmp_path / "world")
+    config = ReaderConfig(
+        train=(world.train,), index=world.corpus, dev=world.dev, encoder=small, out=tmp_path / "one", steps=4, batch=8,
+        accumulate=2, dropout=0.0, lr=1e-3, warmup=1, eval_every=2, patience=2, sample=4, max_input=32, max_span=3,
+    )  # fmt: skip
+    row = {name: value for name, value in asdict(config).items() if value not in (None, ())}
+    (tmp_path / "two.json").write_text(json.dumps({**row, "out": tmp_path / "two"}, default=str))
+    port = free_port()
+    processes = [printed(str(tmp_path / "two.json"), port, rank, script=READER) for rank in "01"]
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    span_reader.main(config)
+    try:
+        for process in processes:
+            process.communicate(timeout=500)
+    finally:
+        for process in processes:
+            process.kill()
+    assert not any(process.returncode for process in processes)
+    one, two = (read_rows(tmp_path / count) for count in ("one", "two"))
+    assert [row["step"] for row in one] == [row["step"] for row in two] == [0, 0, 1, 2, 2, 3, 4]
+    for a, b in zip(one, two, strict=True):
+        same = {name: a[name] for name in {"loss", "span_nll", "relevance_bce", "right", "grad_norm", "em"} & set(a)}
+        assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3, abs=1e-6)
 
 
 GENERATORS = """

@@ -14,7 +14,7 @@ import pytest
 
 from ragqa.corpus.documents import Document, read_documents
 from ragqa.errors import BadInput, BadLine
-from ragqa.questions import SquadParagraph, SquadQuestion, read_questions, read_squad, write_squad_corpus
+from ragqa.questions import SquadParagraph, SquadQuestion, read_questions, read_squad, write_documents
 from ragqa.types import Question
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".xz": lzma.compress, ".gz": gzip.compress}
@@ -253,14 +253,14 @@ def test_a_corpus_of_squads_paragraphs(tmp_path: Path) -> None:
         SquadParagraph("", "Four.", ()),
     ]
     out = tmp_path / "corpus.jsonl"
-    write_squad_corpus(iter(paragraphs), out)
+    assert write_documents(((each.title, each.text) for each in paragraphs), out) == 3
     assert list(read_documents([out])) == [
         Document("0", "A", "One.\nTwo.", str(out)),
         Document("1", "B", "Où ?", str(out)),
         Document("3", "", "Four.", str(out)),
     ]
     assert "Où" in out.read_text(encoding="utf-8")
-    write_squad_corpus([], out)
+    assert write_documents([], out) == 0
     assert out.read_text() == ""
 
 

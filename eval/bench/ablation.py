@@ -42,9 +42,8 @@ from pipelines import assemble, dpr, fine_tune, pretrain, warm_reader, warm_star
 from pipelines.plot import plot
 from pipelines.stages import finished
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import ArtefactError, BadInput, Mismatch
-from ragqa.evaluation import Report, evaluate
-from ragqa.evaluation.compare import compare
+from ragqa.errors import BadInput
+from ragqa.evaluation import evaluate
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars, Progress
@@ -220,18 +219,6 @@ def seconds(config: Any) -> float:
     return common.seconds(config.out / "round-1" if isinstance(config, dpr.DprConfig) else config.out)
 
 
-def against(places: Places, name: str, report: str) -> dict[str, Any] | None:
-    """An arm less the full one on the same questions: differences with intervals, and p; None where one is missing."""
-    if name == "full":
-        return None
-    try:
-        ours, full = (Report.load(places.arm(each) / f"{report}.report") for each in (name, "full"))
-        figures = compare(ours, full).figures
-    except (ArtefactError, Mismatch):
-        return None
-    return {"em": figures["em"], "answer_recall": {k: figures["answer_recall"].get(k) for k in ("5", "20")}}
-
-
 def rows(bench: Bench, arms: Sequence[str], stages: Sequence[str]) -> list[dict[str, Any]]:
     """The table: all recall first, then all answers, the small arms first."""
     found: dict[str, dict[str, Any]]
@@ -242,7 +229,8 @@ def rows(bench: Bench, arms: Sequence[str], stages: Sequence[str]) -> list[dict[
                 figures = bench.kept(name, stage)
                 found[name].update({key: value for key, value in figures.items() if key != "settings"})
     for name, row in found.items():
-        row["less full"] = {each: against(bench.places, name, each) for each in ("recall", *(s.key for s in SUITES))}
+        reports = ("recall", *(suite.key for suite in SUITES))
+        row["less full"] = {each: common.less_full(bench.places.arm, name, each) for each in reports}
     return list(found.values())
 
 

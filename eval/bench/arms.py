@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from eval.suite import Suite, parser, run
 from pipelines.run import FREE
 from ragqa import resuming
-from ragqa.errors import BadInput
+from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.evaluation import Report
+from ragqa.evaluation.compare import compare
 from ragqa.training.log import read_rows
 
 Sizes = TypeVar("Sizes")
@@ -57,7 +58,7 @@ def seconds(run: Path) -> float:
 def scored(
     suite: Suite, pipeline: Path, out: Path, *, data: Path, corpus: str, depth: int, limit: int | None, **more: Any
 ) -> Report:
-    """A test set, as ``python -m eval.SUITE`` scores it, with ``more`` of its options."""
+    """A test set, as ``python -m eval.SUITE`` scores it, with ``more`` of its options; True is a flag's."""
     options = {
         "pipeline": pipeline,
         "data": data / suite.key,
@@ -72,9 +73,24 @@ def scored(
         str(part)
         for name, value in options.items()
         if value is not None
-        for part in (f"-{name}" if len(name) == 1 else f"--{name}", value)
+        for part in (f"-{name}" if len(name) == 1 else f"--{name}", *(() if value is True else (value,)))
     ]
     return run(suite, parser(suite, None).parse_args(given))
+
+
+def less_full(folder: Callable[[str], Path], name: str, report: str) -> dict[str, Any] | None:
+    """An arm less the one called full on the same questions: differences with intervals, and p.
+
+    ``folder`` is where an arm's reports lie; None where one is missing.
+    """
+    if name == "full":
+        return None
+    try:
+        ours, full = (Report.load(folder(each) / f"{report}.report") for each in (name, "full"))
+        figures = compare(ours, full).figures
+    except (ArtefactError, Mismatch):
+        return None
+    return {"em": figures["em"], "answer_recall": {k: figures["answer_recall"].get(k) for k in ("5", "20")}}
 
 
 def stages_of(args: argparse.Namespace, stages: Sequence[str]) -> list[str]:

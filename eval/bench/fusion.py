@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from eval.bench.record import record
-from pipelines.calibrate import SHARE, index_of
-from pipelines.span_reader import held_out
+from pipelines.calibrate import index_of
+from pipelines.reader_examples import SHARE, held_out
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.questions import read_squad

@@ -28,28 +28,32 @@ from ragqa.runtime.encoder import load_encoder
 RUNS = 7
 
 
-def prepare_peer(models: Path, work: Path) -> None:
-    """The passages, their vectors and the reader in the format the transformers pipeline loads."""
+def as_peers_reader(reader: Path, tokenizer: Path, out: Path) -> None:
+    """Write a SpanReader as transformers has one, without its relevance; ``tokenizer`` holds a BERT's own files."""
     from safetensors.torch import load_file, save_file
 
+    out.mkdir(exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copyfile(tokenizer / name, out / name)
+    config = json.loads((reader / "config.json").read_text())
+    config.update(architectures=["BertForQuestionAnswering"], num_labels=2)
+    (out / "config.json").write_text(json.dumps(config))
+    weights = load_file(reader / "model.safetensors")
+    renamed = {k.replace("encoder.", "bert.", 1): v for k, v in weights.items() if k.startswith("encoder.")}
+    renamed["qa_outputs.weight"] = weights["head.weight"][:2].contiguous()
+    renamed["qa_outputs.bias"] = weights["head.bias"][:2].contiguous()
+    save_file(renamed, out / "model.safetensors", metadata={"format": "pt"})
+
+
+def prepare_peer(models: Path, work: Path) -> None:
+    """The passages, their vectors and the reader in the format the transformers pipeline loads."""
     work.mkdir(parents=True, exist_ok=True)
     store = open_retriever(demo_index()).passages
     passages = [p.text for batch in store.batches() for p in batch]
     (work / "passages.json").write_text(json.dumps(passages))
     np.save(work / "vectors.npy", np.load(demo_index() / "dense" / "vectors.npy").astype(np.float32))
     shutil.copytree(models / "encoder", work / "encoder", dirs_exist_ok=True)
-    reader = work / "reader"
-    reader.mkdir(exist_ok=True)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
-        shutil.copyfile(models / "encoder" / name, reader / name)
-    config = json.loads((models / "reader" / "config.json").read_text())
-    config.update(architectures=["BertForQuestionAnswering"], num_labels=2)
-    (reader / "config.json").write_text(json.dumps(config))
-    weights = load_file(models / "reader" / "model.safetensors")
-    renamed = {k.replace("encoder.", "bert.", 1): v for k, v in weights.items() if k.startswith("encoder.")}
-    renamed["qa_outputs.weight"] = weights["head.weight"][:2].contiguous()
-    renamed["qa_outputs.bias"] = weights["head.bias"][:2].contiguous()
-    save_file(renamed, reader / "model.safetensors", metadata={"format": "pt"})
+    as_peers_reader(models / "reader", models / "encoder", work / "reader")
 
 
 def main() -> None:

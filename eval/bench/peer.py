@@ -1,6 +1,7 @@
 """The same models through sentence-transformers and transformers: a script as one would write it.
 
     python eval/bench/peer.py DIR "question" [--repeat N]   # DIR made by eval.bench.latency
+    python eval/bench/peer.py DIR --read FILE.json          # by eval.bench.reading
 
 Runs in an environment of its own (sentence-transformers, transformers < 5 for its
 question-answering pipeline) and imports nothing of ragqa. Encodes the question, finds 10
@@ -14,12 +15,35 @@ import time
 from pathlib import Path
 
 
+def read(folder: Path, asked: list[dict]) -> None:
+    """Read the contexts of each question together; passages a second, and the best answers."""
+    from transformers import pipeline
+
+    reader = pipeline("question-answering", str(folder), device="cpu")
+
+    def best(row: dict) -> str:
+        contexts = row["contexts"]
+        found = reader(question=[row["question"]] * len(contexts), context=contexts, batch_size=len(contexts))
+        return max(found if isinstance(found, list) else [found], key=lambda each: each["score"])["answer"]
+
+    best(asked[0])
+    began = time.perf_counter()
+    answers = [best(row) for row in asked]
+    seconds = time.perf_counter() - began
+    count = sum(len(row["contexts"]) for row in asked)
+    print(json.dumps({"passages_per_s": count / seconds, "answers": answers}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("question", nargs="+")
+    parser.add_argument("question", nargs="*")
     parser.add_argument("--passages", type=Path, help="time embedding these instead: JSON list of texts")
+    parser.add_argument("--read", type=Path, help="time reading instead: JSON list of questions, each with contexts")
     args = parser.parse_args()
+    if args.read:
+        read(args.folder / "reader", json.loads(args.read.read_text()))
+        return
 
     import numpy as np
     from sentence_transformers import SentenceTransformer

@@ -139,6 +139,17 @@ def accuracy_at_coverage(coverage: Values, risk: Values, wanted: float) -> float
     return float(1 - risk[at]) if at < len(risk) else None
 
 
+def refusals(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
+    """The different thresholds, rising, with one above all, and for each the share of M answers below it.
+
+    Of answers to unanswerable questions these are the ones that are rightly declined, of others those refused wrongly:
+    one against the other is the curve of a detector (ROC) of unanswerable questions.
+    """
+    thresholds = np.append(np.unique(np.asarray(thresholds_N, np.float64)), np.inf)
+    confidence = np.sort(np.asarray(confidence_M, np.float64))
+    return thresholds, np.searchsorted(confidence, thresholds, side="left") / max(1, len(confidence))
+
+
 @dataclass(frozen=True)
 class Bin:
     """Answers whose confidence lies in ``low … high``."""

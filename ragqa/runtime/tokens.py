@@ -1,6 +1,7 @@
 """Text to the integers a model reads; the same assembly when it is trained and when it answers."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +51,11 @@ class TextTokenizer:
     def fingerprint(self) -> str:
         """SHA-256 of the file, in hexadecimal."""
         return hashlib.sha256(self._file.read_bytes()).hexdigest()
+
+    def cuts_like(self, other: "TextTokenizer") -> bool:
+        """Whether it makes the same ids of every text: padding, truncation and marks around it aside."""
+        one, two = (json.loads(each._file.read_text(encoding="utf-8")) for each in (self, other))
+        return all(one.get(name) == two.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens"))
 
     @cached_property
     def special(self) -> tuple[int, int]:

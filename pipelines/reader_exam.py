@@ -1,0 +1,66 @@
+"""How well a span reader in training answers held-out questions: beside what an index finds, or its own paragraph."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from pipelines.pairs import titled_golds
+from ragqa.metrics import exact_match, f1
+from ragqa.reading.span import ExtractiveReader
+from ragqa.retrieval.base import Retriever
+from ragqa.types import Hit, Passage, Question
+
+_ASKED = 64
+"""Questions that are asked at a time."""
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Questions with the passages that are read for them."""
+
+    name: str
+    questions: Sequence[Question]
+    hits: Sequence[list[Hit]]
+    unicode: Literal["NFD"] | None
+    """Rule of exact match: that of NQ-open, or SQuAD's."""
+
+    @torch.no_grad()
+    def taken(self, reader: ExtractiveReader) -> dict[str, float]:
+        """``NAME_em`` and ``NAME_f1``."""
+        right = overlap = 0.0
+        for first in range(0, len(self.questions), _ASKED):
+            some = self.questions[first : first + _ASKED]
+            answers = reader.read([each.text for each in some], list(self.hits[first : first + _ASKED]))
+            for question, answer in zip(some, answers, strict=True):
+                right += exact_match(answer.text, question.answers, unicode=self.unicode)
+                overlap += f1(answer.text, question.answers)
+        count = len(self.questions)
+        return {f"{self.name}_em": right / count, f"{self.name}_f1": overlap / count}
+
+
+def open_exam(questions: Sequence[Question], retriever: Retriever, read: int) -> Exam:
+    """Questions beside the ``read`` passages that are found for them."""
+    hits = [
+        each
+        for at in range(0, len(questions), _ASKED)
+        for each in _search(questions[at : at + _ASKED], retriever, read)
+    ]
+    return Exam("dev", questions, hits, "NFD")
+
+
+def gold_exam(questions: Sequence[Question]) -> Exam:
+    """Questions beside their own paragraph (SQuAD's task)."""
+    return Exam("gold", questions, [_own(question) for question in questions], None)
+
+
+def _search(questions: Sequence[Question], retriever: Retriever, read: int) -> list[list[Hit]]:
+    return retriever.search([question.text for question in questions], read)
+
+
+def _own(question: Question) -> list[Hit]:
+    return [
+        Hit(Passage(n, str(n), title, text, "", 0, len(text)), 0.0)
+        for n, (title, text) in enumerate(titled_golds(question))
+    ]

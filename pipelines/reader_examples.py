@@ -1,0 +1,61 @@
+"""What a span reader is trained on: questions with gold passages (SQuAD, QED), and pairs of question and answer."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.mining import Source
+from ragqa.errors import BadInput
+from ragqa.questions import is_squad, read_questions
+from ragqa.text import normalize_answer
+from ragqa.types import Question
+
+SHARE = 0.05
+"""Share of SQuAD's articles that training holds out where nobody says another."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """The questions of a file that are trained on."""
+
+    source: Source
+    questions: list[Question]
+
+
+def held_out(title: str, share: float) -> bool:
+    """Whether the article ``title`` is kept out of training; a pure function of the title."""
+    return int(hashlib.sha256(title.encode()).hexdigest()[:8], 16) < share * 2**32
+
+
+def read_sets(
+    sources: Sequence[Source], *, share: float, dev: Iterable[Question] = ()
+) -> tuple[list[DataSet], list[Question]]:
+    """The questions with answers of each file, and those of the articles that are held out.
+
+    Args:
+        sources: files of questions.
+        share: of the articles of SQuAD files, which are held out.
+        dev: questions that must not be trained on; case, punctuation and articles aside.
+
+    Raises:
+        BadInput, BadLine: a file cannot be read, or nothing is left to train on.
+    """
+    refused = {normalize_answer(question.text) for question in dev}
+    sets, held = [], []
+    for source in sources:
+        kept = []
+        for question in read_questions(source.file):
+            if is_squad(source.file) and held_out(question.titles[0], share):
+                held.append(question)
+            elif question.answers and normalize_answer(question.text) not in refused:
+                kept.append(question)
+        if not kept:
+            raise BadInput(f"{source.file}: no question with answers that is not held out")
+        sets.append(DataSet(source, kept))
+    return sets, held
+
+
+def sources_of(files: Iterable[Path], patterns: Iterable[Path]) -> list[Source]:
+    """Files of training questions, then those whose answers are patterns (CuratedTREC)."""
+    return [*(Source(file) for file in files), *(Source(file, True) for file in patterns)]

@@ -1,0 +1,118 @@
+"""The ablation of the reader's parts: what its arms are, and that they go all the way at the size of a smoke test."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import data_folder
+import pytest
+from data_folder import ask, lines, put
+
+from eval.bench import arms as common
+from eval.bench import reader as bench
+from eval.bench.reader import ARMS, SMOKE, Bench, Places, Sizes
+from eval.generate_questions import SQUAD_TRAIN, TREC_TEST, WEBQ_TEST
+from eval.suite import Split
+from pipelines import span_reader
+from ragqa.indexing import IndexConfig, build_index
+from ragqa.progress import SILENT
+
+QUESTIONS = {"squad": 6, "nq": 10, "webq": 5, "curatedtrec": 1}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = data_folder.write(tmp_path_factory.mktemp("data"))
+    put(root / WEBQ_TEST, lines([ask(f"w64 w{100 + n}", f"w{600 + n}") for n in range(5)]))
+    put(root / "webq/train.jsonl", lines([ask(f"w65 w{105 + n}", f"w{605 + n}") for n in range(5)]))
+    put(root / TREC_TEST, lines([ask("w65 w101", "w60[01]")]))
+    put(root / "curatedtrec/train.jsonl", lines([ask(f"w66 w{110 + n}", f"w61[{n}]") for n in range(5)]))
+    articles = []
+    for n in range(30):
+        text = f"w{200 + n} w50 w{700 + n} w1 w2"
+        asked = {"id": f"{n}", "question": f"w63 w{200 + n}", "answers": [{"text": f"w{700 + n}", "answer_start": 9}]}
+        articles.append({"title": f"w{n}", "paragraphs": [{"context": text, "qas": [asked]}]})
+    put(root / SQUAD_TRAIN, json.dumps({"data": articles}))
+    facts = [{"id": str(n), "text": f"w{100 + n} w50 w{600 + n} w1 w2"} for n in range(50)]
+    put(root / "facts.jsonl", lines(facts))
+    build_index([root / "facts.jsonl"], root / "facts.index", IndexConfig(retriever="bm25"))
+    return root
+
+
+@pytest.fixture
+def command(data: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    cut = [
+        replace(each, splits={each.default_split: Split(file=each.splits[each.default_split].file, questions=count)})
+        for each, count in zip(bench.SUITES, QUESTIONS.values(), strict=True)
+    ]
+    monkeypatch.setattr(bench, "SUITES", tuple(cut))
+    where = {"--work": tmp_path / "work", "--encoder": small, "--index": data / "facts.index", "--data": data}
+    return [*(str(part) for pair in where.items() for part in pair), "--smoke"]
+
+
+def arm(name: str, sizes: Sizes = SMOKE) -> dict[str, Any]:
+    here = Path("here")
+    places = Places(work=here, encoder=here, index=here, asked=here, data=here, teacher=Path("teacher"))
+    row = asdict(Bench(places, sizes, SILENT).config(name))
+    return {key: value for key, value in row.items() if key != "out"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("float32", set()),
+        ("apart", {"apart"}),
+        ("gold-only", {"train", "patterns", "shares"}),
+        ("no-hard", {"hard"}),
+        ("no-negatives", {"negatives"}),
+        ("hard-em", {"loss"}),
+        ("taught", {"teacher"}),
+    ],
+)
+def test_an_arm_differs_in_its_part_alone(name: str, changed: set[str]) -> None:
+    sizes = replace(SMOKE, shares=(4, 3, 2, 2, 1))
+    full, other = arm("full", sizes), arm(name, sizes)
+    assert {key for key in full if full[key] != other[key]} == changed
+    assert set(ARMS) == {"full", "float32", "apart", "gold-only", "no-hard", "no-negatives", "hard-em", "taught"}
+
+
+def refused(command: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit):
+        bench.main(command)
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_what_would_fail_after_hours_fails_at_once(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "is no encoder" in refused([*command, "--encoder", str(tmp_path)], capsys)
+    assert "lacks squad/train-v1.1.json.xz" in refused([*command, "--data", str(tmp_path)], capsys)
+    assert "--teacher is needed" in refused([*command, "--arms", "taught"], capsys)
+
+
+@pytest.mark.slow
+def test_arms_go_all_the_way_and_are_not_done_twice(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "reader.json"
+    options = [*command, "--out", str(out), "--arms", "full", "float32", "gold-only", "apart"]
+    bench.main(options)
+    rows = {row["arm"]: row for row in json.loads(out.read_text())["rows"]}
+    assert set(rows) == set(options[-4:])
+    for row in rows.values():
+        counts = {key: each["questions"] for key, each in row["em"].items()}
+        assert counts == {key: min(4, count) for key, count in QUESTIONS.items()}
+    assert rows["apart"]["less full"]["nq"]["em"] is not None
+    assert (tmp_path / "work" / "apart" / "train" / "mined").resolve() == (tmp_path / "work" / "mined").resolve()
+    assert (tmp_path / "work" / "gold-only" / "train" / "mined").resolve().name == "mined-gold"
+
+    def never(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("done twice")
+
+    for name in ("train_step", "mine"):
+        monkeypatch.setattr(span_reader, name, never)
+    monkeypatch.setattr(common, "run", never)
+    bench.main(options)

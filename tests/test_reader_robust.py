@@ -1,0 +1,117 @@
+"""The default reader on texts that nobody thought of: an answer whose place is exact, or a clear refusal."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragqa.paths import weights_dir
+from ragqa.reading.span import ExtractiveReader
+from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
+from ragqa.types import Answer, Hit, Passage
+
+SCRIPTS = {
+    "Arabic": "تأسست مدينة فاس في عام 789 على يد إدريس الأول.",
+    "Hebrew with points": "בְּרֵאשִׁית בָּרָא אֱלֹהִים אֵת הַשָּׁמַיִם וְאֵת הָאָרֶץ",
+    "Thai": "กรุงเทพมหานครก่อตั้งขึ้นในปี พ.ศ. 2325",
+    "Chinese": "北京是中华人民共和国的首都，人口约两千一百万。",
+    "Japanese": "東京は日本の首都であり、人口は約1400万人です。",
+    "Korean": "서울은 대한민국의 수도이다.",
+    "Hindi": "दिल्ली भारत की राजधानी है।",
+    "emoji": "🏰 was built in 1871 👩\u200d👩\u200d👧 by 🇳🇴 Ada Holm 🧑🏽\u200d🔧.",
+    "combining characters": "Skarvi\u0301k la\u0308g i\u0307 Bre\u0327nna\u0303 z\u0351\u036b\u0343a\u0332go 1871.",
+    "turned around": "\u202eBrenna\u202c and \u2066Skarvik\u2069 since 1871",
+    "no spaces": "Skarvik" * 300,
+    "long numbers": "1,234,567.89 " * 20,
+    "control characters": "a\x00b\x07c\ufeff d\u200be\u00adf",
+    "lone surrogates' neighbours": "\ud7ff\ue000\ufffd\U0010ffff word",
+}
+
+READER, TOKENIZER = ExtractiveReader.load(), TextTokenizer(weights_dir() / "encoder")
+
+
+def read(question: str, *passages: str, title: str = "") -> Answer:
+    hits = [Hit(Passage(n, str(n), title, text, "memory", 0, len(text)), -float(n)) for n, text in enumerate(passages)]
+    return READER.read([question], [hits])[0]
+
+
+def is_exact(answer: Answer) -> bool:
+    """Whether all places that are cited hold what is answered, or else it is refused with a reason."""
+    if answer.text is None:
+        return bool(answer.reason) and answer.confidence == 0
+    assert 0 <= answer.confidence <= 1 and answer.text.strip()
+    first = answer.sources[0]
+    assert first.span is not None
+    assert first.hit.passage.text[first.span.start : first.span.end] == answer.text
+    return all(0 <= s.span.start < s.span.end <= len(s.hit.passage.text) for s in answer.sources if s.span)
+
+
+def test_an_answer_in_a_passage_of_10_000_words() -> None:
+    fact = " Skarvik Lighthouse was built in 1871 by the engineer Ada Holm. "
+    sentence = "The sea was calm and the bread was good on that day. "
+    before, after = sentence * 600, sentence * 320
+    text = before + fact + after
+    assert len(text.split()) > 10_000
+    answer = read("Who built Skarvik Lighthouse?", text)
+    assert is_exact(answer) and answer.text is not None and "Ada Holm" in answer.text
+    assert len(before) < answer.sources[0].span.start < len(before) + len(fact)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_any_script_is_read_with_exact_offsets(script: str) -> None:
+    text = SCRIPTS[script]
+    for question in ("When was it built?", text[:60]):
+        assert is_exact(read(question, text, title=text[:30]))
+        assert is_exact(read(question, "The tower was built in 1871.", text, ""))
+
+
+@pytest.mark.parametrize("text", ["", " \n\t ", "\u200b\ufeff", "\x00", "\u0301", "!", "the"])
+def test_passages_with_nothing_to_say_are_declined(text: str) -> None:
+    answer = read("When was it built?", text)
+    assert is_exact(answer) and answer.text in (None, text.strip() or None, text)
+    if not text.strip():
+        assert answer.reason == "the passages have no words to mark"
+    beside = read("When was Skarvik built?", text, "Skarvik was built in 1871.")
+    assert beside.text == "1871" and is_exact(beside)
+
+
+def test_no_passages_are_no_answer() -> None:
+    assert read("When was it built?").reason == "no passages were found"
+
+
+@pytest.mark.parametrize("words", [MAX_QUESTION, 1000, 20_000])
+def test_a_question_longer_than_the_window(words: int) -> None:
+    """Its beginning is read."""
+    asked = "When was Skarvik built? " + "and so on " * (words // 3)
+    answer = read(asked, "Skarvik was built in 1871 by Ada Holm.")
+    assert is_exact(answer) and answer.text == "1871"
+
+
+def test_titles_of_any_length() -> None:
+    assert read("When was it built?", "It was built in 1871.", title="Skarvik " * 5000).text == "1871"
+
+
+def test_many_passages_of_all_kinds_together() -> None:
+    answer = read("When was Skarvik built?", *SCRIPTS.values(), "", "Skarvik was built in 1871.")
+    assert is_exact(answer)
+    assert sum(source.weight for source in answer.sources) == pytest.approx(1)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.text(max_size=80),
+    st.lists(st.text(max_size=200) | st.sampled_from(list(SCRIPTS.values())), max_size=3),
+    st.text(max_size=30),
+)
+def test_source_from_start_to_end_is_the_answer(question: str, passages: list[str], title: str) -> None:
+    assert is_exact(read(question, *passages, title=title))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=300))
+def test_wordpieces_lie_in_the_text_in_order(text: str) -> None:
+    """What offsets rest on: none leaves the text, and none begins before the one before it."""
+    offsets = TOKENIZER.pieces(text).offsets
+    assert all(0 <= start <= end <= len(text) for start, end in offsets)
+    assert all(one[0] <= other[0] for one, other in pairwise(offsets))

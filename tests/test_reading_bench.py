@@ -1,0 +1,69 @@
+"""The bench of reading: both sides read the same texts, and a peer that is missing is missed in a line."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from eval.bench import reading
+from ragqa.errors import BadInput
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    rows = [{"question": f"which {word}?", "answers": ["river"]} for word in ("stone", "king", "tower")]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path / "questions.jsonl"
+
+
+def arguments(corpus: Path, questions: Path, work: Path, *more: str) -> list[str]:
+    where = {"--index": corpus, "--questions": questions, "--work": work, "--out": work / "out.json", "--runs": 1}
+    return [*(str(part) for pair in where.items() for part in pair), "-k", "4", *more]
+
+
+def test_ours_alone_where_there_is_no_pipeline(
+    corpus: Path, questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = ("--peer-python", "false", "--model", str(tmp_path), "--tokenizer", str(tmp_path))
+    reading.main(arguments(corpus, questions, tmp_path, *none))
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["passages"] == 12 and found["cores"] <= 2
+    assert found["ragqa"]["passages_per_s"] > 0 and found["ragqa"]["peak_rss_mb"] > 20
+    assert found["peer"] == capsys.readouterr().err.splitlines()[-1]
+    assert found["peer"].startswith("no peer: false has no question-answering pipeline: name one with")
+
+
+def test_the_ratio_of_two_sides(corpus: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a peer that says what it read, at a speed of its own."""
+    peer = tmp_path / "peer"
+    script = "import json, sys; rows = json.load(open(sys.argv[-1]))\n"
+    script += "answers = [row['contexts'][0] if n else None for n, row in enumerate(rows)]\n"
+    script += "print(json.dumps({'passages_per_s': 0.5, 'answers': answers}))\n"
+    (tmp_path / "peer.py").write_text(script)
+    peer.write_text(f'#!/bin/sh\n[ "$1" = "-c" ] || exec "{sys.executable}" "{tmp_path}/peer.py" "$@"\n')
+    peer.chmod(0o755)
+    monkeypatch.setattr(reading, "as_peers_reader", lambda *_: None)
+    side = ("--peer-python", str(peer), "--model", str(tmp_path), "--tokenizer", str(tmp_path))
+    reading.main(arguments(corpus, questions, tmp_path, *side))
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["peer"]["passages_per_s"] == 0.5 and found["same_answers"] == 0.0
+    assert found["ratio_passages_per_s"] == pytest.approx(2 * found["ragqa"]["passages_per_s"], rel=0.01)
+
+
+def test_memory_is_measured_without_torch() -> None:
+    told = "import sys, eval.bench.reading; print({'torch', 'transformers'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout.strip() == "set()"
+
+
+def test_what_is_read_are_the_hits(corpus: Path, questions: Path, tmp_path: Path) -> None:
+    texts, count = reading.prepare(corpus, questions, 2, 3, tmp_path)
+    rows = json.loads(texts.read_text())
+    assert count == 6 and [len(row["contexts"]) for row in rows] == [3, 3] and rows[0]["question"] == "which stone?"
+    assert len(reading.read(None, texts)["answers"]) == 2
+    with pytest.raises(BadInput, match="--index, --questions, --work, --out: not given"):
+        reading.go(argparse.Namespace(index=None, questions=None, work=None, out=None))
