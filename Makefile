@@ -8,7 +8,7 @@ override Q := $(value Q)
 export Q
 
 .DEFAULT_GOAL := help
-.PHONY: help ask test test-slow lint format clean
+.PHONY: help ask test test-thorough test-slow lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -19,7 +19,10 @@ ask: .venv/.core  ## answer Q="…" from the encyclopedia that comes along; with
 test: .venv/.test  ## run the fast tests, two at a time
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-slow: .venv/.test  ## run the tests that take longer
+test-thorough: .venv/.test  ## run those that start Ray, or take ten seconds and more
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "thorough and not slow and not gpu"
+
+test-slow: .venv/.test  ## run those that take minutes
 	@$(BIN)/python -m pytest -q -m "slow and not gpu"
 
 lint: .venv/.test  ## check style, format and types

@@ -26,6 +26,18 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_CACHE_HOME"] = cache.name
 
 
+STARTS_RAY = {"cluster", "ray", "three_cores"}
+"""Fixtures that do."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts Ray is thorough: a cluster takes longer than most tests."""
+    for item in items:
+        if STARTS_RAY & set(getattr(item, "fixturenames", ())):
+            item.add_marker("thorough")
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of real data sets: $RAGQA_SHARED_DATA, or ../shared/data beside the checkout."""

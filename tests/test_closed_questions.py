@@ -61,7 +61,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "written", lambda generator, texts, *_: [""] * len(texts))
 
 
-@pytest.mark.parametrize("marginal", ["token", "sequence"])
+@pytest.mark.parametrize("marginal", ["token", pytest.param("sequence", marks=pytest.mark.thorough)])
 def test_a_retriever_learns_from_a_generator_that_copies(
     world: closed_world.World,
     folders: closed_world.Folders,
@@ -115,6 +115,7 @@ def figures(tmp_path: Path, *arguments: str) -> dict[str, dict[str, Any]]:
     return {row["arm"]: row for row in json.loads(out.read_text())["rows"]}
 
 
+@pytest.mark.thorough
 def test_the_bench_runs_from_end_to_end_and_goes_on(tmp_path: Path, one_thread: None) -> None:
     sizes = {"entities": 50, "asked": 8, "dev": 4, "cloze": 2, "realm": 4, "steps": 4, "few": 5}
     given = [f"--{name}={value}" for name, value in sizes.items()]

@@ -53,6 +53,7 @@ def test_three_processes_at_once_make_one_index(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "ragqa").glob("demo-*/manifest.json")] == ["manifest.json"]
 
 
+@pytest.mark.thorough
 def test_the_demo_answers_and_is_made_again_when_damaged() -> None:
     index = demo_index()
     before = (index / "manifest.json").stat().st_mtime_ns

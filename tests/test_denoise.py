@@ -235,6 +235,7 @@ def written(config: DenoiseConfig, file: Path) -> str:
     return str(file)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_with_the_very_losses(config: DenoiseConfig, tmp_path: Path) -> None:
     """Dropout and all; killed two steps after a checkpoint."""
     denoise.main(config)
@@ -267,6 +268,7 @@ dist.destroy_process_group()  # or its threads may end the process their own way
 """
 
 
+@pytest.mark.thorough
 def test_two_processes_learn_what_one_learns(
     config: DenoiseConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -454,6 +454,7 @@ def test_where_a_round_begins(twice: tuple[Trained, str], small: Path, go_on: bo
 # Going on
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(world: World, small: Path, tmp_path: Path) -> None:
     """With dropout, in parts; evaluations, which load a model, come at other steps and change nothing."""
     options = {"steps": 60, "dropout": 0.1, "chunk": 24, "save_every": 5, "sample": 10, "width": 16}

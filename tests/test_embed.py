@@ -175,6 +175,7 @@ def test_what_actors_cannot_write_is_one_line(cluster: Any, corpus: Path, tmp_pa
     assert not (out / "manifest.json").exists() and not (out / embedding.ASIDE).exists()
 
 
+@pytest.mark.thorough
 def test_a_full_disk(cluster: Any, corpus: Path, tmp_path: Path) -> None:
     """The real thing where it may be had: a file system too small for the vectors, then one with room."""
     small = tmp_path / "small"

@@ -133,6 +133,7 @@ def wait_for(condition, seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: signal.Signals, monkeypatch) -> None:
     out, file = tmp_path / "out", tmp_path / "c.jsonl"
@@ -211,6 +212,7 @@ def test_changed_input_starts_clean(tmp_path: Path) -> None:
     assert not (tmp_path / ".out.building").exists()
 
 
+@pytest.mark.thorough
 def test_two_at_once_is_refused_and_harmless(tmp_path: Path) -> None:
     file = corpus(tmp_path / "c.jsonl", 400)
     process = start(file, tmp_path / "out")

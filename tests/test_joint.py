@@ -192,6 +192,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     assert one == other
 
 
+@pytest.mark.thorough
 def test_one_directory_answers_by_marking_and_by_writing(
     config: JointConfig, world: closed_world.World, folders: closed_world.Folders
 ) -> None:

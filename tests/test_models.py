@@ -144,7 +144,7 @@ def test_towers_of_two_widths_do_not_compare(small: Path, tmp_path: Path) -> Non
         load_encoder(tmp_path / "a")
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_an_export_of_both_towers_answers_like_them(small: Path, tmp_path: Path, shared: bool) -> None:
     dual(small, shared=shared).save(tmp_path / "dual")
     export(tmp_path / "dual", tmp_path / "onnx")
@@ -188,6 +188,7 @@ def test_shapes_and_tokenizers_that_are_none_of_the_model(small: Path, tmp_path:
         DualEncoder(Tower(AutoModel.from_config(AutoConfig.from_pretrained(shape))), tokenizer=shape / "tokenizer.json")
 
 
+@pytest.mark.thorough
 def test_compiled_encoders_compute_what_they_did(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Compiled without inductor, so that no C++ compiler is needed: losses, gradients and what is saved."""
     compiled: list[str] = []
@@ -258,7 +259,9 @@ def test_any_masked_language_model_will_do(family: str) -> None:
     assert torch.allclose(some[:, 0], whole[torch.arange(2), positions[:, 0]], atol=1e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES[2:])
+@pytest.mark.parametrize(
+    "family", ["modernbert", *(pytest.param(each, marks=pytest.mark.thorough) for each in FAMILIES[2:-1])]
+)
 def test_any_encoder_can_retrieve_and_read(family: str, small: Path, tmp_path: Path) -> None:
     """Trained, and exported, by which questions are answered."""
     torch.manual_seed(2)

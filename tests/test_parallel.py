@@ -173,6 +173,7 @@ def weights(folder: Path) -> list[torch.Tensor]:
     return [tensor for file in sorted(folder.rglob("*.safetensors")) for tensor in load_file(file).values()]
 
 
+@pytest.mark.thorough
 def test_questions_teach_two_processes_what_they_teach_one(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +227,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.thorough
 def test_two_processes_train_the_reader_of_one(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes its half of the batch in two parts; the first of them mines and asks."""
     world = tiny.write(tmp_path / "world")

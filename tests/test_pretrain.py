@@ -321,6 +321,7 @@ pretrain.main(pretrain.PretrainConfig(**fields), finds=closed_world.ObjectTagger
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_with_the_very_losses(config: PretrainConfig, world: closed_world.World) -> None:
     """Dropout and all; killed two steps after a checkpoint, or after the second refresh but before a checkpoint."""
     config = replace(config, dropout=0.1, frozen=0)

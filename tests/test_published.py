@@ -43,6 +43,7 @@ def write_passages(path: Path, kind: Any = DPRContextEncoder, *, size: int = 60,
     return model
 
 
+@pytest.mark.thorough
 def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It reads what transformers' own encoders find, and writes what its generator writes beside that."""
     checkpoint = write_rag(tmp_path / "rag", RagTokenForGeneration)

@@ -335,6 +335,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.thorough
 def test_two_processes_go_on_with_the_dropout_of_each(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
