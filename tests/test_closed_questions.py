@@ -83,6 +83,7 @@ def test_a_retriever_learns_from_a_generator_that_copies(
     assert found[100] > found[0] + 0.2 and found[100] > 0.5
 
 
+@pytest.mark.thorough
 def test_one_retriever_learns_from_masked_words_then_from_both(
     world: closed_world.World,
     folders: closed_world.Folders,
