@@ -19,8 +19,8 @@ ask: .venv/.core  ## answer Q="…" from the encyclopedia that comes along; with
 test: .venv/.test  ## run the fast tests, two at a time
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-thorough: .venv/.test  ## run those that start Ray, or take ten seconds and more
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "thorough and not slow and not gpu"
+test-thorough: .venv/.test  ## run these, and those that start Ray or take ten seconds and more
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not gpu"
 
 test-slow: .venv/.test  ## run those that take minutes
 	@$(BIN)/python -m pytest -q -m "slow and not gpu"

@@ -32,12 +32,10 @@ STARTS_RAY = {"cluster", "ray", "three_cores"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts Ray is thorough, since a cluster takes longer than most tests, and in one process: two clusters that
-    start in the same moment take each other's names."""
+    """What starts Ray is thorough: a cluster takes longer than most tests."""
     for item in items:
         if STARTS_RAY & set(getattr(item, "fixturenames", ())):
             item.add_marker("thorough")
-            item.add_marker(pytest.mark.xdist_group("ray"))
 
 
 @pytest.fixture(scope="session")
