@@ -143,7 +143,7 @@ def running(
     """The run in the directory ``config.out``: begun, or gone on with from its newest checkpoint.
 
     Args:
-        config: a frozen dataclass with ``out``, ``steps`` and ``seed``; it is written beside.
+        config: a frozen dataclass with ``out``, ``steps`` and ``seed``, maybe ``compile``; it is written beside.
         model: what is trained, as it begins.
         optimizer: of its parameters.
         name: of the work, for the bar.

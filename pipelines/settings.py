@@ -86,7 +86,7 @@ class TrainingConfig:
     dropout: float = 0.1
     """On a CPU a step takes less than half as long with 0."""
     compile: bool = False
-    """Compile the encoders: the first steps take a minute longer, the others a third less (docs/training.md)."""
+    """Compile the encoders: the first steps take a minute longer, the others a quarter less (docs/decisions.md)."""
     processes: int = 1
     """That train together, a share of each batch in each, by Ray Train."""
     gpus: bool = False

@@ -79,6 +79,17 @@ def printed(*arguments: str, script: str = SCRIPT) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
+def end_well(processes: list[subprocess.Popen[str]]) -> None:
+    """Wait for all of them; none is left behind."""
+    try:
+        for process in processes:
+            process.communicate(timeout=500)
+    finally:
+        for process in processes:
+            process.kill()
+    assert not any(process.returncode for process in processes)
+
+
 def test_gradients_of_two_are_those_of_one() -> None:
     """Of a mean over what counts, unevenly shared, and of a contrastive loss over the whole batch."""
     port = free_port()
@@ -190,13 +201,7 @@ def test_questions_teach_two_processes_what_they_teach_one(
     taught, tuned = supervised(world, small, retriever, tmp_path / "one")
     dpr.main(taught)
     fine_tune.main(tuned)
-    try:
-        for process in processes:
-            process.communicate(timeout=500)
-    finally:
-        for process in processes:
-            process.kill()
-    assert not any(process.returncode for process in processes)
+    end_well(processes)
     for part in ("dpr/round-1", "tuned"):
         one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
         assert len(one) == len(two)
@@ -241,13 +246,7 @@ def test_two_processes_train_the_reader_of_one(small: Path, tmp_path: Path, monk
     processes = [printed(str(tmp_path / "two.json"), port, rank, script=READER) for rank in "01"]
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     span_reader.main(config)
-    try:
-        for process in processes:
-            process.communicate(timeout=500)
-    finally:
-        for process in processes:
-            process.kill()
-    assert not any(process.returncode for process in processes)
+    end_well(processes)
     one, two = (read_rows(tmp_path / count) for count in ("one", "two"))
     assert [row["step"] for row in one] == [row["step"] for row in two] == [0, 0, 1, 2, 2, 3, 4]
     for a, b in zip(one, two, strict=True):
@@ -311,13 +310,7 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
     rag.main(first)
     joint.main(second, finds=closed_world.ObjectTagger(world.objects))
     closed_book.main(third)
-    try:
-        for process in processes:
-            process.communicate(timeout=500)
-    finally:
-        for process in processes:
-            process.kill()
-    assert not any(process.returncode for process in processes)
+    end_well(processes)
     for part in ("rag", "joint", "closed"):
         one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
         assert len(one) == len(two)

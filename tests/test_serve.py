@@ -36,6 +36,9 @@ QUESTIONS = ["Where is the stone bridge?", "Which king built the tower?", "coppe
 DEADLINE = 90
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # whoever loads Ray Data first is told
+
+
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder, random = tmp_path_factory.mktemp("corpora"), np.random.default_rng(0)
@@ -194,9 +197,12 @@ def cluster() -> Iterator[None]:
     pytest.importorskip("ray.serve", reason="the extra ray is not installed")
     environment = {"env_vars": {"PYTHONPATH": str(ROOT)}}
     options = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
-    ray.init(address="local", num_cpus=1, runtime_env=environment, **options)
-    yield
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:  # as in all files: a process keeps to Ray's first mode
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(address="local", num_cpus=1, runtime_env=environment, **options)
+        yield
+        ray.shutdown()
 
 
 class Served:

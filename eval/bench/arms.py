@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +42,17 @@ def kept(
     found = {**measure(), "settings": settings}
     resuming.write_whole(file, json.dumps(found, indent=1) + "\n")
     tell(f"{name.partition(':')[0]}: {json.dumps({key: found[key] for key in found if key != 'settings'})}")
+    return found
+
+
+def suites_of(
+    suites: Sequence[Suite], folder: Path, settings: list[Any], name: str, measure: Callable[[Suite], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The figures of the arm ``name`` in each test set, kept in its ``folder``: each is asked once."""
+    found = {}
+    for suite in suites:
+        figures = kept(folder / f"{suite.key}.json", settings, partial(measure, suite), f"{name}: {suite.key}")
+        found[suite.key] = {key: value for key, value in figures.items() if key != "settings"}
     return found
 
 

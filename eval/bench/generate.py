@@ -114,12 +114,7 @@ class Bench:
 
     def em(self, name: str) -> dict[str, Any]:
         """What an arm says to the test sets; each is asked once."""
-        found = {}
-        for suite in SUITES:
-            file = self.places.arm(name) / f"{suite.key}.json"
-            figures = common.kept(file, self.settings(name), partial(self.scored, name, suite), f"{name}: {suite.key}")
-            found[suite.key] = {key: value for key, value in figures.items() if key != "settings"}
-        return found
+        return common.suites_of(SUITES, self.places.arm(name), self.settings(name), name, partial(self.scored, name))
 
     def scored(self, name: str, suite: Suite) -> dict[str, Any]:
         """A test set, as ``python -m eval.SUITE`` scores it; the record of it lies beside."""

@@ -27,6 +27,7 @@ from eval.curatedtrec import CURATEDTREC
 from eval.generate_questions import SQUAD_TRAIN
 from eval.nq import NQ
 from eval.squad import SQUAD
+from eval.stage_sizes import StageSizes
 from eval.suite import Suite
 from eval.webq import WEBQ
 from pipelines import span_reader
@@ -71,7 +72,7 @@ ARMS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class Sizes(StageSizes):
     """How much each arm does; reckoned for a GPU or a long night, not tuned."""
 
     steps: int = 3000
@@ -91,9 +92,6 @@ class Sizes:
     evaluations: int = 6
     read: int = 10
     """Passages of a question."""
-    limit: int | None = None
-    """Questions of each test set; None for all."""
-    seed: int = 0
 
 
 SMOKE = Sizes(steps=3, batch=2, max_input=64, depth=10, pool=3, sample=4, evaluations=1, read=2, limit=4)
@@ -135,7 +133,6 @@ class Bench:
         places, sizes, arm = self.places, self.sizes, ARMS[ARMS[name].like or name]
         pairs, patterns = (PAIRS, PATTERNS) if arm.pairs else ((), ())
         shares = tuple(sizes.shares if arm.pairs else sizes.shares[: len(GOLD)])
-        every = max(1, -(-sizes.steps // sizes.evaluations))
         settings = {
             "train": tuple(places.data / file for file in (*GOLD, *pairs)),
             "patterns": tuple(places.data / file for file in patterns),
@@ -145,8 +142,9 @@ class Bench:
             "encoder": places.encoder,
             "out": self.places.arm(ARMS[name].like or name) / "train",
             "teacher": places.teacher if name == "taught" else None,
-            "eval_every": every,
-            "save_every": every,
+            "warmup": sizes.warm(sizes.steps),
+            "eval_every": sizes.every(sizes.steps, sizes.evaluations),
+            "save_every": sizes.every(sizes.steps, sizes.saves),
             "device": places.device,
         }
         own = ("steps", "batch", "accumulate", "lr", "dropout", "max_input", "positives", "negatives", "depth", "pool")
@@ -178,12 +176,7 @@ class Bench:
 
     def em(self, name: str) -> dict[str, Any]:
         """What an arm answers in each test set."""
-        found = {}
-        for suite in SUITES:
-            file = self.places.arm(name) / f"{suite.key}.json"
-            figures = common.kept(file, self.settings(name), partial(self.scored, name, suite), f"{name}: {suite.key}")
-            found[suite.key] = {key: value for key, value in figures.items() if key != "settings"}
-        return found
+        return common.suites_of(SUITES, self.places.arm(name), self.settings(name), name, partial(self.scored, name))
 
     def scored(self, name: str, suite: Suite) -> dict[str, Any]:
         """A test set, as ``python -m eval.SUITE`` scores it."""
