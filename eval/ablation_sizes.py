@@ -83,7 +83,7 @@ class Sizes(StageSizes):
     recall: int | None = None
     """Questions on which recall is measured; None for all that the corpus's folder holds."""
     compile: bool = True
-    """The encoders: half as many steps again in the same time (docs/decisions.md)."""
+    """The encoders (docs/decisions.md)."""
 
 
 SMOKE = Sizes(

@@ -223,7 +223,7 @@ def warm_up(folders: Folders, start: Path, out: Path, *, seed: int, steps: int =
 
 
 def pretraining(folders: Folders, start: Path, retriever: Path, out: Path, *, seed: int, steps: int) -> PretrainConfig:
-    """Settings of REALM's pretraining in a small world: the retriever waits until the reader uses passages."""
+    """Settings of REALM's pretraining in a small world; when the retriever learns, and how fast, is the default."""
     return PretrainConfig(
         corpus=folders.corpus,
         encoder=start,
@@ -233,8 +233,6 @@ def pretraining(folders: Folders, start: Path, retriever: Path, out: Path, *, se
         steps=steps,
         batch=32,
         lr=1e-3,
-        retriever_lr=2e-4,
-        frozen=steps // 2,
         warmup=min(100, steps),
         dropout=0.0,
         refresh_every=50,

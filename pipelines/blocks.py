@@ -54,6 +54,15 @@ class Blocks:
         found: list[int] = self._ids[start : min(end, start + limit)].tolist()
         return found
 
+    def holds(self, row: int, pieces: bytes) -> bool:
+        """Whether wordpieces, int32 and as bytes, stand in a passage, one after the other."""
+        start, end = self._starts[row : row + 2]
+        data = self._ids[start:end].tobytes()
+        at = data.find(pieces)
+        while at > 0 and at % self._ids.itemsize:  # across two wordpieces
+            at = data.find(pieces, at + 1)
+        return at >= 0
+
     def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
         """[CLS] passage [SEP] of each row, as an index embeds them; row -1 is the null passage, empty."""
         first, last = self.tokenizer.special

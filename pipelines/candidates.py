@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipelines.blocks import Blocks
-from pipelines.masked_text import MaskedBatch
+from pipelines.masked_text import MaskedBatch, Text
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import padded
@@ -21,19 +21,40 @@ from ragqa.retrieval.mips import Mips
 
 NULL = -1
 """Row of the null passage, which is empty."""
+SPARE = 4
+"""Passages of a text that are asked for beyond those wanted: its own is dropped, and what repeats it."""
+_FEW = 4
+"""Wordpieces of a text that may stand in a passage by chance."""
 
 
-def propose(index: Mips, queries_BD: np.ndarray, own_B: list[int], k: int) -> np.ndarray:
-    """Rows [B, k] that the index holds to be the best, without each text's own passage (REALM, section 3.4).
+def propose(index: Mips, queries_BD: np.ndarray, trivial: Callable[[int, int], bool], k: int) -> np.ndarray:
+    """Rows [B, k] that the index holds to be the best, without trivial ones (REALM, section 3.4).
 
-    More are asked for, and what is trivial is dropped. Where an approximate index finds fewer, NULL stands.
+    More are asked for, and what is trivial is dropped. Where fewer are left, NULL stands.
+
+    Args:
+        index: of the passages.
+        queries_BD: vectors of the texts.
+        trivial: whether the passage of a row tells what is masked in the text of a number.
+        k: passages of a text.
     """
-    found = index.search(queries_BD, k + 1)
-    rows = [[row for row in ranking.rows.tolist() if row != own][:k] for ranking, own in zip(found, own_B, strict=True)]
+    found = index.search(queries_BD, k + SPARE)
+    rows = [[row for row in ranking.rows.tolist() if not trivial(at, row)][:k] for at, ranking in enumerate(found)]
     fewest = min(map(len, rows))
     if fewest < k and len(index) <= k:
         raise BadInput(f"the corpus has {fewest} passages for a text, not {k}: lower --k")
     return np.array([row + [NULL] * (k - len(row)) for row in rows])
+
+
+def telling(texts: Sequence[Text], own_B: list[int], blocks: Blocks) -> Callable[[int, int], bool]:
+    """What is ``trivial`` for masked texts: the passage that a text was taken from, and each in which it stands whole.
+
+    Its first wordpiece is left out, which some tokenizers cut otherwise within a passage; texts of a few wordpieces
+    stand anywhere.
+    """
+    wholes = [np.asarray(text.whole[1:], np.int32).tobytes() for text in texts]
+    long = [len(text.whole) > _FEW for text in texts]
+    return lambda at, row: row == own_B[at] or (long[at] and blocks.holds(row, wholes[at]))
 
 
 def relevance(

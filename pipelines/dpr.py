@@ -30,7 +30,7 @@ from pipelines import mining
 from pipelines.best import Best
 from pipelines.blocks import Blocks
 from pipelines.contrast import contrast
-from pipelines.examination import Examination, examine
+from pipelines.examination import Examination, examine_anew
 from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
@@ -272,12 +272,13 @@ def train_round(
         best = Best(run, "recall@5")
         while True:
             if exam and run.due(config.eval_every) and not parallel.world()[0]:
-                best.told(**evaluate(run.path / "dev", retriever, exam, config))
+                indexed: dict[str, Any] = {"device": config.device, "workers": config.workers}
+                best.told(**examine_anew(run.path / "dev", retriever, exam, config.corpus, **indexed))
             if run.due(config.save_every) and run.step:
                 best.save()
             if run.done:
                 break
-            run.draw()
+            run.begin()
             train_step(run, retriever, batches[run.step], config)
         best.restore()
     if not parallel.world()[0]:
@@ -305,18 +306,6 @@ def finished(config: DprConfig) -> bool:
     if told := [f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name]]:
         raise BadInput(f"{config.out} was trained with other settings ({', '.join(told)}): choose another directory")
     return True
-
-
-def evaluate(work: Path, retriever: DualEncoder, exam: Examination, config: DprConfig) -> dict[str, float]:
-    """Recall on held-out questions by an exact index of the present weights, made in the folder ``work``."""
-    shutil.rmtree(work, ignore_errors=True)
-    with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
-        retriever.save_passages(work / "snapshot")
-        options: dict[str, Any] = {"device": config.device, "workers": config.workers}
-        with passage_index(work / "snapshot", config.corpus, work / "vectors", **options) as (_, index):
-            found = examine(exam, retriever.questions, index, config.device)
-    shutil.rmtree(work)
-    return found
 
 
 def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig) -> None:

@@ -3,6 +3,7 @@
 Legend: B questions, K passages, D width.
 """
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from pipelines.asked import answerable
 from pipelines.blocks import Blocks
+from pipelines.mining import passage_index
 from ragqa.metrics import answer_recall
+from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import padded
 from ragqa.models.tower import Tower
 from ragqa.retrieval.mips import Mips
@@ -75,3 +78,16 @@ def examine(exam: Examination, tower: Tower, index: Mips, device: str, ks: Seque
     answers = [list(question.answers) for question in exam.questions]
     recall = answer_recall(texts, answers, list(ks), regex=exam.regex)
     return {f"recall@{k}": recall[k] for k in ks}
+
+
+def examine_anew(
+    work: Path, retriever: DualEncoder, exam: Examination, corpus: Path, *, device: str, workers: int = 0
+) -> dict[str, float]:
+    """``examine`` by an exact index of the present weights over ``corpus``, made for it in the folder ``work``."""
+    shutil.rmtree(work, ignore_errors=True)
+    with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
+        retriever.save_passages(work / "snapshot")
+        with passage_index(work / "snapshot", corpus, work / "vectors", device=device, workers=workers) as (_, index):
+            found = examine(exam, retriever.questions, index, device)
+    shutil.rmtree(work)
+    return found

@@ -273,7 +273,7 @@ def main(
                 best.save()
             if run.done:
                 break
-            run.draw()
+            run.begin()
             train_step(run, model, library, asked, config)
         best.restore()
     if not parallel.world()[0]:

@@ -115,7 +115,7 @@ def train(
                 best.save(health=health.kept())
             if run.done:
                 break
-            run.draw()
+            run.begin()
             health.step(train_step(run, generator, search, teach, config, operations))
         best.restore()
     if not parallel.world()[0]:

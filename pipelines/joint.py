@@ -40,7 +40,7 @@ from pipelines.masked_text import MaskedTexts, masked_texts
 from pipelines.pretrain import PretrainConfig, Realm, passages_of
 from pipelines.rag import Rag, RagConfig
 from pipelines.run import Run, Taught, running
-from pipelines.settings import AnsweringConfig, require
+from pipelines.settings import AnsweringConfig, FollowingConfig, require
 from pipelines.stages import ABOVE, filled
 from ragqa.errors import ArtefactError
 from ragqa.models.dual_encoder import DualEncoder
@@ -64,7 +64,7 @@ SPAN = FineTuneConfig(corpus=ABOVE, retriever=ABOVE, encoder=ABOVE, questions=AB
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointConfig(AnsweringConfig):
+class JointConfig(FollowingConfig, AnsweringConfig):
     """What is trained together, on what, and for how long."""
 
     corpus: Path
@@ -91,22 +91,11 @@ class JointConfig(AnsweringConfig):
     mlm_until: float = 1.0
     """Share of the steps after which no words are masked any more: with that of ``gen_from``, REALM and then RAG."""
     steps: int = 200_000
-    """Optimizer steps."""
     lr: float = 3e-5
     """Of all that reads; each warms up when its loss begins."""
-    retriever_lr: float | None = None
-    """Of the towers, where it is another."""
-    frozen: int = 0
-    """Steps before the retriever learns: the masked language model has to use passages first, if it starts from
-    nothing."""
-    refresh_every: int | None = 500
-    """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
-    max_staleness: int | None = None
-    """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
-    kind: str = "flat"
-    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    workers: int = 0
-    """Ray actors that embed for the next index while training goes on; 0 stops training for it."""
+    frozen: int | None = None
+    """Steps before the retriever learns; by default half of those before questions are asked: it has to learn from
+    masked words first, which are many more, and they need a reader that uses passages."""
     realm: PretrainConfig = REALM
     """Masked words: batch, k, marginal, masking, max_text, max_block …; steps, rates and the index are the run's."""
     rag: RagConfig = RAG
@@ -140,13 +129,18 @@ class JointConfig(AnsweringConfig):
         """First step in which questions are asked."""
         return round(self.gen_from * self.steps)
 
+    @property
+    def waits(self) -> int:
+        """Steps before the retriever learns."""
+        return (self.asked_from or self.steps) // 2 if self.frozen is None else self.frozen
+
 
 def parts_of(config: JointConfig) -> tuple[PretrainConfig, RagConfig, FineTuneConfig]:
     """The settings of the three losses."""
     common = {
         name: getattr(config, name)
-        for name in ("corpus", "retriever", "out", "steps", "lr", "retriever_lr", "frozen", "dropout", "device", "seed")
-    }
+        for name in ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed")
+    } | {"retriever_lr": config.retriever_peak, "frozen": config.waits}
     asked = {name: getattr(config, name) for name in ("questions", "dev", "sample", "regex", "kind")}
     indexed: dict[str, Any] = {"refresh_every": config.refresh_every, "max_staleness": config.max_staleness}
     indexed |= {"kind": config.kind, "workers": config.workers, "gpus": config.gpus}
@@ -277,10 +271,10 @@ def main(
             if run.step == config.asked_from and config.generator is None:
                 model.adopt()
             step = run.step
-            run.draw()
+            run.begin()
             rows = train_step(run, model.retriever, losses, config, staleness=staleness)
             for part in losses:
-                run.alarm(step, part.alarms(step, rows, config.asked_from))
+                run.alarm(step, part.alarms(step, rows, config.asked_from, config.waits))
         best.restore()
     if not parallel.world()[0]:
         save(config, model)

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from index.refresh import IndexRefresher, Swap, blocking_refresher, opener, ray_refresher
 from pipelines.run import Run
+from ragqa.errors import RefreshFailed
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.retrieval.mips import Mips
 from ragqa.training import parallel
@@ -24,7 +25,7 @@ class Refreshed(Protocol):
     @property
     def max_staleness(self) -> int | None: ...
     @property
-    def frozen(self) -> int: ...
+    def waits(self) -> int: ...
     @property
     def workers(self) -> int: ...
     @property
@@ -41,7 +42,7 @@ class LiveIndex:
         work = config.out / "index"
         work.mkdir(parents=True, exist_ok=True)
         self.version: int | None = None
-        self._every, self._frozen = config.refresh_every, config.frozen
+        self._every, self._waits = config.refresh_every, config.waits
         self._asked: int | None = None
         self._index: Mips | None = None
         self._refresher: IndexRefresher | None = None
@@ -63,12 +64,18 @@ class LiveIndex:
     @classmethod
     def of(cls, config: Refreshed, run: Run) -> "LiveIndex":
         """That of a run, begun or gone on with from its checkpoint."""
-        return cls(config, run.state.extra.get("index"), max(0, run.step - config.frozen))
+        return cls(config, run.state.extra.get("index"), max(0, run.step - config.waits))
 
     def follow(self, run: Run, retriever: DualEncoder) -> tuple[Mips, int]:
         """The index to search in this step, and how many steps its tower has learned since; swaps are logged."""
-        learned = max(0, run.step - self._frozen)
-        index = self.at(retriever, learned)
+        learned = max(0, run.step - self._waits)
+        try:
+            index = self.at(retriever, learned)
+        except RefreshFailed as error:  # told once: the index before it serves until it is too old
+            if self.version is None:
+                raise
+            run.alarm(run.step, [str(error)])
+            index = self._poll(learned)
         for swap in self._swaps():
             row = {f"swap_{name}": value for name, value in swap.as_dict().items() if name != "step"}
             run.log.write(run.step, **row)

@@ -42,12 +42,17 @@ class Part:
         """Whether it has weight in a step."""
         return self.weight > 0 and self.begins <= step < self.ends
 
-    def alarms(self, step: int, rows: dict[str, dict[str, float]], asked_from: int) -> list[str]:
-        """New alarms of a step, and where questions are asked from the next one on."""
+    def alarms(self, step: int, rows: dict[str, dict[str, float]], asked_from: int, waits: int) -> list[str]:
+        """New alarms of a step, and where questions are asked from the next one on.
+
+        ``waits``: steps before the retriever learns; whether that is in vain, masked words tell.
+        """
         if self.health is None or self.prefix not in rows:
             return []
-        lines = self.health.step(rows[self.prefix])
-        return lines if self.prefix or step + 1 != asked_from else [*lines, *self.health.used()]
+        if self.prefix:
+            return self.health.step(rows[self.prefix])
+        lines = self.health.step(rows[self.prefix], learned=step + 1 - waits)
+        return [*lines, *self.health.used()] if step + 1 == asked_from else lines
 
 
 class Stepped(Paced, Protocol):
@@ -80,7 +85,7 @@ def train_step(
     run: Run, retriever: nn.Module, parts: list[Part], config: Stepped, *, staleness: int
 ) -> dict[str, dict[str, float]]:
     """One optimizer step; the figures of each part. Raises NonFiniteLoss before the weights change."""
-    retriever.requires_grad_(run.step >= config.frozen)
+    retriever.requires_grad_(run.step >= config.waits)
     for part in parts:
         part.module.requires_grad_(part.due(run.step))
     taught = {part.prefix: (part.weight, part.learn(run.step)) for part in parts if part.due(run.step)}

@@ -77,7 +77,9 @@ def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, c
     weighing = parallel.weight(batch.labels_BM != IGNORED)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     tokens = batch.x.ids_NL.numel()
-    used = model_flops(model, tokens) / peak_flops(config.device)  # seconds at the machine's peak
+    used = model_flops(model, tokens, batch.positions_BM.numel()) / peak_flops(
+        config.device
+    )  # seconds at the machine's peak
     row = parallel.mean({"nll": loss.item()}, weighing)
     run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(tokens), ideal_seconds=round(used, 4))
 

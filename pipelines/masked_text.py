@@ -46,6 +46,14 @@ class Text:
     place: tuple[int, int] = (0, 0)
     """First and last character in its passage."""
 
+    @property
+    def whole(self) -> list[int]:
+        """As it was before."""
+        found = self.ids.copy()
+        for position, label in zip(self.positions, self.labels, strict=True):
+            found[position] = label
+        return found
+
 
 @dataclass(frozen=True)
 class MaskedBatch:

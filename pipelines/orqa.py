@@ -38,7 +38,8 @@ class OrqaConfig:
     out: Path
     """Directory of the stages: cloze, tune, and the finished system; what is there goes on."""
     dev: Path | None = None
-    """File of held-out questions, asked as training goes on: the best weights are kept, and confidence is fitted."""
+    """File of held-out questions, asked as training goes on: recall is measured, the best weights are kept, and
+    confidence is fitted."""
     regex: bool = False
     """Answers are patterns (CuratedTREC)."""
     kind: str = "flat"
@@ -54,7 +55,8 @@ class OrqaConfig:
 def plan(config: OrqaConfig) -> tuple[WarmStartConfig, FineTuneConfig, AssembleConfig]:
     """The settings of the stages, each of which begins from what the one before it leaves."""
     common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
-    cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
+    measured = {"questions": config.dev, "regex": config.regex}
+    cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **measured, **common)
     taught = {"questions": config.questions, "dev": config.dev, "regex": config.regex, "kind": config.kind}
     starts = {"retriever": cloze.out / "model", "encoder": config.encoder, "out": config.out / "tune"}
     tune = filled(config.tune, **starts, **taught, **common)
@@ -66,7 +68,7 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, tell: Callable[[str
     check_questions(config.questions, config.dev)
     cloze, tune, system = plan(config)
     # A sentence finds the passage that it was taken from.
-    finished(cloze, partial(together, warm_start.main, progress=progress), tell)
+    finished(cloze, partial(together, warm_start.main, progress=progress, tell=tell), tell)
     # The index is made once; the tower of questions, and a reader beside it, learn where answers stand.
     finished(tune, partial(together, fine_tune.main, progress=progress, tell=tell), tell)
     return finished(system, partial(assemble.main, progress=progress, tell=tell), tell)

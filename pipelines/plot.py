@@ -32,7 +32,8 @@ PANELS: dict[str, tuple[str, ...]] = {
     "model-FLOPs utilisation": ("utilisation",),
 }
 """Titles of panels, and the figures in them."""
-_STYLES = ("-", "--", ":")
+_STYLES = ("-", "--", ":", "-.")
+"""Of a panel's figures, in their order."""
 _MEAN = 0.02
 """Of a run's rows, over which the running mean goes."""
 
@@ -62,7 +63,7 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
         axis.remove()
     for axis, (title, fields) in zip(axes.flat, panels.items(), strict=False):
         for colour, (name, rows) in enumerate(zip(names or [run.name for run in runs], logs, strict=True)):
-            for style, field in zip(_STYLES, fields, strict=False):
+            for style, field in zip(_STYLES[: len(fields)], fields, strict=True):
                 _draw(axis, rows, field, f"C{colour}", style, name if len(fields) == 1 else f"{name} {field}")
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("step", fontsize=8)

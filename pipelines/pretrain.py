@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from pipelines.blocks import Blocks
-from pipelines.candidates import NULL, gold, propose, read, relevance
+from pipelines.candidates import NULL, gold, propose, read, relevance, telling
 from pipelines.examination import Examination, examine
 from pipelines.live_index import LiveIndex
-from pipelines.masked_text import MaskedBatch, masked_texts
+from pipelines.masked_text import MaskedBatch, masked_texts, named_tagger
 from pipelines.run import Run, Taught, running
-from pipelines.settings import MaskingConfig, require
+from pipelines.settings import FollowingConfig, MaskingConfig, require
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -48,7 +48,7 @@ from ragqa.training.step import groups, optimise
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig(MaskingConfig):
+class PretrainConfig(FollowingConfig, MaskingConfig):
     """What is pretrained, on what, and for how long. REALM: batch 512, 200,000 steps, k 8, a refresh every 500."""
 
     encoder: Path
@@ -58,7 +58,6 @@ class PretrainConfig(MaskingConfig):
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     steps: int = 200_000
-    """Optimizer steps."""
     k: int = 8
     """Passages of a text, the null passage among them."""
     null: bool = True
@@ -66,20 +65,6 @@ class PretrainConfig(MaskingConfig):
     marginal: Literal["token", "sequence"] = "token"
     """Over each masked token (the released code), or over all of a text together (the paper)."""
     lr: float = 3e-5
-    """Learning rate at its peak."""
-    retriever_lr: float | None = None
-    """Of the towers, where it is another."""
-    frozen: int = 0
-    """Steps before the retriever learns, and its rate warms up: the reader has to use passages first, if it starts
-    from nothing."""
-    refresh_every: int | None = 500
-    """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
-    max_staleness: int | None = None
-    """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
-    kind: str = "flat"
-    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    workers: int = 0
-    """Ray actors that embed for the next index while training goes on; 0 stops training for it."""
     questions: Path | None = None
     """File of held-out questions, on which recall is measured as training goes on."""
     sample: int = 500
@@ -121,6 +106,11 @@ class Guess:
     tokens: tuple[int, int, int]
     """Of the texts, of the passages, and of what is read, one beside the other; padding included."""
 
+    @property
+    def guessed(self) -> int:
+        """Masked positions, beside each passage; padding included."""
+        return self.rows_BK.size * self.gold_BKM.shape[2]
+
 
 def guess(
     model: Realm,
@@ -131,10 +121,12 @@ def guess(
     config: PretrainConfig,
     score: Callable[[Tensor, Tensor], Tensor] = gold,
 ) -> Guess:
-    """Retrieve, score and read: all of a step but the loss."""
+    """Retrieve, score and read: all of a step but the loss. ``own_B`` are the rows that the texts were taken from."""
     with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
         query_BD = model.retriever.questions(batch.x.ids_NL, batch.x.mask_NL)
-        rows_BK = propose(index, query_BD.detach().float().cpu().numpy(), own_B, config.proposed)
+        rows_BK = propose(
+            index, query_BD.detach().float().cpu().numpy(), telling(batch.texts, own_B, blocks), config.proposed
+        )
         missing_BK = torch.from_numpy(rows_BK == NULL).to(query_BD.device)
         if config.null:
             rows_BK = np.pad(rows_BK, ((0, 0), (0, 1)), constant_values=NULL)
@@ -162,7 +154,7 @@ def train_step(
     staleness: int,
 ) -> dict[str, float]:
     """One optimizer step; what it says of retrieval. Raises NonFiniteLoss before the weights change."""
-    model.retriever.requires_grad_(run.step >= config.frozen)
+    model.retriever.requires_grad_(run.step >= config.waits)
     taught = learn(model, index, blocks, batch, own_B, config)
     norm = optimise(taught.loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
     run.stepped(
@@ -188,13 +180,14 @@ def learn(
         found.alone_B1M,
         found.relevance_BK,
         counted_BM,
-        found.rows_BK,
+        parallel.gathered(torch.from_numpy(found.rows_BK))[0].numpy(),  # texts of all processes may share passages
         null=config.null,
         marginal=config.marginal,
     )
     health = parallel.mean({"nll": loss.item(), **health}, weighing)
     modules = (model.retriever.questions, model.retriever.passages, model.reader)
-    return Taught(loss * weighing, health, sum(found.tokens), sum(map(model_flops, modules, found.tokens)))
+    flops = sum(map(model_flops, modules, found.tokens, (0, 0, found.guessed)))
+    return Taught(loss * weighing, health, sum(found.tokens), flops)
 
 
 class Paced(Protocol):
@@ -211,12 +204,12 @@ class Paced(Protocol):
         ...
 
     @property
-    def retriever_lr(self) -> float | None:
-        """Of the towers, where it is another."""
+    def retriever_peak(self) -> float:
+        """Of the towers."""
         ...
 
     @property
-    def frozen(self) -> int:
+    def waits(self) -> int:
         """Steps before the retriever learns."""
         ...
 
@@ -230,11 +223,10 @@ def rates(step: int, config: Paced) -> list[float]:
     """Learning rates of the retriever's two groups of weights, and the two of what reads."""
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     reader = warmup_linear(step, peak=config.lr, warmup=warmup, total=config.steps)
-    if step < config.frozen:
+    if step < config.waits:
         return [0.0, 0.0, reader, reader]
-    peak = config.lr if config.retriever_lr is None else config.retriever_lr
-    total = config.steps - config.frozen
-    retriever = warmup_linear(step - config.frozen, peak=peak, warmup=min(warmup, total), total=total)
+    step, total = step - config.waits, config.steps - config.waits
+    retriever = warmup_linear(step, peak=config.retriever_peak, warmup=min(warmup, total), total=total)
     return [retriever, retriever, reader, reader]
 
 
@@ -286,16 +278,27 @@ def main(
                 run.alarm(run.step, health.recall(found["recall@5"]))
             if run.done:
                 break
-            batch = texts[run.step].to(config.device)
-            own = [text.row if themselves else NULL for text in batch.texts]
             step = run.step
-            run.draw()
+            run.begin()
+            batch = texts[step].to(config.device)
+            own = [text.row if themselves else NULL for text in batch.texts]
             row = train_step(run, model, index, blocks, batch, own, config, staleness=staleness)
-            run.alarm(step, health.step(row))
+            run.alarm(step, health.step(row, learned=step + 1 - config.waits))
     if not parallel.world()[0]:
         model.retriever.save(config.out / "model")
         model.reader.save(config.out / "reader")
     return config.out / "model"
+
+
+def check(config: PretrainConfig) -> None:
+    """Raise now, as ``main`` would after days of a warm start, for all that is wrong but with the retriever."""
+    KnowledgeAugmentedEncoder.from_encoder(config.encoder)
+    _ = TextTokenizer(config.encoder).mask
+    for index in (config.corpus, config.texts):
+        if index is not None:
+            passages_of(index)
+    if config.masking == "salient":
+        named_tagger(config.tagger, (), ())
 
 
 def fitted(config: PretrainConfig, model: Realm) -> PretrainConfig:

@@ -31,7 +31,7 @@ from pipelines.live_index import LiveIndex
 from pipelines.live_library import LiveLibrary
 from pipelines.pretrain import passages_of, rates
 from pipelines.run import Run, Taught, running
-from pipelines.settings import WritingConfig, require
+from pipelines.settings import FollowingConfig, WritingConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -50,7 +50,7 @@ from ragqa.types import Question
 
 
 @dataclass(frozen=True, kw_only=True)
-class RagConfig(WritingConfig):
+class RagConfig(FollowingConfig, WritingConfig):
     """What is trained, on what, and for how long. RAG: DPR and BART-large, 100 epochs at most, k 5 or 10."""
 
     corpus: Path
@@ -62,7 +62,6 @@ class RagConfig(WritingConfig):
     learn_passages: bool = False
     """Let the tower of passages learn, too, and refresh the index; the paper leaves it as it is."""
     steps: int = 100_000
-    """Optimizer steps."""
     batch: int = 8
     """Questions a step."""
     k: int = 5
@@ -70,25 +69,19 @@ class RagConfig(WritingConfig):
     smoothing: float = 0.1
     """Share of the loss that asks for every token alike."""
     lr: float = 3e-5
-    """Learning rate at its peak."""
-    retriever_lr: float | None = None
-    """Of the towers, where it is another."""
-    frozen: int = 0
-    """Steps before the retriever learns, and its rate warms up: the generator has to use passages first, if it starts
-    from nothing."""
+    frozen: int | None = 0
+    """Steps before the retriever learns: none, as in the paper, whose generator is BART; one that starts from nothing
+    has to use passages first."""
     weight_decay: float = 0.001
     clip: float = 0.1
     """Largest norm of the gradient."""
     max_block: int = 288
     """Wordpieces of a passage, where their tower learns."""
-    refresh_every: int | None = 500
-    """Steps between two refreshes of the index, where there are any; None never refreshes it (an ablation)."""
-    max_staleness: int | None = None
-    """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
-    kind: str = "flat"
-    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    workers: int = 0
-    """Ray actors that embed; with 0 training stops for it."""
+
+    @property
+    def retriever_peak(self) -> float:
+        """The retriever's learning rate at its peak: by default the generator's, as in the paper."""
+        return self.lr if self.retriever_lr is None else self.retriever_lr
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
@@ -179,7 +172,7 @@ def train_step(
     run: Run, model: Rag, shelf: Shelf, teach: list[Question], config: RagConfig, *, staleness: int
 ) -> dict[str, float]:
     """One optimizer step; what it says of retrieval. Raises NonFiniteLoss before the weights change."""
-    model.retriever.requires_grad_(run.step >= config.frozen)
+    model.retriever.requires_grad_(run.step >= config.waits)
     taught = learn(model, shelf, *writing.taught(teach, config, run.step), config)
     norm = optimise(taught.loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
     run.stepped(
@@ -260,7 +253,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
             if run.done:
                 break
             step = run.step
-            run.draw()
+            run.begin()
             row = train_step(run, model, live, teach, config, staleness=staleness)
             run.alarm(step, health.step(row))
         best.restore()

@@ -85,8 +85,9 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[st
     ):
         raise BadInput(f"{config.reader} and {config.encoder} have different tokenizers: begin both from one encoder")
     cloze, pretraining, tune, system = plan(config)
+    pretrain.check(pretraining)
     # A sentence finds the passage that it was taken from: without that the reader would learn to pass retrieval over.
-    finished(cloze, partial(together, warm_start.main, progress=progress), tell)
+    finished(cloze, partial(together, warm_start.main, progress=progress, tell=tell), tell)
     # What is masked in a text is found in the passages; the index follows the weights.
     finished(pretraining, partial(together, pretrain.main, progress=progress, tell=tell), tell)
     # The index is made once more; the tower of questions, and a reader beside it, learn where answers stand.

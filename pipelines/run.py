@@ -62,7 +62,9 @@ class Run:
             checkpoint.save(self.state, self.path / CHECKPOINTS)
 
     def kept(self, name: str) -> list[Any]:
-        """What the checkpoints that are there keep under a name."""
+        """What the checkpoints that are there keep under a name, told to the first process, which has them in hand."""
+        if parallel.world()[0]:
+            return []
         return [extra[name] for extra in checkpoint.extras(self.path / CHECKPOINTS) if name in extra]
 
     def left(self, save_every: int) -> Iterator[int]:
@@ -75,27 +77,29 @@ class Run:
                 self.save()
             if self.done:
                 return
-            self.draw()
+            self.begin()
             yield self.step
 
-    def draw(self) -> None:
-        """Begin a step's random numbers: they depend on the seed, the step and the process alone, not on the past."""
+    def begin(self) -> None:
+        """Begin a step, its clock and its random numbers.
+
+        These depend on the seed, the step and the process alone, not on the past.
+        """
+        self._began = perf_counter()
         parallel.seed(self.seed, self.step)
 
     def stepped(self, **row: Any) -> None:
-        """A step was taken: log its figures, and how fast it was.
+        """A step was taken: log its figures, and how fast it was since ``begin``.
 
         Of ``tokens`` those a second, of ``ideal_seconds``, which the arithmetic would take at the machine's peak,
         the model-FLOPs ``utilisation``.
         """
-        now = perf_counter()
-        seconds = now - self._began
+        seconds = perf_counter() - self._began
         if "tokens" in row:
             row["tokens/s"] = round(row["tokens"] / seconds)
         if "ideal_seconds" in row:
             row["utilisation"] = round(row.pop("ideal_seconds") / seconds, 4)
         self.log.write(self.step, **row, seconds=round(seconds, 4))
-        self._began = now
         self.state.step += 1
         self.bar.at(self.state.step)
 
@@ -110,7 +114,6 @@ class Run:
         self.log.write(self.step, **row)
         figures = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
         self.tell(f"step {self.step}: {figures}")
-        self._began = perf_counter()
 
 
 @dataclass(frozen=True)

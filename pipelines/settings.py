@@ -100,6 +100,40 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FollowingConfig(TrainingConfig):
+    """Of recipes whose retriever learns from what a reader makes of its passages, and so has to follow it."""
+
+    steps: int
+    """Optimizer steps."""
+    lr: float
+    """Learning rate at its peak, of what reads."""
+    retriever_lr: float | None = None
+    """Of the towers; by default a fifth of ``lr``: one that learns as fast as its reader collapses
+    (docs/training.md). REALM has one rate for both."""
+    frozen: int | None = None
+    """Steps before the retriever learns, and its rate warms up; by default half of them: the reader has to use
+    passages first. 0 where it does from the beginning, as in REALM."""
+    refresh_every: int | None = 500
+    """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
+    max_staleness: int | None = None
+    """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
+    kind: str = "flat"
+    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    workers: int = 0
+    """Ray actors that embed for the next index while training goes on; 0 stops training for it."""
+
+    @property
+    def waits(self) -> int:
+        """Steps before the retriever learns."""
+        return self.steps // 2 if self.frozen is None else self.frozen
+
+    @property
+    def retriever_peak(self) -> float:
+        """The retriever's learning rate at its peak."""
+        return self.lr / 5 if self.retriever_lr is None else self.retriever_lr
+
+
+@dataclass(frozen=True, kw_only=True)
 class MaskingConfig(TrainingConfig):
     """Of recipes that mask texts to be guessed beside passages."""
 

@@ -366,7 +366,7 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[s
                 best.save()
             if run.done or (config.patience and stopped(best, config)):
                 break
-            run.draw()
+            run.begin()
             train_step(run, reader, teacher, batches[run.step], config)
         best.restore()
     if first:

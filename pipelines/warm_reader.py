@@ -125,7 +125,7 @@ def train_step(
     loss = nll_BM.sum() / counted_BM.sum()
     weighing = parallel.weight(counted_BM)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    used = model_flops(model, tokens) / peak_flops(config.device)
+    used = model_flops(model, tokens, batch.positions_BM.numel()) / peak_flops(config.device)
     run.stepped(
         **parallel.mean({"nll": loss.item()}, weighing),
         **_apart(nll_BM.detach(), counted_BM, given.own_B.to(nll_BM.device)),

@@ -8,7 +8,8 @@ computed in parts (``chunk``), so that the batch is bound by time and not by mem
 Legend: B pairs of a batch, N texts of a part, L tokens, D width.
 """
 
-from collections.abc import Hashable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ import torch
 
 from pipelines.blocks import Blocks
 from pipelines.contrast import contrast
+from pipelines.examination import Examination, examine_anew
 from pipelines.run import Run, running
 from pipelines.settings import TrainingConfig, require
 from ragqa.corpus.blocks import sentence_spans
@@ -26,10 +28,11 @@ from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.options import set_dropout
 from ragqa.pretraining.inverse_cloze import KEPT, inverse_cloze, thinned
 from ragqa.progress import SILENT, Progress
-from ragqa.runtime.tokens import TextTokenizer
+from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups
+from ragqa.types import Passage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,15 @@ class WarmStartConfig(TrainingConfig):
     """Wordpieces of a sentence, [CLS] and [SEP] included."""
     max_block: int = 288
     """The same of a passage."""
+    questions: Path | None = None
+    """File of held-out questions, on which recall is measured."""
+    sample: int = 500
+    """How many of them."""
+    regex: bool = False
+    """Their answers are patterns (CuratedTREC)."""
+    eval_every: int = 100_000
+    """Steps between two evaluations, for each of which all passages are embedded; there is one at the begin and one at
+    the end, too."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
@@ -101,13 +113,11 @@ class ClozeBatches:
             whole = [blocks.ids(row, config.max_block - 2) for row in rows]
             return self._marked([(thinned(ids, rng, config.thin), ids) for ids in whole], list(map(tuple, whole)))
         passages = blocks.store.get(rows)
-        titles = blocks.tokenizer.many([passage.title for passage in passages])
         pairs = []
-        for title, passage in zip(titles, passages, strict=True):
-            spans = list(sentence_spans(passage.text, 0))
-            sentences = [pieces.ids for pieces in blocks.tokenizer.many([passage.text[a:b] for a, b, _ in spans])]
+        for passage, pieces in zip(passages, blocks.tokenizer.many([each.titled for each in passages]), strict=True):
+            title, sentences = by_sentence(passage, pieces)
             question, block = inverse_cloze(sentences, rng, kept=config.kept)
-            pairs.append((question, [*title.ids, *block]))
+            pairs.append((question, [*title, *block]))
         return self._marked(pairs, [passage.text for passage in passages])
 
     def _marked(self, pairs: Sequence[tuple[list[int], list[int]]], texts: Sequence[Hashable]) -> Pairs:
@@ -119,6 +129,21 @@ class ClozeBatches:
         return Pairs([question for question, _ in marked], [passage for _, passage in marked], same)
 
 
+def by_sentence(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list[int]]]:
+    """Of ``pieces`` of title and text those of the title, and those of each sentence; as a whole, as they are embedded.
+
+    A piece is of the sentence that its last character is of: some begin with the space before it.
+    """
+    begins = len(passage.titled) - len(passage.text)
+    starts = [begins + start for start, _, _ in sentence_spans(passage.text, 0)]
+    title: list[int] = []
+    sentences: list[list[int]] = [[] for _ in starts]
+    for piece, (_, end) in zip(pieces.ids, pieces.offsets, strict=True):
+        at = bisect_right(starts, end - 1)
+        (sentences[at - 1] if at else title).append(piece)
+    return title, sentences
+
+
 def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStartConfig) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     warmup = warmup_steps(config.warmup, 1000, config.steps)
@@ -128,8 +153,15 @@ def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStart
     contrast(run, retriever, (pairs.questions, pairs.passages), torch.arange(config.batch), again_BB, config, rate=rate)
 
 
-def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
+def main(
+    config: WarmStartConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+) -> Path:
     """Train, or go on training; the directory of the retriever.
+
+    Args:
+        config: see there.
+        progress: told of the steps.
+        tell: told of evaluations, a line each.
 
     Raises:
         BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
@@ -144,11 +176,19 @@ def main(config: WarmStartConfig, *, progress: Progress = SILENT) -> Path:
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks", progress=progress)
     retriever.cut(config.max_query, config.max_block)
     batches = ClozeBatches(config, blocks)
+    exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
     set_dropout(retriever.train(), config.dropout)
-    with running(config, retriever, optimizer, name="inverse cloze", progress=progress) as run:
-        for step in run.left(config.save_every):
-            train_step(run, retriever, batches[step], config)
+    with running(config, retriever, optimizer, name="inverse cloze", progress=progress, tell=tell) as run:
+        while True:
+            if exam and run.due(config.eval_every) and not parallel.world()[0]:
+                run.told(**examine_anew(run.path / "dev", retriever, exam, config.corpus, device=config.device))
+            if run.due(config.save_every) and run.step:
+                run.save()
+            if run.done:
+                break
+            run.begin()
+            train_step(run, retriever, batches[run.step], config)
     if not parallel.world()[0]:
         retriever.save(config.out / "model")
     return config.out / "model"
@@ -160,4 +200,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.warm_start"):
-        print(together(main, parse(WarmStartConfig, __doc__), progress=Bars()))
+        print(together(main, parse(WarmStartConfig, __doc__), progress=Bars(), tell=print))

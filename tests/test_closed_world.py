@@ -69,7 +69,8 @@ def test_only_retrieval_helps_and_it_is_learnt_from_masked_words_alone(tmp_path:
     assert stale["own_index"]["recall@1"] < learnt["own_index"]["recall@1"] - 0.02
     assert last(stale["questions"]["recall@1"]) < last(learnt["questions"]["recall@1"]) - 0.1
     for collapsed in (rows["fast retriever"], rows["no warm start"]):
-        assert collapsed["accuracy"] < 0.1 and collapsed["alarms"]
+        assert collapsed["accuracy"] < 0.1
+        assert any("recall" not in line for line in collapsed["alarms"])  # without held-out questions, too
 
 
 def last(figures: dict[str, float]) -> float:

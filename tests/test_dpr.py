@@ -16,7 +16,7 @@ from conftest import ROOT, WORDS, run, wait_for
 from test_training import one_thread
 
 from index.command import parse
-from pipelines import dpr
+from pipelines import dpr, examination
 from pipelines.blocks import Blocks
 from pipelines.dpr import DprConfig
 from pipelines.mining import Search, Source, mine, mine_again, read, read_again
@@ -487,7 +487,7 @@ def test_a_round_leaves_the_weights_that_found_most(
         seen.append({name: value.clone() for name, value in tower.state_dict().items()})
         return {"recall@5": found[len(seen) - 1]}
 
-    monkeypatch.setattr(dpr, "examine", examined)
+    monkeypatch.setattr(examination, "examine", examined)
     options = {"steps": 6, "eval_every": 2, "rounds": 2, "batch": 8, "dev": world.dev, "go_on": True}
     chosen = config(world, small, tmp_path / "run", **options)
     dpr.main(chosen)

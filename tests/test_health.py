@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import BertConfig, BertForMaskedLM
 
 from ragqa.training.health import WINDOW, Health, figures, utility
 from ragqa.training.meter import model_flops, peak_flops
@@ -86,6 +87,17 @@ def test_alarms_are_raised_once_and_again_after_they_were_over(ill: dict[str, fl
     assert [line for _ in range(3 * WINDOW) for line in health.step({**WELL, **ill})] == raised
 
 
+def test_a_retriever_that_learns_from_a_reader_without_use_for_passages_is_told() -> None:
+    """Once it has learned as many steps as are averaged, and while the loss is that of no passages at all."""
+    health, vain, used = Health(), {**WELL, "nll": 4.95, "nll_alone": 5.0}, {**WELL, "nll": 4.0, "nll_alone": 5.0}
+    assert not any(health.step(vain) for _ in range(2 * WINDOW))  # it does not learn yet
+    raised = {n: lines for n in range(1, 3 * WINDOW) if (lines := health.step(vain, learned=n))}
+    told = "the retriever learns, but with passages the loss is 99.0% of that without: it follows noise"
+    assert raised == {WINDOW: [told]}
+    assert not any(health.step(used, learned=n) for n in range(3 * WINDOW, 5 * WINDOW))
+    assert not any(health.step(used, learned=n) for n in range(5 * WINDOW, 6 * WINDOW))
+
+
 def test_recall_that_falls_is_told() -> None:
     health = Health()
     assert [health.recall(value) for value in (0.1, 0.5, 0.6, 0.35)] == [[], [], [], []]
@@ -114,6 +126,15 @@ def test_flops_are_six_a_weight_and_token() -> None:
     assert model_flops(module, 7) == 6 * 200 * 7
     assert model_flops(module.requires_grad_(False), 7) == 2 * 200 * 7
     assert peak_flops() > 1e8
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_vocabulary_is_scored_where_something_is_masked_only(tied: bool) -> None:
+    """Width 8, one layer: attention 4 x 64, feed-forward 2 x 128, the head's dense layer 64; 50 pieces of 8."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = BertForMaskedLM(BertConfig(vocab_size=50, **sizes, tie_word_embeddings=tied))
+    assert model_flops(model, 7) == 6 * 7 * (256 + 256 + 64)
+    assert model_flops(model, 7, 3) - model_flops(model, 7) == 6 * 3 * 400
 
 
 def test_answers_that_are_known_by_heart_are_told_once() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from conftest import untimed
 from safetensors.torch import load_file
 
 from eval import closed_answers, closed_world
@@ -215,6 +216,64 @@ def test_questions_teach_two_processes_what_they_teach_one(
     for part in ("dpr/round-1/model", "tuned/model", "tuned/reader"):
         pairs = list(zip(*(weights(tmp_path / count / part) for count in ("one", "two")), strict=True))
         assert pairs and all(torch.allclose(a, b, atol=1e-4) for a, b in pairs), part
+
+
+MASKED = """
+import sys
+from contextlib import nullcontext
+import torch
+import torch.distributed as dist
+from index.command import parse
+from pipelines import pretrain, warm_start
+
+torch.autocast = lambda *_, **__: nullcontext()
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
+warm_start.main(parse(warm_start.WarmStartConfig, None, ["--config", sys.argv[1]]))
+for file in sys.argv[2:4]:
+    pretrain.main(parse(pretrain.PretrainConfig, None, ["--config", file]))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.thorough
+def test_masked_words_teach_two_processes_what_they_teach_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warm start, then REALM by both marginals, its index refreshed on the way, to the rounding of 32 bits."""
+    world = closed_world.make(30, 5, 0)
+    folders = closed_world.write(world, tmp_path / "world", width=32)
+    start = closed_world.begin(folders, tmp_path / "start", 0)
+
+    def recipes(out: Path) -> tuple[warm_start.WarmStartConfig, list[pretrain.PretrainConfig]]:
+        cloze = replace(closed_world.warm_up(folders, start, out / "cloze", seed=0, steps=3), batch=16, warmup=1)
+        few = {"batch": 4, "k": 4, "frozen": 0, "refresh_every": 2, "warmup": 1, "masking": "words", "eval_every": 2}
+        towers = tmp_path / "one" / "cloze" / "model"  # of one process: nothing is rounded twice
+        made = closed_world.pretraining(folders, start, towers, out, seed=0, steps=4)
+        return cloze, [replace(made, out=out / name, marginal=name, **few) for name in ("token", "sequence")]
+
+    cloze, pretrainings = recipes(tmp_path / "one")
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    warm_start.main(cloze)
+    files = [tmp_path / f"{name}.json" for name in ("cloze", "token", "sequence")]
+    first, rest = recipes(tmp_path / "two")
+    for file, config in zip(files, [first, *rest], strict=True):
+        file.write_text(json.dumps(asdict(config), default=str))
+    port = free_port()
+    processes = [printed(*map(str, files), port, rank, script=MASKED) for rank in "01"]
+    for config in pretrainings:
+        pretrain.main(config)
+    end_well(processes)
+    for part in ("cloze", "token", "sequence"):
+        one, two = ([untimed(row) for row in read_rows(tmp_path / count / part)] for count in ("one", "two"))
+        assert len(one) == len(two) and sum("nll" in row for row in one) == len(range(3 if part == "cloze" else 4))
+        for a, b in zip(one, two, strict=True):
+            same = {name: value for name, value in a.items() if name != "tokens" and not name.startswith("swap_")}
+            assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3, abs=1e-5)
+    for part in ("token", "sequence"):
+        one, two = tmp_path / "one", tmp_path / "two" / part
+        towers = [DualEncoder.load(each) for each in (one / "cloze" / "model", one / part / "model", two / "model")]
+        readers = [KnowledgeAugmentedEncoder.load(each) for each in (start, one / part / "reader", two / "reader")]
+        for before, first, second in (towers, readers):
+            ratio = distance(first, second) / distance(before, first)
+            assert ratio < 0.02, (part, ratio)
 
 
 READER = """

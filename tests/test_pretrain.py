@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from eval import closed_world
+from index import refresh
 from pipelines import pretrain, warm_start
 from pipelines.blocks import Blocks
-from pipelines.candidates import NULL, propose, relevance
+from pipelines.candidates import NULL, propose, relevance, telling
 from pipelines.examination import Examination, examine
-from pipelines.masked_text import MaskedTexts, chooser, masked_texts, stretch
+from pipelines.masked_text import MaskedTexts, Text, chooser, masked_texts, stretch
 from pipelines.pretrain import PretrainConfig, Realm, guess, rates
 from ragqa.errors import BadInput, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
@@ -108,10 +109,25 @@ class Fixed:
 
 
 def test_a_text_does_not_find_the_passage_it_was_taken_from() -> None:
-    found = propose(Fixed([4, 2, 7, 1]), np.zeros((3, 2)), [2, 9, NULL], 3)
+    own = [2, 9, NULL]
+    found = propose(Fixed([4, 2, 7, 1]), np.zeros((3, 2)), lambda at, row: row == own[at], 3)
     assert found.tolist() == [[4, 7, 1], [4, 2, 7], [4, 2, 7]]
     with pytest.raises(BadInput, match="2 passages for a text, not 3: lower --k"):
-        propose(Fixed([4, 2, 7]), np.zeros((1, 2)), [2], 3)
+        propose(Fixed([4, 2, 7]), np.zeros((1, 2)), lambda at, row: row == own[at], 3)
+
+
+def test_a_passage_in_which_the_text_stands_tells_what_is_masked(folders: closed_world.Folders, tmp_path: Path) -> None:
+    """Whichever row it has; a text of few wordpieces stands anywhere, and masks do not hide it."""
+    blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    ids, other = blocks.ids(3, 99), blocks.ids(5, 99)
+    assert len(ids) > 8
+    middle = Text(NULL, [4, *ids[2:8], 4], [0, 7], [ids[1], ids[8]])
+    tells = telling([middle, Text(NULL, ids[2:4], [], []), Text(5, other, [], [])], [NULL, NULL, 5], blocks)
+    assert middle.whole == ids[1:9]
+    assert [tells(0, row) for row in (3, 5)] == [True, False]
+    assert not tells(1, 3) and tells(2, 5) and not tells(2, 3)
+    shifted = np.asarray(ids[2:8], np.int32).tobytes()
+    assert blocks.holds(3, shifted) and not blocks.holds(3, shifted[1:-3])  # not between two wordpieces
 
 
 def model_of(config: PretrainConfig) -> Realm:
@@ -206,7 +222,8 @@ def test_an_approximate_index_may_find_fewer(config: PretrainConfig, world: clos
     """What is missing has no part in the loss and is not counted among the passages."""
     index = Fixed([4, 2, 7, 1, 3, 5])
     index.search = lambda queries_BD, k: [Ranking(np.array([4, 2]), np.zeros(2, np.float32)) for _ in queries_BD]
-    assert propose(index, np.zeros((2, 2)), [NULL, 2], 3).tolist() == [[4, 2, NULL], [4, NULL, NULL]]
+    found = propose(index, np.zeros((2, 2)), lambda at, row: at == 1 and row == 2, 3)
+    assert found.tolist() == [[4, 2, NULL], [4, NULL, NULL]]
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
     model, batch = model_of(config), batch_of(config, world, blocks)
     with torch.no_grad():
@@ -247,7 +264,9 @@ def test_learning_rates_wait_for_the_reader(config: PretrainConfig) -> None:
     assert rates(39, settings)[:2] == [0.0, 0.0] and rates(39, settings)[2] > 0
     assert rates(40, settings)[0] == pytest.approx(0.05) and rates(49, settings)[0] == pytest.approx(0.5)
     assert rates(99, settings)[0] == pytest.approx(0.5 / 50)
-    assert rates(40, replace(settings, frozen=0, retriever_lr=None))[0] == rates(40, settings)[2]
+    usual = replace(settings, frozen=None, retriever_lr=None)  # half of the steps, then a fifth of the reader's rate
+    assert rates(49, usual)[:2] == [0.0, 0.0] and rates(59, usual)[0] == pytest.approx(0.2)
+    assert rates(40, replace(settings, frozen=0, retriever_lr=1.0))[0] == rates(40, settings)[2]
 
 
 def test_a_frozen_retriever_stays_as_it_is(config: PretrainConfig, world: closed_world.World) -> None:
@@ -391,9 +410,45 @@ def test_actors_refresh_the_index_of_a_killed_run(
     assert vectors.shape == (90, DualEncoder.load(config.out / "model").passages.width)
 
 
-def test_a_loss_that_is_no_number_spoils_nothing(config: PretrainConfig, world: closed_world.World) -> None:
-    with pytest.raises(NonFiniteLoss, match="at step"):
-        run(replace(config, lr=1e30, clip=1e30, frozen=6), world)
+def test_a_loss_that_is_no_number_spoils_nothing(
+    config: PretrainConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At step 4: what the checkpoint of step 3 holds stays the last word, and the run goes on from it."""
+    nll, calls = pretrain.marginal_nll, []
+
+    def broken(*arguments: Any, **options: Any) -> torch.Tensor:
+        calls.append(1)
+        return nll(*arguments, **options) * (math.nan if len(calls) == 5 else 1.0)
+
+    with monkeypatch.context() as patch, pytest.raises(NonFiniteLoss, match="at step 4"):
+        patch.setattr(pretrain, "marginal_nll", broken)
+        run(config, world)
+    assert len(losses(config.out)) == 4 and not (config.out / "model").exists()
+    assert max(path.name for path in (config.out / "checkpoints").glob("step-*")) == "step-00000003"
+    run(config, world)
+    whole = replace(config, out=config.out.with_name("whole"))
+    run(whole, world)
+    assert losses(config.out) == losses(whole.out)
+
+
+def test_a_version_that_cannot_be_made_is_told_and_the_one_before_it_serves(
+    config: PretrainConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = refresh.make_version
+
+    def full(plan: Any, step: int, *rest: Any) -> Any:
+        if step == 2:
+            raise BadInput("the disk is full")
+        return made(plan, step, *rest)
+
+    monkeypatch.setattr(refresh, "make_version", full)
+    told: list[str] = []
+    run(replace(config, questions=None), world, tell=told.append)
+    rows = read_rows(config.out)
+    assert [row["staleness"] for row in rows if "nll" in row] == [0, 0, 0, 1, 2, 3]
+    assert [row["swap_version"] for row in rows if "swap_version" in row] == [0, 4]
+    (line,) = [line for line in told if "disk" in line]
+    assert line.startswith("step 4: ALARM: no index could be made from the weights of step 2: the disk is full")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pipelines.orqa import OrqaConfig
 from pipelines.realm import RealmConfig
 from pipelines.stages import ABOVE, filled, finished
 from ragqa import artefact
-from ragqa.errors import BadInput, DamagedArtefact, Mismatch
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
 from ragqa.metrics import exact_match, has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -317,6 +317,26 @@ def test_a_recipe_sees_before_it_begins_what_would_stop_it(world: tiny.Tiny, sma
     with pytest.raises(BadInput, match=r"kind = nearest: out of range \(kind: one of"):
         orqa.main(replace(config, kind="nearest"))
     assert not config.out.exists()
+
+
+def test_realm_sees_before_its_warm_start_what_would_stop_it_after(
+    world: tiny.Tiny, small: Path, tmp_path: Path
+) -> None:
+    config = tiny_realm(world, small, tmp_path)
+    salient = replace(config.pretrain, masking="salient", tagger="spacy:none_at_all")
+    maskless = tmp_path / "maskless"
+    shutil.copytree(config.encoder, maskless)
+    file = maskless / "tokenizer.json"
+    file.write_text(file.read_text().replace("[MASK]", "[HIDE]"))
+    for change, told in (
+        ({"texts": tmp_path}, "index"),
+        ({"encoder": small}, r"lacks \d+ weights of its masked language model"),
+        ({"encoder": maskless}, r"no \[MASK\]"),
+        ({"pretrain": salient}, "none_at_all|spacy"),
+    ):
+        with pytest.raises(RagqaError, match=told):
+            realm.main(replace(config, **change))
+        assert not config.out.exists()
 
 
 def test_a_stage_may_say_what_the_recipe_says_otherwise() -> None:

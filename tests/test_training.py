@@ -239,7 +239,7 @@ def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> l
                 run.save(version=run.step)
             if run.done:
                 break
-            run.draw()
+            run.begin()
             loss = model(torch.randn(4, 3)).square().sum()
             optimizer.zero_grad()
             loss.backward()
@@ -247,6 +247,24 @@ def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> l
             run.stepped(loss=loss.item())
         assert run.kept("version") == [28, 30]
     return [row["loss"] for row in read_rows(config.out) if "loss" in row]
+
+
+def test_a_step_takes_what_it_takes_and_not_what_is_between_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 7 s a step and 100 s of evaluations, indexes and checkpoints before each."""
+    now = 0.0
+    monkeypatch.setattr("pipelines.run.perf_counter", lambda: now)
+    config, model = Config(out=tmp_path, steps=3), Tied()
+    with running(config, model, torch.optim.AdamW(model.parameters()), name="toy") as run:
+        while not run.done:
+            now += 100.0
+            run.told(recall=0.5)
+            run.begin()
+            now += 7.0
+            run.stepped(tokens=140, ideal_seconds=3.5)
+    steps = [row for row in read_rows(tmp_path) if "seconds" in row]
+    assert [(row["seconds"], row["tokens/s"], row["utilisation"]) for row in steps] == [(7.0, 20, 0.5)] * 3
 
 
 KILLED = """
@@ -316,7 +334,7 @@ def train(config, until):
         while not run.done and run.step < until:
             if run.step % 2 == 0 and run.step:
                 run.save()
-            run.draw()
+            run.begin()
             kept = dropout(torch.ones(1 + 2 * rank, 8))  # the shares of two processes are not of one size
             seen.append(kept[0].count_nonzero().item())
             optimise(model(kept).square().sum(), run.state.optimizer, rate=0.1, clip=9.0, step=run.step)

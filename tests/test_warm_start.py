@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tiny
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines import contrast, orqa, warm_start
 from pipelines.blocks import Blocks
 from pipelines.contrast import alike, encoded
 from pipelines.masked_text import MaskedTexts, chooser, sampled
-from pipelines.warm_start import ClozeBatches, WarmStartConfig
+from pipelines.run import Run
+from pipelines.warm_start import ClozeBatches, WarmStartConfig, by_sentence
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.indexing import IndexConfig, build_index
@@ -19,6 +22,7 @@ from ragqa.models.tower import Tower
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 from ragqa.training.meter import model_flops
+from ragqa.types import Passage
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +85,50 @@ def test_a_step_counts_what_it_encodes(config: WarmStartConfig, small: Path, mon
     speed = model_flops(tower, row["tokens"]) / row["seconds"]
     assert row["utilisation"] == pytest.approx(speed, rel=0.05)  # seconds are logged to a tenth of a millisecond
     assert row["tokens/s"] == pytest.approx(row["tokens"] / row["seconds"], rel=0.05)
+
+
+@pytest.mark.parametrize("pieces", ["words", "bytes"])
+def test_sentences_are_cut_out_of_what_the_index_embeds(tmp_path: Path, pieces: str) -> None:
+    """The pieces of title and sentences, one after the other, are those of the whole, spaces and all."""
+    passage = Passage(0, "d", "A title", "One two three. Four five!\n\nSix seven eight.", "d.txt", 0, 43)
+    if pieces == "words":
+        tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[UNK]": 2}, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    else:
+        alphabet = {char: at for at, char in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+        tokenizer = Tokenizer(models.BPE(alphabet, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    whole = TextTokenizer(tmp_path).pieces(passage.titled)
+    title, sentences = by_sentence(passage, whole)
+    assert [*title, *(piece for sentence in sentences for piece in sentence)] == whole.ids
+    assert [len(title), *map(len, sentences)] == ([2, 4, 3, 4] if pieces == "words" else [8, 15, 12, 16])
+
+
+def test_recall_is_measured_where_there_are_questions(
+    config: WarmStartConfig, world: tiny.Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, between and after; a run that dies on the way goes on with the very losses."""
+    told: list[str] = []
+    config = replace(config, steps=4, questions=world.dev, eval_every=3, save_every=2, thin=0.5)
+    warm_start.main(config, tell=told.append)
+    assert [line.partition(": recall@1 ")[0] for line in told] == ["step 0", "step 3", "step 4"]
+    assert not (config.out / "dev").exists()
+    step, broken = warm_start.train_step, replace(config, out=config.out.with_name("broken"))
+
+    def dies(run: Run, *rest: Any) -> None:
+        if run.step == 3:
+            raise KeyboardInterrupt
+        step(run, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(warm_start, "train_step", dies)
+        warm_start.main(broken)
+    warm_start.main(broken)
+    whole, again = (
+        [(row["step"], row.get("nll"), row.get("recall@5")) for row in read_rows(run.out)] for run in (config, broken)
+    )
+    assert whole == again and [row[0] for row in whole] == [0, 0, 1, 2, 3, 3, 4]
 
 
 def test_settings_that_cannot_be_meant(config: WarmStartConfig) -> None:

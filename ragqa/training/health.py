@@ -23,8 +23,9 @@ WINDOW = 50
 DISTINCT, NULL, SPREAD, FALL = 0.1, 0.95, 0.98, 0.5
 """Limits: least share of passages that texts do not have in common, most weight of the null passage, most entropy, as a
 share of that of an even distribution, and the part of its best value that recall may fall to."""
-USED = 0.9
-"""Passages are used where the loss with them is no more than this part of the loss without."""
+USED, USELESS = 0.9, 0.98
+"""Passages are used where the loss with them is no more than this part of the loss without, and of no use where it is
+more than that one."""
 HEART, HELD_OUT = 0.5, 0.1
 """An answer is known by heart that has so much probability in training, where of held-out ones less than that part of
 it is right."""
@@ -97,12 +98,16 @@ class Health:
         """All that it remembers, as JSON has it, for a checkpoint."""
         return {"steps": list(self._steps), "best": self._best, "raised": sorted(self._raised)}
 
-    def step(self, row: dict[str, float]) -> list[str]:
-        """Take note of a step's ``figures``, or of its ``nll`` where nothing is retrieved; new alarms, a line each."""
+    def step(self, row: dict[str, float], *, learned: int = 0) -> list[str]:
+        """Take note of a step's ``figures``, or of its ``nll`` where nothing is retrieved; new alarms, a line each.
+
+        ``learned``: steps that the retriever has learned so far, where it learns from passages being of use.
+        """
         self._steps.append(row)
         if len(self._steps) < WINDOW or "entropy" not in row:
             return []
         mean = {name: sum(step[name] for step in self._steps) / WINDOW for name in row}
+        part = self._part() if learned >= WINDOW else 0.0
         return self._new(
             {
                 f"texts share all but {mean['distinct']:.0%} of the passages retrieved: all texts get the same": (
@@ -117,6 +122,10 @@ class Health:
                     "entropy",
                     mean["entropy"] > SPREAD,
                 ),
+                f"the retriever learns, but with passages the loss is {part:.1%} of that without: it follows noise": (
+                    "useless",
+                    part > USELESS,
+                ),
             }
         )
 
@@ -130,9 +139,9 @@ class Health:
         """New alarms where another loss is to join now: what is read should be of use by then."""
         if not self._steps:
             return []
-        nll, alone = (sum(step[name] for step in self._steps) for name in ("nll", "nll_alone"))
-        told = f"with passages the loss is {nll / alone:.0%} of that without: they are not used yet, and what joins now"
-        return self._new({f"{told} will learn without them": ("unused", nll > USED * alone)})
+        part = self._part()
+        told = f"with passages the loss is {part:.0%} of that without: they are not used yet, and what joins now"
+        return self._new({f"{told} will learn without them": ("unused", part > USED)})
 
     def answers(self, value: float, *, reads: bool = True) -> list[str]:
         """Take note of the share of held-out questions that were answered; new alarms. Steps' ``nll`` is per answer.
@@ -146,6 +155,11 @@ class Health:
         by_heart = known > HEART and value < HELD_OUT * known
         heart = f"{told}: they are known by heart" + (", passages are not read" if reads else "")
         return self._new({heart: ("heart", by_heart)})
+
+    def _part(self) -> float:
+        """The loss with passages as a part of that without."""
+        nll, alone = (sum(step[name] for step in self._steps) for name in ("nll", "nll_alone"))
+        return nll / max(alone, 1e-9)
 
     def _new(self, rules: dict[str, tuple[str, bool]]) -> list[str]:
         found = []

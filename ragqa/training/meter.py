@@ -6,18 +6,24 @@ from functools import cache
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 
-def model_flops(module: nn.Module, tokens: int) -> float:
+def model_flops(module: nn.Module, tokens: int, guessed: int = 0) -> float:
     """Floating-point operations of a training step over ``tokens`` positions: 6 a weight and position.
 
-    2 of them are the forward pass, all there is of a frozen weight.
+    2 of them are the forward pass, all there is of a frozen weight. The head of a masked language model scores its
+    vocabulary at the ``guessed`` positions only.
 
     Embedding tables are looked up, not multiplied, and attention over such short texts adds a few per cent: neither
     counts (Kaplan et al. 2020, section 2.1; PaLM, Chowdhery et al. 2022, appendix B, without attention).
     """
-    weights = (p for name, p in module.named_parameters() if p.ndim > 1 and "embedding" not in name)
-    return float(tokens * sum((6 if p.requires_grad else 2) * p.numel() for p in weights))
+    parts = [part for part in module.modules() if isinstance(part, PreTrainedModel)]
+    heads = {head.weight for part in parts if (head := part.get_output_embeddings()) is not None}
+    named = module.named_parameters()
+    weights = [p for name, p in named if p.ndim > 1 and "embedding" not in name and p not in heads]
+    body, head = (sum((6 if p.requires_grad else 2) * p.numel() for p in some) for some in (weights, heads))
+    return float(tokens * body + guessed * head)
 
 
 def seq2seq_weights(model: nn.Module) -> tuple[int, int]:

@@ -1,0 +1,25 @@
+"""Pictures of runs: every figure that was logged gets its line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.plot import PANELS, plot
+from ragqa.errors import BadInput
+
+
+def test_every_figure_of_every_panel_is_drawn(tmp_path: Path) -> None:
+    run, every = tmp_path / "run", [field for fields in PANELS.values() for field in fields]
+    run.mkdir()
+    rows = ({"step": step, **dict.fromkeys(every, 0.5)} for step in (1, 2))
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plot([run], tmp_path / "run.svg")
+    drawn = (tmp_path / "run.svg").read_text()  # matplotlib tells each text in a comment beside its strokes
+    told = [f"run {field}" for fields in PANELS.values() if len(fields) > 1 for field in fields]
+    assert [label for label in [*PANELS, *told] if f"<!-- {label} -->" not in drawn] == []
+
+
+def test_a_folder_without_figures(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no metrics\.jsonl with figures there"):
+        plot([tmp_path], tmp_path / "run.svg")
