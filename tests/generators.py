@@ -13,6 +13,10 @@ from transformers import (
     ByT5Tokenizer,
     DPRConfig,
     DPRQuestionEncoder,
+    MarianConfig,
+    MarianMTModel,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
     PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
@@ -92,6 +96,18 @@ def tiny_t5(
     config = kind[0](vocab_size=vocabulary, decoder_start_token_id=0, dropout_rate=0.0, **sizes)
     config.bos_token_id = None  # transformers' RAG classes ask for it
     return kind[1](config).eval()
+
+
+def tiny_pegasus(**options: Any) -> Any:
+    return tiny_bart(kind=(PegasusConfig, PegasusForConditionalGeneration), scale_embedding=True, **options)
+
+
+def tiny_marian(**options: Any) -> Any:
+    """Its padding begins an answer and is no part of one, as in those that are published."""
+    rules = {"pad_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 2, "forced_eos_token_id": 2}
+    model = tiny_bart(spread=0.2, kind=(MarianConfig, MarianMTModel), scale_embedding=True, **rules, **options)
+    model.generation_config.bad_words_ids = [[1]]
+    return model
 
 
 def tiny_dpr_config(vocabulary: int = 60, **options: Any) -> DPRConfig:

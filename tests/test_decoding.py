@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from generators import tiny_bart, tiny_dpr_config, tiny_t5, wordless
+from generators import tiny_bart, tiny_dpr_config, tiny_marian, tiny_pegasus, tiny_t5, wordless
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DPRQuestionEncoder, RagSequenceForGeneration, RagTokenForGeneration
@@ -102,16 +102,19 @@ def test_answers_are_those_of_transformers(name: str, marginal: str, monkeypatch
         assert ids(ours.generate(inputs, relevance(), search)) == theirs(model, marginal, inputs, search), search
 
 
-@pytest.mark.parametrize("name", GENERATORS)
+PLAIN = {**GENERATORS, "pegasus": tiny_pegasus, "marian": tiny_marian}
+
+
+@pytest.mark.parametrize("name", PLAIN)
 def test_a_plain_model_answers_as_generate(name: str) -> None:
     """With ends of answers at all lengths, so that searches end one by one."""
-    model = GENERATORS[name]()
+    model = PLAIN[name]()
     with torch.no_grad():
         if name == "t5":
             model.lm_head.weight[1] *= 6.0
         else:
-            model.final_logits_bias[0, 2] = 4.0
-    ours = Seq2Seq(GENERATORS[name](), wordless())
+            model.final_logits_bias[0, model.config.eos_token_id] = 1.0 if name == "marian" else 4.0
+    ours = Seq2Seq(PLAIN[name](), wordless())
     ours.model.load_state_dict(model.state_dict())
     inputs = pairs(ours.conventions.pad, ragged=True)
     search = Search(beams=3, longest=12, returned=3)

@@ -20,7 +20,7 @@ from ragqa.types import Passage
 
 
 class FusionInDecoder(nn.Module):
-    """One answer from all passages together, over any seq2seq; the same face as ``RagGenerator``."""
+    """One answer from all passages together, over a seq2seq; the same face as ``RagGenerator``."""
 
     kind = "fid"
 

@@ -26,7 +26,7 @@ MAX_ANSWER = 32
 
 
 class RagGenerator(nn.Module):
-    """RAG-Token or RAG-Sequence over any seq2seq; with the question alone (K = 1), the closed-book reader."""
+    """RAG-Token or RAG-Sequence over a seq2seq; with the question alone (K = 1), the closed-book reader."""
 
     def __init__(
         self,

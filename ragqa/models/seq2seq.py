@@ -21,6 +21,7 @@ from ragqa.models import attention
 from ragqa.models.inputs import Inputs
 from ragqa.models.options import load_seq2seq_module, longest_input, quiet
 from ragqa.models.seq_tokens import SeqTokens
+from ragqa.objectives import IGNORED
 
 _GROUP = {"cpu": 64, "cuda": 8192}
 """Tokens of padding that are worth a call of the encoder of its own, by device."""
@@ -32,6 +33,7 @@ CONVENTIONS = (
     "pad_token_id",
     "forced_bos_token_id",
     "forced_eos_token_id",
+    "bad_words_ids",
 )
 """What of a generation config is followed."""
 
@@ -51,6 +53,8 @@ class Conventions:
     """Token that the longest answer is made to end with, if there is one."""
     bos: int | None
     """Token that stands for the beginning; RAG does not count it where all candidates begin with it."""
+    never: tuple[int, ...] = ()
+    """Tokens that no answer has: ``bad_words_ids`` of a single token, as Marian's padding is."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,9 @@ class States:
 
 
 class Seq2Seq(nn.Module):
-    """Any seq2seq of transformers that attends through its attention interface, and its tokenizer.
+    """A seq2seq of transformers of one of the families ``options.SEQ2SEQS``, and its tokenizer.
 
-    BART, MBart, T5, mT5, ByT5 and EncoderDecoderModel are tried. Beginning and end of an answer, and the shift
-    between labels and decoder inputs, are the model's own.
+    Beginning and end of an answer, and the shift between labels and decoder inputs, are the model's own.
     """
 
     def __init__(self, model: nn.Module, tokens: SeqTokens) -> None:
@@ -113,6 +116,7 @@ class Seq2Seq(nn.Module):
         """
         encoder, mask_NL = self.model.get_encoder(), inputs.mask_NL.bool()
         embedded_NLE: Tensor = encoder.get_input_embeddings()(inputs.ids_NL)
+        embedded_NLE = embedded_NLE * getattr(encoder, "embed_scale", 1.0)  # Pegasus and Marian scale ids alone
         length_N = mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True)
         lengths = length_N[order_N].tolist()
@@ -127,7 +131,10 @@ class Seq2Seq(nn.Module):
 
     def decoder_inputs(self, labels_BT: Tensor) -> Tensor:
         """The labels moved right behind the decoder's start, as the model moves them."""
-        return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
+        if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
+            return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
+        said_BT = labels_BT.masked_fill(labels_BT == IGNORED, self.conventions.pad)
+        return torch.cat([torch.full_like(said_BT[:, :1], self.conventions.start), said_BT[:, :-1]], -1)
 
     def logits(self, states: States, inputs_RT: Tensor, chosen_RT: Tensor | None = None) -> Tensor:
         """What follows each of ``inputs_RT``: ``[R, T, V]``, or ``[M, V]`` at the chosen positions only."""
@@ -256,6 +263,7 @@ def _conventions(model: Any) -> Conventions:
         first=said("forced_bos_token_id"),
         last=said("forced_eos_token_id"),
         bos=said("bos_token_id"),
+        never=tuple(words[0] for words in said("bad_words_ids") or () if len(words) == 1),
     )
 
 
