@@ -138,9 +138,12 @@ def word_tokenizer(size: int) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
-def write_rag(path: Path, kind: Any, **options: Any) -> Any:
-    """A checkpoint as ``facebook/rag-token-nq`` is: one model, two folders of tokenizers."""
-    tokenizer = bart_tokenizer()
+def write_rag(path: Path, kind: Any, *, published: bool = False, **options: Any) -> Any:
+    """A checkpoint as ``facebook/rag-token-nq`` is: one model, two folders of tokenizers.
+
+    ``published``: of their first form, with their vocabularies as text.
+    """
+    tokenizer, asked_by = bart_tokenizer(), word_tokenizer(60)
     torch.manual_seed(6)
     asked = DPRQuestionEncoder(tiny_dpr_config())
     model = kind(question_encoder=asked, generator=tiny_bart(len(tokenizer)), n_docs=3, **options).eval()
@@ -148,6 +151,15 @@ def write_rag(path: Path, kind: Any, **options: Any) -> Any:
     row = json.loads((path / "config.json").read_text())
     row["generator"]["forced_bos_token_id"] = 0
     (path / "config.json").write_text(json.dumps(row))
-    tokenizer.save_pretrained(path / "generator_tokenizer")
-    word_tokenizer(60).save_pretrained(path / "question_encoder_tokenizer")
+    folders = path / "generator_tokenizer", path / "question_encoder_tokenizer"
+    if not published:
+        tokenizer.save_pretrained(folders[0])
+        asked_by.save_pretrained(folders[1])
+        return model
+    for folder, longest in zip(folders, (1024, 512), strict=True):
+        folder.mkdir()
+        (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": longest}))
+    tokenizer.backend_tokenizer.model.save(str(folders[0]))  # vocab.json and merges.txt
+    pieces = asked_by.get_vocab()
+    (folders[1] / "vocab.txt").write_text("\n".join(sorted(pieces, key=lambda piece: pieces[piece])) + "\n")
     return model

@@ -14,6 +14,7 @@ from ragqa.models.decoding import Candidate, decode_sequence, decode_token, stre
 from ragqa.models.inputs import Inputs
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq, States
+from ragqa.models.seq_tokens import SeqTokens
 from ragqa.models.template import RAG, Template, assemble
 from ragqa.objectives import IGNORED, gold_log_probs, label_means, rag_token_nll, sequence_nll, token_nll
 from ragqa.types import Passage
@@ -38,10 +39,12 @@ class RagGenerator(nn.Module):
         max_input: int = MAX_INPUT,
         max_answer: int = MAX_ANSWER,
         retriever: str | None = None,
+        question_tokens: SeqTokens | None = None,
     ) -> None:
         """As it was trained: with so many ``passages``, pairs of ``max_input`` tokens, answers of ``max_answer``.
 
         ``retriever`` is the fingerprint of the dual encoder whose scores were its prior; None where nobody knows.
+        ``question_tokens``: it was trained on questions as this tokenizer of the tower of questions spells them.
         """
         super().__init__()
         if marginal not in ("token", "sequence"):
@@ -49,6 +52,7 @@ class RagGenerator(nn.Module):
         self.seq2seq, self.marginal, self.template = seq2seq, marginal, template
         self.passages, self.max_input = passages, min(max_input, seq2seq.max_tokens)
         self.max_answer, self.retriever = min(max_answer, seq2seq.max_tokens), retriever
+        self.question_tokens = question_tokens
 
     @property
     def kind(self) -> str:
@@ -57,6 +61,8 @@ class RagGenerator(nn.Module):
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """The pairs as the generator reads them; see ``template.assemble``."""
+        if self.question_tokens is not None:
+            questions = self.question_tokens.respelled(questions)
         return assemble(self.seq2seq.tokens, self.template, questions, passages, self.max_input)
 
     def nll(

@@ -67,6 +67,14 @@ class SeqTokens:
         rows: list[list[int]] = self.tokenizer(list(texts), verbose=False, **options)["input_ids"]
         return rows
 
+    def respelled(self, texts: Sequence[str]) -> list[str]:
+        """Each text as its own pieces say it: a BERT's of lower case, and without accents.
+
+        Spaces before marks are taken out again, as transformers did by itself when RAG was trained.
+        """
+        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": True}
+        return [self.tokenizer.decode(row, **options) for row in self.ids(texts)]
+
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> Inputs:
         """Rows of ids as a batch."""
         return padded(rows, self.pad or 0)
