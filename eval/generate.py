@@ -260,6 +260,6 @@ def caption(corpus: dict[str, Any], sizes: Sizes) -> str:
         f"{train['questions']:,} questions ({train['NQ']:,} of NQ, {train['SQuAD']:,} of SQuAD train), none of which "
         f"equals or is like one of the four test sets; {sizes.k} passages read in training, {sizes.read} here{reads}. "
         "Percent of the questions, 95 % intervals in brackets: over questions, not over trainings, of which there is "
-        "one a row. ragqa's own span reader was trained on SQuAD train alone; span readers have no closed book. What begins "
-        "from all-MiniLM-L6-v2 has seen pairs from the train splits of NQ and SQuAD."
+        "one a row. ragqa's own span reader was trained on SQuAD train alone; span readers have no closed book. What "
+        "begins from all-MiniLM-L6-v2 has seen pairs from the train splits of NQ and SQuAD."
     )

@@ -144,7 +144,7 @@ def test_the_bench_runs_from_end_to_end_and_goes_on(
     monkeypatch.setattr(bench, "measured", lambda *_: pytest.fail("measured again"))
     assert figures(tmp_path, *given, *arms) == rows
     monkeypatch.undo()
-    with pytest.raises(Mismatch, match="holds a world of .*'entities': 50.*, and .*'entities': 51"):
+    with pytest.raises(Mismatch, match=r"holds a world of .*'entities': 50.*, and .*'entities': 51"):
         figures(tmp_path, *given, *arms, "--entities", "51")
 
 

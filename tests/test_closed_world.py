@@ -49,7 +49,7 @@ def test_a_world_is_whole_or_not_there_and_no_other_is_taken_for_it(
     folders = closed_world.write(world, tmp_path / "world")
     before = folders.taught.stat().st_mtime_ns
     assert closed_world.write(world, folders.root) == folders and folders.taught.stat().st_mtime_ns == before
-    with pytest.raises(Mismatch, match="'seed': 0}, and .*'seed': 1} is wanted: give another folder") as caught:
+    with pytest.raises(Mismatch, match=r"'seed': 0}, and .*'seed': 1} is wanted: give another folder") as caught:
         closed_world.write(world, folders.root, seed=1)
     assert "\n" not in str(caught.value)
 

@@ -230,6 +230,34 @@ def test_a_question_is_answered_alike_alone_and_among_others(
             assert (*one.posterior, *[0.0] * (K - count)) == pytest.approx(other.posterior, abs=1e-5)
 
 
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("marginal", CLASSES)
+def test_no_more_is_held_at_once_than_there_is_room_for(
+    marginal: str, beams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for two of the three questions; the encoder reads 20 tokens at once."""
+    ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()), marginal=marginal)
+    inputs, search = pairs(1, ragged=True), Search(beams, 6, returned=beams)
+    whole = ours.generate(inputs, relevance(), search)
+    monkeypatch.setattr(decoding, "_ROOM", 2 * K * 6 * 60)
+    monkeypatch.setattr(seq2seq, "_MOST", 20)
+    logits: list[int] = []
+    read: list[int] = []
+    model = ours.seq2seq.model
+    model.lm_head.register_forward_hook(lambda _, __, made: logits.append(made.numel()))
+    model.model.encoder.layers[0].register_forward_hook(lambda _, given, __: read.append(given[0].shape[:2].numel()))
+    found = ours.generate(inputs, relevance(), search)
+    assert ids(found) == ids(whole)
+    assert max(logits) <= decoding._ROOM and max(read) <= 20 and len(read) > 2
+    for one, other in zip(
+        (each for row in found for each in row), (each for row in whole for each in row), strict=True
+    ):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+    read.clear()
+    ours.seq2seq.encode(inputs)  # for a gradient all is held anyhow
+    assert max(read) > 20
+
+
 @pytest.mark.parametrize("name", GENERATORS)
 def test_a_stream_says_what_greedy_decoding_finds(name: str) -> None:
     ours = RagGenerator(Seq2Seq(GENERATORS[name](), wordless()))

@@ -31,7 +31,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 from ragqa.models.dpr import load_dpr
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.fid import FusionInDecoder
@@ -170,6 +170,13 @@ def test_a_generator_is_saved_as_it_is(kind: str, tmp_path: Path) -> None:
     assert answers[0] == answers[1]
     with pytest.raises(BadInput, match=f"is a generator of kind {kind}, not other"):
         load_generator(tmp_path / "saved", "other")
+    file = tmp_path / "saved" / "generator.json"
+    row = json.loads(file.read_text())
+    file.write_text(json.dumps({name: value for name, value in row.items() if name != "vocabulary"}))
+    assert load_generator(tmp_path / "saved").kind == kind  # earlier ones do not say
+    file.write_text(json.dumps(row | {"vocabulary": "0" * 16}))
+    with pytest.raises(Mismatch, match="saved has another tokenizer than the generator there was saved with"):
+        load_generator(tmp_path / "saved")
     (tmp_path / "saved" / "generator.json").write_text("{}")
     with pytest.raises(DamagedArtefact, match=r"generator\.json is damaged: KeyError"):
         load_generator(tmp_path / "saved")

@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +55,7 @@ from ragqa.models.inputs import Inputs
 from ragqa.models.options import SEQ2SEQS, fresh_masked_lm, load_encoder_module, load_masked_lm, set_dropout
 from ragqa.models.seq2seq import Run, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
-from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template, assemble
+from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template, assemble, reads
 from ragqa.objectives import IGNORED
 
 
@@ -303,6 +304,9 @@ def test_a_tokenizer_of_another_model_is_one_line() -> None:
         Seq2Seq(tiny_bart(60), SeqTokens(bart_tokenizer()))
     with pytest.raises(ArtefactError, match="pads with 1 and ends with 2, the model with 0 and 1"):
         Seq2Seq(tiny_t5(300), SeqTokens(bart_tokenizer()))
+    for rows, fits in ((427, True), (428, False), (299, False)):  # T5 has 28 embeddings more than pieces
+        with nullcontext() if fits else pytest.raises(ArtefactError, match=f"has 300 pieces, the model {rows} embeddi"):
+            Seq2Seq(tiny_bart(rows), SeqTokens(bart_tokenizer()))
 
 
 def test_pairs_are_what_rag_reads() -> None:
@@ -328,6 +332,17 @@ def test_the_passage_is_cut_and_never_the_question(template: Template, kind: str
     assert len(cut) == 90 and cut[-1] == whole[-1] == tokens.end
     text = tokens.text(cut)
     assert "who wrote it?" in text and "Genji" in text and "the tale of" in text
+
+
+@pytest.mark.parametrize("question", ["who wrote it?", "who wrote it? " * 40])
+@pytest.mark.parametrize("template", [RAG, FID])
+def test_how_much_of_a_passage_was_read(template: Template, question: str) -> None:
+    tokens, found = SeqTokens(bart_tokenizer()), passage("Genji", "".join(f"{n:03} " for n in range(100)))
+    text = tokens.text(assemble(tokens, template, [question], [[found]], 120).ids_NL[0].tolist())
+    ends = [found.text.index(f"{n:03}") + 3 for n in range(100)]
+    said = [f"{n:03}" in text for n in range(100)]
+    assert True in said and False in said
+    assert [reads(tokens, template, question, found, end, 120) for end in ends] == said
 
 
 @pytest.mark.parametrize("template", [RAG, FID, CLOSED_BOOK])

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoConfig, PretrainedConfig, RagSequenceForGeneration, RagTokenForGeneration
 
 from ragqa import artefact
-from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 from ragqa.models import dpr
 from ragqa.models.fid import FusionInDecoder
 from ragqa.models.options import load_weights, quiet
@@ -82,6 +82,7 @@ def save_generator(generator: Generator, path: Path) -> None:
         "max_answer": generator.max_answer,
         "retriever": generator.retriever,
         "respelled": asked is not None,
+        "vocabulary": generator.seq2seq.tokens.digest,
     }
     if asked is not None:
         asked.save(path / QUESTION_TOKENS)
@@ -93,6 +94,7 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
 
     Raises:
         ArtefactError, DamagedArtefact: there is none, or it cannot be loaded.
+        Mismatch: its tokenizer is not the one that it was saved with.
         BadInput: it is a plain seq2seq and ``kind`` is None, or it is of another kind.
     """
     if model_type(source) == "rag":
@@ -136,7 +138,10 @@ def _load_own(file: Path) -> Generator:
         raise DamagedArtefact(f"{file} is damaged: {error!r}") from error
     if row.get("respelled"):
         told["question_tokens"] = SeqTokens.load(file.parent / QUESTION_TOKENS)
-    return make_generator(Seq2Seq.load(file.parent), kind, **told)
+    seq2seq = Seq2Seq.load(file.parent)
+    if row.get("vocabulary") not in (None, seq2seq.tokens.digest):  # earlier ones do not say
+        raise Mismatch(f"{file.parent} has another tokenizer than the generator there was saved with")
+    return make_generator(seq2seq, kind, **told)
 
 
 def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator:

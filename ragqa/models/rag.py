@@ -15,7 +15,7 @@ from ragqa.models.inputs import Inputs
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq, States
 from ragqa.models.seq_tokens import SeqTokens
-from ragqa.models.template import RAG, Template, assemble
+from ragqa.models.template import RAG, Template, assemble, reads
 from ragqa.objectives import IGNORED, gold_log_probs, label_means, rag_token_nll, sequence_nll, token_nll
 from ragqa.types import Passage
 
@@ -61,9 +61,14 @@ class RagGenerator(nn.Module):
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """The pairs as the generator reads them; see ``template.assemble``."""
-        if self.question_tokens is not None:
-            questions = self.question_tokens.respelled(questions)
-        return assemble(self.seq2seq.tokens, self.template, questions, passages, self.max_input)
+        return assemble(self.seq2seq.tokens, self.template, self._asked(questions), passages, self.max_input)
+
+    def _asked(self, questions: Sequence[str]) -> Sequence[str]:
+        return questions if self.question_tokens is None else self.question_tokens.respelled(questions)
+
+    def reads(self, question: str, passage: Passage, end: int) -> bool:
+        """Whether it reads the passage up to the character ``end``; see ``template.reads``."""
+        return reads(self.seq2seq.tokens, self.template, self._asked([question])[0], passage, end, self.max_input)
 
     def nll(
         self,

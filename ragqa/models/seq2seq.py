@@ -26,6 +26,13 @@ from ragqa.objectives import IGNORED
 _GROUP = {"cpu": 64, "cuda": 8192}
 """Tokens of padding that are worth a call of the encoder of its own, by device."""
 
+_MOST = 1 << 15
+"""Tokens that the encoder reads in one call where nothing is kept for a gradient."""
+
+_ROUNDED = 128
+"""Numbers of embeddings are rounded up to a multiple of this at most: T5 has 32,128 for 32,100 pieces, mT5 250,112 for
+250,100."""
+
 CONVENTIONS = (
     "decoder_start_token_id",
     "bos_token_id",
@@ -65,7 +72,7 @@ class States:
     mask_NL: Tensor
     """True on the texts' own tokens."""
 
-    def __getitem__(self, rows: Tensor) -> "States":
+    def __getitem__(self, rows: Tensor | slice) -> "States":
         return States(self.hidden_NLD[rows], self.mask_NL[rows])
 
     @property
@@ -121,7 +128,8 @@ class Seq2Seq(nn.Module):
         order_N = length_N.argsort(descending=True)
         lengths = length_N[order_N].tolist()
         parts = []
-        for begin, end in _groups(lengths, _GROUP.get(mask_NL.device.type, 8192)):
+        most = None if torch.is_grad_enabled() else _MOST
+        for begin, end in _groups(lengths, _GROUP.get(mask_NL.device.type, 8192), most):
             rows, longest = order_N[begin:end], lengths[begin]
             bias = None if lengths[end - 1] == longest else _bias(mask_NL[rows, :longest], embedded_NLE.dtype)
             states = encoder(inputs_embeds=embedded_NLE[rows, :longest], attention_mask=bias).last_hidden_state
@@ -235,11 +243,13 @@ def _bias(mask_NL: Tensor, dtype: torch.dtype) -> Tensor:
     return (~mask_NL[:, None, None, :]).to(dtype) * torch.finfo(dtype).min
 
 
-def _groups(lengths: list[int], worth: int) -> Iterator[tuple[int, int]]:
-    """Runs of lengths (longest first): a new one begins where it saves ``worth`` tokens of padding or more."""
+def _groups(lengths: list[int], worth: int, most: int | None) -> Iterator[tuple[int, int]]:
+    """Runs of lengths (longest first): a new one begins where it saves ``worth`` tokens of padding or more, and where
+    one more text would make it more than ``most`` tokens."""
     begin = 0
     for row, length in enumerate(lengths):
-        if (lengths[begin] - length) * (len(lengths) - row) >= worth:
+        full = most is not None and row > begin and lengths[begin] * (row + 1 - begin) > most
+        if full or (lengths[begin] - length) * (len(lengths) - row) >= worth:
             yield begin, row
             begin = row
     yield begin, len(lengths)
@@ -269,7 +279,7 @@ def _conventions(model: Any) -> Conventions:
 
 def _check(model: Any, tokens: SeqTokens, conventions: Conventions) -> None:
     rows = int(model.get_input_embeddings().weight.shape[0])
-    if not 0.9 * rows <= tokens.size <= rows:  # models have a few embeddings that no piece has
+    if not 0 <= rows - tokens.size < _ROUNDED:
         sizes = f"the tokenizer has {tokens.size} pieces, the model {rows} embeddings"
         raise ArtefactError(f"{sizes}: it is another model's, or its files are missing")
     if tokens.pad not in (None, conventions.pad) or tokens.end not in (None, *conventions.ends):

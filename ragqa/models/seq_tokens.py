@@ -3,6 +3,8 @@
 Legend: B answers, T tokens of an answer.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +35,12 @@ class SeqTokens:
     def size(self) -> int:
         """Pieces it knows."""
         return len(self.tokenizer)
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits for the pieces and their ids."""
+        rows = sorted(self.tokenizer.get_vocab().items())
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
     @property
     def pad(self) -> int | None:
