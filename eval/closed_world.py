@@ -21,6 +21,8 @@ from pipelines.candidates import NULL
 from pipelines.masked_text import MaskedTexts, Text
 from pipelines.pretrain import PretrainConfig, Realm, guess
 from pipelines.warm_start import WarmStartConfig
+from ragqa import artefact
+from ragqa.errors import Mismatch
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.pretraining.salient import SalientSpan
@@ -29,6 +31,9 @@ from ragqa.retrieval.mips import Mips
 SYLLABLES = [a + b for a, b in product("bdfgklmnprstvz", ("a", "e", "i", "o", "u", "an", "el", "or"))]
 OBJECTS = 150
 """Different objects: by chance one in so many is right. Relations share them, so no object tells its relation."""
+
+_TOLD = "world.json"
+"""Beside a world: its size and its seed."""
 
 
 @dataclass(frozen=True)
@@ -162,10 +167,27 @@ def _objects(names: list[str], words: int, seed: int) -> list[str]:
 
 
 def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: int = 0) -> Folders:
-    """Passages, statements, questions, tokenizer and the shape of a model under ``root``."""
+    """Passages, statements, questions, tokenizer and the shape of a model under ``root``, unless they are there.
+
+    Raises Mismatch where a world of other settings is there.
+    """
+    facts = [*world.known, *world.asked]
+    entities, words = len({fact.entity for fact in facts}), len(facts[0].object.split())
+    sizes = {"entities": entities, "asked": len(world.asked), "words": words, "width": width, "layers": layers}
+    told = {**sizes, "seed": seed}
+    file = root / _TOLD
+    if file.is_file():
+        if (before := json.loads(file.read_text())) != told:
+            raise Mismatch(f"{root} holds a world of {before}, and {told} is wanted: give another folder, or delete it")
+        return Folders(root)
+    with artefact.writing(root) as folder:
+        _write(world, Folders(folder), width, layers, seed)
+        (folder / _TOLD).write_text(json.dumps(told))
+    return Folders(root)
+
+
+def _write(world: World, folders: Folders, width: int, layers: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    folders = Folders(root)
-    root.mkdir(parents=True, exist_ok=True)
     facts = [*world.known, *world.asked]
     order = rng.permutation(len(facts))
     passages = [(str(at), _worded(facts[at], "passages", rng)) for at in order.tolist()]
@@ -176,13 +198,12 @@ def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: i
         for n, form in enumerate(RELATIONS[fact.relation].statements)
     ]
     for rows, folder in ((passages, folders.corpus), (known, folders.known), (statements, folders.texts)):
-        file = root / f"{folder.stem}.jsonl"
+        file = folders.root / f"{folder.stem}.jsonl"
         file.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in rows))
         build_index([file], folder, IndexConfig(retriever="bm25"))
     write_questions(world.asked, folders.questions)
     write_questions([world.known[at] for at in rng.permutation(len(world.known))], folders.taught)
     _write_shape(world, folders.encoder, width, layers)
-    return folders
 
 
 def write_questions(facts: Iterable[Fact], file: Path) -> Path:
@@ -196,7 +217,8 @@ def begin(folders: Folders, out: Path, seed: int) -> Path:
     """Random weights of the world's shape, from which towers and masked language model begin."""
     if not out.is_dir():
         torch.manual_seed(seed)
-        KnowledgeAugmentedEncoder.from_config(folders.encoder).save(out)
+        with artefact.writing(out) as folder:
+            KnowledgeAugmentedEncoder.from_config(folders.encoder).save(folder)
     return out
 
 

@@ -1,8 +1,9 @@
 """The arms of the table of generators, and the settings of the stages that each of them is made of.
 
-All generators begin from one start (denoising, then reading a single passage), see the same batches of the same
-questions for as many steps by the same rates, and have one retriever; the closed book is theirs without passages. So
-what a generator has from its passages is what it is above the closed book.
+All generators begin from one start that denoises the corpus, and then have as many steps of questions of one file, as
+many at a time and by the same rates. Those that retrieve share the first of them (``reading``, beside a single passage)
+and one retriever; the closed book has its own task in all of them, without passages. So what a generator has from its
+passages is what it is above the closed book.
 """
 
 import json
@@ -147,12 +148,14 @@ def training(places: Places, sizes: Sizes, name: str) -> Stage | None:
         return None
     if name == "span-tuned":
         return tuning(places, sizes, name)
+    if name == "closed-book":
+        common = writing(places, sizes, name, sizes.read_steps + sizes.steps)
+        common["generator"] = start(places, sizes).out / "model"
+        return ClosedBookConfig(index=places.index, calibrate=sizes.calibrate, **common)
     common = writing(places, sizes, name, sizes.steps)
     common["generator"] = began(places, sizes)
     if name == "fid":
         return FidConfig(index=places.index, retriever="dense", k=sizes.k, calibrate=sizes.calibrate, **common)
-    if name == "closed-book":
-        return ClosedBookConfig(index=places.index, calibrate=sizes.calibrate, **common)
     return RagConfig(
         corpus=places.passages,
         retriever=places.retriever,
@@ -166,7 +169,7 @@ def training(places: Places, sizes: Sizes, name: str) -> Stage | None:
 
 
 def reading(places: Places, sizes: Sizes) -> RagConfig:
-    """The second half of the start: RAG with one passage and a retriever that stays, so that there is only to read."""
+    """How those begin that retrieve: RAG with one passage and a retriever that stays, so that there is only to read."""
     own: dict[str, Any] = {"generator": start(places, sizes).out / "model", "out": places.work / "reading"}
     own |= {"dev": None, "seed": sizes.seed + 1}  # other questions than those that the arms begin with
     return RagConfig(
@@ -180,13 +183,16 @@ def reading(places: Places, sizes: Sizes) -> RagConfig:
 
 
 def began(places: Places, sizes: Sizes) -> Path:
-    """The generator that all arms go on from."""
+    """The generator that those go on from that retrieve."""
     return reading(places, sizes).out / "generator" if sizes.read_steps else start(places, sizes).out / "model"
 
 
-def begun_by(places: Places, sizes: Sizes) -> list[DenoiseConfig | RagConfig]:
-    """The stages of the start, in order."""
-    return [start(places, sizes), *([reading(places, sizes)] if sizes.read_steps else [])]
+def begun_by(places: Places, sizes: Sizes, name: str) -> list[DenoiseConfig | RagConfig]:
+    """The stages that an arm shares with others and begins from, in order."""
+    if name.startswith("span"):
+        return []
+    reads = sizes.read_steps and name != "closed-book"
+    return [start(places, sizes), *([reading(places, sizes)] if reads else [])]
 
 
 def tuning(places: Places, sizes: Sizes, name: str) -> FineTuneConfig:
@@ -236,8 +242,7 @@ def words(sizes: Sizes, name: str) -> str:
         return "as it is shipped"
     if name == "span-tuned":
         return f"{sizes.tune_steps:,} steps of {sizes.batch} questions"
-    before = f"{sizes.read_steps:,} of reading, " if sizes.read_steps else ""
-    return f"{before}{sizes.steps:,} steps of {sizes.batch} questions"
+    return f"{sizes.read_steps + sizes.steps:,} steps of {sizes.batch} questions"
 
 
 def caption(corpus: dict[str, Any], sizes: Sizes) -> str:
@@ -245,6 +250,7 @@ def caption(corpus: dict[str, Any], sizes: Sizes) -> str:
     sources = {name: each["blocks"] for name, each in corpus["sources"].items() if "blocks" in each}
     made = ", ".join(f"{blocks:,} {name}" for name, blocks in sources.items())
     train = corpus["questions"]["train"]
+    reads = f"; in the first {sizes.read_steps:,} steps of RAG and FiD a single one" if sizes.read_steps else ""
     return (
         f"Corpus: {corpus['blocks']:,} blocks of 100 words, one for all four test sets, not Wikipedia: {made}. "
         "nq-gold, squad, qed and squad-train are the passages that questions of NQ test-a, SQuAD dev-a and the "
@@ -252,8 +258,8 @@ def caption(corpus: dict[str, Any], sizes: Sizes) -> str:
         "the training questions of WebQuestions or CuratedTREC, random are others: no question of a test set chose "
         "one. One dense retriever for all, before RAG and span reader trained its tower of questions on. Trained on "
         f"{train['questions']:,} questions ({train['NQ']:,} of NQ, {train['SQuAD']:,} of SQuAD train), none of which "
-        f"equals or is like one of the four test sets; {sizes.k} passages read in training, {sizes.read} here. Percent "
-        "of the questions, 95 % intervals in brackets: over questions, not over trainings, of which there is one a "
-        "row. ragqa's own span reader was trained on SQuAD train alone; span readers have no closed book. What begins "
-        "from all-MiniLM-L6-v2 has seen pairs from the train splits of NQ and SQuAD."
+        f"equals or is like one of the four test sets; {sizes.k} passages read in training, {sizes.read} here{reads}. "
+        "Percent of the questions, 95 % intervals in brackets: over questions, not over trainings, of which there is "
+        "one a row. ragqa's own span reader was trained on SQuAD train alone; span readers have no closed book. What "
+        "begins from all-MiniLM-L6-v2 has seen pairs from the train splits of NQ and SQuAD."
     )

@@ -26,10 +26,11 @@ class Sizes(StageSizes):
     start_lr: float = 1e-3
     """Of a decoder that begins without attention to what is read."""
     read_steps: int = 1500
-    """Of reading, the second half of the start that all generators share: questions beside the one passage that is
-    found first. It costs a third of a step of an arm, and most of SQuAD's answers stand there; 0 leaves it out."""
+    """Of reading, with which RAG-Token, RAG-Sequence and FiD begin: questions beside the one passage that is found
+    first. It costs a third of a step of an arm, and most of SQuAD's answers stand there; 0 leaves it out. The closed
+    book has as many steps more of its own task."""
     steps: int = 400
-    """Of each generator's own training: RAG-Token, RAG-Sequence, FiD and the closed book see the same questions."""
+    """Of each generator's own training after that."""
     tune_steps: int = 900
     """Of the span reader, which begins from no start: as many passages of questions as a generator is shown."""
     batch: int = 16

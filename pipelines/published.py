@@ -1,15 +1,19 @@
-"""A pipeline of what the authors of RAG have published: their checkpoint, and DPR's encoder of passages beside it.
+"""What others have published, made into what is used here: RAG's checkpoints as pipelines, DPR's pairs as retrievers.
 
     ragqa index psgs_w100.tsv --retriever bm25 --out wiki.index
     python -m pipelines.published --rag facebook/rag-token-nq --passages facebook/dpr-ctx_encoder-multiset-base \\
         --corpus wiki.index --out rag-nq
     ragqa ask --pipeline rag-nq/system/pipeline "…"
 
-The checkpoint holds the tower of questions and the generator; its own index of passages is not read: the passages of
-``--corpus`` are embedded by DPR's encoder, whose vectors that tower was trained beside. They are read as one segment,
-where DPR has a [SEP] between title and text: scores differ a little from those of the published index. Nothing is
-trained. What is written is what training writes, too: a ``model`` with both towers and a ``generator`` for
-pipelines.rag to go on with, and in ``system`` what pipelines.assemble makes of them.
+    python -m pipelines.published --questions facebook/dpr-question_encoder-single-nq-base \\
+        --passages facebook/dpr-ctx_encoder-single-nq-base --out dpr-nq
+    ragqa index psgs_w100.tsv --retriever dense --encoder dpr-nq/model --out wiki.index
+
+A checkpoint of RAG holds the tower of questions and the generator; its own index of passages is not read: the passages
+of ``--corpus`` are embedded by DPR's encoder, whose vectors that tower was trained beside. They are read as one
+segment, where DPR has a [SEP] between title and text: scores differ a little from those of the published index. Nothing
+is trained. What is written is what training writes, too: a ``model`` with both towers, of RAG a ``generator`` for
+pipelines.rag to go on with, and with a corpus, in ``system``, what pipelines.assemble makes of them.
 """
 
 from collections.abc import Callable
@@ -24,7 +28,7 @@ from ragqa import artefact
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models.dpr import load_dpr
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.generators import PublishedRag, load_rag, model_type
+from ragqa.models.generators import load_rag, model_type
 from ragqa.models.seq_tokens import SeqTokens
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
@@ -34,13 +38,15 @@ from ragqa.progress import SILENT, Progress
 class PublishedConfig:
     """What is put together."""
 
-    rag: str
-    """Checkpoint of RAG-Token or RAG-Sequence: a directory or a hub name."""
     passages: str
-    """DPR's encoder of passages that its index was made with: a directory or a hub name."""
-    corpus: Path
-    """Index directory of the passages; its terms, if it has any, go along."""
+    """DPR's encoder of passages: a directory or a hub name."""
     out: Path
+    rag: str | None = None
+    """Checkpoint of RAG-Token or RAG-Sequence whose index was made with it: a directory or a hub name."""
+    questions: str | None = None
+    """DPR's encoder of questions that was trained with it, in place of ``rag``: a directory or a hub name."""
+    corpus: Path | None = None
+    """Index directory of the passages; its terms, if it has any, go along. Without it no pipeline is made."""
     kind: str = "flat"
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
@@ -49,13 +55,13 @@ class PublishedConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self)
+        require(self, questions=((self.rag is None) != (self.questions is None), "given where rag is not"))
 
 
 def main(
     config: PublishedConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """Take both apart, embed, index; the pipeline directory.
+    """Take them apart, embed, index; the pipeline directory, or without a corpus that of the retriever.
 
     Raises:
         ArtefactError: one of the two is not what it should be.
@@ -63,23 +69,29 @@ def main(
         Mismatch: their vectors or their vocabularies are not alike.
         MissingExtra: exporting, or this kind of index, needs what is not installed.
     """
-    artefact.read(config.corpus, "index")  # before what takes long
-    for source, kind in ((config.rag, "rag"), (config.passages, "dpr")):
-        if (found := model_type(source)) != kind:
+    if config.corpus:
+        artefact.read(config.corpus, "index")  # before what takes long
+    for source, kind in ((config.rag, "rag"), (config.questions, "dpr"), (config.passages, "dpr")):
+        if source and (found := model_type(source)) != kind:
             raise ArtefactError(f"{source} is of the type {found}, and what is needed here is of the type {kind}")
-    published, passages = load_rag(config.rag), Tower.from_dpr(*load_dpr(config.passages, "DPRContextEncoder"))
-    check(config, published, passages)
+    published = load_rag(config.rag) if config.rag else None
+    asking = (published.questions, published.question_tokens) if published else questions_of(str(config.questions))
+    passages = Tower.from_dpr(*load_dpr(config.passages, "DPRContextEncoder"))
+    check(config, *asking, passages)
     retriever, generator = config.out / "model", config.out / "generator"
     with artefact.writing(retriever) as folder:
-        DualEncoder(published.questions, passages).save(folder)
+        DualEncoder(asking[0], passages).save(folder)
         for tower in folder.iterdir():
-            published.question_tokens.tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
-    writing.save(published.generator, generator, retriever)
-    tell(f"{published.generator.kind}, {published.generator.passages} passages a question")
+            asking[1].tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
+    if published:
+        writing.save(published.generator, generator, retriever)
+        tell(f"{published.generator.kind}, {published.generator.passages} passages a question")
+    if config.corpus is None:
+        return retriever
     assembled = AssembleConfig(
         corpus=config.corpus,
         retriever=retriever,
-        generators=(generator,),
+        generators=(generator,) if published else (),
         out=config.out / "system",
         kind=config.kind,
         workers=config.workers,
@@ -88,13 +100,19 @@ def main(
     return assemble(assembled, progress=progress, tell=tell)
 
 
-def check(config: PublishedConfig, published: PublishedRag, passages: Tower) -> None:
+def questions_of(source: str) -> tuple[Tower, SeqTokens]:
+    """DPR's encoder of questions and its tokenizer."""
+    return Tower.from_dpr(*load_dpr(source, "DPRQuestionEncoder")), SeqTokens.load(source)
+
+
+def check(config: PublishedConfig, questions: Tower, tokens: SeqTokens, passages: Tower) -> None:
     """Raise Mismatch where questions and passages cannot belong together."""
-    if published.questions.width != passages.width:
-        widths = f"{published.questions.width} and {passages.width}"
-        raise Mismatch(f"{config.rag} and {config.passages} have vectors of width {widths}: they must be alike")
-    if published.question_tokens.tokenizer.get_vocab() != SeqTokens.load(config.passages).tokenizer.get_vocab():
-        raise Mismatch(f"the vocabularies of {config.rag} and {config.passages} differ: they do not belong together")
+    source = config.rag or config.questions
+    if questions.width != passages.width:
+        widths = f"{questions.width} and {passages.width}"
+        raise Mismatch(f"{source} and {config.passages} have vectors of width {widths}: they must be alike")
+    if tokens.tokenizer.get_vocab() != SeqTokens.load(config.passages).tokenizer.get_vocab():
+        raise Mismatch(f"the vocabularies of {source} and {config.passages} differ: they do not belong together")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ _ANSWERS = 1
 
 
 def opened(kind: str, config: WritingConfig, passages: int) -> Generator:
-    """The generator of a recipe as it begins to be trained: one of this kind, or any seq2seq used as one.
+    """The generator of a recipe as it begins to be trained: one of this kind, or a seq2seq used as one.
 
     Raises:
         ArtefactError, DamagedArtefact, BadInput: see ``load_generator``.

@@ -73,9 +73,10 @@ def tell(asker: Asker, question: str, show: Callable[[Answer], str], say: Callab
 
 def _rest(shown: str, answer: Answer, said: str) -> str:
     """What of an answer is still to be shown; all of it, in lines of its own, where it was declined in the end."""
-    if answer.text is None or _one_line(answer.text) != said:
+    text = _one_line(said)
+    if answer.text is None or _one_line(answer.text) != text:
         return f"\n{shown}"
-    return shown.removeprefix(_bold(said))
+    return shown.removeprefix(_bold(text))
 
 
 def converse(asker: Asker, show: Callable[[Answer], str]) -> None:

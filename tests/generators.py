@@ -13,6 +13,10 @@ from transformers import (
     ByT5Tokenizer,
     DPRConfig,
     DPRQuestionEncoder,
+    MarianConfig,
+    MarianMTModel,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
     PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
@@ -94,6 +98,18 @@ def tiny_t5(
     return kind[1](config).eval()
 
 
+def tiny_pegasus(**options: Any) -> Any:
+    return tiny_bart(kind=(PegasusConfig, PegasusForConditionalGeneration), scale_embedding=True, **options)
+
+
+def tiny_marian(**options: Any) -> Any:
+    """Its padding begins an answer and is no part of one, as in those that are published."""
+    rules = {"pad_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 2, "forced_eos_token_id": 2}
+    model = tiny_bart(spread=0.2, kind=(MarianConfig, MarianMTModel), scale_embedding=True, **rules, **options)
+    model.generation_config.bad_words_ids = [[1]]
+    return model
+
+
 def tiny_dpr_config(vocabulary: int = 60, **options: Any) -> DPRConfig:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     return DPRConfig(vocab_size=vocabulary, max_position_embeddings=64, **sizes, **options)
@@ -122,9 +138,12 @@ def word_tokenizer(size: int) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
-def write_rag(path: Path, kind: Any, **options: Any) -> Any:
-    """A checkpoint as ``facebook/rag-token-nq`` is: one model, two folders of tokenizers."""
-    tokenizer = bart_tokenizer()
+def write_rag(path: Path, kind: Any, *, published: bool = False, **options: Any) -> Any:
+    """A checkpoint as ``facebook/rag-token-nq`` is: one model, two folders of tokenizers.
+
+    ``published``: of their first form, with their vocabularies as text.
+    """
+    tokenizer, asked_by = bart_tokenizer(), word_tokenizer(60)
     torch.manual_seed(6)
     asked = DPRQuestionEncoder(tiny_dpr_config())
     model = kind(question_encoder=asked, generator=tiny_bart(len(tokenizer)), n_docs=3, **options).eval()
@@ -132,6 +151,15 @@ def write_rag(path: Path, kind: Any, **options: Any) -> Any:
     row = json.loads((path / "config.json").read_text())
     row["generator"]["forced_bos_token_id"] = 0
     (path / "config.json").write_text(json.dumps(row))
-    tokenizer.save_pretrained(path / "generator_tokenizer")
-    word_tokenizer(60).save_pretrained(path / "question_encoder_tokenizer")
+    folders = path / "generator_tokenizer", path / "question_encoder_tokenizer"
+    if not published:
+        tokenizer.save_pretrained(folders[0])
+        asked_by.save_pretrained(folders[1])
+        return model
+    for folder, longest in zip(folders, (1024, 512), strict=True):
+        folder.mkdir()
+        (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": longest}))
+    tokenizer.backend_tokenizer.model.save(str(folders[0]))  # vocab.json and merges.txt
+    pieces = asked_by.get_vocab()
+    (folders[1] / "vocab.txt").write_text("\n".join(sorted(pieces, key=lambda piece: pieces[piece])) + "\n")
     return model

@@ -14,6 +14,7 @@ from eval import closed_answers, closed_world
 from eval.bench import closed_questions as bench
 from pipelines import joint, rag, warm_start, writing
 from pipelines.warm_start import WarmStartConfig
+from ragqa.errors import Mismatch
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 
@@ -117,7 +118,9 @@ def figures(tmp_path: Path, *arguments: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.thorough
-def test_the_bench_runs_from_end_to_end_and_goes_on(tmp_path: Path, one_thread: None) -> None:
+def test_the_bench_runs_from_end_to_end_and_goes_on(
+    tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes = {"entities": 50, "asked": 8, "dev": 4, "cloze": 2, "realm": 4, "steps": 4, "few": 5}
     given = [f"--{name}={value}" for name, value in sizes.items()]
     arms = ["--arms", "closed book", "RAG-Sequence", "REALM, then RAG", "REALM, then joint", "joint"]
@@ -131,22 +134,46 @@ def test_the_bench_runs_from_end_to_end_and_goes_on(tmp_path: Path, one_thread: 
         "joint": 5,
     }
     assert all(0 <= row["em"] <= 1 and row["seconds"] > 0 and row["dev"] for row in rows.values())
-    again = figures(tmp_path, *given, *arms)
-    assert again == rows
+    assert {arm: last(row["seen"]) for arm, row in rows.items()} == {
+        "closed book": 4 * 32,
+        "RAG-Sequence": 4 * 32,
+        "REALM, then RAG": 4 * 16,
+        "REALM, then joint": 4 * 16,
+        "joint": 4 * 16,
+    }
+    monkeypatch.setattr(bench, "measured", lambda *_: pytest.fail("measured again"))
+    assert figures(tmp_path, *given, *arms) == rows
+    monkeypatch.undo()
+    with pytest.raises(Mismatch, match=r"holds a world of .*'entities': 50.*, and .*'entities': 51"):
+        figures(tmp_path, *given, *arms, "--entities", "51")
+
+
+def last(figures: dict[str, float]) -> float:
+    """That of the last step."""
+    return figures[max(figures, key=int)]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("arm", ["RAG-Token", "RAG-Sequence", "joint", "closed book"])
+@pytest.mark.parametrize("arms", [["RAG-Token", "joint"], ["RAG-Sequence"], ["closed book"]])
 def test_facts_never_asked_in_training_are_answered_by_retrieval_alone(
-    tmp_path: Path, arm: str, one_thread: None
+    tmp_path: Path, arms: list[str], one_thread: None
 ) -> None:
     """All training questions: retrieval is learned from the loss of generation, jointly as well; a book cannot know."""
-    row = figures(tmp_path, "--arms", arm, "--few", "0")[arm]
-    if arm == "closed book":
-        assert row["em"] <= 0.05 and row["alarms"]
-    else:
-        assert row["em"] >= 0.97 and row["recall@1"] >= 0.97 and not row["alarms"]
+    rows = figures(tmp_path, "--arms", *arms, "--few", "0")
+    for arm, row in rows.items():
+        if arm == "closed book":
+            assert row["em"] <= 0.05 and any("known by heart" in line for line in row["alarms"])
+        else:
+            assert row["em"] >= 0.97 and row["recall@1"] >= 0.97 and not row["alarms"]
+    if len(rows) == 2:  # at equal numbers of questions seen
+        alone, both = (rows[arm] for arm in arms)
+        step = max((step for step, seen in alone["seen"].items() if seen <= last(both["seen"])), key=int)
+        assert last(both["dev"]) >= alone["dev"][step] - 0.03
+
+
+COLLAPSED = ("known by heart", "all texts get the same", "no passage is preferred", "recall has fallen")
+"""Of the alarms, those that say it: what else there is warns that it may come."""
 
 
 @pytest.mark.slow
@@ -159,4 +186,5 @@ def test_two_hundred_questions_are_enough_after_masked_words_and_too_few_without
     assert rows["REALM, then joint"]["em"] >= 0.97 and rows["joint"]["em"] >= 0.97
     assert not rows["REALM, then joint"]["alarms"] and not rows["joint"]["alarms"]
     for collapsed in arms[:2]:
-        assert rows[collapsed]["em"] < 0.1 and rows[collapsed]["alarms"]
+        assert rows[collapsed]["em"] < 0.1
+        assert any(said in line for line in rows[collapsed]["alarms"] for said in COLLAPSED)

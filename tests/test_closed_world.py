@@ -11,6 +11,7 @@ from copying import CopyingReader
 from eval import closed_world
 from eval.bench import closed_world as bench
 from pipelines import pretrain, warm_start
+from ragqa.errors import Mismatch
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 
@@ -35,6 +36,22 @@ def test_the_facts_that_are_asked_are_never_trained_on(world: closed_world.World
     (unknown,) = tokenizer.pieces("?").ids
     assert all(len(name) >= 3 and unknown not in name for name in names)
     assert len({piece for name in names for piece in name}) < 230  # so each stands in several names
+
+
+def test_a_world_is_whole_or_not_there_and_no_other_is_taken_for_it(
+    world: closed_world.World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(closed_world, "_write_shape", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            closed_world.write(world, tmp_path / "world")
+    assert not any(tmp_path.iterdir())
+    folders = closed_world.write(world, tmp_path / "world")
+    before = folders.taught.stat().st_mtime_ns
+    assert closed_world.write(world, folders.root) == folders and folders.taught.stat().st_mtime_ns == before
+    with pytest.raises(Mismatch, match=r"'seed': 0}, and .*'seed': 1} is wanted: give another folder") as caught:
+        closed_world.write(world, folders.root, seed=1)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_retriever_learns_from_a_reader_that_copies(

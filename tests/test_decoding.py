@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from generators import tiny_bart, tiny_dpr_config, tiny_t5, wordless
+from generators import tiny_bart, tiny_dpr_config, tiny_marian, tiny_pegasus, tiny_t5, wordless
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DPRQuestionEncoder, RagSequenceForGeneration, RagTokenForGeneration
@@ -102,16 +102,19 @@ def test_answers_are_those_of_transformers(name: str, marginal: str, monkeypatch
         assert ids(ours.generate(inputs, relevance(), search)) == theirs(model, marginal, inputs, search), search
 
 
-@pytest.mark.parametrize("name", GENERATORS)
+PLAIN = {**GENERATORS, "pegasus": tiny_pegasus, "marian": tiny_marian}
+
+
+@pytest.mark.parametrize("name", PLAIN)
 def test_a_plain_model_answers_as_generate(name: str) -> None:
     """With ends of answers at all lengths, so that searches end one by one."""
-    model = GENERATORS[name]()
+    model = PLAIN[name]()
     with torch.no_grad():
         if name == "t5":
             model.lm_head.weight[1] *= 6.0
         else:
-            model.final_logits_bias[0, 2] = 4.0
-    ours = Seq2Seq(GENERATORS[name](), wordless())
+            model.final_logits_bias[0, model.config.eos_token_id] = 1.0 if name == "marian" else 4.0
+    ours = Seq2Seq(PLAIN[name](), wordless())
     ours.model.load_state_dict(model.state_dict())
     inputs = pairs(ours.conventions.pad, ragged=True)
     search = Search(beams=3, longest=12, returned=3)
@@ -225,6 +228,34 @@ def test_a_question_is_answered_alike_alone_and_among_others(
         for one, other in zip(alone, together[question], strict=True):
             assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
             assert (*one.posterior, *[0.0] * (K - count)) == pytest.approx(other.posterior, abs=1e-5)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("marginal", CLASSES)
+def test_no_more_is_held_at_once_than_there_is_room_for(
+    marginal: str, beams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for two of the three questions; the encoder reads 20 tokens at once."""
+    ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()), marginal=marginal)
+    inputs, search = pairs(1, ragged=True), Search(beams, 6, returned=beams)
+    whole = ours.generate(inputs, relevance(), search)
+    monkeypatch.setattr(decoding, "_ROOM", 2 * K * 6 * 60)
+    monkeypatch.setattr(seq2seq, "_MOST", 20)
+    logits: list[int] = []
+    read: list[int] = []
+    model = ours.seq2seq.model
+    model.lm_head.register_forward_hook(lambda _, __, made: logits.append(made.numel()))
+    model.model.encoder.layers[0].register_forward_hook(lambda _, given, __: read.append(given[0].shape[:2].numel()))
+    found = ours.generate(inputs, relevance(), search)
+    assert ids(found) == ids(whole)
+    assert max(logits) <= decoding._ROOM and max(read) <= 20 and len(read) > 2
+    for one, other in zip(
+        (each for row in found for each in row), (each for row in whole for each in row), strict=True
+    ):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+    read.clear()
+    ours.seq2seq.encode(inputs)  # for a gradient all is held anyhow
+    assert max(read) > 20
 
 
 @pytest.mark.parametrize("name", GENERATORS)

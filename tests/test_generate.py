@@ -168,15 +168,21 @@ def test_the_closed_book_differs_from_each_generator_in_its_passages_alone() -> 
     named = {name: generate.training(places(Path("w")), Sizes(), name) for name in ARMS}
     closed = asdict(named.pop("closed-book"))  # type: ignore[arg-type]
     assert named.pop("span") is None
+    reading = asdict(generate.reading(places(Path("w")), Sizes()))
+    assert reading["generator"] == closed["generator"] == Path("w/start/model")
+    assert closed["steps"] == reading["steps"] + asdict(named["fid"])["steps"] == 1900  # type: ignore[arg-type]
+    rhythm = {"steps", "generator", "warmup", "eval_every", "save_every"}  # of a stage more
     for name, config in named.items():
         own = asdict(config)  # type: ignore[arg-type]
         both = closed.keys() & own.keys() - {"out"}
         same = {"batch", "questions", "dev", "lr", "clip", "weight_decay", "dropout", "seed"}
         assert same <= both and all(own[key] == closed[key] for key in same), name
         if name != "span-tuned":
-            assert {"steps", "generator", "max_answer"} <= both and all(own[key] == closed[key] for key in both), name
+            assert all(own[key] == closed[key] for key in both - rhythm), name
             assert own["generator"] == Path("w/reading/generator")
-            assert generate.words(Sizes(), name) == generate.words(Sizes(), "closed-book")
+            assert (
+                generate.words(Sizes(), name) == generate.words(Sizes(), "closed-book") == "1,900 steps of 16 questions"
+            )
     token, sequence = (asdict(named[f"rag-{name}"]) for name in ("token", "sequence"))  # type: ignore[arg-type]
     assert {key for key in token if token[key] != sequence[key]} == {"out", "marginal"}
 
@@ -246,7 +252,7 @@ def test_an_arm_and_its_closed_book_go_all_the_way_and_go_on(
     drawn = (out / "table.md").read_text()
     head, _, *rows = drawn.split("\n\n")[0].splitlines()
     assert "reader" in head and len(rows) == 8
-    assert ["| fid, 2 of reading, 3 steps of 2 questions |" in row for row in rows] == [False, True] * 4
+    assert ["| fid, 5 steps of 2 questions |" in row for row in rows] == [False, True] * 4
     assert all("intervals" in row for row in rows[1::2]) and not any("intervals" in row for row in rows[::2])
     assert "the training questions of WebQuestions" in drawn and "none of which equals" in drawn
     figures = json.loads((out / "generate.json").read_text())
@@ -311,7 +317,13 @@ def test_without_reading_generators_begin_from_denoising_alone() -> None:
     for name in ("fid", "closed-book", "rag-token"):
         config: Any = generate.training(places(Path("w")), Sizes(read_steps=0), name)
         assert config.generator == Path("w/start/model")
-    assert [each.out for each in generate.begun_by(places(Path("w")), Sizes(read_steps=0))] == [Path("w/start")]
+    for sizes, name, stages in (
+        (Sizes(read_steps=0), "fid", ["start"]),
+        (Sizes(), "closed-book", ["start"]),
+        (Sizes(), "fid", ["start", "reading"]),
+        (Sizes(), "span-tuned", []),
+    ):
+        assert [each.out.name for each in generate.begun_by(places(Path("w")), sizes, name)] == stages
 
 
 def test_settings_are_of_the_recipes_that_they_name() -> None:

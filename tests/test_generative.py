@@ -37,15 +37,20 @@ HITS = [
 class Words:
     """A generator that writes what it is told, word by word, and the posteriors to it."""
 
-    kind = "rag-token"
-    passages, max_answer = 5, 32
+    passages, max_answer, read = 5, 32, 100
 
     def __init__(
-        self, *answers: tuple[str, float, tuple[float, ...]], closed: bool = False, retriever: str | None = None
+        self,
+        *answers: tuple[str, float, tuple[float, ...]],
+        closed: bool = False,
+        retriever: str | None = None,
+        joined: str = " ",
+        kind: str = "rag-token",
     ) -> None:
+        self.kind = kind
         self.answers, self.template, self.retriever = answers, SimpleNamespace(closed=closed), retriever
         self.words = sorted({word for text, _, _ in answers for word in text.split()})
-        tokens = SimpleNamespace(text=lambda ids: " ".join(self.words[n] for n in ids))
+        tokens = SimpleNamespace(text=lambda ids: joined.join(self.words[n] for n in ids))
         self.seq2seq = SimpleNamespace(tokens=tokens, max_tokens=64)
         self.seen: list[Any] = []
 
@@ -57,6 +62,9 @@ class Words:
 
     def inputs(self, questions: list[str], passages: list[list[Any]]) -> Any:
         return SimpleNamespace(to=lambda device: (questions, passages))
+
+    def reads(self, question: str, passage: Any, end: int) -> bool:
+        return end <= self.read
 
     def generate(self, inputs: Any, relevance_BK: torch.Tensor, search: Any) -> list[list[Candidate]]:
         self.seen.append((inputs, relevance_BK))
@@ -96,6 +104,26 @@ def test_what_stands_in_no_passage_is_marked() -> None:
     assert json.loads(asking.as_json(answer))["supported"] is False
 
 
+def test_what_was_not_read_supports_nothing() -> None:
+    """The last of a passage that is too long is cut off."""
+    told = reader(("Murasaki Shikibu", -0.5, (0.2, 0.7, 0.1)))
+    for read, supported in ((49, True), (48, False)):  # the answer ends with the 49th character
+        told._generator.read = read
+        (answer,) = told.read(["who"], [HITS[:1]])
+        assert answer.supported == supported, read
+
+
+def test_rag_sequence_chooses_of_the_answers_of_all_passages() -> None:
+    answers = [("1956", -0.5, (0.2, 0.7, 0.1)), ("Murasaki", -2.0, (0.1, 0.1, 0.8))]
+    told = {kind: reader(*answers, kind=kind) for kind in ("rag-sequence", "rag-token")}
+    assert {kind: each._search.returned for kind, each in told.items()} == {"rag-sequence": 5, "rag-token": 1}
+    assert [other.text for other in told["rag-sequence"].read(["who"], [HITS])[0].alternatives] == ["Murasaki"]
+    found = told["rag-sequence"].find(["who", "when"], [HITS, []])
+    assert [[each.text for each in row] for row in found] == [["1956"], []]
+    silent = reader(("", -0.5, (0.2, 0.7, 0.1)), answers[1], kind="rag-sequence")
+    assert silent.read(["who"], [HITS])[0].text is None and silent.find(["who"], [HITS]) == [[]]
+
+
 def test_questions_with_fewer_passages_are_padded_and_those_without_declined() -> None:
     told = reader(("1956", -0.1, (0.2, 0.7, 0.1)))
     first, second, third = told.read(["a", "b", "c"], [HITS[:1], [], HITS])
@@ -124,23 +152,47 @@ def test_an_answer_is_said_while_it_is_written() -> None:
     *pieces, answer = reader(("Murasaki Shikibu of Heian", -0.5, (0.2, 0.7, 0.1))).stream("who", HITS)
     assert pieces == ["Murasaki", " Shikibu", " of", " Heian"]
     assert isinstance(answer, Answer) and "".join(pieces) == answer.text
+    *pieces, answer = reader(("源 氏 物 語", -0.5, (0.2, 0.7, 0.1)), joined="").stream("who", HITS)
+    assert pieces == ["源", "氏", "物", "語"] and answer.text == "源氏物語"
     (nothing,) = reader(("x", -0.5, (1.0,))).stream("who", [])
     assert isinstance(nothing, Answer) and nothing.text is None
 
 
+def test_half_of_a_character_is_not_said(bart: Path) -> None:
+    """A byte at a time; the marks before it are what decoding shows until it is whole."""
+    tokens = Seq2Seq.load(bart).tokens
+    ids = tokens.bare("Zürich 源氏")
+    assert any("\ufffd" in tokens.text(ids[:end]) for end in range(len(ids)))
+    told = reader(("x", -0.5, (1.0,)))
+    told._generator.seq2seq.tokens = tokens
+    candidate = Candidate(tuple(ids), -0.5, (1.0,))
+    told._generator.stream = lambda *_: _said(ids, candidate)  # type: ignore[method-assign]
+    *pieces, answer = told.stream("where", HITS[:1])
+    assert "".join(pieces) == answer.text == "Zürich 源氏" and len(pieces) > 4
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def _said(ids: list[int], candidate: Candidate) -> Any:
+    for each in ids:
+        yield torch.tensor([each])
+    return [[candidate]]
+
+
+@pytest.mark.parametrize("between", [" ", "  ", " \n"])
 @pytest.mark.parametrize(
     ("least", "shown"),
     [(0.0, "1956 or 1957   (confidence"), (0.99, "1956 or 1957\nNo answer in these documents: the best has ")],
 )
 def test_on_a_terminal_it_is_shown_once(
-    least: float, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    between: str, least: float, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     found = SimpleNamespace(search=lambda questions, k: [HITS for _ in questions])
-    pipeline = Pipeline(found, reader(("1956 or 1957", -0.5, (0.2, 0.7, 0.1))))  # type: ignore[arg-type]
+    pipeline = Pipeline(found, reader(("1956 or 1957", -0.5, (0.2, 0.7, 0.1)), joined=between))  # type: ignore[arg-type]
     asking.tell(asking.Asker(pipeline, least), "when", asking.as_text, print)
-    assert capsys.readouterr().out.replace("**", "").startswith(shown)
+    said = capsys.readouterr().out.replace("**", "")
+    assert said.replace("  or  ", " or ", 1).startswith(shown) and said.count("1957") == 1
 
 
 @pytest.mark.parametrize(
@@ -253,7 +305,7 @@ def test_decoding_is_what_the_command_line_says(
     generator: Any = load_generator(bart, kind).eval()
     inputs = generator.inputs([QUESTION], [[hit.passage for hit in found[0]]])
     relevance = torch.tensor([[hit.score for hit in found[0]]])
-    search = Search(beams=3, longest=6, shortest=2, returned=3)
+    search = Search(beams=3, longest=6, shortest=2, returned=5 if kind == "rag-sequence" else 3)
     (wanted,) = generator.generate(inputs, relevance, search, **({"fast": True} if fast else {}))
     row = json.loads(out)
     texts = list(dict.fromkeys(generator.seq2seq.tokens.text(each.ids) for each in wanted))
@@ -383,7 +435,7 @@ def test_models_that_cannot_be_asked_are_one_line(
     size = len(bart_tokenizer())
     GPT2LMHeadModel(GPT2Config(vocab_size=size, n_embd=16, n_layer=1, n_head=2)).save_pretrained(tmp_path / "gpt2")
     places = {
-        tmp_path / "gpt2": "is a gpt2, not a seq2seq that is known: bart, encoder-decoder",
+        tmp_path / "gpt2": "is a gpt2, not a seq2seq that is known: bart, blenderbot,",
         changed(tmp_path / "small", bart, tokenizer=word_tokenizer(60)): "has 60 pieces, the model 300 embeddings",
         changed(tmp_path / "alike", bart, tokenizer=word_tokenizer(size)): "it is another model's",
         changed(tmp_path / "broken", bart): "has no tokenizer that can be loaded",

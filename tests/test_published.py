@@ -14,11 +14,13 @@ from transformers import DPRContextEncoder, DPRQuestionEncoder, RagTokenForGener
 from pipelines import published
 from pipelines.published import PublishedConfig
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import ArtefactError, Mismatch
+from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.models.generators import load_rag
 from ragqa.models.search import Search
 from ragqa.pipeline import Pipeline
+from ragqa.retrieval.open import open_retriever
+from ragqa.runtime.encoder import load_encoder
 
 QUESTION = "w3 w9 w20"
 
@@ -34,13 +36,20 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "c.index"
 
 
-def write_passages(path: Path, kind: Any = DPRContextEncoder, *, size: int = 60, **options: Any) -> Any:
+def write_passages(path: Path, kind: Any = DPRContextEncoder, *, size: int = 60, seed: int = 8, **options: Any) -> Any:
     """DPR's encoder of passages, as it is published."""
-    torch.manual_seed(8)
+    torch.manual_seed(seed)
     model = kind(tiny_dpr_config(size, **options)).eval()
     model.save_pretrained(path)
     word_tokenizer(size).save_pretrained(path)
     return model
+
+
+def vector(model: Any, text: str) -> torch.Tensor:
+    """Of one of transformers' own encoders."""
+    ids = torch.tensor([[2, *word_tokenizer(60)(text, add_special_tokens=False)["input_ids"], 3]])
+    found: torch.Tensor = model(ids).pooler_output[0]
+    return found
 
 
 @pytest.mark.thorough
@@ -60,13 +69,7 @@ def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert (status, error) == (0, "")
     row = json.loads(out)
 
-    tokenizer = word_tokenizer(60)
     passages = list(PassageStore.open(corpus / "passages").read(0, 20))
-
-    def vector(model: Any, text: str) -> torch.Tensor:
-        ids = torch.tensor([[2, *tokenizer(text, add_special_tokens=False)["input_ids"], 3]])
-        return model(ids).pooler_output[0]
-
     with torch.no_grad():
         vectors = torch.stack([vector(encoder, passage.titled) for passage in passages])
         scores = vectors @ vector(checkpoint.rag.question_encoder, QUESTION)
@@ -86,6 +89,25 @@ def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert straight.note is not None and "another dense retriever" in straight.note
 
 
+def test_a_pair_of_dpr_is_a_retriever(corpus: Path, tmp_path: Path) -> None:
+    """An index of it finds by the very vectors of transformers' own two encoders."""
+    asks = write_passages(tmp_path / "asks", DPRQuestionEncoder, seed=1, initializer_range=0.4)
+    reads = write_passages(tmp_path / "reads", initializer_range=0.4)
+    pair = published.main(
+        PublishedConfig(questions=str(tmp_path / "asks"), passages=str(tmp_path / "reads"), out=tmp_path / "out")
+    )
+    assert pair == tmp_path / "out" / "model" and [path.name for path in pair.parent.iterdir()] == ["model"]
+    build_index([corpus.parent / "c.jsonl"], tmp_path / "i", IndexConfig(retriever="dense", encoder=str(pair)))
+    (hits,) = open_retriever(tmp_path / "i", "dense").search([QUESTION], 20)
+    with torch.no_grad():
+        asked, vectors = vector(asks, QUESTION), torch.stack([vector(reads, hit.passage.titled) for hit in hits])
+    found = load_encoder(pair)
+    np.testing.assert_allclose(found.encode_questions([QUESTION])[0], asked, atol=1e-5)
+    np.testing.assert_allclose(found.encode([hit.passage.titled for hit in hits]), vectors, atol=1e-5)
+    assert len(hits) == 20 and hits[0].score > hits[-1].score + 1
+    assert [hit.score for hit in hits] == pytest.approx((vectors @ asked).tolist(), abs=0.02)  # kept in half precision
+
+
 def test_what_does_not_belong_together_is_one_line(corpus: Path, tmp_path: Path) -> None:
     write_rag(tmp_path / "rag", RagTokenForGeneration)
     write_passages(tmp_path / "dpr")
@@ -96,6 +118,10 @@ def test_what_does_not_belong_together_is_one_line(corpus: Path, tmp_path: Path)
     for changed, kind, line in (
         ({"rag": "dpr"}, ArtefactError, "dpr is of the type dpr, and what is needed here is of the type rag"),
         ({"passages": "rag"}, ArtefactError, "rag is of the type rag, and what is needed here is of the type dpr"),
+        ({"rag": None, "questions": "dpr"}, ArtefactError, "dpr holds DPRContextEncoder, not a DPRQuestionEncoder"),
+        ({"rag": None, "questions": "asks", "passages": "words"}, Mismatch, "asks and .*words differ: they do not"),
+        ({"rag": None}, BadInput, "questions: given where rag is not"),
+        ({"questions": "asks"}, BadInput, "questions: given where rag is not"),
         ({"passages": "asks"}, ArtefactError, "asks holds DPRQuestionEncoder, not a DPRContextEncoder"),
         ({"passages": "nowhere"}, ArtefactError, "nowhere is not a model that can be loaded"),
         ({"passages": "narrow"}, Mismatch, "have vectors of width 16 and 6: they must be alike"),
@@ -103,7 +129,8 @@ def test_what_does_not_belong_together_is_one_line(corpus: Path, tmp_path: Path)
         ({"corpus": tmp_path / "rag"}, ArtefactError, "rag"),
     ):
         settings = {**given, **changed}
-        places = {name: str(tmp_path / settings[name]) for name in ("rag", "passages")}
+        named = ("rag", "questions", "passages")
+        places = {name: str(tmp_path / settings[name]) for name in named if settings.get(name)}
         with pytest.raises(kind, match=line) as caught:
             published.main(PublishedConfig(**{**settings, **places}))
         assert "\n" not in str(caught.value)

@@ -20,15 +20,20 @@ from generators import (
     write_rag,
 )
 from transformers import (
+    AutoTokenizer,
     DPRContextEncoder,
     DPRQuestionEncoder,
     DPRReader,
+    RagConfig,
+    RagRetriever,
     RagSequenceForGeneration,
     RagTokenForGeneration,
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
+from ragqa.models.dpr import load_dpr
+from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.fid import FusionInDecoder
 from ragqa.models.generators import identity, load_generator, load_rag, make_generator, model_type, save_generator
 from ragqa.models.inputs import Inputs
@@ -165,6 +170,13 @@ def test_a_generator_is_saved_as_it_is(kind: str, tmp_path: Path) -> None:
     assert answers[0] == answers[1]
     with pytest.raises(BadInput, match=f"is a generator of kind {kind}, not other"):
         load_generator(tmp_path / "saved", "other")
+    file = tmp_path / "saved" / "generator.json"
+    row = json.loads(file.read_text())
+    file.write_text(json.dumps({name: value for name, value in row.items() if name != "vocabulary"}))
+    assert load_generator(tmp_path / "saved").kind == kind  # earlier ones do not say
+    file.write_text(json.dumps(row | {"vocabulary": "0" * 16}))
+    with pytest.raises(Mismatch, match="saved has another tokenizer than the generator there was saved with"):
+        load_generator(tmp_path / "saved")
     (tmp_path / "saved" / "generator.json").write_text("{}")
     with pytest.raises(DamagedArtefact, match=r"generator\.json is damaged: KeyError"):
         load_generator(tmp_path / "saved")
@@ -216,11 +228,11 @@ def test_a_plain_seq2seq_must_be_told_what_it_is(tmp_path: Path) -> None:
         make_generator(generator.seq2seq, "fid", template=CLOSED_BOOK)
 
 
-@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("marginal", CLASSES)
-def test_a_published_rag_is_read(marginal: str, binary: bool, tmp_path: Path) -> None:
-    model = write_rag(tmp_path, CLASSES[marginal], title_sep=" : ", max_combined_length=99)
-    if binary:  # as they were published
+def test_a_published_rag_is_read(marginal: str, old: bool, tmp_path: Path) -> None:
+    model = write_rag(tmp_path, CLASSES[marginal], published=old, title_sep=" : ", max_combined_length=99)
+    if old:  # as they were published
         torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
         (tmp_path / "model.safetensors").unlink()
     read = load_rag(tmp_path)
@@ -228,8 +240,8 @@ def test_a_published_rag_is_read(marginal: str, binary: bool, tmp_path: Path) ->
     assert (generator.kind, generator.passages, generator.max_input) == (f"rag-{marginal}", 3, 99)
     assert generator.template.text == "{title} : {passage} // {question}"
     assert generator.seq2seq.conventions.first == 0
-    inputs = generator.inputs(["who wrote it"], [[passage("Genji", "a novel"), passage("Heian", "a court")]])
-    assert generator.seq2seq.tokens.text(inputs.ids_NL[0].tolist()) == "Genji : a novel // who wrote it"
+    inputs = generator.inputs(["w3 w9"], [[passage("Genji", "a novel"), passage("Heian", "a court")]])
+    assert generator.seq2seq.tokens.text(inputs.ids_NL[0].tolist()) == "Genji : a novel // w3 w9"
     labels, relevance = generator.seq2seq.tokens.labels(["a lady"], 9), torch.tensor([[0.3, 0.1]])
     pairs = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL, "n_docs": 2}
     with torch.no_grad():
@@ -240,6 +252,35 @@ def test_a_published_rag_is_read(marginal: str, binary: bool, tmp_path: Path) ->
         vector = read.questions.eval()(ids, torch.ones_like(ids))
         assert torch.allclose(vector, model.rag.question_encoder(ids).pooler_output, atol=1e-6)
     assert load_generator(tmp_path).kind == generator.kind
+
+
+def test_a_published_rag_reads_the_question_that_its_tower_read(tmp_path: Path) -> None:
+    """Against the retriever of transformers, which spells the question as the ids that the tower was given."""
+    write_rag(tmp_path / "rag", RagTokenForGeneration, published=True)
+    vocabulary = tmp_path / "rag" / "question_encoder_tokenizer" / "vocab.txt"
+    vocabulary.write_text(vocabulary.read_text().replace("w50", "?"))
+    question, docs = "W3  w\u00e9 W9?", {"title": ["Genji", "Heian"], "text": ["a novel", "a court"]}
+    theirs = RagRetriever.__new__(RagRetriever)
+    config = RagConfig.from_pretrained(tmp_path / "rag")
+    theirs.config, theirs.n_docs, theirs.return_tokenized_docs = config, 2, False
+    for name in ("question_encoder", "generator"):
+        tokenizer = AutoTokenizer.from_pretrained(
+            tmp_path / "rag", subfolder=f"{name}_tokenizer", config=getattr(config, name)
+        )
+        setattr(theirs, f"{name}_tokenizer", tokenizer)
+    theirs.question_encoder_tokenizer.clean_up_tokenization_spaces = True  # the default when RAG was trained
+    theirs.retrieve = lambda vectors, count: (np.zeros((1, 2, 4)), np.zeros((1, 2)), [docs])
+    ids = theirs.question_encoder_tokenizer([question])["input_ids"]
+    expected = theirs(ids, np.zeros((1, 4)), return_tensors="pt")
+    generator = load_rag(tmp_path / "rag").generator
+    found = [[passage(*pair) for pair in zip(docs["title"], docs["text"], strict=True)]]
+    save_generator(generator, tmp_path / "saved")
+    for each in (generator, load_generator(tmp_path / "saved")):
+        inputs = each.inputs([question], found)
+        length = inputs.ids_NL.shape[1]
+        assert torch.equal(inputs.ids_NL, expected["context_input_ids"][:, :length])
+        assert expected["context_attention_mask"].sum() == inputs.mask_NL.sum()
+        assert each.seq2seq.tokens.text(inputs.ids_NL[0].tolist()) == "Genji / a novel // w3 w9?"
 
 
 def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
@@ -267,20 +308,24 @@ def test_encoders_of_dpr_are_towers(kind: Any, width: int, binary: bool, tmp_pat
     if binary:
         torch.save(model.state_dict(), tmp_path / "dpr" / "pytorch_model.bin")
         (tmp_path / "dpr" / "model.safetensors").unlink()
-    word_tokenizer(60).save_pretrained(tmp_path / "dpr")
-    tower = Tower.load(tmp_path / "dpr").eval()
+    tower = Tower.from_dpr(*load_dpr(tmp_path / "dpr", kind.__name__)).eval()
     ids, mask = torch.tensor([[2, 10, 11, 3], [2, 12, 3, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
     with torch.no_grad():
-        expected = model(ids, mask).pooler_output
-        assert torch.allclose(tower(ids, mask), expected, atol=1e-6)
+        assert torch.allclose(tower(ids, mask), model(ids, mask).pooler_output, atol=1e-6)
         tower.save(tmp_path / "tower")
         assert torch.equal(Tower.load(tmp_path / "tower").eval()(ids, mask), tower(ids, mask))
-    encoder = load_encoder(tmp_path / "dpr")
-    assert np.allclose(encoder.encode(["w7"])[0], expected[1].numpy(), atol=1e-6)
-    assert len(encoder.fingerprint) == 16
 
 
-def test_a_reader_of_dpr_is_no_tower(tmp_path: Path) -> None:
-    DPRReader(tiny_dpr_config()).save_pretrained(tmp_path)
-    with pytest.raises(ArtefactError, match="holds DPRReader, not one of DPRQuestionEncoder, DPRContextEncoder"):
-        Tower.load(tmp_path)
+def test_half_of_dpr_is_no_encoder_of_both_sides(tmp_path: Path) -> None:
+    for kind, line in (
+        (DPRQuestionEncoder, "is DPR's encoder of questions alone, and passages have one of their own: put them toge"),
+        (DPRContextEncoder, "is DPR's encoder of passages alone, and questions have one of their own: put them toget"),
+        (DPRReader, "holds DPRReader, and no encoder of DPR"),
+    ):
+        path = tmp_path / kind.__name__
+        kind(tiny_dpr_config()).save_pretrained(path)
+        word_tokenizer(60).save_pretrained(path)
+        for load in (Tower.load, DualEncoder.load, load_encoder):
+            with pytest.raises(ArtefactError, match=line) as caught:
+                load(path)  # type: ignore[operator]
+            assert "\n" not in str(caught.value)

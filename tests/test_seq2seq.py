@@ -3,38 +3,59 @@
 import json
 import pickle
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from generators import bart_tokenizer, passage, tiny_bart, tiny_t5, wordless, write_bart, write_byt5
+from generators import (
+    bart_tokenizer,
+    passage,
+    tiny_bart,
+    tiny_marian,
+    tiny_pegasus,
+    tiny_t5,
+    wordless,
+    write_bart,
+    write_byt5,
+    write_rag,
+)
 from seq2seq import write as write_plain
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     BertConfig,
+    BlenderbotConfig,
+    BlenderbotForConditionalGeneration,
     EncoderDecoderConfig,
     EncoderDecoderModel,
     LEDConfig,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
     MBartConfig,
     MBartForConditionalGeneration,
     MT5Config,
     MT5ForConditionalGeneration,
+    PLBartConfig,
+    PLBartForConditionalGeneration,
     RagConfig,
     RagRetriever,
+    RagTokenForGeneration,
 )
 
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models import seq2seq
 from ragqa.models.encoder_decoder import from_encoder
+from ragqa.models.generators import load_rag
 from ragqa.models.inputs import Inputs
-from ragqa.models.options import set_dropout
+from ragqa.models.options import SEQ2SEQS, fresh_masked_lm, load_encoder_module, load_masked_lm, set_dropout
 from ragqa.models.seq2seq import Run, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
-from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template, assemble
+from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template, assemble, reads
 from ragqa.objectives import IGNORED
 
 
@@ -54,7 +75,16 @@ FAMILIES = {
     "t5": tiny_t5,
     "mt5": lambda: tiny_t5(kind=(MT5Config, MT5ForConditionalGeneration)),
     "encoder-decoder": encoder_decoder,
+    "pegasus": tiny_pegasus,
+    "marian": tiny_marian,
+    "plbart": lambda: tiny_bart(kind=(PLBartConfig, PLBartForConditionalGeneration)),
+    "m2m_100": lambda: tiny_bart(kind=(M2M100Config, M2M100ForConditionalGeneration)),
+    "blenderbot": lambda: tiny_bart(kind=(BlenderbotConfig, BlenderbotForConditionalGeneration)),
 }
+
+
+def test_every_family_that_is_taken_is_tried() -> None:
+    assert set(SEQ2SEQS) == set(FAMILIES)
 
 
 def some_texts(pad: int) -> Inputs:
@@ -134,6 +164,31 @@ def test_what_is_saved_transformers_can_load(write: Any, tmp_path: Path) -> None
     assert torch.equal(*logits) and torch.allclose(own, logits[0], atol=1e-4)
 
 
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_weights_stored_in_half_precision_are_trained_in_whole(
+    precision: torch.dtype, small: Path, tmp_path: Path
+) -> None:
+    AutoModelForMaskedLM.from_pretrained(small).to(precision).save_pretrained(tmp_path / "bert")
+    shutil.copyfile(small / "tokenizer.json", tmp_path / "bert" / "tokenizer.json")
+    model = AutoModelForSeq2SeqLM.from_pretrained(write_bart(tmp_path / "bart")).to(precision)
+    model.save_pretrained(tmp_path / "bart")
+    rag = write_rag(tmp_path / "rag", RagTokenForGeneration).to(precision)
+    rag.save_pretrained(tmp_path / "rag")
+    published = load_rag(tmp_path / "rag")
+    for module in (
+        load_encoder_module(tmp_path / "bert"),
+        load_masked_lm(tmp_path / "bert"),
+        fresh_masked_lm(tmp_path / "bert"),
+        from_encoder(tmp_path / "bert"),
+        Seq2Seq.load(tmp_path / "bart"),
+        Seq2Seq.load(tmp_path / "bart", fresh=True),
+        published.generator,
+        published.questions,
+    ):
+        assert {each.dtype for each in module.parameters()} == {torch.float32}, type(module)
+    assert torch.equal(Seq2Seq.load(tmp_path / "bart").model.lm_head.weight, model.lm_head.weight.float())
+
+
 def test_labels_are_as_transformers_makes_them(tmp_path: Path, small: Path) -> None:
     bart, byt5 = Seq2Seq.load(write_bart(tmp_path / "bart")), Seq2Seq.load(write_byt5(tmp_path / "t5"))
     labels = bart.tokens.labels(["a", "tale"], 9)
@@ -203,7 +258,7 @@ def test_what_a_configuration_forces_is_forced(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, small: Path) -> None:
-    with pytest.raises(ArtefactError, match="is a bert, not a seq2seq that is known: bart, encoder-decoder"):
+    with pytest.raises(ArtefactError, match="is a bert, not a seq2seq that is known: bart, blenderbot,"):
         Seq2Seq.load(small)
     with pytest.raises(ArtefactError, match="is not a seq2seq that can be loaded"):
         Seq2Seq.load(tmp_path)
@@ -249,6 +304,9 @@ def test_a_tokenizer_of_another_model_is_one_line() -> None:
         Seq2Seq(tiny_bart(60), SeqTokens(bart_tokenizer()))
     with pytest.raises(ArtefactError, match="pads with 1 and ends with 2, the model with 0 and 1"):
         Seq2Seq(tiny_t5(300), SeqTokens(bart_tokenizer()))
+    for rows, fits in ((427, True), (428, False), (299, False)):  # T5 has 28 embeddings more than pieces
+        with nullcontext() if fits else pytest.raises(ArtefactError, match=f"has 300 pieces, the model {rows} embeddi"):
+            Seq2Seq(tiny_bart(rows), SeqTokens(bart_tokenizer()))
 
 
 def test_pairs_are_what_rag_reads() -> None:
@@ -274,6 +332,17 @@ def test_the_passage_is_cut_and_never_the_question(template: Template, kind: str
     assert len(cut) == 90 and cut[-1] == whole[-1] == tokens.end
     text = tokens.text(cut)
     assert "who wrote it?" in text and "Genji" in text and "the tale of" in text
+
+
+@pytest.mark.parametrize("question", ["who wrote it?", "who wrote it? " * 40])
+@pytest.mark.parametrize("template", [RAG, FID])
+def test_how_much_of_a_passage_was_read(template: Template, question: str) -> None:
+    tokens, found = SeqTokens(bart_tokenizer()), passage("Genji", "".join(f"{n:03} " for n in range(100)))
+    text = tokens.text(assemble(tokens, template, [question], [[found]], 120).ids_NL[0].tolist())
+    ends = [found.text.index(f"{n:03}") + 3 for n in range(100)]
+    said = [f"{n:03}" in text for n in range(100)]
+    assert True in said and False in said
+    assert [reads(tokens, template, question, found, end, 120) for end in ends] == said
 
 
 @pytest.mark.parametrize("template", [RAG, FID, CLOSED_BOOK])

@@ -35,7 +35,7 @@ def kept(
     """The figures in ``file``: measured now, unless they are there and of the same settings."""
     if file.is_file():
         before: dict[str, Any] = json.loads(file.read_text())
-        if before["settings"] == settings:
+        if before.get("settings") == settings:  # earlier ones do not say
             return before
     file.parent.mkdir(parents=True, exist_ok=True)
     tell(name)

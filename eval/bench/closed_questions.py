@@ -7,13 +7,13 @@ Answers are of two tokens, the facts that are asked stand in passages only. With
 RAG-Sequence, and the closed book, which sees as many; joint training by its default schedule, 16 a step in half of
 twice as many steps. Then, with 50, 200, 1,000 and all of them, 16 a step and at equal steps: RAG alone, joint from the
 first step, REALM and then RAG, REALM and then joint (the stage of REALM is run once a seed), and joint by default. In
-every run the retriever waits until what reads has learned to. A run goes on where one before it ended.
+every run the retriever waits until what reads has learned to. A run goes on where one before it ended. A row says how
+many questions had been ``seen`` at each evaluation of ``dev``.
 
 Seeds are independent: two processes, one on each of two cores, take half of the time.
 """
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +22,10 @@ from typing import Any
 import torch
 
 from eval import closed_answers, closed_world
+from eval.bench.arms import kept
 from eval.bench.closed_world import seconds
 from eval.bench.record import record
+from eval.command import one_line
 from pipelines import closed_book, joint, pretrain, rag, warm_start
 from pipelines.asked import answerable
 from ragqa.progress import Bars
@@ -94,38 +96,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def trained(args: argparse.Namespace, seed: int, arm: str, few: int) -> dict[str, Any]:
-    """What became of an arm; trained unless an earlier run has."""
+    """What became of an arm; trained unless an earlier run of the same settings has."""
     out: Path = args.work / f"seed-{seed}" / arm.replace(" ", "-").replace(",", "") / str(few or "all")
-    if (out / "figures.json").is_file():
-        kept: dict[str, Any] = json.loads((out / "figures.json").read_text())
-        return kept
+    given = [arm, seed, few, args.entities, args.asked, args.dev, args.cloze, args.realm, args.steps]
+    told = f"{arm}, {few or 'all'} questions, seed {seed}"
+    row = kept(out / "figures.json", given, lambda: measured(args, seed, arm, few, out, told), told)
+    return {name: value for name, value in row.items() if name != "settings"}
+
+
+def measured(args: argparse.Namespace, seed: int, arm: str, few: int, out: Path, told: str) -> dict[str, Any]:
+    """The figures of an arm, trained, or gone on with."""
     begun = begin(args, seed)
     questions = some(begun, few)
-    told = f"{arm}, {few or 'all'} questions, seed {seed}"
     scores = RUNS[arm](args, begun, questions, out, lambda line: print(f"{told}: {line}", flush=True))
-    rows = read_rows(out)
-    figures = {
+    first, batch, rows = int(scores.pop("first_asked")), int(scores.pop("batch")), read_rows(out)
+    dev = {row["step"]: row["em"] for row in rows if "em" in row}
+    return {
         "arm": arm,
         "seed": seed,
         "questions": len(answerable(questions)),
         "seconds": seconds(out),
         "seconds_masked": seconds(begun.root / "realm") if arm.startswith("REALM") else 0.0,
         **scores,
-        "dev": {str(row["step"]): row["em"] for row in rows if "em" in row},
+        "dev": {str(step): em for step, em in dev.items()},
+        "seen": {str(step): batch * max(0, step - first) for step in dev},
         "alarms": [f"step {row['step']}: {row['alarm']}" for row in rows if "alarm" in row],
     }
-    (out / "figures.json").write_text(json.dumps(figures, indent=1))
-    print(json.dumps(figures), flush=True)
-    return figures
 
 
 def begin(args: argparse.Namespace, seed: int) -> Begun:
     """World, encoder, warm-started retriever and generator of a seed, made unless they are there."""
     root: Path = args.work / f"seed-{seed}"
     world = closed_world.make(args.entities, args.asked, seed, words=2)
-    folders = closed_world.Folders(root / "world")
-    if not folders.root.is_dir():
-        closed_world.write(world, folders.root, seed=seed)
+    folders = closed_world.write(world, root / "world", seed=seed)
     start = closed_world.begin(folders, root / "start", seed)
     cloze = closed_world.warm_up(folders, start, root / "cloze", seed=seed, steps=args.cloze)
     retriever = warm_start.main(replace(cloze, warmup=min(cloze.warmup or 0, args.cloze)), progress=Bars())
@@ -154,8 +157,9 @@ def rag_run(
     config = closed_answers.answering(
         begun.folders, questions, begun.retriever, begun.generator, out, seed=begun.seed, steps=steps
     )
-    rag.main(replace(config, dev=begun.dev, **changes), progress=Bars(), tell=tell)
-    return closed_answers.answered(begun.folders, out, begun.test)
+    config = replace(config, dev=begun.dev, **changes)
+    rag.main(config, progress=Bars(), tell=tell)
+    return {**closed_answers.answered(begun.folders, out, begun.test), "first_asked": 0, "batch": config.batch}
 
 
 def joint_run(
@@ -166,8 +170,10 @@ def joint_run(
         begun.folders, begun.start, begun.retriever, None, questions, out, seed=begun.seed, steps=steps
     )
     tagger = closed_world.ObjectTagger(begun.world.objects)
-    joint.main(replace(config, dev=begun.dev, **changes), finds=tagger, progress=Bars(), tell=tell)
-    return closed_answers.answered(begun.folders, out, begun.test)
+    config = replace(config, dev=begun.dev, **changes)
+    joint.main(config, finds=tagger, progress=Bars(), tell=tell)
+    found = closed_answers.answered(begun.folders, out, begun.test)
+    return {**found, "first_asked": config.asked_from, "batch": config.rag.batch}
 
 
 def closed_run(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
@@ -176,7 +182,7 @@ def closed_run(args: argparse.Namespace, begun: Begun, questions: Path, out: Pat
         begun.folders, questions, begun.generator, out, seed=begun.seed, steps=args.steps
     )
     closed_book.main(replace(config, dev=begun.dev), progress=Bars(), tell=tell)
-    return closed_answers.remembered(out, begun.test)
+    return {**closed_answers.remembered(out, begun.test), "first_asked": 0, "batch": config.batch}
 
 
 def masked(args: argparse.Namespace, begun: Begun, tell: Tell) -> dict[str, Path]:
@@ -258,4 +264,5 @@ def picture(rows: list[dict[str, Any]], out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line():
+        main()

@@ -9,7 +9,6 @@ ended.
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,9 @@ from typing import Any
 import torch
 
 from eval import closed_world
+from eval.bench.arms import kept
 from eval.bench.record import record
+from eval.command import one_line
 from index.refresh import opener
 from pipelines import pretrain, warm_start
 from pipelines.blocks import Blocks
@@ -76,14 +77,18 @@ def folder(args: argparse.Namespace, seed: int, arm: str) -> Path:
 
 
 def trained(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
-    """What became of an arm; trained unless an earlier run has."""
+    """What became of an arm; trained unless an earlier run of the same settings has."""
+    given = [arm, seed, args.entities, args.asked, args.cloze, args.steps]
     out = folder(args, seed, arm)
-    if (out / "figures.json").is_file():
-        kept: dict[str, Any] = json.loads((out / "figures.json").read_text())
-        return kept
+    row = kept(out / "figures.json", given, lambda: measured(args, seed, arm), f"{arm}, seed {seed}")
+    return {name: value for name, value in row.items() if name != "settings"}
+
+
+def measured(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
+    """The figures of an arm, trained, or gone on with."""
+    out = folder(args, seed, arm)
     world = closed_world.make(args.entities, args.asked, seed)
-    root = out.parent / "world"
-    folders = closed_world.Folders(root) if root.is_dir() else closed_world.write(world, root, seed=seed)
+    folders = closed_world.write(world, out.parent / "world", seed=seed)
     start = closed_world.begin(folders, out.parent / "start", seed)
     cloze = closed_world.warm_up(folders, start, out.parent / "cloze", seed=seed, steps=args.cloze)
     retriever = warm_start.main(cloze, progress=Bars())
@@ -97,7 +102,7 @@ def trained(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
     tagger = closed_world.ObjectTagger(world.objects)
     pretrain.main(config, finds=tagger, progress=Bars(), tell=lambda line: print(f"{arm}, seed {seed}: {line}"))
     rows = read_rows(out)
-    figures = {
+    return {
         "arm": arm,
         "seed": seed,
         "cloze_s": seconds(cloze.out),
@@ -108,9 +113,6 @@ def trained(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
         },
         "alarms": [f"step {row['step']}: {row['alarm']}" for row in rows if "alarm" in row],
     }
-    (out / "figures.json").write_text(json.dumps(figures, indent=1))
-    print(json.dumps(figures))
-    return figures
 
 
 def settings(config: PretrainConfig, arm: str) -> PretrainConfig:
@@ -162,4 +164,5 @@ def fresh_index(out: Path, blocks: Blocks) -> mips.Mips:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line():
+        main()

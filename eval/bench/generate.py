@@ -5,11 +5,12 @@
         --out docs/measurements/generate
     python -m eval.table docs/measurements/generate/*_*.json
 
-Three stages: ``start`` makes what all arms share (the retriever, the vectors and the index of the passages, the
-generator, which learns by denoising the corpus and then by reading a single passage), ``train`` trains the arms and
-calibrates them, ``em`` asks them the four test sets by the harness. Figures of an arm are kept in its folder as soon as
-they are there, and the same command goes on after whatever ended it; once ``start`` is done, arms may be trained beside
-each other. Settings of every stage are options: ``--sizes FILE.json`` with fields of ``eval.generate_sizes.Sizes``.
+Three stages: ``start`` makes what arms share (the retriever, the vectors and the index of the passages, the generator,
+which learns by denoising the corpus, and for those that retrieve then by reading a single passage), ``train`` trains
+the arms and calibrates them, ``em`` asks them the four test sets by the harness. Figures of an arm are kept in its
+folder as soon as they are there, and the same command goes on after whatever ended it; once ``start`` is done, arms may
+be trained beside each other. Settings of every stage are options: ``--sizes FILE.json`` with fields of
+``eval.generate_sizes.Sizes``.
 """
 
 import argparse
@@ -142,15 +143,15 @@ class Bench:
 
     def settings(self, name: str) -> list[Any]:
         """All that the figures of an arm depend on."""
-        own = generate.training(self.places, self.sizes, name)
-        start = [] if isinstance(own, FineTuneConfig | None) else generate.begun_by(self.places, self.sizes)
+        own, start = generate.training(self.places, self.sizes, name), generate.begun_by(self.places, self.sizes, name)
         shape = [self.sizes.layers, self.sizes.decoder_layers, self.sizes.scale]
         asked = [self.sizes.limit, self.sizes.read, self.sizes.asked]
         return [self.corpus, *shape, *asked, *common.plain([*start, *([own] if own else [])])]
 
     def start_seconds(self) -> dict[str, int]:
-        """Of the steps of the start that all generators share."""
-        return {each.out.name: round(common.seconds(each.out)) for each in generate.begun_by(self.places, self.sizes)}
+        """Of the steps that generators share."""
+        shared = generate.begun_by(self.places, self.sizes, "rag-token")
+        return {each.out.name: round(common.seconds(each.out)) for each in shared}
 
     def spent(self, name: str) -> dict[str, Any]:
         """Seconds of an arm's steps, and what was alarming about them."""

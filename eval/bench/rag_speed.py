@@ -3,7 +3,8 @@
     python -m eval.bench.rag_speed --index squad.index --questions test.jsonl --out docs/measurements/rag_speed.json
 
 One run, the same weights in the same precision, the same texts: questions with the passages that BM25 finds. A step is
-forward, loss and backward, without dropout, and the losses must be equal. Transformers is given inputs padded to the
+forward, loss, backward and an update by AdamW, without dropout; its rate and decay are 0, so that the losses of all
+steps must be equal. Transformers is given inputs padded to the
 longest of the batch, as here; a row beside it pads as its retriever does, to RAG's 300 tokens. Thorough decoding reads
 pairs that are all cut to one length, because transformers' lets beams look at padding; the answers must be equal.
 
@@ -15,10 +16,10 @@ import copy
 import ctypes
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
@@ -78,12 +79,12 @@ def random_bart(shape: str, texts: list[str]) -> Seq2Seq:
     )
 
 
-def their_model(ours: Seq2Seq, marginal: Marginal) -> Any:
+def their_model(ours: Seq2Seq, marginal: Marginal, passages: int) -> Any:
     """Transformers' RAG around a copy of the weights, with the attention that it takes by itself."""
     generator = copy.deepcopy(ours.model)
     generator.set_attn_implementation("sdpa")
     asked = DPRQuestionEncoder(DPRConfig(vocab_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
-    return CLASSES[marginal](question_encoder=asked, generator=generator).to(ours.model.device)
+    return CLASSES[marginal](question_encoder=asked, generator=generator, n_docs=passages).to(ours.model.device)
 
 
 class Meter:
@@ -133,23 +134,27 @@ def padded(inputs: Inputs, length: int, pad: int) -> Inputs:
 
 def train(ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, steps: int) -> dict[str, Any]:
     """Steps of both, in turn: what else the machine does hits both alike."""
-    theirs, rules = their_model(ours.seq2seq, ours.marginal).train(), ours.seq2seq.conventions
+    theirs = their_model(ours.seq2seq, ours.marginal, relevance_BK.shape[1]).train()
+    rules = ours.seq2seq.conventions
+    updates = [torch.optim.AdamW(each.parameters(), lr=0.0, weight_decay=0.0) for each in (ours, theirs.rag.generator)]
     start = torch.full_like(labels_BT[:, :1], rules.start)
     started_BT = torch.cat([start, labels_BT.masked_fill(labels_BT == IGNORED, rules.pad)], 1)
 
     def own() -> Tensor:
-        ours.zero_grad()
+        updates[0].zero_grad()
         loss = ours.nll(inputs, relevance_BK.clone().requires_grad_(), labels_BT).sum()
         loss.backward()
+        updates[0].step()
         return loss.detach()
 
     def other(given: Inputs) -> Callable[[], Tensor]:
         def step() -> Tensor:
-            theirs.zero_grad()
+            updates[1].zero_grad()
             pairs = {"context_input_ids": given.ids_NL, "context_attention_mask": given.mask_NL}
             scores = relevance_BK.clone().requires_grad_()
             loss = theirs(**pairs, doc_scores=scores, labels=started_BT, n_docs=scores.shape[1]).loss.sum()
             loss.backward()
+            updates[1].step()
             return loss.detach()
 
         return step
@@ -167,7 +172,8 @@ def train(ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, labels_BT: T
 
 def decode(ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, search: Search, steps: int) -> dict[str, Any]:
     """Thorough decoding by both, in turn."""
-    theirs, rules = their_model(ours.seq2seq, "sequence").eval(), ours.seq2seq.conventions
+    theirs = their_model(ours.seq2seq, "sequence", relevance_BK.shape[1]).eval()
+    rules = ours.seq2seq.conventions
     pairs = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL}
     options = {"num_beams": search.beams, "max_length": search.longest + 1, "min_length": search.shortest + 1}
 
@@ -185,7 +191,8 @@ def decode(ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, search: Sea
     for _ in range(steps + 1):
         found = {name: meters[name](work) for name, work in kinds.items()}
         check(found["ours"], found["transformers"][:, 1:].tolist(), rules.pad)
-    return rows(meters)
+    length = [len(candidates[0].ids) for candidates in found["ours"]]
+    return rows(meters) | {"answers": {"tokens_mean": round(mean(length), 1), "tokens_longest": max(length)}}
 
 
 def check(ours: list[list[Candidate]], theirs: list[list[int]], pad: int) -> None:
@@ -205,10 +212,10 @@ def rows(meters: dict[str, Meter]) -> dict[str, Any]:
     return figures
 
 
-def lengths(inputs: Inputs) -> dict[str, Any]:
-    """How long the pairs are, in tokens."""
-    length = inputs.mask_NL.sum(-1).float()
-    return {"pairs": len(length), "tokens_mean": round(length.mean().item(), 1), "tokens_longest": int(length.max())}
+def lengths(inside_NL: Tensor) -> dict[str, Any]:
+    """How long texts are, in tokens, of which those that count are true."""
+    length: list[int] = inside_NL.sum(-1).tolist()
+    return {"texts": len(length), "tokens_mean": round(mean(length), 1), "tokens_longest": max(length)}
 
 
 @dataclass(frozen=True)
@@ -239,10 +246,15 @@ def texts(args: argparse.Namespace) -> Texts:
     asked = [question for question in read_questions(args.questions) if question.answers][: args.batch]
     found = open_retriever(args.index, "bm25").search([question.text for question in asked], 4 * args.passages)
     kept = [(q.text, q.answers[0], row) for q, row in zip(asked, found, strict=True) if len(row) >= args.passages]
+    if not kept:
+        raise SystemExit(
+            f"none of the first questions of {args.questions} finds {args.passages} passages: ask for fewer"
+        )
     return Texts([q for q, _, _ in kept], [a for _, a, _ in kept], [[hit.passage for hit in row] for _, _, row in kept])
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """See above; the command line, or ``arguments``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     for name in ("--index", "--questions", "--out"):
@@ -257,7 +269,7 @@ def main() -> None:
     add("--longest", type=int, default=16, help="tokens of an answer that is decoded (default: 16)")
     add("--decoding-tokens", type=int, default=120, help="of every pair that is decoded from (default: 120)")
     add("--steps", type=int, default=5, help="of each kind that are timed, after one that is not (default: 5)")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.manual_seed(0)
     found = texts(args)
     every = [*found.questions, *found.answers, *(each.titled for row in found.passages for each in row)]
@@ -273,7 +285,8 @@ def main() -> None:
         "parameters": sum(each.numel() for each in seq2seq.parameters()),
         **{name: getattr(args, name) for name in ("device", "precision", "batch", "passages", "beams", "longest")},
         "threads": torch.get_num_threads(),
-        "training_inputs": lengths(inputs),
+        "training_inputs": lengths(inputs.mask_NL),
+        "training_answers": lengths(labels != IGNORED),
     }
     marginals: tuple[Marginal, Marginal] = ("token", "sequence")
     for marginal in marginals:
@@ -283,7 +296,7 @@ def main() -> None:
     ours.max_input = args.decoding_tokens
     inputs = ours.inputs(found.questions, passages).to(args.device)
     search = Search(args.beams, args.longest, shortest=2)
-    figures["decoding_inputs"] = lengths(inputs)
+    figures["decoding_inputs"] = lengths(inputs.mask_NL)
     figures["decode_thorough"] = decode(ours, inputs, relevance, search, args.steps)
     record(
         args.out,

@@ -4,7 +4,7 @@ Legend: B questions, K passages a question, P passages that a step mixes (K or 1
 T tokens, M positions that count, V vocabulary.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from ragqa.models.seq2seq import Run, Seq2Seq, States
 from ragqa.objectives import IGNORED, sequence_nll, token_nll
 
 _ROOM = 1 << 26
-"""Logits that are made at once when candidates are scored."""
+"""Logits that are made at once, where those of a single question are not more."""
 
 Ids = tuple[int, ...]
 
@@ -83,11 +83,12 @@ def decode_token(model: Seq2Seq, states: States, relevance_BK: Tensor, search: S
     Raises:
         BadInput: a question has no passage.
     """
-    prior_BK = _prior(relevance_BK)
-    run = Run(model, states)
-    found = _search(model, run, prior_BK, search)
-    ids = [[each for each, _ in row[: search.returned]] for row in found]
-    return score_candidates(model, run, prior_BK, ids, marginal="token")
+    scored = []
+    for run, prior_BK in _portions(model, states, _prior(relevance_BK), search):
+        found = _search(model, run, prior_BK, search)
+        ids = [[each for each, _ in row[: search.returned]] for row in found]
+        scored += score_candidates(model, run, prior_BK, ids, marginal="token")
+    return scored
 
 
 @torch.no_grad()
@@ -116,18 +117,18 @@ def decode_sequence(
     for a candidate that the search over z did not find, and what the search says for one that it did. Raises as
     ``decode_token``.
     """
-    prior_BK = _prior(relevance_BK)
-    run = Run(model, states)
-    found = _search(model, run, torch.zeros_like(prior_BK).view(-1, 1), search)
-    there = prior_BK.isfinite().flatten().tolist()
-    found = [row if real else [] for row, real in zip(found, there, strict=True)]
-    passages = prior_BK.shape[1]
-    per_question = [found[start : start + passages] for start in range(0, len(found), passages)]
-    if fast:
-        scored = [_fast(rows, prior, search) for rows, prior in zip(per_question, prior_BK.tolist(), strict=True)]
-    else:
-        ids = [list(dict.fromkeys(each for row in rows for each, _ in row)) for rows in per_question]
-        scored = score_candidates(model, run, prior_BK, ids, marginal="sequence")
+    scored = []
+    for run, prior_BK in _portions(model, states, _prior(relevance_BK), search):
+        found = _search(model, run, torch.zeros_like(prior_BK).view(-1, 1), search)
+        there = prior_BK.isfinite().flatten().tolist()
+        found = [row if real else [] for row, real in zip(found, there, strict=True)]
+        passages = prior_BK.shape[1]
+        per_question = [found[start : start + passages] for start in range(0, len(found), passages)]
+        if fast:
+            scored += [_fast(rows, prior, search) for rows, prior in zip(per_question, prior_BK.tolist(), strict=True)]
+        else:
+            ids = [list(dict.fromkeys(each for row in rows for each, _ in row)) for rows in per_question]
+            scored += score_candidates(model, run, prior_BK, ids, marginal="sequence")
     return [sorted(row, key=lambda each: -each.log_prob)[: search.returned] for row in scored]
 
 
@@ -136,6 +137,15 @@ def _prior(relevance_BK: Tensor) -> Tensor:
     if nothing.any():
         raise BadInput(f"question {int(nothing.nonzero()[0])} of the batch has no passage to answer from")
     return relevance_BK.float().log_softmax(-1)
+
+
+def _portions(model: Seq2Seq, states: States, prior_BK: Tensor, search: Search) -> Iterator[tuple[Run, Tensor]]:
+    """Runs over as many questions at a time as there is room for, when they are searched and when they are scored."""
+    passages = prior_BK.shape[1]
+    at_once = max(1, _ROOM // (passages * max(search.beams, search.longest) * model.vocabulary))
+    for begin in range(0, len(prior_BK), at_once):
+        own = prior_BK[begin : begin + at_once]
+        yield Run(model, states[slice(begin * passages, (begin + len(own)) * passages)]), own
 
 
 def _search(model: Seq2Seq, run: Run, prior_GP: Tensor, search: Search) -> list[list[tuple[Ids, float]]]:

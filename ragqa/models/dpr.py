@@ -1,31 +1,42 @@
 """The encoders of DPR as transformers publishes them: a BERT whose [CLS] is the vector (Karpukhin et al. 2020)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 from transformers import AutoConfig, BertConfig, BertModel, DPRContextEncoder, DPRQuestionEncoder
 
-from ragqa.errors import ArtefactError
+from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models.options import encoder_options, load_weights
 
 _KINDS = {"DPRQuestionEncoder": DPRQuestionEncoder, "DPRContextEncoder": DPRContextEncoder}
 
 
-def load_dpr(source: str | Path, *kinds: str) -> tuple[nn.Module, nn.Linear | None]:
-    """The encoder of questions or passages in a directory or on the hub, and its projection if it has one.
+def load_dpr(source: str | Path, kind: str) -> tuple[nn.Module, nn.Linear | None]:
+    """The encoder in a directory or on the hub, and its projection if it has one.
 
-    ``kinds`` are the classes of transformers that it may be, by default both.
+    ``kind`` is the class of transformers that it must be: DPRQuestionEncoder or DPRContextEncoder.
 
     Raises:
-        ArtefactError: it is none of them, or some of its weights are missing.
+        ArtefactError: it is another, or some of its weights are missing.
     """
-    kinds = kinds or tuple(_KINDS)
-    kind = next(iter(AutoConfig.from_pretrained(source).architectures or ["nothing that is named"]))
-    if kind not in kinds:
-        wanted = f"one of {', '.join(kinds)}" if len(kinds) > 1 else f"a {kinds[0]}"
-        raise ArtefactError(f"{source} holds {kind}, not {wanted}")
+    found = next(iter(AutoConfig.from_pretrained(source).architectures or ["nothing that is named"]))
+    if found != kind:
+        raise ArtefactError(f"{source} holds {found}, not a {kind}")
     return parts(load_weights(_KINDS[kind], source, {}, "encoder of DPR"))
+
+
+def alone(source: str | Path, architectures: Sequence[str]) -> ArtefactError:
+    """What is to be raised where one of DPR's models is taken for an encoder of both questions and passages."""
+    kind = next(iter(architectures), "nothing that is named")
+    if kind not in _KINDS:
+        return ArtefactError(f"{source} holds {kind}, and no encoder of DPR")
+    reads, other = ("questions", "passages") if kind == "DPRQuestionEncoder" else ("passages", "questions")
+    return Mismatch(
+        f"{source} is DPR's encoder of {reads} alone, and {other} have one of their own: put them together with "
+        "python -m pipelines.published --questions … --passages … --out DIR, and give DIR/model"
+    )
 
 
 def parts(model: Any) -> tuple[nn.Module, nn.Linear | None]:

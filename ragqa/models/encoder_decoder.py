@@ -8,7 +8,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderModel, PreTrainedTokenizerFast
 
 from ragqa.errors import ArtefactError
-from ragqa.models.options import load_encoder_module, quiet
+from ragqa.models.options import DTYPE, load_encoder_module, quiet
 from ragqa.models.seq2seq import Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
 
@@ -36,7 +36,7 @@ def from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     config.num_hidden_layers = decoder_layers or config.num_hidden_layers
     try:
         with quiet():
-            decoder = AutoModelForCausalLM.from_pretrained(path, config=config)
+            decoder = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=DTYPE)
             model: Any = EncoderDecoderModel(encoder=encoder, decoder=decoder)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]

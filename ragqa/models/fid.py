@@ -15,12 +15,12 @@ from ragqa.models.inputs import Inputs
 from ragqa.models.rag import MAX_ANSWER, MAX_INPUT, answer_scores
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq, States
-from ragqa.models.template import FID, Template, assemble
+from ragqa.models.template import FID, Template, assemble, reads
 from ragqa.types import Passage
 
 
 class FusionInDecoder(nn.Module):
-    """One answer from all passages together, over any seq2seq; the same face as ``RagGenerator``."""
+    """One answer from all passages together, over a seq2seq; the same face as ``RagGenerator``."""
 
     kind = "fid"
 
@@ -43,6 +43,10 @@ class FusionInDecoder(nn.Module):
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """The pairs as the generator reads them; see ``template.assemble``."""
         return assemble(self.seq2seq.tokens, self.template, questions, passages, self.max_input)
+
+    def reads(self, question: str, passage: Passage, end: int) -> bool:
+        """Whether it reads the passage up to the character ``end``; see ``template.reads``."""
+        return reads(self.seq2seq.tokens, self.template, question, passage, end, self.max_input)
 
     def nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """-log p(y|x, all passages) of each answer ``[B]``; relevance says only which passages are there: not -inf."""

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoConfig, PretrainedConfig, RagSequenceForGeneration, RagTokenForGeneration
 
 from ragqa import artefact
-from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 from ragqa.models import dpr
 from ragqa.models.fid import FusionInDecoder
 from ragqa.models.options import load_weights, quiet
@@ -22,6 +22,8 @@ from ragqa.reading.confidence import FILE as CALIBRATION
 
 FILE = "generator.json"
 """Beside the weights: kind, template, and how it was trained, which is how it is asked."""
+QUESTION_TOKENS = "question_encoder_tokenizer"
+"""Folder of the tokenizer through which questions go first, where they do; published checkpoints call it so."""
 TEMPLATES = {"rag-token": RAG, "rag-sequence": RAG, "fid": FID, "closed-book": CLOSED_BOOK}
 """Kinds, and what each reads unless it is told otherwise."""
 
@@ -50,6 +52,7 @@ def make_generator(
     max_input: int = MAX_INPUT,
     max_answer: int = MAX_ANSWER,
     retriever: str | None = None,
+    question_tokens: SeqTokens | None = None,
 ) -> Generator:
     """A generator of one of the ``TEMPLATES``' kinds over a seq2seq; raises BadInput where there is no such kind."""
     if kind not in TEMPLATES:
@@ -63,12 +66,14 @@ def make_generator(
     if template.closed:
         return RagGenerator(seq2seq, passages=1, **sizes)
     marginal: Any = kind.removeprefix("rag-")
-    return RagGenerator(seq2seq, marginal=marginal, passages=passages or 5, retriever=retriever, **sizes)
+    sizes |= {"retriever": retriever, "question_tokens": question_tokens}
+    return RagGenerator(seq2seq, marginal=marginal, passages=passages or 5, **sizes)
 
 
 def save_generator(generator: Generator, path: Path) -> None:
     """Write a directory of transformers' own format, and ``generator.json``."""
     generator.seq2seq.save(path)
+    asked = generator.question_tokens if isinstance(generator, RagGenerator) else None
     row = {
         "kind": generator.kind,
         "template": generator.template.text,
@@ -76,7 +81,11 @@ def save_generator(generator: Generator, path: Path) -> None:
         "max_input": generator.max_input,
         "max_answer": generator.max_answer,
         "retriever": generator.retriever,
+        "respelled": asked is not None,
+        "vocabulary": generator.seq2seq.tokens.digest,
     }
+    if asked is not None:
+        asked.save(path / QUESTION_TOKENS)
     (path / FILE).write_text(json.dumps(row, indent=1) + "\n")
 
 
@@ -85,6 +94,7 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
 
     Raises:
         ArtefactError, DamagedArtefact: there is none, or it cannot be loaded.
+        Mismatch: its tokenizer is not the one that it was saved with.
         BadInput: it is a plain seq2seq and ``kind`` is None, or it is of another kind.
     """
     if model_type(source) == "rag":
@@ -126,7 +136,12 @@ def _load_own(file: Path) -> Generator:
         told["max_answer"] = int(row.get("max_answer", MAX_ANSWER))  # earlier ones do not say
     except (ValueError, KeyError, TypeError, BadInput) as error:
         raise DamagedArtefact(f"{file} is damaged: {error!r}") from error
-    return make_generator(Seq2Seq.load(file.parent), kind, **told)
+    if row.get("respelled"):
+        told["question_tokens"] = SeqTokens.load(file.parent / QUESTION_TOKENS)
+    seq2seq = Seq2Seq.load(file.parent)
+    if row.get("vocabulary") not in (None, seq2seq.tokens.digest):  # earlier ones do not say
+        raise Mismatch(f"{file.parent} has another tokenizer than the generator there was saved with")
+    return make_generator(seq2seq, kind, **told)
 
 
 def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator:
@@ -161,6 +176,7 @@ def load_rag(source: str | Path) -> PublishedRag:
     inner = model.rag
     _restore(inner.generator, source)
     tokens = SeqTokens.load(source, subfolder="generator_tokenizer", config=config.generator)
+    asked = SeqTokens.load(source, subfolder=QUESTION_TOKENS, config=config.question_encoder)
     prefix = config.prefix or getattr(config.generator, "prefix", None) or ""
     generator = RagGenerator(
         Seq2Seq(inner.generator, tokens),
@@ -169,8 +185,8 @@ def load_rag(source: str | Path) -> PublishedRag:
         passages=config.n_docs,
         max_input=config.max_combined_length,
         retriever=str(source),  # no index is made with it but that of ``pipelines.published``, which says so
+        question_tokens=asked,
     )
-    asked = SeqTokens.load(source, subfolder="question_encoder_tokenizer", config=config.question_encoder)
     return PublishedRag(generator, Tower.from_dpr(*dpr.parts(inner.question_encoder)), asked)
 
 

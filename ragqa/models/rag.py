@@ -14,7 +14,8 @@ from ragqa.models.decoding import Candidate, decode_sequence, decode_token, stre
 from ragqa.models.inputs import Inputs
 from ragqa.models.search import Search
 from ragqa.models.seq2seq import Seq2Seq, States
-from ragqa.models.template import RAG, Template, assemble
+from ragqa.models.seq_tokens import SeqTokens
+from ragqa.models.template import RAG, Template, assemble, reads
 from ragqa.objectives import IGNORED, gold_log_probs, label_means, rag_token_nll, sequence_nll, token_nll
 from ragqa.types import Passage
 
@@ -26,7 +27,7 @@ MAX_ANSWER = 32
 
 
 class RagGenerator(nn.Module):
-    """RAG-Token or RAG-Sequence over any seq2seq; with the question alone (K = 1), the closed-book reader."""
+    """RAG-Token or RAG-Sequence over a seq2seq; with the question alone (K = 1), the closed-book reader."""
 
     def __init__(
         self,
@@ -38,10 +39,12 @@ class RagGenerator(nn.Module):
         max_input: int = MAX_INPUT,
         max_answer: int = MAX_ANSWER,
         retriever: str | None = None,
+        question_tokens: SeqTokens | None = None,
     ) -> None:
         """As it was trained: with so many ``passages``, pairs of ``max_input`` tokens, answers of ``max_answer``.
 
         ``retriever`` is the fingerprint of the dual encoder whose scores were its prior; None where nobody knows.
+        ``question_tokens``: it was trained on questions as this tokenizer of the tower of questions spells them.
         """
         super().__init__()
         if marginal not in ("token", "sequence"):
@@ -49,6 +52,7 @@ class RagGenerator(nn.Module):
         self.seq2seq, self.marginal, self.template = seq2seq, marginal, template
         self.passages, self.max_input = passages, min(max_input, seq2seq.max_tokens)
         self.max_answer, self.retriever = min(max_answer, seq2seq.max_tokens), retriever
+        self.question_tokens = question_tokens
 
     @property
     def kind(self) -> str:
@@ -57,7 +61,14 @@ class RagGenerator(nn.Module):
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """The pairs as the generator reads them; see ``template.assemble``."""
-        return assemble(self.seq2seq.tokens, self.template, questions, passages, self.max_input)
+        return assemble(self.seq2seq.tokens, self.template, self._asked(questions), passages, self.max_input)
+
+    def _asked(self, questions: Sequence[str]) -> Sequence[str]:
+        return questions if self.question_tokens is None else self.question_tokens.respelled(questions)
+
+    def reads(self, question: str, passage: Passage, end: int) -> bool:
+        """Whether it reads the passage up to the character ``end``; see ``template.reads``."""
+        return reads(self.seq2seq.tokens, self.template, self._asked([question])[0], passage, end, self.max_input)
 
     def nll(
         self,

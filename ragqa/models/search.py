@@ -81,6 +81,8 @@ class _Beams:
 
 def force(log_probs: Tensor, step: int, rules: Conventions, search: Search) -> Tensor:
     """Log-probabilities ``[..., V]`` of token number ``step`` by what is demanded of it."""
+    if rules.never:
+        log_probs = log_probs.index_fill(-1, log_probs.new_tensor(rules.never, dtype=torch.long), -torch.inf)
     if step < search.shortest:
         log_probs = log_probs.index_fill(-1, log_probs.new_tensor(rules.ends, dtype=torch.long), -torch.inf)
     for demanded, due in ((rules.first, step == 0), (rules.last, step == search.longest - 1)):

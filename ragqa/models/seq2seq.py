@@ -21,9 +21,17 @@ from ragqa.models import attention
 from ragqa.models.inputs import Inputs
 from ragqa.models.options import load_seq2seq_module, longest_input, quiet
 from ragqa.models.seq_tokens import SeqTokens
+from ragqa.objectives import IGNORED
 
 _GROUP = {"cpu": 64, "cuda": 8192}
 """Tokens of padding that are worth a call of the encoder of its own, by device."""
+
+_MOST = 1 << 15
+"""Tokens that the encoder reads in one call where nothing is kept for a gradient."""
+
+_ROUNDED = 128
+"""Numbers of embeddings are rounded up to a multiple of this at most: T5 has 32,128 for 32,100 pieces, mT5 250,112 for
+250,100."""
 
 CONVENTIONS = (
     "decoder_start_token_id",
@@ -32,6 +40,7 @@ CONVENTIONS = (
     "pad_token_id",
     "forced_bos_token_id",
     "forced_eos_token_id",
+    "bad_words_ids",
 )
 """What of a generation config is followed."""
 
@@ -51,6 +60,8 @@ class Conventions:
     """Token that the longest answer is made to end with, if there is one."""
     bos: int | None
     """Token that stands for the beginning; RAG does not count it where all candidates begin with it."""
+    never: tuple[int, ...] = ()
+    """Tokens that no answer has: ``bad_words_ids`` of a single token, as Marian's padding is."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,7 @@ class States:
     mask_NL: Tensor
     """True on the texts' own tokens."""
 
-    def __getitem__(self, rows: Tensor) -> "States":
+    def __getitem__(self, rows: Tensor | slice) -> "States":
         return States(self.hidden_NLD[rows], self.mask_NL[rows])
 
     @property
@@ -71,10 +82,9 @@ class States:
 
 
 class Seq2Seq(nn.Module):
-    """Any seq2seq of transformers that attends through its attention interface, and its tokenizer.
+    """A seq2seq of transformers of one of the families ``options.SEQ2SEQS``, and its tokenizer.
 
-    BART, MBart, T5, mT5, ByT5 and EncoderDecoderModel are tried. Beginning and end of an answer, and the shift
-    between labels and decoder inputs, are the model's own.
+    Beginning and end of an answer, and the shift between labels and decoder inputs, are the model's own.
     """
 
     def __init__(self, model: nn.Module, tokens: SeqTokens) -> None:
@@ -113,11 +123,13 @@ class Seq2Seq(nn.Module):
         """
         encoder, mask_NL = self.model.get_encoder(), inputs.mask_NL.bool()
         embedded_NLE: Tensor = encoder.get_input_embeddings()(inputs.ids_NL)
+        embedded_NLE = embedded_NLE * getattr(encoder, "embed_scale", 1.0)  # Pegasus and Marian scale ids alone
         length_N = mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True)
         lengths = length_N[order_N].tolist()
         parts = []
-        for begin, end in _groups(lengths, _GROUP.get(mask_NL.device.type, 8192)):
+        most = None if torch.is_grad_enabled() else _MOST
+        for begin, end in _groups(lengths, _GROUP.get(mask_NL.device.type, 8192), most):
             rows, longest = order_N[begin:end], lengths[begin]
             bias = None if lengths[end - 1] == longest else _bias(mask_NL[rows, :longest], embedded_NLE.dtype)
             states = encoder(inputs_embeds=embedded_NLE[rows, :longest], attention_mask=bias).last_hidden_state
@@ -127,7 +139,10 @@ class Seq2Seq(nn.Module):
 
     def decoder_inputs(self, labels_BT: Tensor) -> Tensor:
         """The labels moved right behind the decoder's start, as the model moves them."""
-        return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
+        if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
+            return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
+        said_BT = labels_BT.masked_fill(labels_BT == IGNORED, self.conventions.pad)
+        return torch.cat([torch.full_like(said_BT[:, :1], self.conventions.start), said_BT[:, :-1]], -1)
 
     def logits(self, states: States, inputs_RT: Tensor, chosen_RT: Tensor | None = None) -> Tensor:
         """What follows each of ``inputs_RT``: ``[R, T, V]``, or ``[M, V]`` at the chosen positions only."""
@@ -228,11 +243,13 @@ def _bias(mask_NL: Tensor, dtype: torch.dtype) -> Tensor:
     return (~mask_NL[:, None, None, :]).to(dtype) * torch.finfo(dtype).min
 
 
-def _groups(lengths: list[int], worth: int) -> Iterator[tuple[int, int]]:
-    """Runs of lengths (longest first): a new one begins where it saves ``worth`` tokens of padding or more."""
+def _groups(lengths: list[int], worth: int, most: int | None) -> Iterator[tuple[int, int]]:
+    """Runs of lengths (longest first): a new one begins where it saves ``worth`` tokens of padding or more, and where
+    one more text would make it more than ``most`` tokens."""
     begin = 0
     for row, length in enumerate(lengths):
-        if (lengths[begin] - length) * (len(lengths) - row) >= worth:
+        full = most is not None and row > begin and lengths[begin] * (row + 1 - begin) > most
+        if full or (lengths[begin] - length) * (len(lengths) - row) >= worth:
             yield begin, row
             begin = row
     yield begin, len(lengths)
@@ -256,12 +273,13 @@ def _conventions(model: Any) -> Conventions:
         first=said("forced_bos_token_id"),
         last=said("forced_eos_token_id"),
         bos=said("bos_token_id"),
+        never=tuple(words[0] for words in said("bad_words_ids") or () if len(words) == 1),
     )
 
 
 def _check(model: Any, tokens: SeqTokens, conventions: Conventions) -> None:
     rows = int(model.get_input_embeddings().weight.shape[0])
-    if not 0.9 * rows <= tokens.size <= rows:  # models have a few embeddings that no piece has
+    if not 0 <= rows - tokens.size < _ROUNDED:
         sizes = f"the tokenizer has {tokens.size} pieces, the model {rows} embeddings"
         raise ArtefactError(f"{sizes}: it is another model's, or its files are missing")
     if tokens.pad not in (None, conventions.pad) or tokens.end not in (None, *conventions.ends):

@@ -3,6 +3,8 @@
 Legend: B answers, T tokens of an answer.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +35,12 @@ class SeqTokens:
     def size(self) -> int:
         """Pieces it knows."""
         return len(self.tokenizer)
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits for the pieces and their ids."""
+        rows = sorted(self.tokenizer.get_vocab().items())
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
     @property
     def pad(self) -> int | None:
@@ -66,6 +74,14 @@ class SeqTokens:
     def _ids(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
         rows: list[list[int]] = self.tokenizer(list(texts), verbose=False, **options)["input_ids"]
         return rows
+
+    def respelled(self, texts: Sequence[str]) -> list[str]:
+        """Each text as its own pieces say it: a BERT's of lower case, and without accents.
+
+        Spaces before marks are taken out again, as transformers did by itself when RAG was trained.
+        """
+        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": True}
+        return [self.tokenizer.decode(row, **options) for row in self.ids(texts)]
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> Inputs:
         """Rows of ids as a batch."""

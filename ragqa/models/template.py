@@ -6,7 +6,7 @@ Legend: N texts = B questions times K passages.
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ragqa.errors import BadInput
 from ragqa.models.inputs import Inputs
@@ -85,13 +85,27 @@ def assemble(
     )
 
 
+def reads(tokens: SeqTokens, template: Template, question: str, passage: Passage, end: int, max_tokens: int) -> bool:
+    """Whether the pair that ``assemble`` makes has the passage's text up to the character ``end``."""
+    read = replace(passage, text=passage.text[:end])
+    question = _fitting(tokens, template, question, max_tokens)
+    return len(tokens.ids([template.fill(question, read)])[0]) <= max_tokens
+
+
+def _fitting(tokens: SeqTokens, template: Template, question: str, max_tokens: int) -> str:
+    """The question, ``_shortened`` where it is too long even without a passage."""
+    if len(tokens.ids([template.fill(question)])[0]) <= max_tokens:
+        return question
+    return _shortened(tokens, template, question, max_tokens)
+
+
 def _cut(
     tokens: SeqTokens, template: Template, row: list[int], question: str, passage: Passage | None, max_tokens: int
 ) -> list[int]:
     """``row`` without as much of the passage's end as is too much."""
-    if len(tokens.ids([template.fill(question)])[0]) > max_tokens:
-        question = _shortened(tokens, template, question, max_tokens)
-        row = tokens.ids([template.fill(question, passage)])[0]
+    fitting = _fitting(tokens, template, question, max_tokens)
+    if fitting != question:
+        question, row = fitting, tokens.ids([template.fill(fitting, passage)])[0]
         if len(row) <= max_tokens:
             return row
     closing = len(tokens.ids([""])[0]) - tokens.opening

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ragqa.errors import ArtefactError
-from ragqa.models.dpr import load_dpr
+from ragqa.models.dpr import alone
 from ragqa.models.options import load_encoder_module, longest_input
 
 Pooling = Literal["cls", "mean"]
@@ -127,15 +127,15 @@ class Tower(nn.Module):
     def load(cls, path: Path, name: str | None = None) -> "Tower":
         """The tower in the directory ``path``; the encoder's weights are those of the hub's ``name``, if it is given.
 
-        A plain encoder, without sentence-transformers' files, is pooled by the mean and scaled to length 1; DPR's
-        encoders are what they are.
+        A plain encoder, without sentence-transformers' files, is pooled by the mean and scaled to length 1.
 
         Raises:
             ArtefactError: there is no such encoder, or it has a module that is not known here.
+            Mismatch: it is one of DPR's two.
         """
-        modules = _modules(path)
-        if not (path / "modules.json").is_file() and _family(path) == "dpr":
-            return cls.from_dpr(*load_dpr(name or path))
+        modules, config = _modules(path), _config(path)
+        if not (path / "modules.json").is_file() and config.get("model_type") == "dpr":
+            raise alone(name or path, config.get("architectures") or ())
         dense, norm = modules.get("Dense"), modules.get("LayerNorm")
         tower = cls(
             load_encoder_module(name or path),
@@ -163,11 +163,11 @@ def _modules(path: Path) -> dict[str, Path]:
     return modules
 
 
-def _family(path: Path) -> str | None:
+def _config(path: Path) -> dict[str, Any]:
     try:
-        return str(json.loads((path / "config.json").read_text()).get("model_type"))
-    except (OSError, ValueError, AttributeError):
-        return None  # what is wrong with it is said when it is loaded
+        return dict(json.loads((path / "config.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}  # what is wrong with it is said when it is loaded
 
 
 def _pooling(folder: Path | None) -> Pooling:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ragqa.models.generators import Generator
     from ragqa.models.search import Search
 _NOWHERE = "in none of the passages that were read"
+_HALF = "\ufffd"
+"""What bytes say that are no character yet."""
 _EMPTY = "the generator wrote nothing"
 
 
@@ -51,7 +53,7 @@ class GenerativeReader:
         """Raises BadInput where the generator cannot decode so."""
         self._generator, self._calibration = generator.to(device).eval(), calibration
         self.decoding = _decoding(generator, decoding or Decoding())
-        self._search = _search(self.decoding, alternatives)
+        self._search = _search(generator.kind, self.decoding, alternatives)
         self._fast: dict[str, bool] = {"fast": True} if self.decoding.fast else {}
         self._prior, self._device = prior_of(RAW), device
         self.fingerprint = fingerprint
@@ -114,9 +116,9 @@ class GenerativeReader:
         ]
 
     def find(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Written"]]:
-        """What is written to each question, best first, and what speaks for it; nothing where it is declined."""
+        """What ``read`` says to each question, and what speaks for it; nothing where it is declined."""
         return [
-            [Written(text, _evidence(each)) for each in candidates if (text := self._text(each.ids))]
+            [Written(text, _evidence(each)) for each in candidates[:1] if (text := self._text(each.ids))]
             for candidates in self._candidates(questions, hits)
         ]
 
@@ -139,14 +141,14 @@ class GenerativeReader:
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Pieces of the answer as they are written, then the answer.
 
-        Whole words are said: what is joined to them later would change them.
+        A piece is said when the next token has left it as it was: a mark or half of a character might not.
         """
         if not (hits or self.closed):
             yield declined(question)
             return
         inputs, relevance_BK = self._inputs([question], [hits])
         ids: list[int] = []
-        said = ""
+        said = before = ""
         steps = self._generator.stream(inputs, relevance_BK, self._search)
         while True:
             try:
@@ -154,12 +156,13 @@ class GenerativeReader:
             except StopIteration as stop:
                 (candidates,) = stop.value
                 break
-            whole = self._text(ids).rpartition(" ")[0]
-            if whole.startswith(said) and len(whole) > len(said):
-                yield whole[len(said) :]
-                said = whole
+            text = self._text(ids)
+            same, before = _beginning(before, text).rstrip(_HALF), text
+            if same.startswith(said) and same != said:
+                yield same[len(said) :]
+                said = same
         answer = self._answer(question, hits, candidates)
-        if answer.text is not None and answer.text.startswith(said):
+        if answer.text is not None and answer.text.startswith(said) and answer.text != said:
             yield answer.text[len(said) :]
         yield answer
 
@@ -180,7 +183,7 @@ class GenerativeReader:
         if not texts[0]:
             return declined(question, hits)
         best = candidates[0]
-        sources = self._sources(hits, texts[0], best)
+        sources = self._sources(question, hits, texts[0], best)
         supported = any(source.span is not None for source in sources)
         return Answer(
             question,
@@ -189,7 +192,7 @@ class GenerativeReader:
             self._confidence(best),
             sources,
             tuple(
-                Alternative(text, self._confidence(each), self._sources(hits, text, each))
+                Alternative(text, self._confidence(each), self._sources(question, hits, text, each))
                 for text, each in self._others(texts, candidates)
             ),
             supported=supported,
@@ -204,14 +207,20 @@ class GenerativeReader:
     def _text(self, ids: Any) -> str:
         return self._generator.seq2seq.tokens.text(ids)
 
-    def _sources(self, hits: list[Hit], text: str, candidate: "Candidate") -> tuple[Source, ...]:
+    def _sources(self, question: str, hits: list[Hit], text: str, candidate: "Candidate") -> tuple[Source, ...]:
         """The passages, those first that bear most of the answer."""
         if self.closed:
             return ()
         sources = [
-            Source(hit, _span(hit, text), weight) for hit, weight in zip(hits, candidate.posterior, strict=False)
+            Source(hit, self._span(question, hit, text), weight)
+            for hit, weight in zip(hits, candidate.posterior, strict=False)
         ]
         return tuple(sorted(sources, key=lambda source: -source.weight))
+
+    def _span(self, question: str, hit: Hit, text: str) -> Span | None:
+        """Where the answer stands first, if that much of the passage was read."""
+        found = occurrence(hit.passage.text, text)
+        return Span(*found) if found and self._generator.reads(question, hit.passage, found[1]) else None
 
     def _confidence(self, candidate: "Candidate") -> float:
         return self._calibration.confidence(_evidence(candidate))
@@ -231,7 +240,8 @@ def _decoding(generator: "Generator", wanted: Decoding) -> Decoding:
     return replace(wanted, max_answer=longest)
 
 
-def _search(decoding: Decoding, alternatives: int) -> "Search":
+def _search(kind: str, decoding: Decoding, alternatives: int) -> "Search":
+    """RAG-Sequence has the answers of all passages to choose from, however many beams look for each."""
     from ragqa.models.search import Search
 
     assert decoding.max_answer is not None
@@ -239,18 +249,19 @@ def _search(decoding: Decoding, alternatives: int) -> "Search":
         beams=decoding.beams,
         longest=decoding.max_answer,
         shortest=decoding.min_answer,
-        returned=min(1 + alternatives, decoding.beams),
+        returned=1 + alternatives if kind == "rag-sequence" else min(1 + alternatives, decoding.beams),
     )
+
+
+def _beginning(one: str, other: str) -> str:
+    """What both begin with."""
+    apart = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return one[: next(apart, min(len(one), len(other)))]
 
 
 def _evidence(candidate: "Candidate") -> Evidence:
     mean = candidate.log_prob / len(candidate.ids)
     return Evidence(exp(candidate.log_prob), mean, max(candidate.posterior))
-
-
-def _span(hit: Hit, text: str) -> Span | None:
-    found = occurrence(hit.passage.text, text)
-    return Span(*found) if found else None
 
 
 def declined(question: str, hits: list[Hit] | None = None) -> Answer:

@@ -167,7 +167,6 @@ def _downloaded(name: str) -> Path:
 def identity(path: Path, settings: dict[str, Any]) -> str:
     """16 hex digits for the weights, the tokenizer and the settings."""
     weights = [*sorted(path.glob("*.safetensors")), *sorted(path.glob("[1-9]_*/*.safetensors"))]
-    weights = weights or sorted(path.glob("pytorch_model*.bin"))  # DPR's, as they were published
     parts = [artefact.checksum(file) for file in weights]
     parts += [artefact.checksum(path / "tokenizer.json"), json.dumps(settings, sort_keys=True)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
