@@ -127,7 +127,7 @@ def settings(config: PretrainConfig, arm: str) -> PretrainConfig:
 
 def seconds(run: Path) -> float:
     """That its steps took, with the indexes that were made between them."""
-    return round(sum(row.get("seconds", 0.0) for row in read_rows(run)), 1)
+    return round(sum(row.get("seconds", 0.0) + row.get("swap_stood", 0.0) for row in read_rows(run)), 1)
 
 
 def asked(world: closed_world.World, config: PretrainConfig, tagger: closed_world.ObjectTagger) -> dict[str, Any]:
