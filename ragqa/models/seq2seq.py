@@ -18,7 +18,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models import attention
-from ragqa.models.inputs import Inputs
+from ragqa.models.inputs import Inputs, of_like_length
 from ragqa.models.options import load_seq2seq_module, longest_input, quiet
 from ragqa.models.seq_tokens import SeqTokens
 
@@ -117,7 +117,7 @@ class Seq2Seq(nn.Module):
         order_N = length_N.argsort(descending=True)
         lengths = length_N[order_N].tolist()
         parts = []
-        for begin, end in _groups(lengths, _GROUP.get(mask_NL.device.type, 8192)):
+        for begin, end in of_like_length(lengths, _GROUP.get(mask_NL.device.type, 8192)):
             rows, longest = order_N[begin:end], lengths[begin]
             bias = None if lengths[end - 1] == longest else _bias(mask_NL[rows, :longest], embedded_NLE.dtype)
             states = encoder(inputs_embeds=embedded_NLE[rows, :longest], attention_mask=bias).last_hidden_state
@@ -226,16 +226,6 @@ class Run:
 
 def _bias(mask_NL: Tensor, dtype: torch.dtype) -> Tensor:
     return (~mask_NL[:, None, None, :]).to(dtype) * torch.finfo(dtype).min
-
-
-def _groups(lengths: list[int], worth: int) -> Iterator[tuple[int, int]]:
-    """Runs of lengths (longest first): a new one begins where it saves ``worth`` tokens of padding or more."""
-    begin = 0
-    for row, length in enumerate(lengths):
-        if (lengths[begin] - length) * (len(lengths) - row) >= worth:
-            yield begin, row
-            begin = row
-    yield begin, len(lengths)
 
 
 def _conventions(model: Any) -> Conventions:
