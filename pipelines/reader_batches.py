@@ -10,35 +10,18 @@ import numpy as np
 
 from pipelines.asked import drawn
 from pipelines.gold_spans import GoldSpans
-from pipelines.pairs import titled_golds
 from pipelines.reader_examples import DataSet
-from pipelines.reader_mining import NOTHING, Mined
+from pipelines.reader_mining import Mined
+from pipelines.reader_passages import Beside, Passages, Text
 from pipelines.reading import Marked, ToRead, blank, collated, marked
+from ragqa.corpus.blocks import Splitter
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
-from ragqa.metrics import has_answer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.types import Question
 
 POOL = 50
 """Batches that are drawn together and then cut by length, so that little of them is padding."""
-Text = tuple[str, str]
-"""Title and text of a passage."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beside:
-    """What a question is read beside."""
-
-    positives: int
-    """Passages that hold an answer: gold ones first, then those that were found."""
-    negatives: float
-    """Passages that hold none, on average."""
-    hard: float
-    """Share of these that were found for the question; the others are drawn at random."""
-    untitled: float
-    """Share of the passages that are read without their title."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +49,7 @@ class ReaderBatches:
         tokenizer: TextTokenizer,
         *,
         shares: Sequence[float],
+        split: Splitter,
         beside: Beside,
         cut: Cut,
         seed: int,
@@ -78,19 +62,16 @@ class ReaderBatches:
             store: its passages.
             tokenizer: the reader's.
             shares: of the questions, one for each set; empty where each counts by its size.
+            split: cuts texts as those of the index were cut.
             beside: see there.
             cut: see there.
             seed: of all that is drawn.
         """
-        self._asked = [(question, each.source.regex) for each in sets for question in each.questions]
-        self._mined = mined or [NOTHING] * len(self._asked)
-        self._golds = [titled_golds(question) for question, _ in self._asked]
-        self._store, self._tokenizer = store, tokenizer
+        self.passages = Passages(sets, mined, store, split, beside)
+        self._tokenizer, self._cut, self._seed = tokenizer, cut, seed
         self._sizes = [len(each.questions) for each in sets]
         self._counts = apportioned(shares or self._sizes, POOL * cut.batch)
-        self._beside, self._cut, self._seed = beside, cut, seed
-        self._lengths = np.array([self._length(number) for number in range(len(self._asked))])
-        self._texts = [gold for golds in self._golds for gold in golds]
+        self._lengths = np.array([self.passages.length(number) for number in range(sum(self._sizes))])
         self._pool: tuple[int, np.ndarray] = -1, np.empty(0)
 
     def __getitem__(self, step: int) -> list[ToRead]:
@@ -124,56 +105,29 @@ class ReaderBatches:
         batches: np.ndarray = by_length[rng.permutation(POOL)]
         return batches
 
-    def _length(self, number: int) -> int:
-        """Characters of the passage that a question is probably read in."""
-        if self._golds[number]:
-            return len(self._golds[number][0][1])
-        found = self._mined[number].positives
-        return len(self._store[int(found[0])].text) if self._store and len(found) else 0
-
     def _part(self, step: int, slots: Sequence[tuple[int, int]]) -> ToRead:
         found: list[tuple[int, Marked]] = []
         for place, (slot, number) in enumerate(slots):
             rng = np.random.default_rng([self._seed, 1, step, slot])
-            question, regex = self._asked[number]
-            passages = self._untitled(self.passages(number, rng), rng)
-            found += [(place, each) for each in self._windows(question, regex, passages, rng)]
-        found = found or blank(self._tokenizer, self._asked[slots[0][1]][0].text, self._cut.max_tokens)
+            right, wrong = self.passages.drawn(number, rng)
+            found += [(place, each) for each in self._windows(number, right, wrong, rng)]
+        found = found or blank(self._tokenizer, self.passages.asked[slots[0][1]][0].text, self._cut.max_tokens)
         return collated(found, self._cut.width)
 
-    def passages(self, number: int, rng: np.random.Generator) -> list[Text]:
-        """What a question is read beside, passages that hold an answer first."""
-        question, regex = self._asked[number]
-        mined, golds, wanted = self._mined[number], self._golds[number], self._beside
-        negatives = int(wanted.negatives) + int(rng.random() < wanted.negatives % 1)
-        hard = min(int(rng.binomial(negatives, wanted.hard)), len(mined.negatives))
-        right = [golds[at] for at in _some(len(golds), wanted.positives, rng)]
-        rows = mined.positives[_some(len(mined.positives), wanted.positives - len(right), rng)].tolist()
-        rows += mined.negatives[_some(len(mined.negatives), hard, rng)].tolist()
-        others = [self._any(rng) for _ in range(negatives - hard)]
-        others = [each for each in others if not _holds(each, question, regex)]
-        return [*right, *(self._text(row) for row in rows), *others]
+    def _windows(self, number: int, right: list[Text], wrong: list[Text], rng: np.random.Generator) -> list[Marked]:
+        """A window of each passage, as answering cuts them: one with an answer where there is one.
 
-    def _any(self, rng: np.random.Generator) -> Text:
-        """A passage at random: of the index, or else somebody's gold one."""
-        if self._store is None:
-            return self._texts[rng.integers(len(self._texts))]
-        return self._text(int(self._store.live_rows(rng.integers(self._store.live))))
-
-    def _text(self, row: int) -> Text:
-        assert self._store is not None
-        passage = self._store[row]
-        return passage.title, passage.text
-
-    def _untitled(self, passages: list[Text], rng: np.random.Generator) -> list[Text]:
-        return [("" if rng.random() < self._beside.untitled else title, text) for title, text in passages]
-
-    def _windows(self, question: Question, regex: bool, passages: list[Text], rng: np.random.Generator) -> list[Marked]:
-        """A window of each passage, as answering cuts them: one with an answer where there is one."""
+        A passage that is right though no span of it can be marked is not read. It holds "1950s" where the answer is
+        "1950", say, or an answer longer than any that the reader gives, and would be taught as one without an answer.
+        """
+        question, regex = self.passages.asked[number]
         gold = GoldSpans(self._tokenizer, question.answers, regex=regex)
+        passages = [*right, *wrong]
         chosen = []
-        for parts in marked(self._tokenizer, question.text, passages, gold, self._cut.max_tokens):
-            if among := [part for part in parts if part.spans] or parts:
+        for row, parts in enumerate(marked(self._tokenizer, question.text, passages, gold, self._cut.max_tokens)):
+            among = [part for part in parts if any(last - first < self._cut.width for first, last in part.spans)]
+            among = among or (parts if row >= len(right) else [])
+            if among:
                 chosen.append(among[rng.integers(len(among))])
         return chosen
 
@@ -185,14 +139,3 @@ def apportioned(shares: Sequence[float], total: int) -> list[int]:
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
     whole: list[int] = counts.tolist()
     return whole
-
-
-def _some(count: int, wanted: int, rng: np.random.Generator) -> list[int]:
-    """``wanted`` places of ``count``, or all, drawn without replacement."""
-    some: list[int] = rng.permutation(count)[: max(0, wanted)].tolist()
-    return some
-
-
-def _holds(passage: Text, question: Question, regex: bool) -> bool:
-    """By the rule by which passages are mined."""
-    return has_answer(passage[1], question.answers, regex=regex)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from pipelines.pairs import titled_golds
+from pipelines.pairs import golds_of
 from ragqa.metrics import exact_match, f1
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
@@ -51,7 +51,7 @@ def open_exam(questions: Sequence[Question], retriever: Retriever, read: int) ->
 
 
 def gold_exam(questions: Sequence[Question]) -> Exam:
-    """Questions beside their own paragraph (SQuAD's task)."""
+    """Questions beside their own paragraph, without its title: SQuAD's task, as the suites ask it with ``--gold``."""
     return Exam("gold", questions, [_own(question) for question in questions], None)
 
 
@@ -60,7 +60,4 @@ def _search(questions: Sequence[Question], retriever: Retriever, read: int) -> l
 
 
 def _own(question: Question) -> list[Hit]:
-    return [
-        Hit(Passage(n, str(n), title, text, "", 0, len(text)), 0.0)
-        for n, (title, text) in enumerate(titled_golds(question))
-    ]
+    return [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 0.0) for n, text in enumerate(golds_of(question))]

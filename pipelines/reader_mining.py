@@ -1,7 +1,8 @@
 """Distant supervision (Mintz et al. 2009): what an index finds for a question is right where it holds an answer.
 
 It is a noisy teacher: a passage may hold "1945" or "Paris" and say nothing of the question. That is told neither here
-nor in training; with a loss that is marginalised over the passages a reader gives such spans little weight by itself.
+nor in training; a question is read in several such passages at a time, and with a loss that is marginalised over them a
+reader gives such spans little weight by itself.
 
 What was found is kept in a folder, a file for so many questions, so that mining goes on where it was killed.
 """
@@ -18,6 +19,7 @@ from pipelines.reader_examples import DataSet
 from pipelines.run import read_row
 from ragqa import resuming
 from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.base import Rows
 from ragqa.types import Hit, Question
@@ -33,7 +35,7 @@ class Mined:
     positives: Rows
     """They hold an answer, and are no part of a gold passage."""
     negatives: Rows
-    """They hold none."""
+    """They hold none, nor does a gold passage that they are part of hold one in other words ("1950s" for "1950")."""
 
 
 NOTHING = Mined(as_rows([]), as_rows([]))
@@ -90,10 +92,11 @@ def teachable(sets: Sequence[DataSet], mined: Sequence[Mined]) -> tuple[list[Dat
 
 def _row(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
     golds = golds_of(question)
+    unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]
     found: dict[str, list[int]] = {"positives": [], "negatives": []}
     for hit in hits:
-        name = "positives" if is_right(hit.passage, question, regex) else "negatives"
-        if name == "negatives" or not any(hit.passage.text.strip() in gold for gold in golds):
+        name, own = ("positives", golds) if is_right(hit.passage, question, regex) else ("negatives", unclear)
+        if not any(hit.passage.text.strip() in gold for gold in own):
             found[name].append(hit.passage.id)
     return {name: rows[:pool] for name, rows in found.items()}
 

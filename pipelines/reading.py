@@ -10,14 +10,18 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pipelines.gold_spans import GoldSpans, Place
-from ragqa.models.inputs import padded
+from ragqa.models.inputs import of_like_length, padded
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
 from ragqa.reading.windows import Window, windows
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
+
+_WORTH = {"cpu": 512, "cuda": 8192}
+"""Tokens of padding that are worth a call of the reader of its own, by device."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,20 @@ class ToRead:
     def to(self, device: str) -> "ToRead":
         """The same on another device."""
         return ToRead(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+    @property
+    def groups(self) -> list[tuple[Tensor, int]]:
+        """Rows of like length, which are encoded together, and the length to which they are padded."""
+        length_N = self.mask_NL.sum(-1)
+        order_N = length_N.argsort(descending=True, stable=True)
+        lengths = length_N[order_N].tolist()
+        worth = _WORTH.get(self.mask_NL.device.type, 8192)
+        return [(order_N[begin:end], lengths[begin]) for begin, end in of_like_length(lengths, worth)]
+
+    @property
+    def tokens(self) -> int:
+        """Wordpieces that go through the reader, padding included."""
+        return sum(len(rows) * longest for rows, longest in self.groups)
 
     def by_question(self, values_N: Tensor, shape: tuple[int, ...], fill: float) -> Tensor:
         """``[B, K, …]``: rows of ``values_N`` at their question and rank; ``fill`` where a passage has no wordpiece."""
@@ -127,10 +145,21 @@ def span_scores(reader: MlpSpanReader, batch: ToRead, shape: tuple[int, int]) ->
 
 def end_scores(reader: SpanReader, batch: ToRead, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
     """The same of a reader that scores ends, and between them the passages' relevance ``[B, K]``, 0 where none is."""
-    start_NL, end_NL, relevance_N = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
+    start_NL, end_NL, relevance_N = _ends(reader, batch)
     score_NLW = span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])
     score_BKS, correct_BKS = _of_spans(score_NLW, batch, shape)
     return score_BKS, batch.by_question(relevance_N, shape, 0.0), correct_BKS
+
+
+def _ends(reader: SpanReader, batch: ToRead) -> tuple[Tensor, Tensor, Tensor]:
+    """What a reader says of the sequences: start ``[N, L]``, end ``[N, L]``, relevance ``[N]``; padding scores 0."""
+    found, length = [], batch.ids_NL.shape[1]
+    for rows, longest in batch.groups:
+        *ends, relevance = reader(*(each[rows, :longest] for each in (batch.ids_NL, batch.mask_NL, batch.types_NL)))
+        found.append([*(pad(each, (0, length - longest)) for each in ends), relevance])
+    back = torch.cat([rows for rows, _ in batch.groups]).argsort()
+    start_NL, end_NL, relevance_N = (torch.cat(each)[back] for each in zip(*found, strict=True))
+    return start_NL, end_NL, relevance_N
 
 
 def _of_spans(score_NLW: Tensor, batch: ToRead, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:

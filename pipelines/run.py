@@ -20,11 +20,11 @@ from ragqa.progress import SILENT, Progress, Step
 from ragqa.training import checkpoint, parallel
 from ragqa.training.log import NO_LOG, Log, MetricLog
 
-FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device")
+FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile")
 """Settings that a run may go on with changed: they change nothing of what it learns from.
 
-Losses stay the same but for rounding, with two exceptions: another number of ``processes`` drops out other units, and
-with ``workers`` it depends on their speed when a new index is there.
+Losses stay the same but for rounding, with two exceptions: another number of ``processes``, and ``compile``, drop out
+other units, and with ``workers`` it depends on their speed when a new index is there.
 """
 
 

@@ -1,12 +1,12 @@
 """Train an extractive reader: spans normalised over all passages of a question, marginalised over its answers.
 
     python -m pipelines.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz --out gold.jsonl
-    ragqa index wiki/ gold.jsonl --out reader.index
+    ragqa index wiki/ gold.jsonl --retriever bm25 --out reader.index
     python -m pipelines.span_reader --train squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz nq/train.jsonl \\
         --index reader.index --encoder DIR --dev nq/dev.jsonl --out runs/reader
 
-A question is read in its gold passage or, where only answers are known, in one that the index finds and that holds one
-(distant supervision), and beside it in passages that hold none. All spans of all of them compete in one softmax
+A question is read in its gold passage or, where only answers are known, in some that the index finds and that hold one
+(distant supervision), and beside them in passages that hold none. All spans of all of them compete in one softmax
 (Clark & Gardner 2018, "shared norm"), so that scores of different passages can be compared; every occurrence of an
 answer is right, and what is learned is that some right span is chosen, whichever (ORQA, Lee et al. 2019, section 4), or
 with ``--loss hard`` the one that is thought best (Min et al. 2019). The first token learns whether its passage holds an
@@ -32,10 +32,11 @@ from pipelines.asked import answerable
 from pipelines.best import Best
 from pipelines.mining import Search, Source
 from pipelines.pairs import golds_of
-from pipelines.reader_batches import Beside, Cut, ReaderBatches
+from pipelines.reader_batches import Cut, ReaderBatches
 from pipelines.reader_exam import Exam, gold_exam, open_exam
 from pipelines.reader_examples import SHARE, DataSet, read_sets, sources_of
 from pipelines.reader_mining import Mined, mine, teachable
+from pipelines.reader_passages import Beside, splitter_of
 from pipelines.reading import ToRead, end_scores
 from pipelines.run import Run, running
 from pipelines.settings import TrainingConfig, require
@@ -82,11 +83,16 @@ class ReaderConfig(TrainingConfig):
     pool: int = 20
     """Of these as many are kept that hold an answer, and that hold none; the best of them."""
     positives: int = 1
-    """Passages with an answer that a question is read in, gold ones first."""
+    """Passages with an answer that a question is read in, if it has gold ones: these first, then those found."""
+    distant: int = 3
+    """The same of a question that has none; the best of those found are drawn most often."""
     negatives: float = 1.0
     """Passages without one beside them, on average."""
     hard: float = 0.8
-    """Share of these that the index found; others are drawn at random."""
+    """Share of these that are near the question: found for it, or of the same article; the others are any."""
+    whole: float = 0.5
+    """Share of the passages of a question with gold ones that are paragraphs, right and wrong ones; the others are
+    blocks, cut as those of the index, so that their form says nothing."""
     untitled: float = 0.1
     """Share of the passages that are read without their title."""
     loss: Literal["marginal", "hard"] = "marginal"
@@ -129,10 +135,9 @@ class ReaderConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        within = {name: (0 <= getattr(self, name) <= 1, "from 0 to 1") for name in ("hard", "untitled", "taught")}
-        above = {
-            name: (getattr(self, name) > 0, "above 0") for name in ("positives", "tau", "temperature", "accumulate")
-        }
+        shares, counts = ("hard", "whole", "untitled", "taught"), ("positives", "distant", "accumulate")
+        within = {name: (0 <= getattr(self, name) <= 1, "from 0 to 1") for name in shares}
+        above = {name: (getattr(self, name) > 0, "above 0") for name in (*counts, "tau", "temperature")}
         files = len(self.sources)
         require(
             self,
@@ -218,11 +223,11 @@ def train_step(
     size = config.batch // parallel.world()[1] // len(parts)
     hard, rows, tokens = is_hard(run.step, config), [], 0
     weighing = parallel.weight(torch.ones(size, device=config.device)) / len(parts)
-    for part in parts:
-        found = losses(reader, teacher, part.to(config.device), size, config, hard=hard)
+    for part in (each.to(config.device) for each in parts):
+        found = losses(reader, teacher, part, size, config, hard=hard)
         total = found.total(config)
         (total * weighing).backward()
-        tokens += part.ids_NL.numel()
+        tokens += part.tokens
         figures = {"loss": total, "span_nll": found.nll_B, "relevance_bce": found.relevance_B, "right": found.right_B}
         figures |= {"kl": found.kl_B} if teacher else {}
         rows.append({name: value.float().mean().item() for name, value in figures.items()})
@@ -248,7 +253,8 @@ def examined(
     reader.eval()
     scorer = torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
     answering = ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0)))
-    found = {name: value for exam in exams for name, value in exam.taken(answering).items()}
+    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):  # as in training, half the time
+        found = {name: value for exam in exams for name, value in exam.taken(answering).items()}
     reader.train()
     return {**found, "em": float(np.mean([found[f"{exam.name}_em"] for exam in exams]))}
 
@@ -323,8 +329,14 @@ def batches_of(
         retriever.passages if retriever else None,
         tokenizer,
         shares=config.shares,
+        split=splitter_of(config.index, tokenizer),
         beside=Beside(
-            positives=config.positives, negatives=config.negatives, hard=config.hard, untitled=config.untitled
+            positives=config.positives,
+            distant=config.distant,
+            negatives=config.negatives,
+            hard=config.hard,
+            whole=config.whole,
+            untitled=config.untitled,
         ),
         cut=Cut(batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, width=config.max_span),
         seed=config.seed,
@@ -360,7 +372,7 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[s
     with running(config, reader, optimizer, name="reader", progress=progress, tell=tell) as run:
         best = Best(run, "em")
         while True:
-            if exams and run.due(config.eval_every):
+            if exams and run.step and run.due(config.eval_every):
                 best.told(**examined(reader, tokenizer, exams, config))
             if run.due(config.save_every) and run.step:
                 best.save()

@@ -135,6 +135,17 @@ def test_spans_of_a_table_keep_to_words_and_windows() -> None:
     assert answer.sources[0].span.start == text.index("zebra")
 
 
+def test_the_answer_is_as_its_first_source_has_it() -> None:
+    """The best span is "Castle", but the passage that says "castle" twice has more of the weight: 2 e^-0.5 > 1."""
+    scorer = Table({("castle", "castle"): 5.0, ("tower", "tower"): 4.0})
+    texts = ("a Castle", "the castle was a castle", "Tower", "tower or tower")
+    hits = [replace(hit(text, n), score=-0.5 * (n % 2)) for n, text in enumerate(texts)]
+    (answer,) = reader(scorer).read(["what?"], [hits])
+    assert answer.text == "castle" and [each.hit.passage.id for each in answer.sources] == [1, 0]
+    assert [source.weight for source in answer.sources] == pytest.approx([0.548, 0.452], abs=1e-3)
+    assert answer.alternatives[0].text == "tower"
+
+
 def test_no_answer_begins_or_ends_inside_a_word() -> None:
     # "telescopes" is cut into pieces by the tokenizer; its parts score best, and are no answers.
     text = "xylophonists play"

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,36 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from conftest import untimed
+from conftest import WORDS, untimed
+from test_models import shape
 from torch import Tensor
 
-from pipelines import reader_mining, span_reader
+from pipelines import reader_mining, reading, run, span_reader
 from pipelines.asked import drawn
 from pipelines.gold_passages import write
 from pipelines.mining import Search, Source
-from pipelines.reader_batches import POOL, Beside, Cut, ReaderBatches, apportioned
+from pipelines.reader_batches import POOL, Cut, ReaderBatches, apportioned
+from pipelines.reader_exam import gold_exam
 from pipelines.reader_examples import SHARE, held_out, read_sets
 from pipelines.reader_mining import Mined, mine, teachable
+from pipelines.reader_passages import Beside, Passages, Text, by_rank, splitter_of
 from pipelines.span_reader import MOST_HARD, ReaderConfig, is_hard, losses, main
+from ragqa.corpus.blocks import words
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
+from ragqa.indexing import IndexConfig, build_index
 from ragqa.metrics import has_answer
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
+from ragqa.paths import weights_dir
 from ragqa.questions import read_questions
+from ragqa.reading.confidence import Calibration
+from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.open import open_retriever
-from ragqa.runtime.tokens import TextTokenizer
+from ragqa.runtime.export import export
+from ragqa.runtime.scorer import load_scorer
+from ragqa.runtime.tokens import TextTokenizer, TokenInput
 from ragqa.training.log import read_rows
 from ragqa.training.schedule import warmup_linear
+from ragqa.types import Hit, Passage
 
 
 def squad(path: Path, *, articles: int = 8) -> Path:
@@ -163,6 +175,18 @@ def test_a_gold_passage_is_not_found_again(config: ReaderConfig, tmp_path: Path)
     assert 0 in mined(replace(config, train=(file,)), tmp_path / "other")[0].positives
 
 
+def test_a_part_of_a_gold_passage_is_wrong_only_where_the_whole_is_clearly_right(
+    config: ReaderConfig, tmp_path: Path
+) -> None:
+    assert config.index is not None
+    text = open_retriever(config.index).passages[0].text
+    file = tmp_path / "gold.jsonl"
+    for name, answer, among in (("clear", "w999", True), ("in other words", "w99", False)):
+        file.write_text(json.dumps({"question": text, "answers": [answer], "passages": [f"w999 {text}"]}))
+        found = mined(replace(config, train=(file,)), tmp_path / name)[0]
+        assert (0 in found.negatives) == among and 0 not in found.positives
+
+
 def test_mining_goes_on_where_it_was_killed(config: ReaderConfig, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("pipelines.mining._TOGETHER", 16)
     whole = mined(config, tmp_path / "whole")
@@ -205,7 +229,7 @@ def test_questions_without_a_passage_are_left_out(config: ReaderConfig, tmp_path
 
 def batches(config: ReaderConfig, folder: Path | None = None, **options: Any) -> ReaderBatches:
     sets, _ = read_sets(config.sources, share=0.0)
-    beside = {"positives": 1, "negatives": 1.0, "hard": 0.5, "untitled": 0.5} | options
+    beside = {"positives": 1, "distant": 1, "negatives": 1.0, "hard": 0.5, "whole": 0.5, "untitled": 0.5} | options
     retriever = open_retriever(config.index) if config.index and folder else None
     return ReaderBatches(
         sets,
@@ -213,6 +237,7 @@ def batches(config: ReaderConfig, folder: Path | None = None, **options: Any) ->
         retriever.passages if retriever else None,
         TextTokenizer(config.encoder),
         shares=config.shares,
+        split=splitter_of(config.index, TextTokenizer(config.encoder)),
         beside=Beside(**beside),
         cut=Cut(batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, width=config.max_span),
         seed=config.seed,
@@ -227,12 +252,12 @@ def test_batches_depend_on_the_step_alone(config: ReaderConfig, tmp_path: Path) 
 
 
 def test_every_right_span_is_marked_and_nothing_else(config: ReaderConfig, tmp_path: Path) -> None:
-    made = batches(config, tmp_path / "mined", positives=2, negatives=2.0)
+    made = batches(config, tmp_path / "mined", positives=2, distant=2, negatives=2.0)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{i}" for i in range(1100)]]
     for step in range(5):
         (reads,) = made[step]
         for n in range(len(reads.ids_NL)):
-            question, _ = made._asked[made.questions(step)[int(reads.question_N[n])]]
+            question, _ = made.passages.asked[made.questions(step)[int(reads.question_N[n])]]
             texts = [words[i] for i in reads.ids_NL[n].tolist()]
             first = max(at for at, word in enumerate(texts[:-1]) if word == "[SEP]" and "[SEP]" in texts[at + 1 :]) + 1
             wanted = {(at, 0) for at, word in enumerate(texts) if at >= first and word == question.answers[0]}
@@ -245,7 +270,7 @@ def test_shares_are_kept_exactly(config: ReaderConfig) -> None:
     assert apportioned([0.3, 0.7], 200) == [60, 140]
     config = replace(config, train=(config.train[0], squad(config.out.with_name("other.json"))), shares=(3, 1))
     made = batches(config)
-    size = len(made._asked) // 2
+    size = len(made.passages.asked) // 2
     for pool in (0, 1):
         asked = Counter(
             number // size for step in range(pool * POOL, (pool + 1) * POOL) for number in made.questions(step)
@@ -276,26 +301,168 @@ def test_a_batch_is_of_passages_of_like_length(small: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("negatives", "count"), [(0.0, 0.0), (0.3, 0.3), (2.5, 2.5)])
 def test_so_many_negatives_on_average(config: ReaderConfig, tmp_path: Path, negatives: float, count: float) -> None:
-    made = batches(config, tmp_path / "mined", negatives=negatives, hard=1.0)
-    pairs = range(len(made._asked) - 30, len(made._asked))
+    made = batches(config, tmp_path / "mined", negatives=negatives, hard=1.0).passages
+    pairs = range(len(made.asked) - 30, len(made.asked))
     rng = np.random.default_rng(0)
-    drawn = [made.passages(number, rng) for _ in range(20) for number in pairs]
-    wrong = [
-        sum(not has_answer(text, made._asked[number][0].answers) for _, text in passages)
-        for passages, number in zip(drawn, [*pairs] * 20, strict=True)
-    ]
-    assert np.mean(wrong) == pytest.approx(count, abs=0.15)  # a random one that holds an answer is left out
-    assert all(len(passages) - bad == 1 for passages, bad in zip(drawn, wrong, strict=True))
+    drawn = [(number, *made.drawn(number, rng)) for _ in range(20) for number in pairs]
+    assert np.mean([len(wrong) for _, _, wrong in drawn]) == pytest.approx(count, abs=0.15)
+    for number, right, wrong in drawn:
+        assert [made.holds(text, number) for _, text in (*right, *wrong)] == [True] + [False] * len(wrong)
 
 
 def test_gold_passages_come_first_and_random_ones_hold_no_answer(config: ReaderConfig, tmp_path: Path) -> None:
-    made, rng = batches(config, tmp_path / "mined", positives=2, negatives=3.0, hard=0.0), np.random.default_rng(0)
-    for number, (question, _) in enumerate(made._asked):
-        passages = made.passages(number, rng)
+    beside = {"positives": 2, "distant": 2, "negatives": 3.0, "hard": 0.0, "untitled": 0.0}
+    made, rng = batches(config, tmp_path / "mined", **beside).passages, np.random.default_rng(0)
+    for number, (question, _) in enumerate(made.asked):
+        right, wrong = made.drawn(number, rng)
         if question.passages:
-            assert passages[0] == (question.titles[0], question.passages[0])
-        right = [has_answer(text, question.answers) for _, text in passages]
-        assert right == sorted(right, reverse=True) and 1 <= sum(right) <= 2
+            assert right[0] == (question.titles[0], question.passages[0])
+        assert 1 <= len(right) <= 2 and all(made.holds(text, number) for _, text in right)
+        assert not any(made.holds(text, number) for _, text in wrong)
+
+
+@pytest.fixture
+def articles(small: Path, tmp_path: Path) -> ReaderConfig:
+    """Six articles of four paragraphs of 250 words, each of them three blocks of an index, with questions of each."""
+    rng, data = np.random.default_rng(0), []
+    for a in range(6):
+        paragraphs = []
+        for p in range(4):
+            words = [f"w{100 + a * 150 + n}" for n in rng.integers(0, 150, 250)]
+            answers = [f"w{1000 + 4 * a + p}", *(f"w{n}" for n in rng.integers(1, 100, 2))]
+            for at, answer in zip((10, 130, 230), answers, strict=True):
+                words[at] = answer
+            questions = [
+                {
+                    "id": f"{a}-{p}-{answer}",
+                    "question": f"{words[3]} {words[150]} {words[240]}",
+                    "answers": [{"text": answer, "answer_start": " ".join(words).find(answer)}],
+                }
+                for answer in answers
+            ]
+            paragraphs.append({"context": " ".join(words), "qas": questions})
+        data.append({"title": f"article {a}", "paragraphs": paragraphs})
+    file = tmp_path / "articles.json"
+    file.write_text(json.dumps({"data": data}))
+    write([file], tmp_path / "gold.jsonl")
+    build_index([tmp_path / "gold.jsonl"], tmp_path / "articles.index", IndexConfig(retriever="bm25"))
+    return ReaderConfig(
+        train=(file,), index=tmp_path / "articles.index", encoder=small, out=tmp_path, batch=4, max_input=300
+    )
+
+
+def drawn_often(made: Passages) -> Iterator[tuple[int, list[Text], list[Text]]]:
+    rng = np.random.default_rng(1)
+    return ((number, *made.drawn(number, rng)) for _ in range(8) for number in range(len(made.asked)))
+
+
+@pytest.mark.parametrize("hard", [0.0, 1.0])
+def test_the_form_of_a_passage_does_not_say_that_it_is_right(
+    articles: ReaderConfig, tmp_path: Path, hard: float
+) -> None:
+    made = batches(articles, tmp_path / "mined", hard=hard).passages
+    golds = {question.passages[0] for question, _ in made.asked}
+    starts, ends = {text[:30] for text in golds}, {text[-30:] for text in golds}
+    shares = []
+    for part in zip(*((right, wrong) for _, right, wrong in drawn_often(made)), strict=True):
+        texts = [text for passages in part for _, text in passages]
+        assert len(texts) > 400 and {len(text.split()) for text in texts} == {50, 100, 250}
+        edges = [(text in golds, text[:30] in starts, text[-30:] in ends) for text in texts]
+        shares.append(np.mean(edges, axis=0))
+    assert shares[0][0] == pytest.approx(0.5, abs=0.06)
+    assert shares[0] == pytest.approx(shares[1], abs=0.1)
+
+
+def test_answers_stay_marked_in_blocks_and_paragraphs(articles: ReaderConfig, tmp_path: Path) -> None:
+    made = batches(articles, tmp_path / "mined")
+    lengths = set()
+    for step in range(20):
+        (reads,) = made[step]
+        marked = reads.correct_NLW.flatten(1).any(-1)
+        assert marked.tolist() == (reads.rank_N == 0).tolist()
+        lengths |= {int(length) // 50 for length in reads.mask_NL[marked].sum(-1)}
+    assert {1, 2, 5} <= lengths  # blocks of 50 and 100 words, paragraphs of 250, and some wordpieces of the question
+
+
+def test_whole_or_not_at_all(articles: ReaderConfig, tmp_path: Path) -> None:
+    made = batches(articles, tmp_path / "mined", whole=1.0, hard=1.0, untitled=0.0).passages
+    for number, right, wrong in drawn_often(made):
+        question, _ = made.asked[number]
+        assert right == [(question.titles[0], question.passages[0])]
+        (title, text) = wrong[0]
+        assert len(text.split()) == 250 and title == question.titles[0] and text != question.passages[0]
+        assert not made.holds(text, number)
+    made = batches(articles, tmp_path / "mined", whole=0.0).passages
+    for number, right, wrong in drawn_often(made):
+        assert all(len(text.split()) <= 100 for _, text in (*right, *wrong))
+        assert made.holds(right[0][1], number) and right[0][1] in made.asked[number][0].passages[0]
+    made = batches(replace(articles, index=None), whole=0.0).passages  # cut as an index would
+    assert all(len(text.split()) <= 100 for _, right, wrong in drawn_often(made) for _, text in (*right, *wrong))
+
+
+def test_an_article_of_one_paragraph_has_a_whole_one_of_another_beside_it(small: Path, tmp_path: Path) -> None:
+    file = tmp_path / "qed.jsonl"
+    rows = [
+        {"question": "w1", "answers": [f"w{n + 5}"], "passages": [f"w{n + 5} w{n}"], "titles": [f"{n}"]}
+        for n in range(9)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=4)
+    made = batches(config, whole=1.0, hard=1.0, untitled=0.0).passages
+    for _, right, wrong in drawn_often(made):
+        assert all(each != right[0] and each[1].endswith(f" w{each[0]}") for each in wrong)
+
+
+def test_a_question_without_gold_passages_is_read_in_several(config: ReaderConfig, tmp_path: Path) -> None:
+    assert config.index is not None
+    sets, _ = read_sets([Source(config.train[1])], share=0.0)
+    found = [Mined(np.array([7, 5, 3, 1]), np.array([0]))] * len(sets[0].questions)
+    store = open_retriever(config.index).passages
+    beside = Beside(positives=1, distant=3, negatives=0.0, hard=0.0, whole=0.5, untitled=0.0)
+    made = Passages(sets, found, store, words(), beside)
+    rng = np.random.default_rng(0)
+    drawn = [[text for _, text in made.drawn(0, rng)[0]] for _ in range(300)]
+    assert all(len(set(texts)) == 3 and set(texts) < {store[row].text for row in (7, 5, 3, 1)} for texts in drawn)
+    left_out = Counter(next(row for row in (7, 5, 3, 1) if store[row].text not in texts) for texts in drawn)
+    assert left_out[7] < left_out[5] < left_out[1]
+
+
+def test_the_better_are_drawn_more_often() -> None:
+    rng = np.random.default_rng(0)
+    firsts = Counter(by_rank(3, 1, rng)[0] for _ in range(6000))
+    assert [firsts[rank] / 6000 for rank in range(3)] == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.03)
+    assert sorted(by_rank(3, 5, rng)) == [0, 1, 2] and by_rank(0, 2, rng) == by_rank(3, 0, rng) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "width"),
+    [
+        ("1950", "It was built in the 1950s.", 30),
+        ("345", "It has 12,345 rooms.", 30),
+        ("one two three", "one two three", 2),
+    ],
+)
+def test_an_answer_that_cannot_be_marked_does_not_make_its_passage_wrong(
+    tmp_path: Path, answer: str, text: str, width: int
+) -> None:
+    file = tmp_path / "gold.jsonl"
+    rows = [
+        {"question": "When was the mill built?", "answers": [answer], "passages": [text]},
+        {"question": "When did it close?", "answers": ["May"], "passages": ["It closed in May."]},
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = ReaderConfig(train=(file,), encoder=weights_dir() / "encoder", out=tmp_path, batch=2, max_span=width)
+    made = batches(config, negatives=1.0, hard=0.0, whole=1.0)
+    tokenizer, read = TextTokenizer(config.encoder), Counter()
+    texts = [tokenizer.pieces(row["passages"][0]).ids for row in rows]
+    for step in range(10):
+        (reads,) = made[step]
+        for n in range(len(reads.ids_NL)):
+            asked, ids = made.questions(step)[int(reads.question_N[n])], reads.ids_NL[n].tolist()
+            which = next((row for row, pieces in enumerate(texts) if str(pieces)[1:-1] in str(ids)), None)
+            read[asked, which] += 1  # None where nothing else is left to be read
+            assert bool(reads.correct_NLW[n].any()) == (asked == which == 1)
+    assert read[0, 0] == 0 and min(read[0, 1], read[1, 0], read[1, 1]) > 0
 
 
 def test_a_long_passage_is_cut_so_that_an_answer_stays(small: Path, tmp_path: Path) -> None:
@@ -361,15 +528,31 @@ def by_loops(reader: SpanReader, reads: Any, size: int, *, hard: bool, apart: bo
 @pytest.mark.parametrize("apart", [False, True])
 def test_losses_are_those_of_loops(config: ReaderConfig, tmp_path: Path, monkeypatch, hard: bool, apart: bool) -> None:
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: torch.enable_grad())  # in float32, to compare
+    monkeypatch.setitem(reading._WORTH, "cpu", 1)  # every length by itself
     config = replace(config, apart=apart)
     reader = SpanReader.from_encoder(config.encoder).eval()
-    (reads,) = batches(config, tmp_path / "mined", positives=2, negatives=1.5)[1]
+    (reads,) = batches(config, tmp_path / "mined", positives=2, distant=2, negatives=1.5)[1]
+    assert len(reads.groups) > 1 and reads.tokens == int(reads.mask_NL.sum()) < reads.mask_NL.numel()
     found = losses(reader, None, reads, 4, config, hard=hard)
     nll, told = by_loops(reader, reads, 4, hard=hard, apart=apart)
     assert found.nll_B.tolist() == pytest.approx(nll, rel=1e-4)
     assert found.relevance_B.tolist() == pytest.approx(told, rel=1e-4)
     assert found.right_B.tolist() == [value > 0 for value in nll]
     assert found.total(config).item() == pytest.approx(np.mean(nll) + 0.5 * np.mean(told), rel=1e-4)
+
+
+def test_the_head_is_computed_in_float32(small: Path) -> None:
+    torch.manual_seed(0)
+    reader, hidden = SpanReader.from_encoder(small).eval(), []
+    reader.encoder.register_forward_hook(lambda module, arguments, output: hidden.append(output.last_hidden_state))
+    ids = torch.arange(30).reshape(2, 15) + 5
+    with torch.no_grad():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            start, end, relevance = reader(ids, torch.ones_like(ids), torch.zeros_like(ids))
+            rounded = reader.head(hidden[0])
+        logits = reader.head(hidden[0].float())
+    assert torch.equal(torch.stack([start, end], -1), logits[..., :2]) and torch.equal(relevance, logits[:, 0, 2])
+    assert not torch.equal(rounded.float(), logits)
 
 
 def test_a_teacher_that_is_the_reader_teaches_nothing(config: ReaderConfig, tmp_path: Path) -> None:
@@ -432,25 +615,91 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: ReaderConfig, m
     assert [row["step"] for row in figures(config.out) if "span_nll" in row] == list(range(6))
 
 
-def test_what_is_written_answered_most(config: ReaderConfig, monkeypatch) -> None:
+def test_held_out_questions_are_asked_as_training_goes_on(config: ReaderConfig) -> None:
     told: list[str] = []
     main(config, tell=told.append)
     rows = [row for row in figures(config.out) if "em" in row]
-    assert [row["step"] for row in rows] == [0, 4, 6]
+    assert [row["step"] for row in rows] == [4, 6]  # not before anything is learned
     assert all(row["em"] == pytest.approx((row["gold_em"] + row["dev_em"]) / 2) for row in rows)
     assert told[0].startswith("questions to train on: ") and "are written, the best on held-out" in told[-1]
     saved = SpanReader.load(config.out / "model")
     assert saved.max_tokens == 32 and saved.config.reader == "ends"
 
 
+def test_what_is_written_answered_most(config: ReaderConfig, monkeypatch) -> None:
+    values, seen = iter([0.1, 0.4, 0.3]), []
+
+    def examined(reader: SpanReader, *_: Any) -> dict[str, float]:
+        seen.append({name: value.clone() for name, value in reader.state_dict().items()})
+        return {"em": next(values)}
+
+    monkeypatch.setattr(span_reader, "examined", examined)
+    written = SpanReader.load(main(replace(config, eval_every=2))).state_dict()
+    assert all(torch.equal(written[name], value) for name, value in seen[1].items())
+    assert not any(torch.equal(written["head.weight"], seen[other]["head.weight"]) for other in (0, 2))
+
+
+def test_exams_are_taken_as_training_computes_and_without_titles(config: ReaderConfig) -> None:
+    class Told:
+        name = "told"
+
+        def taken(self, reader: Any) -> dict[str, float]:
+            return {"told_em": float(torch.is_autocast_enabled("cpu")), "training": float(model.training)}
+
+    model = SpanReader.from_encoder(config.encoder).train()
+    told: Any = Told()
+    found = span_reader.examined(model, TextTokenizer(config.encoder), [told], config)
+    assert found == {"told_em": 1.0, "em": 1.0, "training": 0.0} and model.training
+    question = next(iter(read_questions(config.train[0])))
+    (hits,) = gold_exam([question]).hits
+    assert [(hit.passage.title, hit.passage.text) for hit in hits] == [("", question.passages[0])]
+
+
+def test_a_run_goes_on_compiled(config: ReaderConfig, monkeypatch) -> None:
+    config = replace(config, dev=None, held_out=0.0, dropout=0.0)
+    step, compiled = killed(monkeypatch, 4), []
+    with pytest.raises(KeyboardInterrupt):
+        main(config)
+    monkeypatch.setattr(span_reader, "train_step", step)
+    monkeypatch.setattr(run, "compile_encoders", compiled.append)
+    main(replace(config, compile=True))
+    assert len(compiled) == 1 and [row["step"] for row in figures(config.out)] == list(range(6))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "modernbert"])
+def test_any_encoder_becomes_a_reader(family: str, config: ReaderConfig, tmp_path: Path) -> None:
+    """Trained, exported to 8 bits and asked."""
+    from transformers import AutoModel
+
+    torch.manual_seed(0)
+    encoder = tmp_path / "encoder"
+    AutoModel.from_config(shape(family, vocabulary=len(WORDS))).save_pretrained(encoder)
+    (encoder / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
+    model = main(replace(config, encoder=encoder, steps=2))
+    assert all(math.isfinite(row["loss"]) for row in figures(config.out) if "loss" in row)
+    export(model, tmp_path / "onnx")
+    items = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4), TokenInput([2, 10, 3, 30, 31, 3], 3)]
+    whole, quantised = (load_scorer(path).score(items) for path in (model, tmp_path / "onnx"))
+    for one, other in zip(whole, quantised, strict=True):
+        assert np.corrcoef([*one.start, *one.end], [*other.start, *other.end])[0, 1] > 0.95
+    text = "w5 w6 w7 w8"
+    hit = Hit(Passage(0, "0", "w9", text, "", 0, len(text)), 0.0)
+    (answer,) = ExtractiveReader(load_scorer(tmp_path / "onnx"), Calibration((0.0, 1.0, 0.0, 0.0))).read(
+        ["w6"], [[hit]]
+    )
+    assert answer.text is not None and answer.sources[0].span is not None
+    assert text[answer.sources[0].span.start : answer.sources[0].span.end] == answer.text
+
+
 def test_training_stops_where_nothing_gets_better(config: ReaderConfig, monkeypatch) -> None:
-    values = iter([0.1, 0.4, 0.3, 0.2, 0.9])
+    values = iter([0.1, 0.4, 0.3, 0.2, 0.9])  # at steps 2, 4, 6 and 8
     monkeypatch.setattr(span_reader, "examined", lambda *_: {"em": next(values)})
     config = replace(config, steps=20, eval_every=2, patience=2)
     main(config)
     rows = figures(config.out)
     assert [row["em"] for row in rows if "em" in row] == [0.1, 0.4, 0.3, 0.2]
-    assert max(row["step"] for row in rows if "loss" in row) == 5
+    assert max(row["step"] for row in rows if "loss" in row) == 7
 
 
 def test_embeddings_stay_those_of_the_encoder(config: ReaderConfig) -> None:

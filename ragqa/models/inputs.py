@@ -3,7 +3,7 @@
 Legend: N sequences, L tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,3 +31,15 @@ def padded(rows: Sequence[Sequence[int]], pad: int = 0) -> Inputs:
     mask = np.arange(ids.shape[1]) < lengths[:, None]
     ids[mask] = np.concatenate([np.asarray(row, np.int64) for row in rows]) if len(rows) else pad
     return Inputs(torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64)))
+
+
+def of_like_length(lengths: Sequence[int], worth: int, most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Runs of lengths (longest first): a new one begins where it saves ``worth`` tokens of padding or more, and where
+    one more text would make it more than ``most`` tokens."""
+    begin = 0
+    for row, length in enumerate(lengths):
+        full = most is not None and row > begin and lengths[begin] * (row + 1 - begin) > most
+        if full or (lengths[begin] - length) * (len(lengths) - row) >= worth:
+            yield begin, row
+            begin = row
+    yield begin, len(lengths)

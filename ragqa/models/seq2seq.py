@@ -18,7 +18,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models import attention
-from ragqa.models.inputs import Inputs
+from ragqa.models.inputs import Inputs, of_like_length
 from ragqa.models.options import load_seq2seq_module, longest_input, quiet
 from ragqa.models.seq_tokens import SeqTokens
 from ragqa.objectives import IGNORED
@@ -129,7 +129,7 @@ class Seq2Seq(nn.Module):
         lengths = length_N[order_N].tolist()
         parts = []
         most = None if torch.is_grad_enabled() else _MOST
-        for begin, end in _groups(lengths, _GROUP.get(mask_NL.device.type, 8192), most):
+        for begin, end in of_like_length(lengths, _GROUP.get(mask_NL.device.type, 8192), most):
             rows, longest = order_N[begin:end], lengths[begin]
             bias = None if lengths[end - 1] == longest else _bias(mask_NL[rows, :longest], embedded_NLE.dtype)
             states = encoder(inputs_embeds=embedded_NLE[rows, :longest], attention_mask=bias).last_hidden_state
@@ -241,18 +241,6 @@ class Run:
 
 def _bias(mask_NL: Tensor, dtype: torch.dtype) -> Tensor:
     return (~mask_NL[:, None, None, :]).to(dtype) * torch.finfo(dtype).min
-
-
-def _groups(lengths: list[int], worth: int, most: int | None) -> Iterator[tuple[int, int]]:
-    """Runs of lengths (longest first): a new one begins where it saves ``worth`` tokens of padding or more, and where
-    one more text would make it more than ``most`` tokens."""
-    begin = 0
-    for row, length in enumerate(lengths):
-        full = most is not None and row > begin and lengths[begin] * (row + 1 - begin) > most
-        if full or (lengths[begin] - length) * (len(lengths) - row) >= worth:
-            yield begin, row
-            begin = row
-    yield begin, len(lengths)
 
 
 def _conventions(model: Any) -> Conventions:

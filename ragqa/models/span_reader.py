@@ -6,6 +6,7 @@ Legend: N passages, L tokens, W longest span in tokens, D width.
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
@@ -49,7 +50,8 @@ class SpanReader(nn.Module):
         hidden_NLD = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, **segments(self.config, token_type_ids)
         ).last_hidden_state
-        logits_NL3 = self.head(hidden_NLD).float()
+        with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
+            logits_NL3 = self.head(hidden_NLD.float())
         return logits_NL3[..., 0], logits_NL3[..., 1], logits_NL3[:, 0, 2]
 
     @classmethod

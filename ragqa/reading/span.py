@@ -97,14 +97,15 @@ class ExtractiveReader:
             reason = "the passages have no words to mark" if hits else NOTHING_FOUND
             return Answer(question, None, float("-inf"), 0.0, nearest, reason=reason)
         best, *others = _apart(found, 1 + self._alternatives)
+        sources, *theirs = (_sources(hits, each) for each in (best, *others))
         alternatives = tuple(
-            Alternative(other.text, self._calibration.confidence(other.evidence), _sources(hits, other))
-            for other in others
+            Alternative(_cited(own), self._calibration.confidence(other.evidence), own)
+            for other, own in zip(others, theirs, strict=True)
         )
         alternatives = tuple(sorted(alternatives, key=lambda a: -a.confidence))
         score = best.candidates[0].score
         confidence = self._calibration.confidence(best.evidence)
-        return Answer(question, best.text, score, confidence, _sources(hits, best), alternatives)
+        return Answer(question, _cited(sources), score, confidence, sources, alternatives)
 
 
 def _apart(found: list[Found], count: int) -> list[Found]:
@@ -200,3 +201,10 @@ def _sources(hits: list[Hit], found: Found) -> tuple[Source, ...]:
     total = sum(weights.values())
     order = sorted(weights, key=lambda p: -weights[p])
     return tuple(Source(hits[p], Span(by_passage[p][0].start, by_passage[p][0].end), weights[p] / total) for p in order)
+
+
+def _cited(sources: tuple[Source, ...]) -> str:
+    """An answer as its first source has it; the others may have another case or article."""
+    first = sources[0]
+    assert first.span is not None
+    return first.hit.passage.text[first.span.start : first.span.end]
