@@ -87,6 +87,9 @@ class Held:
     vain: bool = False
     """Whether it takes the answers away."""
 
+    def __str__(self) -> str:
+        return f"{self.name}, in vain" if self.vain else self.name
+
 
 @dataclass(frozen=True)
 class Row:
@@ -117,7 +120,7 @@ def close(said: str, answers: Sequence[str]) -> bool:
 def read(reader: ExtractiveReader, held: Held, progress: Progress = SILENT) -> list[list[Row]]:
     """For each of ``WEIGHTS`` the answers to all questions for which there is one."""
     rows: list[list[Row]] = [[] for _ in WEIGHTS]
-    with progress.step(held.name, len(held.questions), "questions") as step:
+    with progress.step(str(held), len(held.questions), "questions") as step:
         for at in range(0, len(held.questions), _ASKED):
             some = held.questions[at : at + _ASKED]
             scored = reader.score([question.text for question in some], held.condition(some))
@@ -228,7 +231,7 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     likely = {weight: likelihood(rows) for weight, rows in by_weight.items()}
     weight = max(likely, key=lambda each: likely[each]) if reader.prior == SPREAD else 1.0
     rows = by_weight[weight]
-    asked = ", ".join(f"{len(held.questions)} of {held.name}{' in vain' * held.vain}" for held in sets)
+    asked = "; ".join(f"{len(held.questions)} of {held}" for held in sets)
     found = fitted(
         [(row.evidence, row.right) for row in rows],
         f"questions that training held out: {asked}; k = {args.k}",

@@ -95,9 +95,9 @@ def plot(found: Mapping[str, dict[str, Any]], file: Path) -> None:
             _, refused, lost, declined = (100 * np.array(each["refusals"]["curve"])).T
             left.plot(refused, declined, color=color, label=f"{name}: of answerable questions")
             left.plot(lost, declined, "--", color=color, label=f"{name}: of right answers")
-        bins, error = each["reliability"], each["calibration_error"]["as_asked"]
+        bins, off = each["reliability"], each["calibration_error"]["as_asked"]
         points = [part["confidence"] for part in bins], [part["right"] for part in bins]
-        right.plot(*points, "o-", color=color, label=f"{name}: ECE {error:.3f}")
+        right.plot(*points, "o-", color=color, label=f"{name}: ECE {off:.3f}")
     left.axvline(100 * REFUSED, color="grey", lw=0.6, ls=":")
     left.set(xlabel="% wrongly refused", ylabel="% declined of those asked in vain", xlim=(0, 100), ylim=(0, 101))
     right.set(xlabel="mean confidence", ylabel="share right")

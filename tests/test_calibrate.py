@@ -150,9 +150,9 @@ def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     card = (reader / "README.md").read_text()
     main([str(part) for part in [*options, *both]])
     found = json.loads((tmp_path / "figures.json").read_text())
-    assert found["fitted_on"].startswith(
-        "questions that training held out: 20 of SQuAD, own paragraph, 20 of SQuAD, all"
-    )
+    squads = "20 of SQuAD, own paragraph; 20 of SQuAD, all paragraphs; 10 of SQuAD, all paragraphs, in vain"
+    others = "20 of dev; 10 of dev, in vain"
+    assert found["fitted_on"] == f"questions that training held out: {squads}; {others}; k = 4"
     sets = found["by_a_fit_on_the_other_half"]
     assert {name: sum(each["answers"].values()) for name, each in sets.items()} == {
         "SQuAD, own paragraph": 20,
