@@ -1,188 +1,199 @@
-"""Fit the confidence of an exported reader on questions it was not trained on, answerable and not.
+"""Fit the confidence of an exported reader on questions it was not trained on, as they are asked and in vain.
 
     python -m pipelines.calibrate --reader DIR --squad train-v1.1.json.xz --questions nq/dev.jsonl --index wiki.index \\
         --work DIR --out FILE.json --plot FILE.png
 
-Of SQuAD those of the articles are asked that ``pipelines.span_reader`` holds out, over all paragraphs of the file; of
-``--questions`` those that did not choose its weights, over ``--index``. A half of each is asked once more with the
-documents taken out that the question names or that hold an answer, so that whatever is answered is wrong. Writes
-``calibration.json`` into the reader; the figures are of the half of the answers that was not fitted.
+Of SQuAD those of the articles are asked that ``pipelines.span_reader`` holds out, beside their own paragraph and over
+all paragraphs of the file; of ``--questions``, over ``--index``. Those that chose the weights are left out: ``--seed``,
+``--held-out`` and ``--judged-by`` are the ``--seed``, ``--held-out`` and ``--sample`` of the training. Half of them are
+asked once more with the documents taken out that the question names or that hold an answer: whatever is answered then
+is wrong. These answers count ``VAIN_COUNTS`` each, so that confidence is that of questions as they are asked. Answers
+out of the first ``FEWER`` hits alone count ``FEWER_COUNTS``: not everybody reads as many.
+
+SQuAD's training questions have one gold answer, its test questions about three: what is right by another's judgement
+counts as wrong there, and a reader would think too little of itself. So an answer whose F1 with the gold one is
+``CLOSE`` or more counts as right on these, too: a word more or less in two or three. A guess, not a measurement.
+
+What retrieval's scores count in reading (a weight per standard deviation) is chosen first: the one under which right
+answers are most probable. Into the reader goes ``calibration.json``: that weight, the regression, and the threshold
+below which questions are declined, the highest that refuses at most 5 % of the right answers. Figures are those of fits
+on one half of the questions, asked about the other.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from pipelines.confidence import Fitted, fitted, install, judged, unseen
-from pipelines.reader_examples import SHARE, held_out
+from pipelines.asked import answerable
+from pipelines.conditions import ANSWERABLE, VAIN, Condition, gold, kind_of, over, without
+from pipelines.confidence import fitted, install
+from pipelines.reader_examples import SHARE, held_out, split
+from pipelines.trust import curve, figures, plot, threshold
 from ragqa import artefact
-from ragqa.errors import BadInput, MissingExtra
-from ragqa.evaluation.statistics import accuracy_at_coverage, calibration_error, refusals, reliability, risk_coverage
+from ragqa.errors import BadInput
 from ragqa.indexing import IndexConfig, build_index
-from ragqa.metrics import exact_match, has_answer
+from ragqa.metrics import exact_match, f1
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.questions import SquadParagraph, read_questions, read_squad, write_documents
 from ragqa.reading.base import PASSAGES
 from ragqa.reading.confidence import FEATURES, Evidence
-from ragqa.reading.span import ExtractiveReader
-from ragqa.retrieval.base import Retriever
+from ragqa.reading.span import ExtractiveReader, Found
+from ragqa.resuming import write_whole
 from ragqa.retrieval.open import open_retriever
+from ragqa.runtime.scorer import SPREAD
 from ragqa.types import Hit, Question
 
-Row = tuple[Evidence, bool]
-"""What speaks for an answer, and whether it is right."""
-FURTHER = 10
-"""Times as many hits as are read are looked for where some are taken out."""
-REFUSED, COVERED = 0.05, 0.5
-"""Share of answerable questions that may be refused, and that are answered, where single figures are given."""
-_POINTS = 100
-"""Of the curve that are written."""
+Right = Callable[[str, Sequence[str]], bool]
+"""Whether an answer is right, by the gold ones."""
+CLOSE = 0.8
+"""F1 from which an answer to a question with a single gold answer counts as right."""
+VAIN_COUNTS = 0.1
+"""Of an answer to a question that is asked in vain, in the fit."""
+FEWER, FEWER_COUNTS = 3, 0.25
+"""Hits that are read by those who read few, and what an answer out of them counts."""
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+"""Of retrieval, that are tried."""
+_FLOOR = 1e-4
+"""Probability of a right answer that is not among those found."""
+_ASKED = 16
+"""Questions that are asked at a time."""
 
 
-def index_of(paragraphs: list[SquadParagraph], out: Path) -> Path:
-    """A hybrid index of the paragraphs, a passage each; made unless it is there."""
+def index_of(paragraphs: list[SquadParagraph], out: Path, retriever: str = "hybrid") -> Path:
+    """An index of the paragraphs, a passage each; made unless it is there."""
     if not (out / artefact.MANIFEST).is_file():
         out.parent.mkdir(parents=True, exist_ok=True)
         corpus = out.with_suffix(".jsonl")
         write_documents(((each.title, each.text) for each in paragraphs), corpus)
-        build_index([corpus], out, IndexConfig(block_size=10_000), progress=Bars())
+        build_index([corpus], out, IndexConfig(retriever=retriever, block_size=10_000), progress=Bars())
     return out
 
 
 @dataclass(frozen=True)
-class Without:
-    """A retriever that never finds the documents of a question: those it names, and those found to hold an answer."""
-
-    retriever: Retriever
-    questions: Sequence[Question]
-
-    def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """The first ``k`` hits of other documents."""
-        known = {question.text: question for question in self.questions}
-        found = self.retriever.search(questions, FURTHER * k)
-        return [_elsewhere(hits, known[text])[:k] for text, hits in zip(questions, found, strict=True)]
-
-
-def _elsewhere(hits: list[Hit], question: Question) -> list[Hit]:
-    own = {_document(hit) for hit in hits if has_answer(hit.passage.text, question.answers)}.union(question.titles)
-    return [hit for hit in hits if _document(hit) not in own]
-
-
-def _document(hit: Hit) -> str:
-    """Its title: the paragraphs of an article of SQuAD's are documents of their own."""
-    return hit.passage.title or hit.passage.document
-
-
-@dataclass(frozen=True)
 class Held:
-    """Questions that a reader was not trained on, and where they are asked."""
+    """Questions that a reader was not trained on, and one way to ask them."""
 
     name: str
     questions: Sequence[Question]
-    retriever: Retriever
-    unicode: Literal["NFD"] | None
-    """Rule of exact match: that of NQ-open, or SQuAD's."""
+    condition: Condition
+    right: Right
+    vain: bool = False
+    """Whether it takes the answers away."""
 
-    def judged(self, reader: ExtractiveReader, k: int, progress: Progress = SILENT) -> tuple[list[Row], list[Row]]:
-        """Answers to all questions, and to a half of them without their documents."""
-        half = self.questions[: len(self.questions) // 2]
-        right = partial(exact_match, unicode=self.unicode)
-        without = Without(self.retriever, half)
-        return (
-            judged(reader, self.retriever, self.questions, k, right, progress=progress),
-            judged(reader, without, half, k, right, progress=progress),
-        )
+    def __str__(self) -> str:
+        return f"{self.name}, in vain" if self.vain else self.name
 
 
-def squad(file: Path, work: Path, count: int, judged_by: int) -> Held:
-    """Questions of the held-out articles, over the paragraphs of all."""
-    asked = [question for question in read_questions(file) if held_out(question.titles[0], SHARE)]
-    order = np.random.default_rng(0).permutation(len(asked))[judged_by:][:count]  # training asks the first ones
-    retriever = open_retriever(index_of(list(read_squad(file)), work / "squad-train.index"))
-    return Held("articles of SQuAD 1.1 train that were held out", [asked[row] for row in order], retriever, None)
+@dataclass(frozen=True)
+class Row:
+    """The answer to a question, under one of the weights."""
+
+    name: str
+    number: int
+    """Of the question in its set."""
+    kind: str
+    evidence: Evidence
+    right: bool
+    likely: float
+    """Log of the probability of all right answers together."""
+    few: bool = False
+    """Whether it is out of the first hits alone."""
+
+    @property
+    def counts(self) -> float:
+        """In the fit."""
+        return (VAIN_COUNTS if self.kind == VAIN else 1.0) * (FEWER_COUNTS if self.few else 1.0)
 
 
-def others(file: Path, index: Path, retriever: str | None, count: int, judged_by: int) -> Held:
-    """Questions of a file, over an index."""
-    asked = unseen(file, None, judged_by, 0)
-    order = np.random.default_rng(0).permutation(len(asked))[:count]
-    return Held(file.name, [asked[row] for row in order], open_retriever(index, retriever), "NFD")
+def close(said: str, answers: Sequence[str]) -> bool:
+    """Whether an answer is right where one gold answer was asked for."""
+    return exact_match(said, answers) or f1(said, answers) >= CLOSE
 
 
-def figures(found: Fitted, answerable: np.ndarray) -> dict[str, Any]:
-    """What the half of the answers that was not fitted shows; ``answerable``: which of them are to such questions.
-
-    Shares in [0, 1]. ``curve`` has a row a threshold: it, the share of answerable questions refused below it, of right
-    answers refused, and of unanswerable questions declined.
-    """
-    said, right = found.said, found.right
-    known, unknown, sure = said[answerable], said[~answerable], said[answerable & (right == 1)]
-    coverage, risk = risk_coverage(known, right[answerable])
-    em, half = float(right[answerable].mean()), accuracy_at_coverage(coverage, risk, COVERED)
-    thresholds, declined = refusals(said, unknown)
-    refused, lost = (refusals(said, each)[1] for each in (known, sure))
-    thresholds[-1] = 1.0  # above all of them
-    kept = np.unique(np.linspace(0, len(thresholds) - 1, _POINTS).astype(int))
-    return {
-        "answers": {"answerable": len(known), "unanswerable": len(unknown)},
-        "expected_calibration_error": round(found.error, 4),
-        "expected_calibration_error_answerable": round(calibration_error(known, right[answerable]), 4),
-        "reliability": [asdict(part) for part in reliability(said, right)],
-        "em_answerable": round(em, 4),
-        "em_at_half_coverage": half and round(half, 4),
-        "times_em": half and em and round(half / em, 3),
-        "declined_unanswerable_at_5_percent_of": {
-            "answerable_refused": round(float(declined[refused <= REFUSED].max(initial=0)), 4),
-            "right_answers_refused": round(float(declined[lost <= REFUSED].max(initial=0)), 4),
-        },
-        "curve": np.round(np.stack([thresholds, refused, lost, declined], -1)[kept], 4).tolist(),
-        "answered_and_right_by_threshold": by_threshold(said, right),
-    }
+def read(reader: ExtractiveReader, held: Held, progress: Progress = SILENT) -> list[list[Row]]:
+    """For each of ``WEIGHTS`` the answers to all questions for which there is one."""
+    rows: list[list[Row]] = [[] for _ in WEIGHTS]
+    with progress.step(str(held), len(held.questions), "questions") as step:
+        for at in range(0, len(held.questions), _ASKED):
+            some = held.questions[at : at + _ASKED]
+            scored = reader.score([question.text for question in some], held.condition(some))
+            for number, (question, whole) in enumerate(zip(some, scored, strict=True), at):
+                for each in (whole, whole.first(FEWER)) if len(whole.hits) > FEWER else (whole,):
+                    for weight, of_weight in zip(WEIGHTS, rows, strict=True):
+                        if answers := reader.found(each, weight):
+                            of_weight.append(_row(held, number, question, each.hits, answers, few=each is not whole))
+            step.at(at + len(some))
+    return rows
 
 
-def by_threshold(said: np.ndarray, right: np.ndarray) -> dict[str, dict[str, float]]:
-    """What declining below a confidence would do: share answered, share right of those, of the wrong ones declined."""
-    return {
-        str(t): {
-            "answered": round(float((said >= t).mean()), 3),
-            "right_of_answered": round(float(right[said >= t].mean()), 3) if (said >= t).any() else 0.0,
-            "wrong_declined": round(float((said < t)[right == 0].mean()), 3),
-            "right_declined": round(float((said < t)[right == 1].mean()), 3),
-        }
-        for t in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
-    }
+def _row(held: Held, number: int, question: Question, hits: list[Hit], answers: list[Found], *, few: bool) -> Row:
+    right = [held.right(each.text, question.answers) for each in answers]
+    likely = sum(each.evidence.weight for each, good in zip(answers, right, strict=True) if good)
+    return Row(
+        name=f"{held.name}, first {FEWER}" if few else held.name,
+        number=number,
+        kind=kind_of(hits, question, vain=held.vain),
+        evidence=answers[0].evidence,
+        right=right[0] and not held.vain,
+        likely=float(np.log(max(likely, _FLOOR))),
+        few=few,
+    )
 
 
-def plot(found: dict[str, Any], file: Path) -> None:
-    """Draw the curve of refusals beside the reliability; raises MissingExtra without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtra("a plot", "eval") from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+def likelihood(rows: Sequence[Row]) -> float:
+    """Mean log probability of the right answers to the answerable questions; BadInput where there is none."""
+    likely = [row.likely for row in rows if row.kind == ANSWERABLE]
+    if not likely:
+        raise BadInput("no passage that was read holds an answer to any of the questions: there is nothing to fit")
+    return float(np.mean(likely))
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2))
-    _, refused, lost, declined = (100 * np.array(found["curve"])).T
-    left.plot(refused, declined, color="C0", label="of all answerable questions")
-    left.plot(lost, declined, "--", color="C1", label="of those that are answered right")
-    left.axvline(100 * REFUSED, color="grey", lw=0.6, ls=":")
-    left.set(xlabel="% refused, answerable", ylabel="% declined, unanswerable", xlim=(0, 100), ylim=(0, 101))
-    left.legend(fontsize=8)
-    right.plot([0, 1], [0, 1], color="grey", lw=0.6, ls=":")
-    bins = found["reliability"]
-    right.plot([each["confidence"] for each in bins], [each["right"] for each in bins], "o-", color="C0")
-    right.set(xlabel="mean confidence", ylabel="share right", title=f"ECE {found['expected_calibration_error']:.3f}")
-    figure.tight_layout()
-    figure.savefig(file, dpi=110)
-    pyplot.close(figure)
+
+def squad(args: argparse.Namespace) -> list[Held]:
+    """Questions of the held-out articles: beside their paragraphs, over those of all articles, and in vain."""
+    asked = [question for question in read_questions(args.squad) if held_out(question.titles[0], args.held_out)]
+    asked = rest(asked, args, args.squad)
+    retriever = open_retriever(index_of(list(read_squad(args.squad)), args.work / "squad-train.index"), args.retriever)
+    return [
+        Held("SQuAD, own paragraph", asked, gold, close),
+        Held("SQuAD, all paragraphs", asked, over(retriever, args.k), close),
+        Held("SQuAD, all paragraphs", asked[: len(asked) // 2], without(retriever, args.k), close, vain=True),
+    ]
+
+
+def others(args: argparse.Namespace) -> list[Held]:
+    """Questions of a file, over an index, and in vain."""
+    asked, retriever = (
+        rest(answerable(args.questions), args, args.questions),
+        open_retriever(args.index, args.retriever),
+    )
+    name, right = args.questions.stem, partial(exact_match, unicode="NFD")
+    return [
+        Held(name, asked, over(retriever, args.k), right),
+        Held(name, asked[: len(asked) // 2], without(retriever, args.k), right, vain=True),
+    ]
+
+
+def rest(asked: Sequence[Question], args: argparse.Namespace, file: Path) -> list[Question]:
+    """Those that did not choose the weights, ``--count`` at most; raises BadInput where there is none."""
+    found = split(asked, args.judged_by, args.seed)[1][: args.count]
+    if not found:
+        left = f"of {len(asked)} held-out questions --judged-by {args.judged_by} chose the weights"
+        raise BadInput(f"{file}: {left}: none is left to calibrate on")
+    return found
+
+
+def told(rows: Sequence[Row], said: np.ndarray) -> dict[str, dict[str, Any]]:
+    """Figures of each set, of what a fit ``said`` of answers that it had not seen."""
+    name, kind = np.array([row.name for row in rows]), np.array([row.kind for row in rows])
+    right = np.array([row.right for row in rows], dtype=float)
+    return {each: figures(*(values[name == each] for values in (said, right, kind))) for each in dict.fromkeys(name)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -195,10 +206,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--squad", type=Path, help="SQuAD 1.1 train file")
     add("--questions", type=Path, help="other held-out questions, asked over --index")
     add("--index", type=Path, help="index directory for these")
-    add("--retriever", help="dense, bm25 or hybrid; default: all that the index can do")
+    add("--retriever", help="dense, bm25 or hybrid; default: all that an index can do")
     add("--work", type=Path, required=True, help="where the index of SQuAD's paragraphs is kept")
     add("--count", type=int, default=1200, help="questions of each file")
     add("--judged-by", type=int, default=500, help="of each file, so many chose the weights (--sample of training)")
+    add("--seed", type=int, default=0, help="of the training, which drew them")
+    add("--held-out", type=float, default=SHARE, help="share of SQuAD's articles that the training held out")
     add("--out", type=Path, required=True, help="JSON file of figures")
     add("--plot", type=Path, help="picture of them")
     add("-k", type=int, default=PASSAGES)
@@ -211,30 +224,40 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     """Ask, fit, install, and write what is wanted."""
     if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-    sets = [squad(args.squad, args.work, args.count, args.judged_by)] if args.squad else []
-    if args.questions:
-        sets.append(others(args.questions, args.index, args.retriever, args.count, args.judged_by))
+    sets = [*(squad(args) if args.squad else []), *(others(args) if args.questions else [])]
     reader = ExtractiveReader.load(args.reader)
-    rows: list[Row] = []
-    kinds: list[bool] = []
-    for each in sets:
-        answers, vain = each.judged(reader, args.k, Bars())
-        rows += [*answers, *vain]
-        kinds += [True] * len(answers) + [False] * len(vain)
-    asked = ", ".join(f"{len(each.questions)} questions of {each.name}" for each in sets)
-    where = f"{asked}, k = {args.k}, and a half of them again without their documents"
-    found = fitted(rows, where)
-    install(found.calibration, args.reader)
-    told = figures(found, np.array(kinds[1::2]))
+    parts = [read(reader, held, Bars()) for held in sets]
+    by_weight = {weight: [row for part in parts for row in part[at]] for at, weight in enumerate(WEIGHTS)}
+    likely = {weight: likelihood(rows) for weight, rows in by_weight.items()}
+    weight = max(likely, key=lambda each: likely[each]) if reader.prior == SPREAD else 1.0
+    rows = by_weight[weight]
+    asked = "; ".join(f"{len(held.questions)} of {held}" for held in sets)
+    found = fitted(
+        [(row.evidence, row.right) for row in rows],
+        f"questions that training held out: {asked}; k = {args.k}",
+        features=FEATURES,
+        counts=[row.counts for row in rows],
+        halves=[row.number % 2 for row in rows],
+    )
+    usual = np.array([not row.few for row in rows])
+    kind = np.array([row.kind for row in rows])
+    declines = threshold(found.said[usual & (kind != VAIN)], found.right[usual & (kind != VAIN)])
+    calibration = replace(found.calibration, threshold=declines, prior=weight)
+    install(calibration, args.reader)
+    by_set = told(rows, found.said)
     row = {
         "command": "python -m pipelines.calibrate " + " ".join(sys.argv[1:] if arguments is None else arguments),
-        "fitted_on": where,
-        "coefficients": dict(zip(FEATURES, found.calibration.coefficients, strict=True)),
-        "on_the_half_not_fitted": told,
+        "fitted_on": calibration.fitted_on,
+        "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
+        "threshold": declines,
+        "retrieval_counts": weight,
+        "log_likelihood_of_right_answers": {str(each): round(value, 4) for each, value in likely.items()},
+        "by_a_fit_on_the_other_half": by_set,
+        "refusals_of_all_sets": curve(found.said[usual], found.right[usual], kind[usual]),
     }
-    args.out.write_text(json.dumps(row, indent=1) + "\n")
+    write_whole(args.out, json.dumps(row, indent=1) + "\n")
     if args.plot:
-        plot(told, args.plot)
+        plot(by_set, args.plot)
     print(args.out.read_text())
 
 

@@ -8,17 +8,17 @@ from typing import Protocol
 import numpy as np
 
 from pipelines.asked import answerable
-from ragqa import artefact
 from ragqa.evaluation.statistics import calibration_error
 from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.reading import choose
 from ragqa.reading.base import passages_of
-from ragqa.reading.confidence import Calibration, Evidence, fit
+from ragqa.reading.confidence import BASIC, Calibration, Evidence, fit
 from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
+from ragqa.runtime.export import amending
 from ragqa.text import normalize_answer
 from ragqa.types import Hit, Question
 
@@ -68,17 +68,17 @@ class Finds(Protocol):
 
 @dataclass(frozen=True)
 class Fitted:
-    """A calibration, and how well half of the answers, left out at first, were judged by one of the other half."""
+    """A calibration, and how well a fit on the other half of the questions judged each answer."""
 
     calibration: Calibration
     said: np.ndarray
-    """Confidence in each of the answers that were left out."""
+    """That fit's confidence in each answer."""
     right: np.ndarray
     """Whether it is right, 1 or 0."""
 
     @property
     def error(self) -> float:
-        """Expected calibration error on these."""
+        """Expected calibration error."""
         return float(calibration_error(self.said, self.right))
 
 
@@ -124,12 +124,34 @@ def judged(
     return rows
 
 
-def fitted(rows: Sequence[tuple[Evidence, bool]], where: str) -> Fitted:
-    """Fit on all; judge, by a fit on every other one, the rest. ``where``: what they are."""
-    evidence, right = [each for each, _ in rows], [each for _, each in rows]
-    half = fit(evidence[::2], right[::2], where)
-    said = np.array([half.confidence(each) for each in evidence[1::2]])
-    return Fitted(fit(evidence, right, where), said, np.array(right[1::2], dtype=float))
+def fitted(
+    rows: Sequence[tuple[Evidence, bool]],
+    where: str,
+    *,
+    features: Sequence[str] = BASIC,
+    counts: Sequence[float] | None = None,
+    halves: Sequence[int] | None = None,
+) -> Fitted:
+    """Fit on all answers; judge each by a fit on the other half.
+
+    Args:
+        rows: answers, and whether each is right.
+        where: what they are to.
+        features: what of the evidence counts.
+        counts: how much each of the answers does; by default 1.
+        halves: which half each belongs to, 0 or 1; by default every other one.
+    """
+    evidence, right = [each for each, _ in rows], np.array([each for _, each in rows])
+    count = np.ones(len(rows)) if counts is None else np.asarray(counts)
+    half = np.arange(len(rows)) % 2 if halves is None else np.asarray(halves)
+
+    def of(inside: np.ndarray) -> Calibration:
+        taken = [each for each, kept in zip(evidence, inside, strict=True) if kept]
+        return fit(taken, right[inside], where, features=features, counts=count[inside])
+
+    others = of(half == 1), of(half == 0)
+    said = np.array([others[at].confidence(each) for at, each in zip(half, evidence, strict=True)])
+    return Fitted(of(np.ones(len(rows), dtype=bool)), said, right.astype(float))
 
 
 def install(calibration: Calibration, reader: Path) -> None:
@@ -137,9 +159,8 @@ def install(calibration: Calibration, reader: Path) -> None:
     if choose.writes(reader):
         calibration.save(reader)
         return
-    manifest = artefact.read(reader, "reader")
-    calibration.save(reader)
-    artefact.seal(reader, "reader", manifest.config, manifest.parents)
+    with amending(reader) as folder:
+        calibration.save(folder)
 
 
 def calibrate(
@@ -187,5 +208,5 @@ def calibrate(
     install(judgement.calibration, reader)
     return (
         f"confidence fitted on {len(rows)} answers to held-out questions, {count} of them right; "
-        f"calibration error {judgement.error:.3f} on the half not fitted"
+        f"calibration error {judgement.error:.3f}, each half judged by a fit on the other"
     )

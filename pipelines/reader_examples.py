@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from pipelines.mining import Source
 from ragqa.errors import BadInput
 from ragqa.questions import is_squad, read_questions
@@ -54,6 +56,16 @@ def read_sets(
             raise BadInput(f"{source.file}: no question with answers that is not held out")
         sets.append(DataSet(source, kept))
     return sets, held
+
+
+def split(held: Sequence[Question], count: int, seed: int) -> tuple[list[Question], list[Question]]:
+    """``count`` held-out questions that choose the weights, in their order, and the rest, in an order by chance.
+
+    Who chooses and who calibrates must not be the same: a pure function of ``held`` and ``seed``, by which training and
+    ``pipelines.calibrate`` share a file between them.
+    """
+    order = np.random.default_rng(seed).permutation(len(held))
+    return [held[at] for at in np.sort(order[:count])], [held[at] for at in order[count:]]
 
 
 def sources_of(files: Iterable[Path], patterns: Iterable[Path]) -> list[Source]:

@@ -34,7 +34,7 @@ from pipelines.mining import Search, Source
 from pipelines.pairs import golds_of
 from pipelines.reader_batches import Cut, ReaderBatches
 from pipelines.reader_exam import Exam, gold_exam, open_exam
-from pipelines.reader_examples import SHARE, DataSet, read_sets, sources_of
+from pipelines.reader_examples import SHARE, DataSet, read_sets, sources_of, split
 from pipelines.reader_mining import Mined, mine, teachable
 from pipelines.reader_passages import Beside, splitter_of
 from pipelines.reading import ToRead, end_scores
@@ -345,10 +345,9 @@ def batches_of(
 
 def exams_of(held: Sequence[Question], retriever: LiveRetriever | None, config: ReaderConfig) -> list[Exam]:
     """What the reader is asked as it learns: questions of held-out articles, those of ``dev``, or both."""
-    order = np.random.default_rng(config.seed).permutation(len(held))[: config.sample]
-    exams = [gold_exam([held[at] for at in np.sort(order)])] if held else []
+    exams = [gold_exam(split(held, config.sample, config.seed)[0])] if held else []
     if config.dev and retriever:
-        exams.append(open_exam(answerable(config.dev, config.sample, config.seed), retriever, config.read))
+        exams.append(open_exam(split(answerable(config.dev), config.sample, config.seed)[0], retriever, config.read))
     return exams
 
 

@@ -56,6 +56,7 @@ INTERRUPTED, PIPE = 130, 141
 _READER = "Directory of a reader; or span, rag-token, rag-sequence, fid, closed-book: the pipeline's, or KIND:MODEL."
 _INDEX = "Index or pipeline directory; or http://HOST:PORT of a served index."
 _K = "Passages to read; by default what the reader was trained with, or 10."
+_OWN = "  [default: the reader's own]"
 _Beams = Annotated[int | None, typer.Option(min=1, help="Of a reader that writes: beams; 1 is greedy.")]
 _Fast = Annotated[bool | None, typer.Option("--fast", help="Of rag-sequence: fast decoding, not thorough.")]
 _MaxAnswer = Annotated[int | None, typer.Option(min=1, help="Of a reader that writes: tokens of an answer at most.")]
@@ -81,7 +82,7 @@ def ask(
     fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
     device: Annotated[str, typer.Option(help="Where the index is searched and torch models run.")] = "cpu",
-    min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Decline below this.")] = 0.2,
+    min_confidence: Annotated[float | None, typer.Option(min=0, max=1, help=f"Decline below this.{_OWN}")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Answer a question from an index; without --index, from the demo encyclopedia."""
@@ -106,7 +107,7 @@ def ask(
     )
     if pipeline.note:
         _complain(pipeline.note)
-    asker = asking.Asker(pipeline, min_confidence)
+    asker = asking.Asker(pipeline, pipeline.reader.threshold if min_confidence is None else min_confidence)
     show = asking.as_json if as_json else asking.as_text
     if question is not None:
         answer = asking.tell(asker, question, show, say)
@@ -217,7 +218,7 @@ def evaluate_questions(
     device: Annotated[str | None, typer.Option(help="Where the index is searched: cpu (default) or cuda.")] = None,
     corpus: Annotated[str | None, typer.Option(help="What to call the corpus in the report.")] = None,
     split: Annotated[str, typer.Option(help="What part of a data set the questions are.")] = "",
-    min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Report what declining below does.")] = 0.2,
+    min_confidence: Annotated[float | None, typer.Option(min=0, max=1, help=f"Report declining below.{_OWN}")] = None,
     no_read: Annotated[bool, typer.Option("--no-read", help="Score retrieval alone.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Drop the rows of a run that did not end.")] = False,
     no_coverage: Annotated[bool, typer.Option("--no-coverage", help="Do not search the corpus for answers.")] = False,

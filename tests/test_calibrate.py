@@ -1,20 +1,27 @@
-"""How sure a reader may be, fitted on questions with and without an answer: the figures, and the command."""
+"""How sure a reader may be: figures, refusals and threshold by hand, ways to ask, and the command."""
 
+import argparse
 import json
-import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import towns
+from conftest import run
 
-from pipelines.calibrate import Without, figures, index_of, main
-from pipelines.confidence import Fitted
-from pipelines.reader_examples import SHARE, held_out
+from pipelines import calibrate
+from pipelines.asked import answerable
+from pipelines.calibrate import Row, close, index_of, likelihood, main
+from pipelines.conditions import ANSWERABLE, MISSED, VAIN, gold, kind_of, over, without
+from pipelines.confidence import install
+from pipelines.reader_examples import SHARE, held_out, split
+from pipelines.trust import figures, threshold
 from ragqa import artefact
-from ragqa.evaluation.statistics import refusals
-from ragqa.paths import weights_dir
-from ragqa.questions import read_squad
-from ragqa.reading.confidence import Calibration
+from ragqa.errors import BadInput
+from ragqa.evaluation.statistics import calibration_error, refusals
+from ragqa.questions import read_questions, read_squad
+from ragqa.reading.confidence import Calibration, Evidence
 from ragqa.types import Hit, Passage, Question
 
 
@@ -29,84 +36,163 @@ def test_refusals_by_hand() -> None:
     assert refusals([0.5], [])[1].tolist() == [0, 0]
 
 
+KIND = np.array([ANSWERABLE] * 5 + [MISSED] + [VAIN] * 4)
+SAID = np.array([0.9, 0.8, 0.7, 0.6, 0.2, 0.5, 0.1, 0.3, 0.15, 0.65])
+RIGHT = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 0.0])
+
+
 def test_figures_by_hand() -> None:
-    """Five answerable questions, the three most certain ones right, and four that have no answer."""
-    said = np.array([0.9, 0.8, 0.7, 0.6, 0.2, 0.1, 0.3, 0.15, 0.65])
-    right = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0.0])
-    answerable = np.array([True] * 5 + [False] * 4)
-    found = figures(Fitted(Calibration((0.0, 1.0, 0.0, 0.0)), said, right), answerable)
-    assert found["answers"] == {"answerable": 5, "unanswerable": 4}
-    assert found["em_answerable"] == 0.6 and found["em_at_half_coverage"] == 1.0 and found["times_em"] == 1.667
-    # Below 0.2 no answerable question is, and two of the others; below 0.7 no right answer is, and all of them are.
-    assert found["declined_unanswerable_at_5_percent_of"] == {"answerable_refused": 0.5, "right_answers_refused": 1.0}
-    curve = np.array(found["curve"])
+    """Five answerable questions, the three most certain ones right, one that was missed, and four asked in vain."""
+    found = figures(SAID, RIGHT, KIND)
+    assert found["answers"] == {ANSWERABLE: 5, MISSED: 1, VAIN: 4}
+    # Of the six that were asked as they are, three are right; of the surer three, all: no confidence does better.
+    assert found["em"] == 0.5 and found["em_at_half_coverage"] == 1.0
+    assert found["times_em"] == 2.0 == found["times_em_at_most"]
+    assert found["calibration_error"][VAIN] == pytest.approx((0.1 + 0.3 + 0.15 + 0.65) / 4)
+    assert found["calibration_error"][MISSED] == 0.5 == found["mean_confidence"][MISSED]
+    assert found["calibration_error"]["as_asked"] == round(calibration_error(SAID[:6], RIGHT[:6]), 4)
+    # Below 0.2 no answerable question is, and two of the vain ones; below 0.7 no right answer is, and all of them are.
+    shares = found["refusals"]["vain_declined_at_5_percent_of"]
+    assert shares == {"answerable_refused": 0.5, "right_answers_refused": 1.0}
+    curve = np.array(found["refusals"]["curve"])
     assert curve[0].tolist() == [0.1, 0, 0, 0] and curve[-1].tolist() == [1, 1, 1, 1]
     assert (np.diff(curve, axis=0) >= 0).all()
-    assert [row for row in found["curve"] if row[0] == 0.65] == [[0.65, 0.4, 0.0, 0.75]]
-    assert found["expected_calibration_error"] == round(Fitted(Calibration((0.0,)), said, right).error, 4)
+    assert [0.65, 0.4, 0.0, 0.75] in curve.tolist()
     assert json.loads(json.dumps(found)) == found
 
 
+def test_what_no_confidence_can_surpass() -> None:
+    """With two of three right, the surer half can be all right, 1.5 times as much; none in vain, no curve."""
+    found = figures(np.array([0.1, 0.2, 0.3]), np.array([1, 1, 0.0]), np.array([ANSWERABLE] * 3))
+    assert found["times_em_at_most"] == 1.5 > found["times_em"] and found["refusals"] is None
+
+
+def test_the_threshold_refuses_a_twentieth_of_the_right_answers() -> None:
+    said = np.arange(1, 101) / 100 + 0.004
+    assert threshold(said, np.ones(100)) == 0.06  # five lie below it: 0.014 … 0.054
+    assert threshold(said, (said > 0.5).astype(float)) == 0.52  # of fifty, two: 0.504 and 0.514
+    assert threshold(said, np.zeros(100)) == 0.0
+
+
+class Finds:
+    def search(self, questions: list[str], k: int) -> list[list[Hit]]:
+        found = [
+            hit(0, "Oslo", "Oslo is old"), hit(1, "Fjords", "near Oslo"), hit(2, "Fjords", "deep water"),
+            hit(3, "Bergen", "rain"), hit(4, "Oslo", "a tram"), hit(5, "Trondheim", "a church"),
+        ]  # fmt: skip
+        return [found[:k] for _ in questions]
+
+
 def test_the_documents_of_a_question_are_taken_out() -> None:
-    class Finds:
-        def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-            found = [
-                hit(0, "Oslo", "Oslo is old"), hit(1, "Fjords", "near Oslo"), hit(2, "Fjords", "deep water"),
-                hit(3, "Bergen", "rain"), hit(4, "Oslo", "a tram"), hit(5, "Trondheim", "a church"),
-            ]  # fmt: skip
-            return [found[:k] for _ in questions]
-
-    named = Question("which?", ("tram",), titles=("Bergen",))
-    asked = [Question("where?", ("Oslo",)), named]
-    left = Without(Finds(), asked).search(["which?", "where?"], 2)
-    assert [[each.passage.id for each in hits] for hits in left] == [[1, 2], [3, 5]]
-
-
-def world(root: Path) -> tuple[Path, Path, Path]:
-    """A copy of the default reader, a SQuAD file with held-out articles, and other questions."""
-    reader = root / "weights" / "reader"
-    shutil.copytree(weights_dir() / "reader", reader)
-    (root / "weights" / "encoder").symlink_to(weights_dir() / "encoder")
-    towns = [
-        f"{first}{last}" for first in ("Val", "Brin", "Tor", "Kel", "Mar", "Os") for last in ("dale", "stad", "holm")
+    """Of each question its own, also where two are asked in the same words."""
+    asked = [
+        Question("which?", ("tram",), titles=("Bergen",)),
+        Question("where?", ("Oslo",)),
+        Question("which?", ("tram",), titles=("Trondheim",)),
     ]
-    held = [name for n in range(2000) if held_out(name := f"{towns[n % 18]} {n}", SHARE)][:6]
-    other = [name for n in range(2000) if not held_out(name := f"{towns[n % 18]} {n}", SHARE)][:12]
-    articles, asked = [], []
-    for number, name in enumerate([*held, *other]):
-        text = f"{name} was founded in {1500 + number} by Duke Aldo {number}. It is known for its {number + 3} bridges."
-        facts = {
-            f"When was {name} founded?": str(1500 + number),
-            f"Who founded {name}?": f"Duke Aldo {number}",
-            f"How many bridges has {name}?": str(number + 3),
-            f"In which year was {name} begun?": f"{number + 3} bridges",  # which is wrong
-        }
-        golds = {question: [{"text": gold, "answer_start": text.find(gold)}] for question, gold in facts.items()}
-        qas = [{"id": f"{number}-{question}", "question": question, "answers": golds[question]} for question in facts]
-        articles.append({"title": name, "paragraphs": [{"context": text, "qas": qas}]})
-        asked += [{"question": question, "answers": [gold]} for question, gold in facts.items()]
-    (root / "squad.json").write_text(json.dumps({"data": articles}))
-    (root / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked[4 * len(held) :]))
-    return reader, root / "squad.json", root / "dev.jsonl"
+    left = without(Finds(), 2)(asked)
+    assert [[each.passage.id for each in hits] for hits in left] == [[1, 2], [3, 5], [1, 2]]
+    assert [[each.passage.id for each in hits] for hits in without(Finds(), 4)(asked)][::2] == [[1, 2, 5], [1, 2, 3]]
+
+
+def test_kinds_of_questions() -> None:
+    question = Question("where?", ("Oslo",), passages=("It is Oslo.",), titles=("Oslo",))
+    found = over(Finds(), 3)([question])[0]
+    assert [each.passage.id for each in found] == [0, 1, 2]
+    assert kind_of(found, question, vain=False) == ANSWERABLE
+    assert kind_of(found[2:], question, vain=False) == MISSED == kind_of([], question, vain=False)
+    assert kind_of(found[2:], question, vain=True) == VAIN
+    assert [(each.passage.title, each.passage.text) for each in gold([question])[0]] == [("", "It is Oslo.")]
+
+
+def test_an_answer_close_to_the_only_gold_one_is_right() -> None:
+    assert close("the Duke Aldo", ["Duke Aldo"]) and close("old Duke Aldo", ["Duke Aldo"])  # F1 2 · 2/3 / (5/3) = 0.8
+    assert not close("in 1500", ["1500"]) and not close("Aldo", ["Duke Aldo"])  # 0.67 both
+
+
+def test_the_likelihood_is_that_of_answerable_questions() -> None:
+    def row(kind: str, likely: float) -> Row:
+        return Row("nq", 0, kind, Evidence(0.5, 0, 0), right=True, likely=likely)
+
+    rows = [row(ANSWERABLE, -1), row(ANSWERABLE, -2), row(MISSED, -9), row(VAIN, -9)]
+    assert likelihood(rows) == -1.5
+    with pytest.raises(BadInput, match="there is nothing to fit"):
+        likelihood(rows[2:])
+
+
+def test_what_an_answer_counts_in_the_fit() -> None:
+    row = Row("nq", 0, VAIN, Evidence(0.5, 0, 0), right=False, likely=0.0, few=True)
+    assert row.counts == 0.025 and replace(row, kind=MISSED).counts == 0.25
+    assert replace(row, few=False).counts == 0.1 and replace(row, kind=ANSWERABLE, few=False).counts == 1
+
+
+def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
+    squad, dev = towns.write(tmp_path)
+    held = [question for question in read_questions(squad) if held_out(question.titles[0], SHARE)]
+    assert len(held) == towns.HELD * towns.EACH
+    chose, rest = split(held, 10, 3)
+    assert len(chose) == 10 and sorted(held, key=str) == sorted([*chose, *rest], key=str)
+    assert [held.index(each) for each in chose] == sorted(held.index(each) for each in chose)
+    assert split(held, 10, 3) == (chose, rest) != split(held, 10, 4)
+    assert split(held, 100, 3) == (held, [])
+    for count, seed in ((7, 0), (20, 5)):  # as training draws those of its file of held-out questions
+        assert split(answerable(dev), count, seed)[0] == answerable(dev, count, seed)
+    args = argparse.Namespace(judged_by=10, seed=3, count=5)
+    assert calibrate.rest(held, args, squad) == rest[:5]
 
 
 def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reader, squad, dev = world(tmp_path)
+    reader, (squad, dev) = towns.reader(tmp_path), towns.write(tmp_path)
     options = ["--reader", reader, "--work", tmp_path / "work", "--out", tmp_path / "figures.json", "--count", 20]
-    options += ["--judged-by", 2, "-k", 3]
+    options += ["--judged-by", 2, "-k", 4]
     index = index_of(list(read_squad(squad)), tmp_path / "work" / "squad-train.index")
     both = ["--squad", squad, "--questions", dev, "--index", index, "--plot", tmp_path / "figures.png"]
+    card = (reader / "README.md").read_text()
     main([str(part) for part in [*options, *both]])
     found = json.loads((tmp_path / "figures.json").read_text())
-    assert found["fitted_on"].startswith("20 questions of articles of SQuAD 1.1 train that were held out, 20 ")
-    told = found["on_the_half_not_fitted"]
-    assert sum(told["answers"].values()) == 30 and told["em_answerable"] > 0.3
+    squads = "20 of SQuAD, own paragraph; 20 of SQuAD, all paragraphs; 10 of SQuAD, all paragraphs, in vain"
+    others = "20 of dev; 10 of dev, in vain"
+    assert found["fitted_on"] == f"questions that training held out: {squads}; {others}; k = 4"
+    sets = found["by_a_fit_on_the_other_half"]
+    assert {name: sum(each["answers"].values()) for name, each in sets.items()} == {
+        "SQuAD, own paragraph": 20,
+        "SQuAD, all paragraphs": 30,
+        "SQuAD, all paragraphs, first 3": 30,
+        "dev": 30,
+        "dev, first 3": 30,
+    }
+    assert sets["dev"]["answers"][VAIN] == 10 and sets["dev"]["em"] > 0.3
     assert (tmp_path / "figures.png").stat().st_size > 10_000
     artefact.read(reader, "reader")  # sealed again
+    assert (reader / "README.md").read_text() == card
     saved = Calibration.load(reader)
-    assert saved.questions == 60 and list(saved.coefficients) == list(found["coefficients"].values())
+    assert saved.questions == 140 and list(saved.coefficients) == list(found["coefficients"].values())
+    assert (saved.threshold, saved.prior) == (found["threshold"], found["retrieval_counts"])
+    assert found["log_likelihood_of_right_answers"][str(saved.prior)] == max(
+        found["log_likelihood_of_right_answers"].values()
+    )
     capsys.readouterr()
-    with pytest.raises(SystemExit):
-        main([str(part) for part in [*options, "--questions", dev]])
-    told_so = capsys.readouterr().err
-    assert "--questions FILE with --index DIR" in told_so and told_so.count("\n") == 1
+    for wrong, told in (
+        (["--questions", dev], "--questions FILE with --index DIR"),
+        (
+            ["--squad", squad, "--judged-by", 24],
+            "of 24 held-out questions --judged-by 24 chose the weights: none is left",
+        ),
+        (["--squad", squad, "--held-out", 0], "of 0 held-out questions"),
+    ):
+        with pytest.raises(SystemExit):
+            main([str(part) for part in [*options, *wrong]])
+        said = capsys.readouterr().err
+        assert told in said and said.count("\n") == 1
+
+
+def test_below_the_threshold_of_its_reader_a_question_is_declined(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = towns.reader(tmp_path)
+    ask = ("ask", "Who built Skarvik Lighthouse?", "--index", str(index), "--reader", str(reader))
+    assert run(*ask, capsys=capsys)[0] == 0
+    install(replace(Calibration.load(reader), threshold=0.999), reader)
+    status, out, _ = run(*ask, capsys=capsys)
+    assert status == 1 and "below 1.00" in out
+    assert run(*ask, "--min-confidence", "0.1", capsys=capsys)[0] == 0

@@ -159,6 +159,18 @@ def test_what_is_read_is_what_asking_for_k_finds(tmp_path: Path) -> None:
     assert row.rank == 1 and row.cited is not None and row.cited.text == "x"
 
 
+def test_declining_is_reported_at_the_readers_own_threshold(tmp_path: Path) -> None:
+    @dataclass
+    class Careful(Said):
+        threshold: float = 0.45
+
+    for number, (reader, wanted, below) in enumerate(
+        [(Said(SAID), None, 0.2), (Careful(SAID), None, 0.45), (Careful(SAID), 0.3, 0.3)]
+    ):
+        report = evaluate(Pipeline(Found(FOUND), reader), QUESTIONS, out=tmp_path / str(number), min_confidence=wanted)
+        assert report.figures["confidence"]["declining"]["below"] == below
+
+
 def test_questions_are_consumed_as_they_are_asked(tmp_path: Path) -> None:
     taken = 0
 

@@ -1,23 +1,29 @@
 """The ablation of the reader's parts: what its arms are, and that they go all the way at the size of a smoke test."""
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import data_folder
 import pytest
+from conftest import ROOT
 from data_folder import ask, lines, put
 
+from eval.ablation_sources import SQUAD_DEV
 from eval.bench import arms as common
 from eval.bench import reader as bench
 from eval.bench.reader import ARMS, SMOKE, Bench, Places, Sizes
 from eval.generate_questions import SQUAD_TRAIN, TREC_TEST, WEBQ_TEST
 from eval.suite import Split
 from pipelines import span_reader
+from pipelines.calibrate import index_of
+from pipelines.span_reader import ReaderConfig
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.progress import SILENT
+from ragqa.questions import read_squad
 
 QUESTIONS = {"squad": 6, "nq": 10, "webq": 5, "curatedtrec": 1}
 
@@ -28,6 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(root / WEBQ_TEST, lines([ask(f"w64 w{100 + n}", f"w{600 + n}") for n in range(5)]))
     put(root / "webq/train.jsonl", lines([ask(f"w65 w{105 + n}", f"w{605 + n}") for n in range(5)]))
     put(root / TREC_TEST, lines([ask("w65 w101", "w60[01]")]))
+    put(root / "trivia/train.jsonl", lines([ask(f"w67 w{115 + n}", f"w{615 + n}") for n in range(5)]))
     put(root / "curatedtrec/train.jsonl", lines([ask(f"w66 w{110 + n}", f"w61[{n}]") for n in range(5)]))
     articles = []
     for n in range(30):
@@ -38,6 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     facts = [{"id": str(n), "text": f"w{100 + n} w50 w{600 + n} w1 w2"} for n in range(50)]
     put(root / "facts.jsonl", lines(facts))
     build_index([root / "facts.jsonl"], root / "facts.index", IndexConfig(retriever="bm25"))
+    index_of(list(read_squad(root / SQUAD_DEV)), root / "squad.index", "bm25")
     return root
 
 
@@ -49,6 +57,7 @@ def command(data: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
     monkeypatch.setattr(bench, "SUITES", tuple(cut))
     where = {"--work": tmp_path / "work", "--encoder": small, "--index": data / "facts.index", "--data": data}
+    where["--paragraphs"] = data / "squad.index"
     return [*(str(part) for pair in where.items() for part in pair), "--smoke"]
 
 
@@ -72,10 +81,22 @@ def arm(name: str, sizes: Sizes = SMOKE) -> dict[str, Any]:
     ],
 )
 def test_an_arm_differs_in_its_part_alone(name: str, changed: set[str]) -> None:
-    sizes = replace(SMOKE, shares=(4, 3, 2, 2, 1))
+    sizes = Sizes(recipe={"shares": [4, 3, 2, 2, 1, 1], "steps": 3})
     full, other = arm("full", sizes), arm(name, sizes)
     assert {key for key in full if full[key] != other[key]} == changed
     assert set(ARMS) == {"full", "float32", "apart", "gold-only", "no-hard", "no-negatives", "hard-em", "taught"}
+
+
+def test_the_full_arm_is_the_recipe() -> None:
+    """Its settings are those of the documented command: the defaults, and all training files."""
+    full = arm("full", Sizes())
+    usual = {each.name: each.default for each in fields(ReaderConfig)}
+    placed = ("train", "patterns", "dev", "index", "encoder", "teacher", "out")
+    assert all(full[name] == usual[name] for name in full if name not in placed)
+    docs = (ROOT / "docs" / "training.md").read_text()
+    (told,) = re.findall(r"\npython -m pipelines\.span_reader .*?\n(?=ragqa)", docs, re.S)
+    files = [file for file in re.findall(r"[a-z]+/[a-z-]+(?:-v1\.1)?\.json\S*", told) if file != "nq/dev.jsonl"]
+    assert [str(file.relative_to("here")) for file in (*full["train"], *full["patterns"])] == files
 
 
 def refused(command: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -91,6 +112,14 @@ def test_what_would_fail_after_hours_fails_at_once(
     assert "is no encoder" in refused([*command, "--encoder", str(tmp_path)], capsys)
     assert "lacks squad/train-v1.1.json.xz" in refused([*command, "--data", str(tmp_path)], capsys)
     assert "--teacher is needed" in refused([*command, "--arms", "taught"], capsys)
+    for recipe, told in (
+        ({"setps": 3}, "--sizes: setps: no settings"),
+        ({"device": "cuda"}, "--sizes: device: no settings"),
+        ({"hard": 2}, "hard"),
+        ({"hard": "all"}, "of another kind"),
+    ):
+        (tmp_path / "sizes.json").write_text(json.dumps({"recipe": recipe}))
+        assert told in refused([*command, "--sizes", str(tmp_path / "sizes.json")], capsys)
 
 
 @pytest.mark.slow
@@ -104,7 +133,8 @@ def test_arms_go_all_the_way_and_are_not_done_twice(
     assert set(rows) == set(options[-4:])
     for row in rows.values():
         counts = {key: each["questions"] for key, each in row["em"].items()}
-        assert counts == {key: min(4, count) for key, count in QUESTIONS.items()}
+        assert counts == {key: min(4, count) for key, count in {**QUESTIONS, "squad-open": 6}.items()}
+    assert rows["full"]["em"]["squad"]["answer_recall"] == {} != rows["full"]["em"]["squad-open"]["answer_recall"]
     assert rows["apart"]["less full"]["nq"]["em"] is not None
     assert (tmp_path / "work" / "apart" / "train" / "mined").resolve() == (tmp_path / "work" / "mined").resolve()
     assert (tmp_path / "work" / "gold-only" / "train" / "mined").resolve().name == "mined-gold"

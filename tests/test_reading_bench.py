@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 from eval.bench import reading
+from eval.bench.latency import as_peers_reader
 from ragqa.errors import BadInput
 
 
@@ -52,6 +53,27 @@ def test_the_ratio_of_two_sides(corpus: Path, questions: Path, tmp_path: Path, m
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["peer"]["passages_per_s"] == 0.5 and found["same_answers"] == 0.0
     assert found["ratio_passages_per_s"] == pytest.approx(2 * found["ragqa"]["passages_per_s"], rel=0.01)
+
+
+def test_the_peers_reader_is_the_same_model(small: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForQuestionAnswering
+
+    from ragqa.models.span_reader import SpanReader
+
+    torch.manual_seed(0)
+    ours = SpanReader.from_encoder(small).eval()
+    ours.save(tmp_path / "model")
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        (tmp_path / name).write_text("{}")
+    as_peers_reader(tmp_path / "model", tmp_path, tmp_path / "peer")
+    theirs = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "peer").eval()
+    ids = torch.randint(5, 1000, (2, 12))
+    mask, types = torch.ones_like(ids), (torch.arange(12) > 4).long().repeat(2, 1)
+    with torch.no_grad():
+        start, end, _ = ours(ids, mask, types)
+        found = theirs(input_ids=ids, attention_mask=mask, token_type_ids=types)
+    assert torch.allclose(found.start_logits, start, atol=1e-6) and torch.allclose(found.end_logits, end, atol=1e-6)
 
 
 def test_memory_is_measured_without_torch() -> None:

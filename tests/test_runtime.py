@@ -1,13 +1,17 @@
 """Encoders and readers: the packaged ones, and a small model through torch and through its export."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pipelines import card
+from pipelines.confidence import install
 from ragqa import artefact
-from ragqa.errors import ArtefactError, Mismatch
+from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.paths import weights_dir
+from ragqa.reading.confidence import Calibration
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.scorer import load_scorer
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
@@ -15,7 +19,7 @@ from ragqa.runtime.tokens import TextTokenizer, TokenInput
 
 @pytest.fixture(scope="session")
 def small_reader(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A span reader on the small BERT, its embeddings untouched."""
+    """A span reader on the small BERT, the embeddings of its words, and they alone, untouched."""
     import torch
 
     from ragqa.models.span_reader import SpanReader
@@ -23,7 +27,9 @@ def small_reader(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("small-reader")
     torch.manual_seed(1)
     reader = SpanReader.from_encoder(small)
-    for parameter in reader.encoder.encoder.parameters():
+    own = reader.encoder.embeddings
+    learned = own.position_embeddings, own.token_type_embeddings, own.LayerNorm, reader.encoder.encoder
+    for parameter in (each for part in learned for each in part.parameters()):
         parameter.data += 0.01 * torch.randn_like(parameter)
     reader.save(path)
     (path / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
@@ -93,6 +99,44 @@ def test_shared_embeddings_are_one_file_and_are_checked(exported: Path, small_re
     with pytest.raises(Mismatch, match="are not those of this model"):
         export(small_reader, tmp_path / "reader", share=weights_dir() / "encoder")
     assert not (tmp_path / "reader").exists()
+
+
+@pytest.mark.thorough
+def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small_reader: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from ragqa.runtime.export import export
+
+    shutil.copytree(exported, tmp_path / "weights")
+    reader, encoder = tmp_path / "weights" / "reader", tmp_path / "weights" / "encoder"
+    before = (reader / "model.onnx").read_bytes()
+    install(Calibration((0.0, 2.0, 0.0, 0.0), "made up", 7), reader)
+    (tmp_path / "card.md").write_text("# A card\n")
+    with pytest.raises(BadInput, match=r"--card .*none\.md: there is no such file"):
+        card.put(tmp_path / "none.md", reader)
+    card.put(tmp_path / "card.md", reader)
+    card.put(tmp_path / "card.md", encoder)
+    assert set(artefact.read(reader, "reader").files) >= {"README.md", "calibration.json"}
+    assert (reader / "model.onnx").read_bytes() == before and load_scorer(reader)
+    export(small_reader, reader, share=encoder)
+    assert Calibration.load(reader).questions == 7 and (reader / "README.md").read_text() == "# A card\n"
+    other = tmp_path / "other"
+    shutil.copytree(small_reader, other)
+    weights = load_file(other / "model.safetensors")
+    weights["head.bias"] += 1.0
+    save_file(weights, other / "model.safetensors")
+    export(other, reader, share=encoder)
+    assert not (reader / "calibration.json").exists() and not (reader / "README.md").exists()
+    artefact.read(reader, "reader")
+    with pytest.raises(ArtefactError, match="not an exported encoder or reader"):
+        card.put(tmp_path / "card.md", _report(tmp_path))
+
+
+def _report(folder: Path) -> Path:
+    made = folder / "r.report"
+    made.mkdir()
+    artefact.seal(made, "report", {}, {})
+    return made
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -116,6 +116,45 @@ def test_a_table_of_spans_by_hand() -> None:
     assert (found[0].evidence.span, found[0].evidence.relevance) == (2.0, 3.0)
 
 
+def test_what_retrieval_counts_is_the_calibrations() -> None:
+    """Scores 3 and 1: the second passage lies 2 standard deviations back, and counts e^-1 at half the weight."""
+    scorer = Scorer({"red": 0.0, "blue": 0.0}, {"red": 0.0, "blue": 0.0})
+    hits = [replace(hit("red", 0), score=3.0), replace(hit("blue", 1), score=1.0)]
+    for prior, second in ((1.0, math.exp(-2)), (0.5, math.exp(-1)), (0.0, 1.0)):
+        calibrated = ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0), prior=prior))  # type: ignore[arg-type]
+        answer = calibrated.read(["which colour?"], [hits])[0]
+        assert answer.confidence == pytest.approx(1 / (1 + second))
+    raw = ExtractiveReader(Table({("red", "red"): 0.0, ("blue", "blue"): 0.0}), Calibration((0, 1.0, 0, 0), prior=0.5))  # type: ignore[arg-type]
+    assert raw.read(["which colour?"], [hits])[0].confidence == pytest.approx(1 / (1 + math.exp(-2)))
+
+
+def test_evidence_by_hand() -> None:
+    """red in two passages (e^4 each, the second e^-2 less for retrieval), blue, and a longer form of red."""
+    scorer = Scorer({"red": 2.0, "blue": 1.0}, {"red": 2.0, "blue": 1.0, "fox": 1.0}, relevance=0.5)
+    hits = [
+        replace(hit("red fox", 0), score=3.0),
+        replace(hit("blue", 1), score=3.0),
+        replace(hit("red", 2), score=1.0),
+    ]
+    found = {each.text: each.evidence for each in reader(scorer).find(["which?"], [hits])[0]}
+    spread = 2 / np.std([3, 3, 1])
+    red, blue = math.exp(4) + math.exp(4 - spread), math.exp(2)
+    assert (found["red"].own, found["red"].relevance, found["red"].read) == (0.5, 0.5, 3)
+    assert (found["red"].agree, found["blue"].agree, found["red fox"].agree) == (2, 1, 0)
+    assert found["red"].lead == pytest.approx(math.log(red / blue))  # the longer form is no other answer
+    assert found["blue"].lead == pytest.approx(math.log(blue / red))
+    assert found["red"].behind == 0 and found["red"].ahead == pytest.approx(spread / 3)
+    alone = reader(scorer).find(["which?"], [hits[1:2]])[0][0].evidence
+    answering = reader(scorer)
+    (two,) = answering.score(["which?"], [hits[:2]])
+    (three,) = answering.score(["which?"], [hits])
+    fewer = [answering.found(each, 1.0) for each in (two, three.first(2))]
+    assert [[(each.text, each.evidence) for each in found] for found in fewer[:1] * 2] == [
+        [(each.text, each.evidence) for each in found] for found in fewer
+    ]
+    assert (alone.read, alone.lead, alone.ahead) == (1, pytest.approx(math.log(1e6)), 0)
+
+
 def test_retrieval_counts_as_it_is_where_the_reader_learned_so() -> None:
     scorer = Table({("red", "red"): 0.0, ("blue", "blue"): 0.0})
     for scale in (1.0, 3.0):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from eval.suite import Suite, parser, run
 from pipelines.run import FREE
@@ -18,6 +18,18 @@ from ragqa.evaluation.compare import compare
 from ragqa.training.log import read_rows
 
 Sizes = TypeVar("Sizes")
+
+
+class Keyed(Protocol):
+    """A test set: a suite, or one as it is asked here."""
+
+    @property
+    def key(self) -> str:
+        """What its files are called."""
+        ...
+
+
+Asked = TypeVar("Asked", bound=Keyed)
 
 
 def tell(line: str) -> None:
@@ -46,7 +58,7 @@ def kept(
 
 
 def suites_of(
-    suites: Sequence[Suite], folder: Path, settings: list[Any], name: str, measure: Callable[[Suite], dict[str, Any]]
+    suites: Sequence[Asked], folder: Path, settings: list[Any], name: str, measure: Callable[[Asked], dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """The figures of the arm ``name`` in each test set, kept in its ``folder``: each is asked once."""
     found = {}

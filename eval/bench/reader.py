@@ -6,15 +6,18 @@
         --out docs/measurements/reader.json
 
 Every arm takes as many steps from one start by the same rates and is chosen by the same held-out questions; what is
-exported to 8 bits then reads SQuAD dev-a's gold paragraphs, and the hits of NQ, WebQuestions and CuratedTREC test-a
-over ``--asked``. The arm gold-only mines for itself; the others share what was mined. Figures of an arm are kept in its
-folder as soon as they are there, and the same command goes on after whatever ended it. Settings are options:
-``--sizes FILE.json`` with fields of ``Sizes``.
+exported to 8 bits then reads SQuAD dev-a's gold paragraphs, with ``--paragraphs`` what that index finds for its
+questions (one gold passage shows nothing of how passages compete), and the hits of NQ, WebQuestions and CuratedTREC
+test-a over ``--asked``. The arm gold-only mines for itself; the others share what was mined. Figures of an arm are kept
+in its folder as soon as they are there, and the same command goes on after whatever ended it.
+
+The arms have the recipe's own settings, the defaults of ``pipelines.span_reader``; others come from ``--sizes
+FILE.json``, as ``{"recipe": {"steps": 3000, "lr": 3e-4}, "limit": 500}``.
 """
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,6 @@ from eval.curatedtrec import CURATEDTREC
 from eval.generate_questions import SQUAD_TRAIN
 from eval.nq import NQ
 from eval.squad import SQUAD
-from eval.stage_sizes import StageSizes
 from eval.suite import Suite
 from eval.webq import WEBQ
 from pipelines import span_reader
@@ -42,8 +44,14 @@ SUITES: tuple[Suite, ...] = (SQUAD, NQ, WEBQ, CURATEDTREC)
 """SQuAD's questions are read beside their own paragraphs."""
 DEPTH = 20
 """Hits that are scored for answers."""
-GOLD, PAIRS, PATTERNS = (SQUAD_TRAIN, QED), (NQ_TRAIN, "webq/train.jsonl"), ("curatedtrec/train.jsonl",)
-"""Training files of the data folder: with passages, without, and those whose answers are patterns."""
+GOLD = (SQUAD_TRAIN, QED)
+"""Training files of the data folder with passages."""
+PAIRS, PATTERNS = (NQ_TRAIN, "webq/train.jsonl", "trivia/train.jsonl"), ("curatedtrec/train.jsonl",)
+"""Those without passages, and those whose answers are patterns."""
+PLACED = {"train", "patterns", "dev", "index", "encoder", "out", "teacher", "device"}
+"""Settings of a training that are not the recipe's to say."""
+OPEN = "squad-open"
+"""SQuAD's questions over an index of paragraphs."""
 
 
 @dataclass(frozen=True)
@@ -72,30 +80,32 @@ ARMS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes(StageSizes):
-    """How much each arm does; reckoned for a GPU or a long night, not tuned."""
+class Sizes:
+    """How much each arm does."""
 
-    steps: int = 3000
-    batch: int = 32
-    accumulate: int = 1
-    lr: float = 2e-4
-    dropout: float = 0.1
-    max_input: int = 384
-    positives: int = 1
-    negatives: float = 1.0
-    depth: int = 50
-    pool: int = 20
-    shares: tuple[float, ...] = ()
-    """Of the training files, in their order; those that an arm leaves out take theirs along."""
-    sample: int = 500
-    """Held-out questions of each kind that choose the weights."""
-    evaluations: int = 6
-    read: int = 10
-    """Passages of a question."""
+    recipe: dict[str, Any] = field(default_factory=dict)
+    """Settings of ``ReaderConfig`` that are others than its own; an arm that leaves training files out takes their
+    ``shares`` along."""
+    limit: int | None = None
+    """Questions of each test set that are answered; None for all."""
 
 
-SMOKE = Sizes(steps=3, batch=2, max_input=64, depth=10, pool=3, sample=4, evaluations=1, read=2, limit=4)
+SMOKE = Sizes(
+    recipe={"steps": 3, "batch": 2, "max_input": 64, "depth": 10, "pool": 3, "sample": 4, "eval_every": 3, "read": 2},
+    limit=4,
+)
 """A few steps of everything: does it run from end to end?"""
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Test questions, and where they are asked."""
+
+    key: str
+    suite: Suite
+    index: Path
+    gold: bool = False
+    """Each is read beside its own passage instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +120,8 @@ class Places:
     asked: Path
     """Index that the test questions are asked over."""
     data: Path
+    paragraphs: Path | None = None
+    """Index of SQuAD's paragraphs."""
     teacher: Path | None = None
     share: Path | None = None
     """Export of the encoder, whose word embeddings the exports share."""
@@ -130,26 +142,28 @@ class Bench:
 
     def config(self, name: str) -> ReaderConfig:
         """The settings of an arm's training."""
-        places, sizes, arm = self.places, self.sizes, ARMS[ARMS[name].like or name]
+        places, arm = self.places, ARMS[ARMS[name].like or name]
+        recipe = dict(self.sizes.recipe)
+        if unknown := set(recipe) - {each.name for each in fields(ReaderConfig)} | PLACED & set(recipe):
+            raise BadInput(f"--sizes: {', '.join(sorted(unknown))}: no settings of the recipe, or said by options")
+        shares = tuple(recipe.pop("shares", ()))
         pairs, patterns = (PAIRS, PATTERNS) if arm.pairs else ((), ())
-        shares = tuple(sizes.shares if arm.pairs else sizes.shares[: len(GOLD)])
         settings = {
+            **recipe,
             "train": tuple(places.data / file for file in (*GOLD, *pairs)),
             "patterns": tuple(places.data / file for file in patterns),
-            "shares": shares,
+            "shares": shares if arm.pairs else shares[: len(GOLD)],
             "dev": places.data / NQ_DEV,
             "index": places.index,
             "encoder": places.encoder,
             "out": self.places.arm(ARMS[name].like or name) / "train",
             "teacher": places.teacher if name == "taught" else None,
-            "warmup": sizes.warm(sizes.steps),
-            "eval_every": sizes.every(sizes.steps, sizes.evaluations),
-            "save_every": sizes.every(sizes.steps, sizes.saves),
             "device": places.device,
         }
-        own = ("steps", "batch", "accumulate", "lr", "dropout", "max_input", "positives", "negatives", "depth", "pool")
-        settings |= {field: getattr(sizes, field) for field in (*own, "sample", "read", "seed")}
-        return ReaderConfig(**{**settings, **dict(arm.changed)})
+        try:
+            return ReaderConfig(**{**settings, **dict(arm.changed)})
+        except TypeError as error:
+            raise BadInput(f"--sizes: a setting of the recipe is of another kind than it should be: {error}") from error
 
     def train(self, name: str) -> Path:
         """Train and export an arm, unless that was done; the reader's directory."""
@@ -174,22 +188,31 @@ class Bench:
         if not (config.out / "mined").exists():
             (config.out / "mined").symlink_to(shared.resolve())
 
+    @property
+    def tests(self) -> list[TestSet]:
+        """What every arm is asked."""
+        places = self.places
+        found = [TestSet(each.key, each, places.asked, gold=each.key == SQUAD.key) for each in SUITES]
+        squad = next(each for each in SUITES if each.key == SQUAD.key)
+        return [*found, *([TestSet(OPEN, squad, places.paragraphs)] if places.paragraphs else [])]
+
     def em(self, name: str) -> dict[str, Any]:
         """What an arm answers in each test set."""
-        return common.suites_of(SUITES, self.places.arm(name), self.settings(name), name, partial(self.scored, name))
+        folder, settings = self.places.arm(name), self.settings(name)
+        return common.suites_of(self.tests, folder, settings, name, partial(self.scored, name))
 
-    def scored(self, name: str, suite: Suite) -> dict[str, Any]:
+    def scored(self, name: str, test: TestSet) -> dict[str, Any]:
         """A test set, as ``python -m eval.SUITE`` scores it."""
         reader = self.train(name)
         if name == "float32":
             reader = self.config(name).out / "model"
-        how: dict[str, Any] = {"gold": True} if suite is SQUAD else {"k": self.sizes.read}
+        how: dict[str, Any] = {"gold": True} if test.gold else {"k": self.config(name).read}
         figures = common.scored(
-            suite,
-            self.places.asked,
-            self.places.arm(name) / f"{suite.key}.report",
+            test.suite,
+            test.index,
+            self.places.arm(name) / f"{test.key}.report",
             data=self.places.data,
-            corpus=self.places.asked.name,
+            corpus=test.index.name,
             depth=DEPTH,
             limit=self.sizes.limit,
             reader=reader,
@@ -200,7 +223,8 @@ class Bench:
 
     def settings(self, name: str) -> list[Any]:
         """All that the figures of an arm depend on."""
-        asked = [self.places.asked.name, self.sizes.limit, self.sizes.read, name == "float32"]
+        paragraphs = self.places.paragraphs and self.places.paragraphs.name
+        asked = [self.places.asked.name, paragraphs, self.sizes.limit, name == "float32"]
         return [*asked, *common.plain([self.config(name)])]
 
     def row(self, name: str) -> dict[str, Any]:
@@ -242,7 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--encoder", type=Path, required=True, help="torch weights that all arms begin from")
     add("--index", type=Path, required=True, help="what training passages are found in")
     add("--asked", type=Path, help="index that the test questions are asked over; default: --index")
-    add("--data", type=Path, required=True, help="folder of nq, webq, curatedtrec and squad")
+    add("--paragraphs", type=Path, help="index of SQuAD's paragraphs (eval.bench.squad_index): a row more")
+    add("--data", type=Path, required=True, help="folder of nq, webq, trivia, curatedtrec and squad")
     add("--teacher", type=Path, help="directory of a larger reader, for the arm taught")
     add("--share", type=Path, help="export of the encoder, whose word embeddings the readers share")
     add("--arms", nargs="+", default=[name for name in ARMS if name != "taught"], choices=list(ARMS))
@@ -264,17 +289,21 @@ def go(args: argparse.Namespace) -> None:
         index=args.index,
         asked=args.asked or args.index,
         data=args.data,
+        paragraphs=args.paragraphs,
         teacher=args.teacher,
         share=args.share,
         device=args.device,
     )
     check(places, arms)
     bench = Bench(places, sizes, Bars())
+    for name in arms:
+        bench.config(name)  # what cannot be meant is said before anything is trained
     rows = [bench.row(name) for name in arms]
     for row in rows:
-        row["less full"] = {each.key: common.less_full(places.arm, row["arm"], each.key) for each in SUITES}
+        row["less full"] = {each.key: common.less_full(places.arm, row["arm"], each.key) for each in bench.tests}
     if args.out:
         asked = "SQuAD dev-a beside its gold paragraphs; NQ, WebQuestions, CuratedTREC test-a over the corpus"
+        asked += f"; {OPEN}: SQuAD dev-a over {args.paragraphs.name}" if args.paragraphs else ""
         record(args.out, {"sizes": asdict(sizes), "rows": rows}, corpus=places.asked.name, questions=asked)
 
 

@@ -21,12 +21,11 @@ from ragqa.locks import locked
 from ragqa.machine import hardware
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
+from ragqa.reading.confidence import THRESHOLD
 from ragqa.types import Question
 
 DEPTH = 100
 """Hits of a question that are scored for answers (DPR's top-100 accuracy)."""
-MIN_CONFIDENCE = 0.2
-"""Below it ``ragqa ask`` declines."""
 
 
 def evaluate(
@@ -42,7 +41,7 @@ def evaluate(
     k: int | None = None,
     depth: int = DEPTH,
     batch: int = 1,
-    min_confidence: float = MIN_CONFIDENCE,
+    min_confidence: float | None = None,
     read: bool = True,
     coverage: bool = True,
     resume: bool | None = None,
@@ -70,7 +69,8 @@ def evaluate(
             looks and what it reads: ``k``, ``depth`` and ``read`` are a pipeline's.
         depth: hits to look for answers in.
         batch: questions asked together. With 1 the times are latencies; with more, shares of a batch's time.
-        min_confidence: the threshold at which declining is reported.
+        min_confidence: the threshold at which declining is reported; by default the one below which ``ragqa ask``
+            declines, the reader's own.
         read: False to score retrieval alone.
         coverage: look through the whole corpus for the answers and gold passages that no hit holds.
         resume: go on from the rows of a run that was killed; False starts anew. By default so where the pipeline
@@ -95,7 +95,7 @@ def evaluate(
         "rule": rule.name,
         "corpus": corpus or ", ".join(described.get("sources", [])) or "not known",
         "batch": batch,
-        "min_confidence": min_confidence,
+        "min_confidence": _threshold(pipeline) if min_confidence is None else min_confidence,
         "date": datetime.date.today().isoformat(),
         "hardware": hardware(),
         "system": described,
@@ -115,6 +115,12 @@ def evaluate(
             shutil.copyfile(folder / ROWS, made / ROWS)
             write_report(made, told, missing)
         return Report.load(target)
+
+
+def _threshold(asked: Pipeline | System) -> float:
+    """Of the reader that answers; the usual one of a system that has none of its own."""
+    found: float = getattr(getattr(asked, "reader", None), "threshold", THRESHOLD)
+    return found
 
 
 @contextmanager

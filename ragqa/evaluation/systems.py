@@ -118,11 +118,11 @@ class GoldPassages:
     known = True
 
     def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+        self.reader = reader
 
     def describe(self) -> dict[str, Any]:
         """The reader."""
-        return {"reader": self._reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
+        return {"reader": self.reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
 
     def skip(self, question: Question) -> None:
         """Nothing to do: a question does not depend on those before it."""
@@ -141,7 +141,7 @@ class GoldPassages:
                 raise BadInput(f"question '{question.text}' names no gold passage to be read")
         hits = [[_hit(n, {"text": text}) for n, text in enumerate(question.passages)] for question in questions]
         began = perf_counter()
-        answers = self._reader.read([clean_question(question.text) for question in questions], hits)
+        answers = self.reader.read([clean_question(question.text) for question in questions], hits)
         seconds = (perf_counter() - began) / len(questions)
         return [Examined(answer, found, found, None, seconds) for answer, found in zip(answers, hits, strict=True)]
 

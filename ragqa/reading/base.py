@@ -40,6 +40,11 @@ class Reader(Protocol):
     fingerprint: str
 
     @property
+    def threshold(self) -> float:
+        """Confidence below which its answers are declined where nobody says another."""
+        ...
+
+    @property
     def closed(self) -> bool:
         """Whether it answers from what it has learned, without passages."""
         ...

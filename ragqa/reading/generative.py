@@ -91,6 +91,11 @@ class GenerativeReader:
         """Passages of a question that it was trained with."""
         return self._generator.passages
 
+    @property
+    def threshold(self) -> float:
+        """Of its calibration."""
+        return self._calibration.threshold
+
     def weighs(self, retriever: str, encoder: str | None) -> str | None:
         """Be told whose scores its hits have; a line where they are not those that it learned with.
 

@@ -6,7 +6,7 @@ that a confident passage beats a vague one; spans that say the same are merged.
 Legend: P wordpieces of a window, W longest answer in wordpieces.
 """
 
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from ragqa.reading.base import NOTHING_FOUND
 from ragqa.reading.confidence import Calibration, Evidence
-from ragqa.reading.prior import prior_of
+from ragqa.reading.prior import prior_of, spread
 from ragqa.reading.windows import Window, windows
 from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer
 from ragqa.text import normalize_answer
@@ -34,6 +34,22 @@ class _Candidate:
     score: float
     relevance: float
     """The part of the score that its window has as a whole."""
+    prior: float
+    """The part of that which is retrieval's (ORQA, section 4.1)."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The hits of a question, read, before it is said what retrieval's scores count."""
+
+    hits: list[Hit]
+    windows: list[Window]
+    scores: list[Scores]
+
+    def first(self, count: int) -> "Scored":
+        """As if only so many of the hits had been read."""
+        kept = sum(window.passage < count for window in self.windows)
+        return Scored(self.hits[:count], self.windows[:kept], self.scores[:kept])
 
 
 @dataclass(frozen=True)
@@ -63,12 +79,19 @@ class ExtractiveReader:
         self._max_tokens = min(max_tokens or scorer.max_tokens, scorer.max_tokens)
         self._alternatives = alternatives
         self.fingerprint = scorer.fingerprint
+        self.prior = scorer.prior
+        """``RAW`` or ``SPREAD``: what of retrieval's scores it counts."""
 
     @classmethod
     def load(cls, path: Path | None = None, *, device: str = "cpu") -> "ExtractiveReader":
         """The reader at ``path`` (see ``load_scorer``) with the calibration that lies beside it."""
         scorer = load_scorer(path, device=device)
         return cls(scorer, Calibration.load(scorer.path))
+
+    @property
+    def threshold(self) -> float:
+        """Of its calibration."""
+        return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         """One answer a question, in order."""
@@ -80,16 +103,20 @@ class ExtractiveReader:
 
         All windows of all questions are scored in one go.
         """
+        return [self.found(each, self._calibration.prior) for each in self.score(questions, hits)]
+
+    def score(self, questions: list[str], hits: list[list[Hit]]) -> list[Scored]:
+        """The scores of all spans of the hits of each question: what takes time."""
         parts = [
             list(windows(self._scorer.tokenizer, question, _texts(found), self._max_tokens))
             for question, found in zip(questions, hits, strict=True)
         ]
         scores = iter(self._scorer.score([window.tokens for part in parts for window in part]))
-        prior = prior_of(self._scorer.prior)
-        each = zip(hits, parts, strict=True)
-        return [
-            _merge(found, part, _with_prior(prior, found, part, [next(scores) for _ in part])) for found, part in each
-        ]
+        return [Scored(found, part, [next(scores) for _ in part]) for found, part in zip(hits, parts, strict=True)]
+
+    def found(self, read: Scored, weight: float) -> list[Found]:
+        """The answers, most probable first, where retrieval counts ``weight`` (see ``prior_of``)."""
+        return _merge(read, prior_of(self.prior, weight)(read.hits)) if read.windows else []
 
     def _answer(self, question: str, hits: list[Hit], found: list[Found]) -> Answer:
         if not found:
@@ -109,16 +136,10 @@ class ExtractiveReader:
 
 
 def _apart(found: list[Found], count: int) -> list[Found]:
-    """The first ``count`` answers whose best spans do not overlap: longer and shorter forms say nothing new."""
+    """The first ``count`` answers whose best spans do not overlap."""
     kept: list[Found] = []
     for each in found:
-        span = each.candidates[0]
-        if not any(
-            span.passage == o.candidates[0].passage
-            and span.start < o.candidates[0].end
-            and o.candidates[0].start < span.end
-            for o in kept
-        ):
+        if not any(_overlap(each.candidates[0], other.candidates[0]) for other in kept):
             kept.append(each)
         if len(kept) == count:
             break
@@ -129,21 +150,11 @@ def _texts(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(hit.passage.title, hit.passage.text) for hit in hits]
 
 
-def _with_prior(
-    prior: Callable[[list[Hit]], np.ndarray], hits: list[Hit], part: list[Window], scores: list[Scores]
-) -> list[Scores]:
-    """Scores whose relevance counts what retrieval thought of the passage (ORQA, section 4.1)."""
-    if not part:
-        return scores
-    prior_K = prior(hits)
-    return [score.plus(float(prior_K[window.passage])) for window, score in zip(part, scores, strict=True)]
-
-
-def _candidates(part: list[Window], scores: list[Scores]) -> tuple[list[_Candidate], float]:
+def _candidates(read: Scored, prior_K: np.ndarray) -> tuple[list[_Candidate], float]:
     """The best spans over all windows, best first, and log of the sum over all spans of exp(score)."""
-    tables = [_span_scores(w, s) for w, s in zip(part, scores, strict=True)]
-    if not tables:
-        return [], float("-inf")
+    priors = [float(prior_K[window.passage]) for window in read.windows]
+    scores = [score.plus(prior) for score, prior in zip(read.scores, priors, strict=True)]
+    tables = [_span_scores(w, s) for w, s in zip(read.windows, scores, strict=True)]
     flat = np.concatenate([table.ravel() for table in tables])
     top = float(flat.max())
     if not np.isfinite(top):
@@ -157,9 +168,9 @@ def _candidates(part: list[Window], scores: list[Scores]) -> tuple[list[_Candida
     for row in rows[np.isfinite(flat[rows])]:
         n = int(np.searchsorted(sizes, row, side="right")) - 1
         first, length = divmod(int(row - sizes[n]), tables[n].shape[1])
-        window = part[n]
+        window = read.windows[n]
         start, end = int(window.offsets[first, 0]), int(window.offsets[first + length, 1])
-        found.append(_Candidate(window.passage, start, end, float(flat[row]), scores[n].relevance))
+        found.append(_Candidate(window.passage, start, end, float(flat[row]), scores[n].relevance, priors[n]))
     return found, log_total
 
 
@@ -170,25 +181,50 @@ def _span_scores(window: Window, scores: Scores) -> np.ndarray:
     return np.where(window.possible(table_PW.shape[1]), table_PW, -np.inf)
 
 
-def _merge(hits: list[Hit], part: list[Window], scores: list[Scores]) -> list[Found]:
+def _merge(read: Scored, prior_K: np.ndarray) -> list[Found]:
     """Spans that normalise to the same answer, as one; most probable first."""
-    candidates, log_total = _candidates(part, scores)
+    candidates, log_total = _candidates(read, prior_K)
     groups: dict[str, list[_Candidate]] = {}
+    said_K: dict[int, str] = {}
     for candidate in candidates:
-        text = hits[candidate.passage].passage.text[candidate.start : candidate.end]
-        if key := normalize_answer(text):
+        if key := normalize_answer(_text(read, candidate)):
             groups.setdefault(key, []).append(candidate)
+            said_K.setdefault(candidate.passage, key)
+    weights = {
+        key: min(1.0, float(np.exp([c.score - log_total for c in group]).sum())) for key, group in groups.items()
+    }
+    order = sorted(groups, key=lambda key: -weights[key])
+    agree, spread_K = Counter(said_K.values()), spread(read.hits)
     found = []
-    for group in groups.values():
-        best = group[0]
+    for key in order:
+        best = groups[key][0]
+        others = (weights[each] for each in order if not _overlap(groups[each][0], best))
         evidence = Evidence(
-            weight=min(1.0, float(np.exp([c.score - log_total for c in group]).sum())),
+            weight=weights[key],
             span=best.score - best.relevance,
             relevance=best.relevance,
+            own=best.relevance - best.prior,
+            read=len(read.hits),
+            lead=_log(weights[key]) - _log(next(others, 0.0)),
+            behind=float(spread_K[best.passage]),
+            ahead=-float(spread_K.mean()),
+            agree=agree[key],
         )
-        text = hits[best.passage].passage.text[best.start : best.end]
-        found.append(Found(text, group, evidence))
-    return sorted(found, key=lambda f: -f.evidence.weight)
+        found.append(Found(_text(read, best), groups[key], evidence))
+    return found
+
+
+def _text(read: Scored, candidate: _Candidate) -> str:
+    return read.hits[candidate.passage].passage.text[candidate.start : candidate.end]
+
+
+def _overlap(one: _Candidate, other: _Candidate) -> bool:
+    """Whether they share characters: longer and shorter forms say nothing new."""
+    return one.passage == other.passage and one.start < other.end and other.start < one.end
+
+
+def _log(weight: float) -> float:
+    return float(np.log(max(weight, 1e-6)))
 
 
 def _sources(hits: list[Hit], found: Found) -> tuple[Source, ...]:

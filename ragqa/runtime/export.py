@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefact
-from ragqa.errors import ArtefactError, Mismatch, MissingExtra
+from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
 from ragqa.runtime import encoder as encoders
 
 EMBEDDINGS = "embeddings.bin"
+CALIBRATION, CARD = "calibration.json", "README.md"
+KINDS = ("encoder", "reader")
 
 
 def export(source: str | Path, out: Path, *, share: Path | None = None, card: Path | None = None) -> artefact.Manifest:
@@ -28,21 +30,25 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
     Args:
         source: directory of a reader of ``ragqa.models``, or directory or hub name of an encoder.
-        out: directory to write; replaced as a whole when the export is whole.
+        out: directory to write; replaced as a whole when the export is whole. An export of the same weights there
+            leaves its calibration and its card to the new one, which has none of its own.
         share: export of an encoder with the same word embeddings, to use its file.
         card: Markdown model card to put beside the weights as README.md.
 
     Raises:
         MissingExtra: torch, transformers or onnx is not installed.
         Mismatch: ``share`` has other embeddings.
+        BadInput: there is no such card.
     """
+    if card is not None and not card.is_file():
+        raise BadInput(f"--card {card}: there is no such file")
     try:
         import onnx  # noqa: F401
         import torch  # noqa: F401
         import transformers  # noqa: F401
     except ImportError as error:
         raise MissingExtra("exporting a model", "torch") from error
-    artefact.check_replaceable(out, "encoder", "reader")
+    artefact.check_replaceable(out, *KINDS)
     first, *second = encoders.towers(str(source))
     kind, module, path, config = _trained(first)
     with artefact.writing(out) as folder:
@@ -52,10 +58,37 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
             config = encoders.joined(config, asked)
             config["questions"] = {"embeddings": _write(module, kind, folder / "questions", out / "questions", None)}
         shutil.copyfile(path / "tokenizer.json", folder / "tokenizer.json")
-        for file in (path / "calibration.json", card):
-            if file is not None and file.is_file():
-                shutil.copyfile(file, folder / ("README.md" if file == card else file.name))
+        for name, given in {CALIBRATION: path / CALIBRATION, CARD: card}.items():
+            _add(folder, name, given, out, config["identity"])
         return artefact.seal(folder, kind, config, {"weights": config["identity"]})
+
+
+@contextmanager
+def amending(path: Path) -> Iterator[Path]:
+    """A copy of an exported encoder or reader to add small files to; sealed, it takes its place if the block ends well.
+
+    Raises:
+        ArtefactError, DamagedArtefact: ``path`` is no export, or not whole.
+    """
+    kind = artefact.peek(path).kind
+    if kind not in KINDS:
+        raise ArtefactError(f"{path} is a ragqa {kind}, not an exported encoder or reader")
+    manifest = artefact.read(path, kind)
+    with artefact.writing(path) as folder:
+        shutil.copytree(path, folder, dirs_exist_ok=True)
+        yield folder
+        artefact.seal(folder, kind, manifest.config, manifest.parents)
+
+
+def _add(folder: Path, name: str, given: Path | None, out: Path, identity: str) -> None:
+    """Put ``given`` into ``folder`` or, where there is none, what an export of the same weights at ``out`` has."""
+    if given is None or not given.is_file():
+        try:
+            given = out / name if artefact.peek(out).parents.get("weights") == identity else None
+        except ArtefactError:
+            return
+    if given is not None and given.is_file():
+        shutil.copyfile(given, folder / name)
 
 
 def _write(module: Any, kind: str, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""Invented towns: articles as SQuAD's, some of them held out, and questions of the others; a copy of the reader."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.reader_examples import SHARE, held_out
+from ragqa.paths import weights_dir
+
+HELD, OTHER = 6, 12
+"""Articles."""
+EACH = 4
+"""Questions of an article, the last of which is answered wrongly by its text."""
+_TOWNS = [f"{first}{last}" for first in ("Val", "Brin", "Tor", "Kel", "Mar", "Os") for last in ("dale", "stad", "holm")]
+
+
+def articles(names: Sequence[str]) -> list[dict[str, Any]]:
+    """A paragraph each, in SQuAD's form."""
+    found = []
+    for number, name in enumerate(names):
+        text = f"{name} was founded in {1500 + number} by Duke Aldo {number}. It is known for its {number + 3} bridges."
+        facts = {
+            f"When was {name} founded?": str(1500 + number),
+            f"Who founded {name}?": f"Duke Aldo {number}",
+            f"How many bridges has {name}?": str(number + 3),
+            f"In which year was {name} begun?": f"{number + 3} bridges",  # which is wrong
+        }
+        golds = {question: [{"text": gold, "answer_start": text.find(gold)}] for question, gold in facts.items()}
+        qas = [{"id": f"{number}-{question}", "question": question, "answers": golds[question]} for question in facts]
+        found.append({"title": name, "paragraphs": [{"context": text, "qas": qas}]})
+    return found
+
+
+def names() -> list[str]:
+    """Of ``HELD`` articles that training holds out, then of the others."""
+    made = [f"{_TOWNS[n % len(_TOWNS)]} {n}" for n in range(2000)]
+    held = [name for name in made if held_out(name, SHARE)][:HELD]
+    return [*held, *[name for name in made if not held_out(name, SHARE)][:OTHER]]
+
+
+def write(root: Path) -> tuple[Path, Path]:
+    """The articles as a SQuAD file, and the questions of those that are not held out as JSON lines."""
+    made = articles(names())
+    (root / "squad.json").write_text(json.dumps({"data": made}))
+    asked = [
+        {"question": each["question"], "answers": [each["answers"][0]["text"]]}
+        for article in made[HELD:]
+        for each in article["paragraphs"][0]["qas"]
+    ]
+    (root / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    return root / "squad.json", root / "dev.jsonl"
+
+
+def reader(root: Path) -> Path:
+    """A copy of the default reader, to be calibrated, beside the encoder whose table it shares."""
+    shutil.copytree(weights_dir() / "reader", root / "weights" / "reader")
+    (root / "weights" / "encoder").symlink_to(weights_dir() / "encoder")
+    return root / "weights" / "reader"
