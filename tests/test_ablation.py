@@ -294,6 +294,12 @@ def test_other_sizes_than_those_of_a_finished_stage_are_refused(
     with pytest.raises(SystemExit):
         bench.main([*command, *arms, "--sizes", str(tmp_path / "sizes.json")])
     assert "fields of eval.ablation_sizes.Sizes" in capsys.readouterr().err
+    encoder = KnowledgeAugmentedEncoder.from_encoder(tmp_path / "encoder")
+    torch.nn.init.ones_(encoder.model.get_input_embeddings().weight)
+    encoder.save(tmp_path / "encoder")  # as if made again: figures of the one before are not its own
+    with pytest.raises(SystemExit):
+        bench.main([*command, *arms])
+    assert "holds a run with other settings (what is in encoder)" in capsys.readouterr().err
 
 
 @pytest.mark.slow

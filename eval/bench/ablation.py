@@ -211,7 +211,7 @@ class Bench:
             more = [] if reading in configs else [reading]
             configs = [*configs, *more, ablation.tuning(self.places, self.sizes, name, last)]
             asked = self.sizes.limit
-        return [self.corpus, asked, *common.plain(configs)]
+        return [self.corpus, asked, *common.plain(configs, self.places.work)]
 
 
 def seconds(config: Any) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from eval.suite import Suite, parser, run
-from pipelines.run import FREE
+from pipelines.run import FREE, INPUTS, inputs
 from ragqa import resuming
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.evaluation import Report
@@ -68,10 +68,24 @@ def suites_of(
     return found
 
 
-def plain(configs: Sequence[Any]) -> list[dict[str, Any]]:
-    """Settings of stages, those left out that a run may go on with changed."""
+def plain(configs: Sequence[Any], work: Path) -> list[dict[str, Any]]:
+    """Settings of stages, those left out that a run may go on with changed, and what is in the files they begin from.
+
+    What lies in ``work`` is left out of that: the bench has made it, by these very settings.
+    """
     rows: list[dict[str, Any]] = json.loads(json.dumps([asdict(config) for config in configs], default=str))
-    return [{key: value for key, value in row.items() if key not in FREE} for row in rows]
+    settings = [{key: value for key, value in row.items() if key not in FREE} for row in rows]
+    return [row | {INPUTS: _given(config, work.resolve())} for row, config in zip(settings, configs, strict=True)]
+
+
+def _given(config: Any, work: Path) -> dict[str, str]:
+    def made(name: str) -> bool:
+        value = getattr(config, name)
+        return any(
+            Path(place).resolve().is_relative_to(work) for place in (value if isinstance(value, tuple) else (value,))
+        )
+
+    return {name: digest for name, digest in inputs(config).items() if not made(name)}
 
 
 def seconds(run: Path) -> float:

@@ -146,7 +146,7 @@ class Bench:
         own, start = generate.training(self.places, self.sizes, name), generate.begun_by(self.places, self.sizes, name)
         shape = [self.sizes.layers, self.sizes.decoder_layers, self.sizes.scale]
         asked = [self.sizes.limit, self.sizes.read, self.sizes.asked]
-        return [self.corpus, *shape, *asked, *common.plain([*start, *([own] if own else [])])]
+        return [self.corpus, *shape, *asked, *common.plain([*start, *([own] if own else [])], self.places.work)]
 
     def start_seconds(self) -> dict[str, int]:
         """Of the steps that generators share."""

@@ -225,7 +225,7 @@ class Bench:
         """All that the figures of an arm depend on."""
         paragraphs = self.places.paragraphs and self.places.paragraphs.name
         asked = [self.places.asked.name, paragraphs, self.sizes.limit, name == "float32"]
-        return [*asked, *common.plain([self.config(name)])]
+        return [*asked, *common.plain([self.config(name)], self.places.work)]
 
     def row(self, name: str) -> dict[str, Any]:
         """The figures of an arm, and what its training took."""
