@@ -31,7 +31,7 @@ TUNE = FineTuneConfig(corpus=ABOVE, retriever=ABOVE, encoder=ABOVE, questions=AB
 
 @dataclass(frozen=True, kw_only=True)
 class RealmConfig:
-    """What REALM is made from; the settings of its stages are those of the paper, but for when its retriever learns, and
+    """What REALM is made from; the settings of its stages are those of the paper, but for when its retriever learns and
     how fast (see ``FollowingConfig``)."""
 
     corpus: Path

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ragqa.corpus.mediawiki.names import UNSEEN, is_disambiguation
@@ -378,6 +378,7 @@ def test_no_markup_is_left_of_well_formed_wikitext(wikitext: str) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(pages)
+@example("<small class='a'>: d</small>\n<b>* e</b>\n<i>== f ==</i>")
 def test_preparing_changes_nothing_but_the_time(wikitext: str) -> None:
     assert plain_text(wikitext) == plain_text(wikitext, prepare=False)
 

@@ -49,12 +49,20 @@ _SIGN = re.compile(r"(&#?\w+;)|[^\w \t.,/]|_")
 
 def prepared(text: str) -> str:
     """Wikitext without all that; GONE, BREAK and NOTHING stand where something was."""
-    text = _FORMATTING.sub(lambda tag: BREAK if tag[1] else "", _without_elements(text))
+    text = _FORMATTING.sub(_instead, _without_elements(text))
     text = _without_nested(_without_templates(text), _TABLE)
     text = _TABLE_TAG.sub(BREAK, _without_nested(text, _HTML_TABLE))
     # What is still there was never closed. It shows as it is, and the parser would look far for its end.
     text = _NO_TAG.sub("&lt;", _OPEN_TABLE.sub("|", text.replace("{{", "&#123;" * 2)))
     return _LIST.sub(BREAK, text)
+
+
+def _instead(tag: re.Match[str]) -> str:
+    """What a tag leaves: a line that begins with one begins with no list, heading or table."""
+    if tag[1]:
+        return BREAK
+    first = not tag.start() or tag.string[tag.start() - 1] == "\n"
+    return NOTHING if first and "include" not in tag[0].lower() else ""  # MediaWiki takes noinclude out before it looks
 
 
 def verbatim(name: str, content: str) -> str:
