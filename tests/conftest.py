@@ -52,6 +52,20 @@ def untimed(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in ("seconds", "tokens/s", "utilisation")}
 
 
+def broken_off(recipe: Any, config: Any, at: int) -> None:
+    """Run a recipe until its step ``at``, which is not taken any more."""
+    step = recipe.train_step
+
+    def dies(run: Any, *rest: Any) -> None:
+        if run.step == at:
+            raise KeyboardInterrupt
+        step(run, *rest)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(recipe, "train_step", dies)
+        recipe.main(config)
+
+
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{i}" for i in range(1100)]]
 
 

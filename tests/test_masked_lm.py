@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from conftest import broken_off
 
 from pipelines import masked_lm
 from pipelines.masked_lm import MaskedLMConfig
 from pipelines.masked_text import MaskedTexts, Text, chooser
-from pipelines.run import Run
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -67,19 +67,11 @@ def test_it_learns_from_nothing_and_from_what_there_is(config: MaskedLMConfig) -
     assert read_rows(again.out)[0]["nll"] == pytest.approx(np.mean(losses[-10:]), rel=0.2)
 
 
-def test_a_broken_run_goes_on_with_the_very_losses(config: MaskedLMConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_run_goes_on_with_the_very_losses(config: MaskedLMConfig) -> None:
     config = replace(config, dropout=0.1)
     masked_lm.main(config)
-    step, broken = masked_lm.train_step, replace(config, out=config.out.with_name("broken"))
-
-    def dies(run: Run, *rest: Any) -> None:
-        if run.step == 3:
-            raise KeyboardInterrupt
-        step(run, *rest)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(masked_lm, "train_step", dies)
-        masked_lm.main(broken)
+    broken = replace(config, out=config.out.with_name("broken"))
+    broken_off(masked_lm, broken, 3)
     masked_lm.main(broken)
     whole, again = ([row["nll"] for row in read_rows(run.out)] for run in (config, broken))
     assert whole == again and len(whole) == 4

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import broken_off
 
 from pipelines import warm_reader
 from pipelines.blocks import Blocks
@@ -101,18 +102,10 @@ def test_it_learns_to_look_into_the_passage(config: WarmReaderConfig, tmp_path: 
     KnowledgeAugmentedEncoder.from_encoder(out)
 
 
-def test_a_broken_run_goes_on_with_the_very_losses(config: WarmReaderConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_run_goes_on_with_the_very_losses(config: WarmReaderConfig) -> None:
     warm_reader.main(config)
-    step, broken = warm_reader.train_step, replace(config, out=config.out.with_name("broken"), save_every=2)
-
-    def dies(run, *rest) -> None:
-        if run.step == 3:
-            raise KeyboardInterrupt
-        step(run, *rest)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(warm_reader, "train_step", dies)
-        warm_reader.main(broken)
+    broken = replace(config, out=config.out.with_name("broken"), save_every=2)
+    broken_off(warm_reader, broken, 3)
     warm_reader.main(broken)
     whole, again = ([row["nll"] for row in read_rows(out)] for out in (config.out, broken.out))
     assert whole == again and len(whole) == 4

@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tiny
+from conftest import broken_off
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines import contrast, orqa, warm_start
 from pipelines.blocks import Blocks
 from pipelines.contrast import alike, encoded
 from pipelines.masked_text import MaskedTexts, chooser, sampled
-from pipelines.run import Run
 from pipelines.warm_start import ClozeBatches, WarmStartConfig, by_sentence
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -105,25 +104,15 @@ def test_sentences_are_cut_out_of_what_the_index_embeds(tmp_path: Path, pieces: 
     assert [len(title), *map(len, sentences)] == ([2, 4, 3, 4] if pieces == "words" else [8, 15, 12, 16])
 
 
-def test_recall_is_measured_where_there_are_questions(
-    config: WarmStartConfig, world: tiny.Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recall_is_measured_where_there_are_questions(config: WarmStartConfig, world: tiny.Tiny) -> None:
     """Before, between and after; a run that dies on the way goes on with the very losses."""
     told: list[str] = []
     config = replace(config, steps=4, questions=world.dev, eval_every=3, save_every=2, thin=0.5)
     warm_start.main(config, tell=told.append)
     assert [line.partition(": recall@1 ")[0] for line in told] == ["step 0", "step 3", "step 4"]
     assert not (config.out / "dev").exists()
-    step, broken = warm_start.train_step, replace(config, out=config.out.with_name("broken"))
-
-    def dies(run: Run, *rest: Any) -> None:
-        if run.step == 3:
-            raise KeyboardInterrupt
-        step(run, *rest)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(warm_start, "train_step", dies)
-        warm_start.main(broken)
+    broken = replace(config, out=config.out.with_name("broken"))
+    broken_off(warm_start, broken, 3)
     warm_start.main(broken)
     whole, again = (
         [(row["step"], row.get("nll"), row.get("recall@5")) for row in read_rows(run.out)] for run in (config, broken)
