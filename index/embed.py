@@ -119,12 +119,13 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
         "precision": precision,
     }
     parts = shards(len(store), config.shard_rows)
-    with _claimed(config.out.resolve(), identity) as out:
+    with _claimed(config.out.resolve(), identity, parts, config.precision is not None) as (out, identity):
         if config.verify or config.repair:
             _check(out, parts, made_by, config.repair)
         missing = [part for part in parts if not finished(out, part, made_by)]
         sweep(out)  # a run may have been killed between its last shard and its end
-        work = Work(config.corpus.resolve(), out, config.encoder, config.device, precision)
+        device, precision = identity["device"], identity["precision"]
+        work = Work(config.corpus.resolve(), out, config.encoder, device, precision)
         workers, seconds = _run(work, missing, config.workers, len(store), progress) if missing else (0, 0.0)
         manifest = _seal(out, parts, identity, config.encoder)
     rows = _rows(missing)
@@ -137,7 +138,7 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
         passages_per_s=round(rows / seconds, 1) if seconds else 0.0,
         workers=workers,
         precision=precision,
-        device=config.device,
+        device=device,
     )
 
 
@@ -154,28 +155,34 @@ def _encoder(config: EmbedConfig) -> tuple[str, str]:
 
 
 @contextmanager
-def _claimed(out: Path, identity: dict[str, Any]) -> Iterator[Path]:
-    """``out``, made if need be, for this process alone and for vectors of ``identity`` alone."""
+def _claimed(
+    out: Path, identity: dict[str, Any], parts: list[Shard], chosen: bool
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """``out``, made if need be, for this process alone and for the vectors that ``_begin`` says alone."""
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with locked(out.with_name(f".{out.name}.lock"), wait=False):
-            _begin(out, identity)
-            yield out
+            yield out, _begin(out, identity, parts, chosen)
 
 
-def _begin(out: Path, identity: dict[str, Any]) -> None:
-    """Write what ``out`` is begun with, or see that it was begun with just that."""
+def _begin(out: Path, identity: dict[str, Any], parts: list[Shard], chosen: bool) -> dict[str, Any]:
+    """Write what ``out`` is begun with, or see that it was begun with just that; what it is.
+
+    Vectors that are all there are taken whatever device made them, unless their precision was ``chosen``.
+    """
     mark = out / BEGUN
     if mark.is_file():
         try:
             theirs = dict(json.loads(mark.read_text()))
         except (ValueError, TypeError) as error:
             raise DamagedArtefact(f"{mark} is damaged: choose another place, or delete {out}") from error
+        if not chosen and all(finished(out, part, identity["encoder"]) for part in parts):
+            identity = {**identity, **{name: theirs.get(name) for name in ("device", "precision")}}
         if other := [
             f"{name} {theirs.get(name)}, not {mine}" for name, mine in identity.items() if theirs.get(name) != mine
         ]:
             raise BadInput(f"{out} holds other vectors ({'; '.join(other)}): choose another place")
-        return
+        return identity
     if not (out / ASIDE).is_dir():  # left by a run that was killed right here
         artefact.check_replaceable(out, "vectors")
     try:
@@ -186,6 +193,7 @@ def _begin(out: Path, identity: dict[str, Any]) -> None:
         with suppress(OSError):
             out.rmdir()
         raise
+    return identity
 
 
 def _check(out: Path, parts: list[Shard], encoder: str, repair: bool) -> None:

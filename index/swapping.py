@@ -189,7 +189,8 @@ class IndexRefresher:
         One that is being made is made to its end; of those that wait only the latest is kept.
 
         Raises:
-            BadInput: the weights cannot be written, or there are some of a later step.
+            RefreshFailed: the weights cannot be written; the index before it stays.
+            BadInput: there are some of a later step.
         """
         with self._times.standing():
             self._collect()

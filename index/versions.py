@@ -21,7 +21,7 @@ import numpy as np
 from index.making import Plan
 from ragqa import artefact
 from ragqa.artefact import Manifest
-from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RefreshFailed
 from ragqa.retrieval import mips
 from ragqa.retrieval.mips import Mips
 from ragqa.retrieval.vectors import open_first
@@ -74,7 +74,7 @@ class Versions:
         unmade = sorted({*begun[:1], *newer[-1:]})
         for step in self.steps("index"):  # killed after the rename
             shutil.rmtree(self.plan.making(step), ignore_errors=True)
-        self.prune(unmade)
+        self.prune([*unmade, *([] if at is None else [at])])  # a checkpoint names that one
         return version, unmade
 
     def _go_back(self, at: int, upto: int) -> None:
@@ -101,7 +101,7 @@ class Versions:
     def write_snapshot(self, model: Saves, step: int) -> None:
         """Write ``work/snapshot-STEP`` whole or not at all; one that is there with the same weights stays.
 
-        Raises BadInput where it cannot be written, or weights of this or a later step are there already.
+        Raises RefreshFailed where it cannot be written, BadInput where other weights of this or a later step are there.
         """
         target = self.plan.snapshot(step)
         later = [other for what in ("snapshot", "index") for other in self.steps(what) if other > step]
@@ -195,10 +195,10 @@ def _save(model: Saves, folder: Path) -> None:
         folder.mkdir()
         model.save(folder)
     except Exception as error:  # full disks come as OSError, as SafetensorError, and as what the model makes of them
-        raise BadInput(f"cannot write the weights to {folder}: {error}") from error
+        raise RefreshFailed(f"cannot write the weights to {folder}: {error}") from error
 
 
 def _contents(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): artefact.checksum(path) for path in folder.rglob("*") if path.is_file()
-    }
+    """Checksums of weights and tokenizer; configurations name the version of transformers, which may have changed."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "config.json"]
+    return {path.relative_to(folder).as_posix(): artefact.checksum(path) for path in files}

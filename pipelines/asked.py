@@ -1,5 +1,6 @@
 """Questions of a run: which there are, and which a step is of."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -8,6 +9,7 @@ import numpy as np
 
 from ragqa.errors import BadInput
 from ragqa.questions import read_questions
+from ragqa.text import normalize_answer
 from ragqa.types import Question
 
 
@@ -18,6 +20,37 @@ def answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Que
         raise BadInput(f"no questions with answers in {file}")
     chosen = np.random.default_rng(seed).permutation(len(questions))[:sample]
     return questions if sample is None else [questions[at] for at in np.sort(chosen)]
+
+
+class Answered(Protocol):
+    """Settings of questions; see ``settings.AnsweringConfig``."""
+
+    @property
+    def questions(self) -> Path: ...
+    @property
+    def dev(self) -> Path | None: ...
+    @property
+    def sample(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def taught_and_asked(config: Answered, tell: Callable[[str], None]) -> tuple[list[Question], list[Question]]:
+    """Questions to train on, and held-out ones, none of which is trained on; case, punctuation and articles aside.
+
+    Raises BadInput where either is empty.
+    """
+    teach = answerable(config.questions)
+    if config.dev is None:
+        return teach, []
+    ask = answerable(config.dev, config.sample, config.seed)
+    held = {normalize_answer(question.text) for question in read_questions(config.dev)}
+    fresh = [question for question in teach if normalize_answer(question.text) not in held]
+    if not fresh:
+        raise BadInput(f"all questions of {config.questions} are asked in {config.dev}, too: hold others out")
+    if len(fresh) < len(teach):
+        tell(f"{len(teach) - len(fresh)} questions of {config.questions} are asked in {config.dev}, too: left out")
+    return fresh, ask
 
 
 class Drawn(Protocol):

@@ -19,6 +19,7 @@ import numpy as np
 from index.build import BuildConfig, build
 from index.carry import carry
 from index.embed import EmbedConfig, embed
+from pipelines.cluster import device_of
 from pipelines.confidence import calibrate, unseen
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.rag import RagConfig
@@ -93,7 +94,7 @@ def after(tune: FineTuneConfig, out: Path) -> AssembleConfig:
         regex=tune.regex,
         taught=tune.questions,
         judged_by=tune.sample,
-        device=tune.device,
+        device=device_of(tune),
         seed=tune.seed,
     )
 
@@ -112,7 +113,7 @@ def after_writing(trained: RagConfig, out: Path) -> AssembleConfig:
         regex=trained.regex,
         taught=trained.questions,
         judged_by=trained.sample,
-        device=trained.device,
+        device=device_of(trained),
         seed=trained.seed,
     )
 

@@ -31,9 +31,13 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
         RagqaError: as ``main`` does, or a process was lost.
     """
     if config.processes == 1:
-        return main(_alone(config), **options)
+        config = replace(config, device=device_of(config))
+        use(config.device)
+        return main(config, **options)
     if config.processes < 1:
         raise BadInput(f"processes = {config.processes}: at least 1 is needed")
+    if config.device != "cpu" and not config.gpus:
+        raise BadInput(f"device {config.device} in {config.processes} processes: gpus gives each of them its own")
     connect("training in several processes")
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -55,15 +59,18 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
     return Path(config.out) / "model"
 
 
-def _alone(config: Any) -> Any:
-    """The settings of a single process, its GPU made the one that torch means where nothing else is said."""
-    config = replace(config, device="cuda") if config.gpus and config.device == "cpu" else config
-    check_device(config.device)
-    if config.device.startswith("cuda:"):
+def device_of(config: Any) -> str:
+    """Where a single process trains: on a GPU, too, where ``gpus`` alone says so."""
+    return "cuda" if config.gpus and config.device == "cpu" else str(config.device)
+
+
+def use(device: str) -> None:
+    """Have torch mean this GPU where none is named; raises BadInput where it sees no such device."""
+    check_device(device)
+    if device.startswith("cuda:"):
         import torch
 
-        torch.cuda.set_device(config.device)
-    return config
+        torch.cuda.set_device(device)
 
 
 @contextmanager

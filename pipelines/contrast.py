@@ -16,7 +16,7 @@ from ragqa.models.inputs import padded
 from ragqa.models.tower import Tower
 from ragqa.objectives import in_batch_nll
 from ragqa.training import gradient_cache, parallel
-from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.meter import model_flops
 from ragqa.training.step import apply
 
 Rows = list[list[int]]
@@ -77,7 +77,6 @@ def contrast(
     value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in shares], loss)
     norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     tokens = [(tower, encoded(rows, config.chunk)) for tower, rows in shares]
-    ideal = sum(model_flops(tower, count) for tower, count in tokens) / peak_flops(config.device)
     run.stepped(
         nll=value.item(),
         accuracy=right[0],
@@ -85,7 +84,7 @@ def contrast(
         lr=rate,
         grad_norm=norm,
         tokens=parallel.total(sum(count for _, count in tokens)),
-        ideal_seconds=round(ideal, 4),
+        flops=sum(model_flops(tower, count) for tower, count in tokens),
     )
 
 

@@ -28,7 +28,7 @@ from ragqa.models.seq2seq import Seq2Seq
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.training import parallel
-from ragqa.training.meter import peak_flops, seq2seq_weights
+from ragqa.training.meter import seq2seq_weights
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
@@ -88,9 +88,9 @@ def train_step(
     weighing = parallel.weight(batch.labels_BT != IGNORED)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     read, written = batch.x.ids_NL.numel(), batch.labels_BT.numel()
-    used = 6 * (weights[0] * read + weights[1] * written) / peak_flops(config.device)  # seconds at the machine's peak
     row = parallel.mean({"nll": loss.item()}, weighing)
-    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(read + written), ideal_seconds=round(used, 4))
+    flops = 6 * (weights[0] * read + weights[1] * written)
+    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(read + written), flops=flops)
 
 
 def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:

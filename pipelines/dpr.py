@@ -119,7 +119,8 @@ class DprConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self, hard=(self.hard >= 0, "0 or more"))
+        alone = self.batch == 1 and not self.hard
+        require(self, hard=(self.hard >= 0 and not alone, "0 or more, and more than 0 with a batch of 1"))
         if (self.encoder is None) == (self.retriever is None):
             raise BadInput("one of --encoder and --retriever is needed: what training begins from")
         if not self.sources:

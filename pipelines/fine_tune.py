@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipelines.asked import answerable, chosen
+from pipelines.asked import chosen, taught_and_asked
 from pipelines.best import Best
 from pipelines.examination import KS, question_vectors
 from pipelines.gold_spans import GoldSpans
@@ -44,7 +44,7 @@ from ragqa.retrieval.base import Ranking
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.meter import model_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 from ragqa.types import Hit
@@ -158,7 +158,7 @@ def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: 
         **taught.figures,
         grad_norm=norm,
         tokens=parallel.total(taught.tokens),
-        ideal_seconds=round(taught.flops / peak_flops(config.device), 4),
+        flops=taught.flops,
     )
 
 
@@ -247,7 +247,7 @@ def main(
         BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
         NonFiniteLoss: training would have spoiled the weights.
     """
-    teach, ask = answerable(config.questions), answerable(config.dev, config.sample, config.seed) if config.dev else []
+    teach, ask = taught_and_asked(config, tell)
     check_size(config)
     torch.manual_seed(config.seed)
     model, retriever = begin(config)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pipelines import writing
-from pipelines.asked import answerable
+from pipelines.asked import taught_and_asked
 from pipelines.best import Best
 from pipelines.confidence import calibrate, unseen
 from pipelines.run import Run, running
@@ -23,7 +23,6 @@ from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.open import open_retriever
 from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.meter import peak_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 from ragqa.types import Question
@@ -66,14 +65,13 @@ def train_step(
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     read, wrote = inputs.ids_NL.numel(), labels_BT.numel()
-    ideal = (operations[0] * read + operations[1] * wrote) / peak_flops(config.device)
     taught = parallel.mean({"nll": loss.item()}, weighing)
     run.stepped(
         **taught,
         lr=rate,
         grad_norm=norm,
         tokens=parallel.total(read + wrote),
-        ideal_seconds=round(ideal, 4),
+        flops=operations[0] * read + operations[1] * wrote,
     )
     return taught
 
@@ -101,7 +99,7 @@ def train(
         BadInput: a file is not what it should be, or the run in the directory has other settings.
         NonFiniteLoss: training would have spoiled the weights.
     """
-    teach, ask = answerable(config.questions), answerable(config.dev, config.sample, config.seed) if config.dev else []
+    teach, ask = taught_and_asked(config, tell)
     operations = writing.operations(generator.seq2seq)
     optimizer = torch.optim.AdamW(groups(generator, decay=config.weight_decay), lr=config.lr)
     with running(config, generator, optimizer, name=name, progress=progress, tell=tell) as run:

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from pipelines import fine_tune, pretrain, rag, writing
-from pipelines.asked import answerable
+from pipelines.asked import taught_and_asked
 from pipelines.assemble import AssembleConfig
 from pipelines.assemble import main as assemble
 from pipelines.best import Best
@@ -240,7 +240,7 @@ def main(
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
     masked, written, marked = parts_of(config)
-    teach, ask = answerable(config.questions), answerable(config.dev, config.sample, config.seed) if config.dev else []
+    teach, ask = taught_and_asked(config, tell)
     rag.check_size(config.corpus, max(masked.k, written.k, marked.beam))
     torch.manual_seed(config.seed)
     model = Joint(config, masked, written, marked)
@@ -265,7 +265,7 @@ def main(
             if ask and run.due(config.eval_every) and not parallel.world()[0]:
                 found = evaluate(config, model, shelf, ask, (marked, spans, dev), run.step)
                 (best if "em" in found else run).told(**found)
-                watch(run, losses, found)
+                watch(run, losses, found, len(ask))
             if run.done:
                 break
             if run.step == config.asked_from and config.generator is None:
@@ -309,11 +309,11 @@ def evaluate(
     return found
 
 
-def watch(run: Run, losses: list[Part], found: dict[str, float]) -> None:
-    """Alarms of an evaluation: what is found, and what is known by heart."""
+def watch(run: Run, losses: list[Part], found: dict[str, float], questions: int) -> None:
+    """Alarms of an evaluation on so many questions: what is found, and what is known by heart."""
     first, second = losses[0].health, losses[1].health
     assert first and second
-    lines = first.recall(found["recall@5"])
+    lines = first.recall(found["recall@5"], questions)
     run.alarm(run.step, [*lines, *(second.answers(found["em"]) if "em" in found else [])])
 
 

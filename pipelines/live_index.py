@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from index.refresh import IndexRefresher, Swap, blocking_refresher, opener, ray_refresher
 from pipelines.run import Run
-from ragqa.errors import RefreshFailed
+from ragqa.errors import ArtefactError, RefreshFailed
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.retrieval.mips import Mips
 from ragqa.training import parallel
@@ -71,7 +71,7 @@ class LiveIndex:
         learned = max(0, run.step - self._waits)
         try:
             index = self.at(retriever, learned)
-        except RefreshFailed as error:  # told once: the index before it serves until it is too old
+        except (RefreshFailed, ArtefactError) as error:  # told once: the index before it serves until it is too old
             if self.version is None:
                 raise
             run.alarm(run.step, [str(error)])
@@ -88,8 +88,8 @@ class LiveIndex:
         """
         due = learned == 0 or (self._every is not None and learned % self._every == 0)
         if due and learned != self._asked and self._refresher is not None:
-            self._refresher.refresh(_Passages(retriever), learned)
             self._asked = learned
+            self._refresher.refresh(_Passages(retriever), learned)
         return self._poll(learned)
 
     def _poll(self, step: int) -> Mips:

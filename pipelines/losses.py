@@ -12,7 +12,6 @@ from pipelines.pretrain import Paced
 from pipelines.run import Run, Taught
 from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.meter import peak_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import optimise
 
@@ -98,6 +97,6 @@ def train_step(
         grad_norm=norm,
         staleness=staleness,
         tokens=parallel.total(sum(each.tokens for _, each in taught.values())),
-        ideal_seconds=round(sum(each.flops for _, each in taught.values()) / peak_flops(config.device), 4),
+        flops=sum(each.flops for _, each in taught.values()),
     )
     return rows

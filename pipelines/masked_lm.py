@@ -26,7 +26,7 @@ from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.meter import model_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
@@ -77,11 +77,9 @@ def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, c
     weighing = parallel.weight(batch.labels_BM != IGNORED)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     tokens = batch.x.ids_NL.numel()
-    used = model_flops(model, tokens, batch.positions_BM.numel()) / peak_flops(
-        config.device
-    )  # seconds at the machine's peak
     row = parallel.mean({"nll": loss.item()}, weighing)
-    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(tokens), ideal_seconds=round(used, 4))
+    flops = model_flops(model, tokens, batch.positions_BM.numel())
+    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(tokens), flops=flops)
 
 
 def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
@@ -93,6 +91,9 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
     """
     torch.manual_seed(config.seed)
     begin = KnowledgeAugmentedEncoder.from_config if config.fresh else KnowledgeAugmentedEncoder.from_encoder
+    shape = (config.encoder / "config.json").is_file() and not list(config.encoder.glob("*.safetensors"))
+    if shape and not config.fresh:
+        raise BadInput(f"{config.encoder} has no weights: --fresh begins from random ones of its shape")
     model = begin(config.encoder).to(config.device)
     set_dropout(model.train(), config.dropout)
     artefact.read(config.corpus, "index")

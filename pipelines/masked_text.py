@@ -87,7 +87,7 @@ def chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> Cho
         assert tagger is not None
 
         def salient(text: str, pieces: Pieces, rng: np.random.Generator) -> masking.Positions:
-            found = [(span.start, span.end) for span in tagger.spans(text)]
+            found = [(span.start, span.end) for span in tagger.spans(text) if span.end <= pieces.offsets[-1][1]]
             return masking.salient(pieces.offsets, found, rng, count)
 
         return salient
@@ -210,7 +210,7 @@ class MaskedTexts:
 def stretch(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
     """First and last character of some sentences of ``text`` that follow each other, up to about ``room`` wordpieces.
 
-    A wordpiece is taken to have at least three characters: what is too long is cut afterwards.
+    A wordpiece is taken to have four characters: what is too long is cut afterwards.
     """
     sentences = [(start, end) for start, end, _ in sentence_spans(text, 0)]
     if not sentences:

@@ -67,6 +67,7 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, tell: Callable[[str
     """Train all that is not trained yet; the pipeline directory. Raises as the stages do."""
     check_questions(config.questions, config.dev)
     cloze, tune, system = plan(config)
+    fine_tune.check_size(tune)
     # A sentence finds the passage that it was taken from.
     finished(cloze, partial(together, warm_start.main, progress=progress, tell=tell), tell)
     # The index is made once; the tower of questions, and a reader beside it, learn where answers stand.

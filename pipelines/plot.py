@@ -32,6 +32,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "model-FLOPs utilisation": ("utilisation",),
 }
 """Titles of panels, and the figures in them."""
+KINDS = (".png", ".svg", ".pdf")
 _STYLES = ("-", "--", ":", "-.")
 """Of a panel's figures, in their order."""
 _MEAN = 0.02
@@ -42,12 +43,16 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
     """Draw ``runs`` into the file ``out``.
 
     Raises:
-        BadInput: a directory holds no figures.
+        BadInput: a directory holds no figures, or ``out`` is no name of a picture.
         MissingExtra: matplotlib is not installed.
     """
-    logs = [read_rows(run) for run in runs]
-    if empty := [str(run) for run, rows in zip(runs, logs, strict=True) if not rows]:
-        raise BadInput(f"{', '.join(empty)}: no metrics.jsonl with figures there")
+    if out.suffix not in KINDS:
+        raise BadInput(f"{out}: a picture's name ends in {', '.join(KINDS)}")
+    logs = [_points(run) for run in runs]
+    if empty := [run for run, rows in zip(runs, logs, strict=True) if not rows]:
+        below = sorted({str(file.parent) for run in empty for file in run.glob("*/metrics.jsonl")})
+        there = f"; there are runs in {', '.join(below)}" if below else ""
+        raise BadInput(f"{', '.join(map(str, empty))}: no metrics.jsonl with figures there{there}")
     try:
         import matplotlib
     except ImportError as error:
@@ -73,6 +78,17 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
     pyplot.close(figure)
 
 
+def _points(run: Path) -> list[dict[str, Any]]:
+    """The rows of a run that hold something to draw, and nothing but that."""
+    drawn = {field for fields in PANELS.values() for field in fields}
+    found = []
+    for row in read_rows(run):
+        points = {name: value for name, value in row.items() if name in drawn and isinstance(value, int | float)}
+        if points and isinstance(row.get("step"), int):
+            found.append({"step": row["step"], **points})
+    return found
+
+
 def _has(rows: list[dict[str, Any]], fields: Sequence[str]) -> bool:
     return any(field in row for row in rows for field in fields)
 
@@ -95,7 +111,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs")
-    parser.add_argument("--out", type=Path, required=True, help="picture to write: .png, .svg or .pdf")
+    parser.add_argument("--out", type=Path, required=True, help=f"picture to write: {', '.join(KINDS)}")
     parser.add_argument("--names", nargs="*", default=(), help="of the runs, in their order")
     args = parser.parse_args()
     with one_line("pipelines.plot"):

@@ -31,6 +31,7 @@ from pipelines.masked_text import MaskedBatch, masked_texts, named_tagger
 from pipelines.run import Run, Taught, running
 from pipelines.settings import FollowingConfig, MaskingConfig, require
 from ragqa import artefact
+from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -42,7 +43,7 @@ from ragqa.retrieval.mips import Mips
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health, figures
-from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.meter import model_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
@@ -162,7 +163,7 @@ def train_step(
         grad_norm=norm,
         staleness=staleness,
         tokens=parallel.total(taught.tokens),
-        ideal_seconds=round(taught.flops / peak_flops(config.device), 4),
+        flops=taught.flops,
     )
     return taught.figures
 
@@ -275,7 +276,7 @@ def main(
             if exam and run.due(config.eval_every):
                 found = examine(exam, model.retriever.questions, index, config.device)
                 run.told(**found, staleness=staleness)
-                run.alarm(run.step, health.recall(found["recall@5"]))
+                run.alarm(run.step, health.recall(found["recall@5"], len(exam.questions)))
             if run.done:
                 break
             step = run.step
@@ -297,6 +298,10 @@ def check(config: PretrainConfig) -> None:
     for index in (config.corpus, config.texts):
         if index is not None:
             passages_of(index)
+    if (live := PassageStore.open(config.corpus / "passages").live) <= config.proposed:
+        raise BadInput(
+            f"{config.corpus} holds {live} passages; {config.proposed} beside the one that a text is from: lower --k"
+        )
     if config.masking == "salient":
         named_tagger(config.tagger, (), ())
 

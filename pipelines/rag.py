@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines import writing
-from pipelines.asked import answerable
+from pipelines.asked import taught_and_asked
 from pipelines.best import Best
 from pipelines.blocks import Blocks
 from pipelines.library import Library, Shelf
@@ -44,7 +44,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health, figures
-from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.meter import model_flops
 from ragqa.training.step import groups, optimise
 from ragqa.types import Question
 
@@ -180,7 +180,7 @@ def train_step(
         grad_norm=norm,
         staleness=staleness,
         tokens=parallel.total(taught.tokens),
-        ideal_seconds=round(taught.flops / peak_flops(config.device), 4),
+        flops=taught.flops,
     )
     return taught.figures
 
@@ -234,7 +234,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
         NonFiniteLoss: training would have spoiled the weights.
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
-    teach, ask = answerable(config.questions), answerable(config.dev, config.sample, config.seed) if config.dev else []
+    teach, ask = taught_and_asked(config, tell)
     check_size(config.corpus, config.k)
     torch.manual_seed(config.seed)
     model, retriever = begin(config)
@@ -280,7 +280,7 @@ def examine(
     search = writing.searching(shelf, model.questions, config.k, config.device)
     found = writing.evaluate(model.generator, search, ask, device=config.device, regex=config.regex)
     best.told(**found)
-    run.alarm(run.step, [*health.recall(found["recall@5"]), *health.answers(found["em"])])
+    run.alarm(run.step, [*health.recall(found["recall@5"], len(ask)), *health.answers(found["em"])])
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class RealmConfig:
     """Index directory of the texts X that are masked; by default the passages themselves."""
     dev: Path | None = None
     """File of held-out questions, asked as training goes on: the best weights are kept, and confidence is fitted;
-    pretraining measures recall on them."""
+    the stages before measure recall on them."""
     regex: bool = False
     """Answers are patterns (CuratedTREC)."""
     kind: str = "flat"
@@ -66,8 +66,9 @@ class RealmConfig:
 def plan(config: RealmConfig) -> tuple[WarmStartConfig, PretrainConfig, FineTuneConfig, AssembleConfig]:
     """The settings of the stages, each of which begins from what the one before it leaves."""
     common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
-    cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
-    masked = {"texts": config.texts, "questions": config.dev, "regex": config.regex, "kind": config.kind}
+    measured = {"questions": config.dev, "regex": config.regex}
+    cloze = filled(config.cloze, encoder=config.encoder, out=config.out / "cloze", **measured, **common)
+    masked = {"texts": config.texts, "kind": config.kind, **measured}
     reader = config.reader or config.encoder
     starts = {"retriever": cloze.out / "model", "encoder": reader, "out": config.out / "pretrain"}
     pretraining = filled(config.pretrain, **starts, **masked, **common)
@@ -87,6 +88,7 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[st
         raise BadInput(f"{config.reader} and {config.encoder} have different tokenizers: begin both from one encoder")
     cloze, pretraining, tune, system = plan(config)
     pretrain.check(pretraining)
+    fine_tune.check_size(tune)
     # A sentence finds the passage that it was taken from: without that the reader would learn to pass retrieval over.
     finished(cloze, partial(together, warm_start.main, progress=progress, tell=tell), tell)
     # What is masked in a text is found in the passages; the index follows the weights.

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.locks import locked
-from ragqa.models.options import compile_encoders
+from ragqa.models.options import compile_encoders, fuse_attention
 from ragqa.progress import SILENT, Progress, Step
 from ragqa.training import checkpoint, parallel
 from ragqa.training.log import NO_LOG, Log, MetricLog
+from ragqa.training.meter import peak_flops
 
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile")
 """Settings that a run may go on with changed: they change nothing of what it learns from.
@@ -39,6 +40,8 @@ class Run:
     log: Log
     bar: Step
     tell: Callable[[str], None]
+    peak: float
+    """Operations a second that the machine reaches."""
     _began: float = field(default_factory=perf_counter)
 
     @property
@@ -91,14 +94,14 @@ class Run:
     def stepped(self, **row: Any) -> None:
         """A step was taken: log its figures, and how fast it was since ``begin``.
 
-        Of ``tokens`` those a second, of ``ideal_seconds``, which the arithmetic would take at the machine's peak,
-        the model-FLOPs ``utilisation``.
+        Of ``tokens`` those a second, of ``flops`` the model-FLOPs ``utilisation``: their share of what the machine
+        would have done at its peak.
         """
         seconds = perf_counter() - self._began
         if "tokens" in row:
             row["tokens/s"] = round(row["tokens"] / seconds)
-        if "ideal_seconds" in row:
-            row["utilisation"] = round(row.pop("ideal_seconds") / seconds, 4)
+        if "flops" in row:
+            row["utilisation"] = round(row.pop("flops") / self.peak / seconds, 4)
         self.log.write(self.step, **row, seconds=round(seconds, 4))
         self.state.step += 1
         self.bar.at(self.state.step)
@@ -146,7 +149,8 @@ def running(
     """The run in the directory ``config.out``: begun, or gone on with from its newest checkpoint.
 
     Args:
-        config: a frozen dataclass with ``out``, ``steps`` and ``seed``, maybe ``compile``; it is written beside.
+        config: a frozen dataclass with ``out``, ``steps``, ``seed`` and ``device``, maybe ``compile``; it is written
+            beside.
         model: what is trained, as it begins.
         optimizer: of its parameters.
         name: of the work, for the bar.
@@ -154,17 +158,20 @@ def running(
         tell: told of evaluations, a line each.
 
     Raises:
-        BadInput: the directory holds a run with other settings, or from other files; or another process is at it.
+        BadInput: the directory holds a run with other settings, or from other files, or something else; or another
+            process is at it.
         DamagedArtefact: its checkpoint is of another model, or its settings cannot be read.
     """
     out: Path = config.out
+    if config.device.startswith("cuda"):
+        fuse_attention(model)
     if getattr(config, "compile", False):
         compile_encoders(model)
-    state = checkpoint.TrainState(model, optimizer)
+    state, peak = checkpoint.TrainState(model, optimizer), peak_flops(config.device)
     if parallel.world()[0]:  # the first process keeps the directory
         parallel.wait()
         checkpoint.restore(state, out / CHECKPOINTS)
-        yield Run(out, state, config.steps, config.seed, NO_LOG, SILENT, lambda line: None)
+        yield Run(out, state, config.steps, config.seed, NO_LOG, SILENT, lambda line: None, peak)
         return
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / ".lock", wait=False):
@@ -174,22 +181,24 @@ def running(
         log = MetricLog(out, state.step)
         try:
             with progress.step(name, config.steps, "steps", state.step) as bar:
-                yield Run(out, state, config.steps, config.seed, log, bar, tell)
+                yield Run(out, state, config.steps, config.seed, log, bar, tell, peak)
         finally:
             log.close()
 
 
 def _settle(config: Any, out: Path) -> None:
-    """Write the settings, or see that they are those that the run began with."""
+    """Write the settings, or see that they are those that the run began with; one without a checkpoint begins anew."""
+    if (out / artefact.MANIFEST).is_file():
+        raise BadInput(f"{out} is no run, but holds {artefact.MANIFEST} of something else: choose another directory")
     now = json.loads(json.dumps(asdict(config), default=str)) | {INPUTS: inputs(config)}
     file, before = out / "config.json", None
     if file.is_file():
         before = read_row(file)
-        told = [
-            f"{k} {before.get(k)}, not {now[k]}" for k in now if k not in (*FREE, INPUTS) and before.get(k) != now[k]
-        ]
-        told += [f"what is in {k}" for k, held in now[INPUTS].items() if before.get(INPUTS, {}).get(k, held) != held]
-        if told:
+        spelled = [k for k in now if k not in (*FREE, INPUTS) and before.get(k) != now[k]]
+        held = {k: now[INPUTS][k] == before[INPUTS][k] for k in known(before.get(INPUTS, {}), now[INPUTS])}
+        told = [f"{k} {before.get(k)}, not {now[k]}" for k in spelled if not held.get(k)]
+        told += [f"what is in {k}" for k, same in held.items() if not same and k not in spelled]
+        if told and begun(out):
             raise BadInput(f"{out} holds a run with other settings ({', '.join(told)}): choose another directory")
     if before != now:
         resuming.write_whole(file, json.dumps(now, indent=1) + "\n")
@@ -197,6 +206,11 @@ def _settle(config: Any, out: Path) -> None:
 
 INPUTS = "inputs"
 """Under this the settings of a run say what was in the files and directories that they name."""
+
+
+def known(before: dict[str, str], now: dict[str, str]) -> set[str]:
+    """Settings of which both times tell what was in the files they name: however these are spelled."""
+    return before.keys() & now.keys()
 
 
 def inputs(config: Any) -> dict[str, str]:

@@ -53,7 +53,7 @@ from ragqa.retrieval.open import LiveRetriever, open_retriever
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.meter import model_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import apply, groups
 from ragqa.types import Question
@@ -242,7 +242,7 @@ def train_step(
         lr=rate,
         grad_norm=norm,
         tokens=parallel.total(tokens),
-        ideal_seconds=round(flops / peak_flops(config.device), 4),
+        flops=flops,
     )
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipelines.asked import answerable
-from pipelines.run import FREE, INPUTS, inputs, read_row
+from pipelines.run import FREE, INPUTS, inputs, known, read_row
 from ragqa import resuming
+from ragqa.errors import BadInput
 
 Stage = TypeVar("Stage")
 ABOVE = Path("(as above)")
@@ -43,11 +44,16 @@ def finished(config: Any, main: Callable[[Any], Path], tell: Callable[[str], Non
     mark, now, held = config.out / MARK, _settings(config), inputs(config)
     if mark.is_file():
         before = read_row(mark)
-        if before["settings"] == now and held.items() <= before.get(INPUTS, held).items():
+        named = known(before.get(INPUTS, {}), held)
+        same = all(before["settings"].get(name) == value for name, value in now.items() if name not in named)
+        if same and held.items() <= before.get(INPUTS, held).items():
             made: Path = config.out / before["made"]
             return made
     tell(f"{config.out}: begun" if not config.out.exists() else f"{config.out}: gone on with")
-    made = main(config)
+    try:
+        made = main(config)
+    except BadInput as error:  # options of a stage begin with its name
+        raise BadInput(f"{config.out.name}: {error}") from error
     row = {"settings": now, INPUTS: held, "made": str(made.resolve().relative_to(config.out.resolve()))}
     resuming.write_whole(mark, json.dumps(row, indent=1))
     return made

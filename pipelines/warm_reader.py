@@ -31,7 +31,7 @@ from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.meter import model_flops, peak_flops
+from ragqa.training.meter import model_flops
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
@@ -125,14 +125,13 @@ def train_step(
     loss = nll_BM.sum() / counted_BM.sum()
     weighing = parallel.weight(counted_BM)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    used = model_flops(model, tokens, batch.positions_BM.numel()) / peak_flops(config.device)
     run.stepped(
         **parallel.mean({"nll": loss.item()}, weighing),
         **_apart(nll_BM.detach(), counted_BM, given.own_B.to(nll_BM.device)),
         lr=rate,
         grad_norm=norm,
         tokens=parallel.total(tokens),
-        ideal_seconds=round(used, 4),
+        flops=model_flops(model, tokens, batch.positions_BM.numel()),
     )
 
 

@@ -56,10 +56,10 @@ def broken_off(recipe: Any, config: Any, at: int) -> None:
     """Run a recipe until its step ``at``, which is not taken any more."""
     step = recipe.train_step
 
-    def dies(run: Any, *rest: Any) -> None:
+    def dies(run: Any, *rest: Any, **options: Any) -> Any:
         if run.step == at:
             raise KeyboardInterrupt
-        step(run, *rest)
+        return step(run, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(recipe, "train_step", dies)

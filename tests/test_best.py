@@ -21,6 +21,7 @@ class Config:
     out: Path
     steps: int = 13
     seed: int = 0
+    device: str = "cpu"
 
 
 class Killed(BaseException):

@@ -42,7 +42,7 @@ ROOT = Path(__file__).parent.parent
 def _a_known_peak() -> Iterator[None]:
     """To measure it takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(denoise, "peak_flops", lambda device: 1e12)
+        patch.setattr("pipelines.run.peak_flops", lambda device: 1e12)
         yield
 
 
@@ -217,15 +217,15 @@ def test_runs_are_drawn() -> None:
 SCRIPT = """
 import sys, time
 from index.command import parse
-from pipelines import denoise
+from pipelines import denoise, run
 step = denoise.train_step
-def waiting(run, *others):
-    if run.step == 5:
+def waiting(under_way, *others):
+    if under_way.step == 5:
         print("here", flush=True)
         time.sleep(600)  # until it is killed
-    return step(run, *others)
+    return step(under_way, *others)
 denoise.train_step = waiting
-denoise.peak_flops = lambda device: 1e12  # not measured: that takes a second
+run.peak_flops = lambda device: 1e12  # not measured: that takes a second
 denoise.main(parse(denoise.DenoiseConfig, None, ["--config", sys.argv[1]]))
 """
 
@@ -258,9 +258,9 @@ from contextlib import nullcontext
 from datetime import timedelta
 import torch, torch.distributed as dist
 from index.command import parse
-from pipelines import denoise
+from pipelines import denoise, run
 torch.autocast = lambda *_, **__: nullcontext()
-denoise.peak_flops = lambda device: 1e12
+run.peak_flops = lambda device: 1e12
 address = f"tcp://127.0.0.1:{sys.argv[2]}"
 dist.init_process_group("gloo", init_method=address, rank=1, world_size=2, timeout=timedelta(seconds=300))
 denoise.main(parse(denoise.DenoiseConfig, None, ["--config", sys.argv[1]]))

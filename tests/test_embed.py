@@ -25,6 +25,7 @@ from index.embed import EmbedConfig, embed
 from index.embedder import ATTEMPTS, Embedder, Work
 from ragqa import artefact, embedding
 from ragqa.corpus.store import PassageStore
+from ragqa.embedding import Shard
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.runtime.encoder import load_encoder
 
@@ -291,10 +292,25 @@ def test_options_from_a_file(main: Any, tmp_path: Path) -> None:
 
 def test_two_runs_or_two_precisions_do_not_mix(main: Any, small: Path, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "v"
-    with job._claimed(out, {"precision": "float32"}):
+    with job._claimed(out, {"precision": "float32", "encoder": "e"}, [Shard(0, 9)], False):
         assert "another process is at work" in main("--corpus", corpus, "--out", out)
     line = main("--corpus", corpus, "--out", out, "--encoder", small, "--precision", "bfloat16")
     assert line.startswith(f"{out} holds other vectors (") and "precision float32, not bfloat16" in line
+
+
+def test_whole_vectors_are_good_whatever_device_made_them(small: Path, corpus: Path, tmp_path: Path) -> None:
+    """On the way to another machine; half of them there must be made in the precision of the other half."""
+    here = EmbedConfig(corpus=corpus, out=tmp_path / "v", encoder=str(small), workers=0, shard_rows=20)
+    made = job.embed(here)
+    begun = json.loads((here.out / job.BEGUN).read_text())
+    (here.out / job.BEGUN).write_text(json.dumps({**begun, "device": "cuda", "precision": "bfloat16"}))
+    again = job.embed(here)
+    assert (again.embedded, again.device, again.precision) == (0, "cuda", "bfloat16") and made.embedded
+    with pytest.raises(BadInput, match=r"holds other vectors \(device cuda, not cpu; precision bfloat16, not float32"):
+        job.embed(replace(here, precision="float32"))
+    next(here.out.glob("*.npy")).with_suffix(".json").unlink()
+    with pytest.raises(BadInput, match=r"holds other vectors \(device cuda, not cpu"):
+        job.embed(here)
 
 
 @pytest.fixture(scope="module")

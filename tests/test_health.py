@@ -100,23 +100,30 @@ def test_a_retriever_that_learns_from_a_reader_without_use_for_passages_is_told(
 
 def test_recall_that_falls_is_told() -> None:
     health = Health()
-    assert [health.recall(value) for value in (0.1, 0.5, 0.6, 0.35)] == [[], [], [], []]
-    assert health.recall(0.2) == ["recall has fallen to 0.200 from 0.600"]
-    assert health.recall(0.1) == [] and health.recall(0.5) == []
+    assert [health.recall(value, 1000) for value in (0.1, 0.5, 0.6, 0.35)] == [[], [], [], []]
+    assert health.recall(0.2, 1000) == ["recall has fallen to 0.200 from 0.600"]
+    assert health.recall(0.1, 1000) == [] and health.recall(0.5, 1000) == []
+
+
+def test_recall_that_chance_may_have_lowered_is_not_told() -> None:
+    """4 of 60, then 1 of 60: two standard errors of the difference are 0.07."""
+    few, many = Health(), Health()
+    assert [few.recall(right / 60, 60) for right in (4, 1)] == [[], []]
+    assert [len(many.recall(right / 60, 6000)) for right in (4, 1)] == [0, 1]
 
 
 def test_what_is_kept_raises_the_same_alarms() -> None:
     ill = {**WELL, "null": 0.99}
     rows = [*[WELL] * WINDOW, *[ill] * (2 * WINDOW)]
     health, unbroken = Health(), Health()
-    health.recall(0.6)
+    health.recall(0.6, 1000)
     told = []
     for row in rows:
         health = Health.of(json.loads(json.dumps(health.kept())))
         told.append(health.step(row))
     assert told == [unbroken.step(row) for row in rows] and sum(map(len, told)) == 1
-    assert health.recall(0.2) == ["recall has fallen to 0.200 from 0.600"]
-    assert Health.of(health.kept()).recall(0.1) == []
+    assert health.recall(0.2, 1000) == ["recall has fallen to 0.200 from 0.600"]
+    assert Health.of(health.kept()).recall(0.1, 1000) == []
     assert Health.of(None) == Health()
 
 

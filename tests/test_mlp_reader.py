@@ -77,6 +77,18 @@ def test_it_scores_like_loops_over_the_spans(saved: Path) -> None:
             assert scores[first, last - first] == pytest.approx(by_hand, abs=1e-4)
 
 
+def test_scores_are_computed_in_float32(saved: Path) -> None:
+    reader, seen = MlpSpanReader.load(saved).eval(), []
+    reader.encoder.register_forward_hook(lambda module, arguments, output: seen.append(output.last_hidden_state))
+    ids = torch.tensor([INPUTS[0].ids])
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = reader(ids, torch.ones_like(ids), torch.zeros_like(ids))
+    with torch.no_grad():
+        first, last = reader.project(seen[0].float()).chunk(2, -1)
+        whole = reader.score(reader.norm(torch.relu(first[0, 2] + last[0, 4])))
+    assert scores[0, 2, 2].item() == pytest.approx(whole.item(), abs=1e-6)
+
+
 def test_what_is_saved_is_loaded(small: Path, saved: Path, tmp_path: Path) -> None:
     again = load_reader(saved)
     assert isinstance(again, MlpSpanReader)

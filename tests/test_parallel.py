@@ -392,6 +392,8 @@ def test_a_device_that_is_not_there(small: Path, tmp_path: Path) -> None:
     for device in ("nonsense", "cuda:99"):
         with pytest.raises(BadInput, match=f"--device {device}: torch sees none on this machine"):
             together(dpr.main, replace(taught, device=device))
+    with pytest.raises(BadInput, match="device cuda in 2 processes: gpus gives each of them its own"):
+        together(dpr.main, replace(taught, device="cuda", processes=2))
     assert not taught.out.exists()
 
 
@@ -503,13 +505,16 @@ def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) 
     pretrain.main(one)
     both = together(warm_start.main, replace(cloze, out=tmp_path / "cloze-2", processes=2))
     together(pretrain.main, replace(one, out=tmp_path / "two", processes=2))
+    followed = replace(one, out=tmp_path / "each", refresh_every=1, max_staleness=0)  # so that all wait for the actor
+    pretrain.main(followed)
+    together(pretrain.main, replace(followed, out=tmp_path / "each-2", processes=2, workers=1))
     given = WarmReaderConfig(
         corpus=folders.corpus, encoder=start, out=tmp_path / "read", steps=3, batch=6, masking="words", max_text=24,
         max_block=24, warmup=1, dropout=0.0,
     )  # fmt: skip
     warm_reader.main(given)
     together(warm_reader.main, replace(given, out=tmp_path / "read-2", processes=2))
-    runs = ("cloze", "cloze-2"), ("one", "two"), ("read", "read-2")
+    runs = ("cloze", "cloze-2"), ("one", "two"), ("each", "each-2"), ("read", "read-2")
     for first, second in ((tmp_path / a, tmp_path / b) for a, b in runs):
         pairs = zip(read_rows(first), read_rows(second), strict=True)
         losses = [(a["nll"], b["nll"]) for a, b in pairs if "nll" in a]

@@ -21,5 +21,19 @@ def test_every_figure_of_every_panel_is_drawn(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_figures(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no metrics\.jsonl with figures there"):
+    with pytest.raises(BadInput, match=r"no metrics\.jsonl with figures there$"):
         plot([tmp_path], tmp_path / "run.svg")
+    inner = tmp_path / "round-1"
+    inner.mkdir()
+    for row in ('{"step": 0, "foo": 1}', '{"step": 0, "nll": "x"}', '{"nll": 1.0}'):
+        (inner / "metrics.jsonl").write_text(row + "\n")
+        with pytest.raises(BadInput, match=r"round-1: no metrics\.jsonl with figures there$"):
+            plot([inner], tmp_path / "run.svg")
+    with pytest.raises(BadInput, match=r"figures there; there are runs in .*/round-1$"):
+        plot([tmp_path], tmp_path / "run.svg")
+
+
+def test_a_name_that_is_no_picture(tmp_path: Path) -> None:
+    for name in ("run", "run.foo"):
+        with pytest.raises(BadInput, match=rf"{name}: a picture's name ends in \.png, \.svg, \.pdf"):
+            plot([tmp_path], tmp_path / name)

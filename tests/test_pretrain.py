@@ -1,7 +1,10 @@
 """REALM's pretraining: what it proposes, scores and reads, and that a broken run goes on as if unbroken."""
 
+import errno
 import json
 import math
+import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,15 +25,16 @@ from pipelines.candidates import NULL, propose, relevance, telling
 from pipelines.examination import Examination, examine
 from pipelines.masked_text import MaskedTexts, Text, chooser, masked_texts, stretch
 from pipelines.pretrain import PretrainConfig, Realm, guess, rates
-from ragqa.errors import BadInput, NonFiniteLoss
+from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import padded
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import IGNORED, realm_mlm_nll
+from ragqa.pretraining.salient import SalientSpan
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.mips import build, open_index
 from ragqa.runtime.encoder import load_encoder
-from ragqa.runtime.tokens import TextTokenizer
+from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training.health import figures
 from ragqa.training.log import read_rows
 
@@ -381,6 +385,46 @@ def test_the_versions_that_checkpoints_name_stay(config: PretrainConfig, world: 
     assert seen[-1] == (9, [f"index-0000000{step}" for step in (0, 2, 6, 8)])
 
 
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("patched", "told"),
+    [
+        ("index.making.embed_shard", "no index could be made from the weights of step 2: .*No space left"),
+        ("ragqa.models.dual_encoder.DualEncoder.save_passages", "cannot write the weights .*No space left"),
+        ("ragqa.retrieval.mips.open_index", "index-00000002 is damaged"),
+    ],
+)
+def test_a_refresh_that_fails_is_told_and_does_not_end_the_run(
+    config: PretrainConfig, world: closed_world.World, patched: str, told: str
+) -> None:
+    """The version of step 2 fails; that of step 0 serves until that of step 4 is there."""
+    step, lines, versions = pretrain.train_step, list[str](), []
+
+    def damaged(folder: Path, *_: object, **__: object) -> None:
+        raise DamagedArtefact(f"{folder} is damaged")
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def seen(run: Any, *others: Any, **options: Any) -> dict[str, float]:
+            versions.append(run.step - options["staleness"])
+            figures = step(run, *others, **options)
+            if run.step == 2:  # what comes next is the refresh
+                patch.setattr(patched, damaged if "open" in patched else full)
+            elif run.step == 3:
+                patch.undo()
+                patch.setattr(pretrain, "train_step", seen)
+            return figures
+
+        patch.setattr(pretrain, "train_step", seen)
+        run(replace(config, frozen=0, questions=None), world, tell=lines.append)
+    assert versions == [0, 0, 0, 0, 4, 4]
+    (alarm,) = [line for line in lines if "ALARM" in line]
+    assert re.search(told, alarm) and alarm.startswith("step 2: ")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
 def test_actors_refresh_the_index_of_a_killed_run(
@@ -513,6 +557,19 @@ def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.Folders, 
         masked = [{text.ids[at] == blocks.tokenizer.mask for at in text.positions} for text in runs]
         mixed[kind] = sum(len(each) > 1 for each in masked)
     assert mixed["spans"] == 0 < mixed["words"]
+
+
+def test_salient_spans_are_drawn_from_what_was_not_cut_off() -> None:
+    """Of three names the second is cut in half, the third gone: the first is masked whatever is drawn."""
+
+    class Names:
+        def spans(self, text: str) -> list[SalientSpan]:
+            return [SalientSpan(0, 3, "name"), SalientSpan(8, 15, "name"), SalientSpan(20, 23, "name")]
+
+    kept = Pieces([7, 8, 9], [(0, 3), (4, 7), (8, 12)], [0, 1, 2])
+    chooses = chooser("salient", Names(), rate=0.0, count=1)
+    drawn = [chooses("Ann saw Nicolas and Bob", kept, np.random.default_rng(seed)).tolist() for seed in range(9)]
+    assert drawn == [[0]] * 9
 
 
 def test_a_stretch_is_whole_sentences_as_far_as_there_is_room() -> None:

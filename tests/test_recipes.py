@@ -292,7 +292,8 @@ def test_each_stage_of_realm_begins_from_what_the_one_before_it_left(
     assert [line for line in told if "begun" in line] == [
         f"{out / name}: begun" for name in ("cloze", "pretrain", "tune", "system")
     ]
-    assert any("recall@5" in line for line in told) and any("em" in line for line in told)
+    assert all(any("recall@5" in row for row in read_rows(out / name)) for name in ("cloze", "pretrain", "tune"))
+    assert any("em" in line for line in told)
     encoder = KnowledgeAugmentedEncoder.load(out / "pretrain" / "reader").model.get_input_embeddings().weight
     begun, _ = fine_tune.begin(realm.plan(config)[2])
     assert torch.equal(begun.reader.encoder.embeddings.word_embeddings.weight, encoder)
@@ -300,6 +301,7 @@ def test_each_stage_of_realm_begins_from_what_the_one_before_it_left(
     assert not torch.equal(warm.questions.project.weight, pretrained.questions.project.weight)
     assert all(torch.equal(a, b) for a, b in zip(pretrained.parameters(), tuned.parameters(), strict=True))
     (system,) = assembled
+    assert system.device == "cpu" and assemble.after(replace(realm.plan(config)[2], gpus=True), out).device == "cuda"
     assert (system.retriever, system.reader) == (out / "tune" / "model", out / "tune" / "reader")
     assert (system.vectors, system.read) == (out / "tune" / "vectors", 2)
 
@@ -386,6 +388,8 @@ def test_a_stage_is_done_again_when_what_it_was_made_from_has_changed(tmp_path: 
         (weights / "model").write_text(text)
         finished(config, work)
     assert done == ["one", "two"]
+    finished(replace(config, retriever=weights.parent / "." / ".." / tmp_path.name / "weights"), work)
+    assert done == ["one", "two"]  # however it is spelled
     shutil.rmtree(weights)
     finished(config, work)  # nor is it done again for what is not there any more
     assert done == ["one", "two"]

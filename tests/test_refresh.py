@@ -356,6 +356,15 @@ def test_steps_that_do_not_count_up(run: Run, tower) -> None:
     run.poll(10)
     run.refresh(tower(0), 10)  # after a checkpoint of this very step
     assert run.maker.begun == [10]
+    same = tower(0)
+
+    def by_another_version(folder: Path) -> None:
+        tower(0).save(folder)
+        file = folder / "config.json"
+        file.write_text(file.read_text() + "\n")
+
+    same.save = by_another_version
+    run.refresh(same, 10)
     with pytest.raises(BadInput, match="other weights of step 10"):
         run.refresh(tower(1), 10)
     with pytest.raises(BadInput, match="holds step 10, later than 9"):
@@ -418,7 +427,7 @@ def test_a_full_disk_reaches_training_and_leaves_the_old_index(trained, tmp_path
     assert "\n" not in str(error.value) and trained.poll(6) is old
     broken = tower(1)
     broken.save = full
-    with pytest.raises(BadInput, match=r"cannot write the weights .*No space left"):
+    with pytest.raises(RefreshFailed, match=r"cannot write the weights .*No space left"):
         trained.refresh(broken, 7)
     trained.refresh(tower(1), 8)
     assert trained.poll(8) is not old
@@ -662,6 +671,18 @@ def test_what_was_begun_before_the_checkpoint_goes_on(corpus: Path, tmp_path: Pa
     assert names(plan.work) == ["index-00000005", "snapshot-00000005", "snapshot-00000010"]
     assert versions.take_up(5) == (5, [])
     assert names(plan.work) == ["index-00000005", "snapshot-00000005"]
+
+
+def test_the_version_of_a_checkpoint_stays_beside_two_later_ones(corpus: Path, tmp_path: Path, tower) -> None:
+    """Those that were made between the checkpoint and the kill; a second kill must find the first one again."""
+    plan = Plan.of(corpus, tmp_path / "work", "flat", ROWS, 0.95, None)
+    versions = Versions(plan)
+    for step in (5, 10, 15):
+        versions.write_snapshot(tower(step), step)
+        make_version(plan, step, Encoding(plan.passages(), "cpu"))
+    for _ in range(2):
+        assert versions.take_up(5, 16) == (15, [])
+        assert versions.steps("index") == [5, 10, 15]
 
 
 def test_a_damaged_version_is_made_again_from_its_snapshot(corpus: Path, tmp_path: Path, tower, trained) -> None:

@@ -17,7 +17,7 @@ import torch
 from conftest import ROOT, wait_for
 from torch import Tensor, nn
 
-from pipelines.run import begun, running
+from pipelines.run import Run, begun, running
 from pipelines.settings import require
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.objectives import in_batch_nll
@@ -223,6 +223,7 @@ class Config:
     name: str = "a"
     seed: int = 0
     begun_from: Path | None = None
+    device: str = "cpu"
 
 
 def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> list[float]:
@@ -256,13 +257,14 @@ def test_a_step_takes_what_it_takes_and_not_what_is_between_two(
     now = 0.0
     monkeypatch.setattr("pipelines.run.perf_counter", lambda: now)
     config, model = Config(out=tmp_path, steps=3), Tied()
+    monkeypatch.setattr("pipelines.run.peak_flops", lambda device: 10.0)
     with running(config, model, torch.optim.AdamW(model.parameters()), name="toy") as run:
         while not run.done:
             now += 100.0
             run.told(recall=0.5)
             run.begin()
             now += 7.0
-            run.stepped(tokens=140, ideal_seconds=3.5)
+            run.stepped(tokens=140, flops=35.0)
     steps = [row for row in read_rows(tmp_path) if "seconds" in row]
     assert [(row["seconds"], row["tokens/s"], row["utilisation"]) for row in steps] == [(7.0, 20, 0.5)] * 3
 
@@ -319,7 +321,7 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 from torch.nn.functional import dropout
-from pipelines.run import running
+from pipelines.run import Run, running
 from ragqa.training.step import optimise
 import test_training as own
 
@@ -382,6 +384,23 @@ def test_a_run_keeps_its_settings(tmp_path: Path) -> None:
     recipe(replace(config, out=other))
 
 
+def test_a_run_without_a_checkpoint_may_begin_with_other_settings(tmp_path: Path) -> None:
+    """A loss that was not finite asks for another learning rate."""
+    config = Config(out=tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Run, "stepped", lambda self, **row: (_ for _ in ()).throw(KeyboardInterrupt))
+        recipe(config)
+    assert len(recipe(replace(config, lr=0.05))) == 30
+    with pytest.raises(BadInput, match=r"other settings \(lr 0\.05, not 0\.1\)"):
+        recipe(config)
+
+
+def test_a_run_does_not_begin_in_something_else(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    one_line(lambda: recipe(Config(out=tmp_path)), BadInput, "is no run", "another directory")
+    assert [file.name for file in tmp_path.iterdir() if not file.name.startswith(".")] == ["manifest.json"]
+
+
 def test_a_run_keeps_to_what_it_began_from(tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     (weights / "tower").mkdir(parents=True)
@@ -391,6 +410,10 @@ def test_a_run_keeps_to_what_it_began_from(tmp_path: Path) -> None:
     settings = config.out / "config.json"
     before = settings.stat().st_ino
     assert recipe(config) == losses and settings.stat().st_ino == before  # not written again
+    weights.rename(tmp_path / "moved")
+    weights = tmp_path / "moved"
+    config = replace(config, begun_from=weights)
+    assert recipe(config) == losses  # from the same, wherever it lies
     (weights / "tower" / "model.safetensors").write_bytes(b"two")
     one_line(lambda: recipe(config), BadInput, "another directory", "what is in begun_from")
     settings.write_text("")

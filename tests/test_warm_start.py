@@ -9,7 +9,7 @@ import tiny
 from conftest import broken_off
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines import contrast, orqa, warm_start
+from pipelines import orqa, warm_start
 from pipelines.blocks import Blocks
 from pipelines.contrast import alike, encoded
 from pipelines.masked_text import MaskedTexts, chooser, sampled
@@ -77,7 +77,7 @@ def test_a_step_counts_what_it_encodes(config: WarmStartConfig, small: Path, mon
     rows = [[1] * length for length in (3, 9, 9, 2, 4, 4, 4)]
     assert [len(some) for some in alike(rows[:4])] == [2, 2] and [len(some) for some in alike(rows[4:])] == [3]
     assert encoded(rows, 4) == 2 * 9 + 2 * 3 + 3 * 4
-    monkeypatch.setattr(contrast, "peak_flops", lambda device: 1.0)
+    monkeypatch.setattr("pipelines.run.peak_flops", lambda device: 1.0)
     warm_start.main(config)
     row = read_rows(config.out)[0]
     tower = Tower.from_encoder(small, width=8)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from eval import closed_world
-from eval.bench.arms import kept
+from eval.bench.arms import kept, plain
 from eval.bench.record import record
 from eval.command import one_line
 from index.refresh import opener
@@ -26,6 +26,7 @@ from pipelines.blocks import Blocks
 from pipelines.masked_text import masked_texts
 from pipelines.plot import plot
 from pipelines.pretrain import PretrainConfig, Realm
+from pipelines.warm_start import WarmStartConfig
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.progress import Bars
@@ -78,27 +79,27 @@ def folder(args: argparse.Namespace, seed: int, arm: str) -> Path:
 
 def trained(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
     """What became of an arm; trained unless an earlier run of the same settings has."""
-    given = [arm, seed, args.entities, args.asked, args.cloze, args.steps]
-    out = folder(args, seed, arm)
-    row = kept(out / "figures.json", given, lambda: measured(args, seed, arm), f"{arm}, seed {seed}")
-    return {name: value for name, value in row.items() if name != "settings"}
-
-
-def measured(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
-    """The figures of an arm, trained, or gone on with."""
     out = folder(args, seed, arm)
     world = closed_world.make(args.entities, args.asked, seed)
     folders = closed_world.write(world, out.parent / "world", seed=seed)
     start = closed_world.begin(folders, out.parent / "start", seed)
     cloze = closed_world.warm_up(folders, start, out.parent / "cloze", seed=seed, steps=args.cloze)
-    retriever = warm_start.main(cloze, progress=Bars())
+    retriever = out.parent / "cold" if arm == "no warm start" else cloze.out / "model"
+    config = settings(closed_world.pretraining(folders, start, retriever, out, seed=seed, steps=args.steps), arm)
+    given = [arm, args.entities, args.asked, *plain([cloze, config], args.work)]
+    row = kept(out / "figures.json", given, lambda: measured(world, cloze, config, arm), f"{arm}, seed {seed}")
+    return {name: value for name, value in row.items() if name != "settings"}
+
+
+def measured(world: closed_world.World, cloze: WarmStartConfig, config: PretrainConfig, arm: str) -> dict[str, Any]:
+    """The figures of an arm, trained, or gone on with."""
+    out, seed = config.out, config.seed
+    warm_start.main(cloze, progress=Bars())
     if arm == "no warm start":
-        retriever = out.parent / "cold"
         torch.manual_seed(seed)
         DualEncoder.from_encoder(
-            start, width=cloze.width, pooling=cloze.pooling, shared=cloze.shared, gain=cloze.gain
-        ).save(retriever)
-    config = settings(closed_world.pretraining(folders, start, retriever, out, seed=seed, steps=args.steps), arm)
+            config.encoder, width=cloze.width, pooling=cloze.pooling, shared=cloze.shared, gain=cloze.gain
+        ).save(config.retriever)
     tagger = closed_world.ObjectTagger(world.objects)
     pretrain.main(config, finds=tagger, progress=Bars(), tell=lambda line: print(f"{arm}, seed {seed}: {line}"))
     rows = read_rows(out)
@@ -155,12 +156,7 @@ def own_index(config: PretrainConfig) -> mips.Mips:
 def fresh_index(out: Path, blocks: Blocks) -> mips.Mips:
     """An exact index of the passages by the final weights."""
     encoder = load_encoder(out / "model")
-    vectors = encoder.encode([passage.titled for passage in blocks.store.read(0, len(blocks))])
-    flat = out / "fresh"
-    if not flat.is_dir():
-        flat.mkdir()
-        mips.build(vectors, "flat", flat)
-    return mips.open_index(flat, "flat")
+    return mips.ExactIndex(encoder.encode([passage.titled for passage in blocks.store.read(0, len(blocks))]))
 
 
 if __name__ == "__main__":

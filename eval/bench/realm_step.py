@@ -19,9 +19,12 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
+import torch
+
 from eval.bench.record import record
 from eval.command import one_line
 from pipelines import masked_lm, pretrain
+from pipelines.cluster import use
 from pipelines.masked_lm import MaskedLMConfig
 from pipelines.masked_text import MaskedTexts
 from pipelines.pretrain import PretrainConfig
@@ -52,14 +55,17 @@ Seconds = dict[str, list[float]]
 
 
 @contextmanager
-def timed(kind: str) -> Iterator[Seconds]:
-    """The seconds of each part, step by step, while a recipe runs."""
+def timed(kind: str, device: str) -> Iterator[Seconds]:
+    """The seconds of each part, step by step, while a recipe runs; a GPU is waited for before and after."""
     seconds: Seconds = defaultdict(list)
+    settle = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
 
     def wrapped(call: Callable[..., Any], part: str) -> Callable[..., Any]:
         def clocked(*arguments: Any, **options: Any) -> Any:
+            settle()
             began = time.perf_counter()
             found = call(*arguments, **options)
+            settle()
             seconds[part].append(time.perf_counter() - began)
             return found
 
@@ -102,12 +108,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--steps", type=int, default=40, help="of each run")
     add("--refresh-every", type=int, default=500, help="steps, for the price with the refresh of the index")
     add("--compile", action="store_true", help="as of the recipes")
+    add("--device", default="cpu", help="as of the recipes")
     with one_line():
         go(parser.parse_args(arguments))
 
 
 def go(args: argparse.Namespace) -> None:
     """Run all three, and write what they took."""
+    use(args.device)
     common = {
         "corpus": args.corpus,
         "batch": args.batch,
@@ -115,13 +123,14 @@ def go(args: argparse.Namespace) -> None:
         "max_text": 64,
         "dropout": 0.0,
         "compile": args.compile,
+        "device": args.device,
         "save_every": 1_000_000,
     }
     runs: dict[str, list[tuple[Path, Seconds]]] = {"masked_lm": [], "realm": []}
     for number, kind in enumerate(("masked_lm", "realm", "masked_lm")):
         out = args.work / f"{number}-{kind}"
         shutil.rmtree(out, ignore_errors=True)  # a run that is there would be gone on with
-        with timed(kind) as seconds:
+        with timed(kind, args.device) as seconds:
             if kind == "masked_lm":
                 masked_lm.main(MaskedLMConfig(encoder=args.encoder, out=out, **common), progress=Bars())
             else:

@@ -56,12 +56,13 @@ class MlpSpanReader(nn.Module):
         hidden_NLD = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, **segments(self.config, token_type_ids)
         ).last_hidden_state
-        start_NLH, end_NLH = self.project(hidden_NLD).chunk(2, -1)
-        length = end_NLH.shape[1]
-        end_NLH = pad(end_NLH, (0, 0, 0, self.max_span - 1))
-        end_NLWH = torch.stack([end_NLH[:, w : w + length] for w in range(self.max_span)], 2)
-        score_NLW: Tensor = self.score(self.norm(relu(start_NLH.unsqueeze(2) + end_NLWH))).squeeze(-1)
-        return score_NLW.float()
+        with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
+            start_NLH, end_NLH = self.project(hidden_NLD.float()).chunk(2, -1)
+            length = end_NLH.shape[1]
+            end_NLH = pad(end_NLH, (0, 0, 0, self.max_span - 1))
+            end_NLWH = torch.stack([end_NLH[:, w : w + length] for w in range(self.max_span)], 2)
+            score_NLW: Tensor = self.score(self.norm(relu(start_NLH.unsqueeze(2) + end_NLWH))).squeeze(-1)
+        return score_NLW
 
     @classmethod
     def from_encoder(cls, path: str | Path, *, hidden: int = HIDDEN, max_span: int = MAX_SPAN) -> "MlpSpanReader":

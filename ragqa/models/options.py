@@ -74,11 +74,13 @@ def fresh_masked_lm(path: Path) -> nn.Module:
     Raises:
         ArtefactError: there is none, or it is of an architecture that has no masked language model.
     """
+    if not path.is_dir():  # and no name on the hub
+        raise ArtefactError(f"{path}: no such directory")
     try:
         with quiet():
             config = AutoConfig.from_pretrained(path)
             return cast(nn.Module, AutoModelForMaskedLM.from_config(config, attn_implementation="eager", dtype=DTYPE))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of wrong types transformers raises its own
         raise ArtefactError(f"{path} is not the shape of a masked language model: {_first_line(error)}") from error
 
 
@@ -178,6 +180,16 @@ def set_dropout(module: nn.Module, share: float) -> None:
         for name in _DROPOUTS & vars(part).keys():
             if isinstance(getattr(part, name), int | float):
                 setattr(part, name, share)
+
+
+def fuse_attention(model: nn.Module) -> None:
+    """Have every encoder of transformers in ``model`` compute attention in one kernel: for GPUs.
+
+    Eager attention keeps the weights of all pairs of tokens for backward, which there are many of.
+    """
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel) and part.base_model is part and _encodes(part.config):
+            part.set_attn_implementation("sdpa")
 
 
 def compile_encoders(model: nn.Module) -> None:

@@ -336,7 +336,9 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
         raise Mismatch(f"queries of shape {queries.shape} for an index of vectors of width {width}")
     if not np.isfinite(queries).all():
         bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
-        raise BadInput(f"the vector of question {bad} is not finite: the encoder that made it is broken")
+        raise BadInput(
+            f"the vector of question {bad} is not finite: the encoder that made it is broken, or learns too fast"
+        )
     return queries
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokenizers import Encoding, Tokenizer
 
-from ragqa.errors import ArtefactError
+from ragqa.errors import ArtefactError, DamagedArtefact
 
 MAX_QUESTION = 64
 """Wordpieces of a question that are read; the rest is cut (REALM: 64)."""
@@ -40,9 +40,14 @@ class TextTokenizer:
 
     def __init__(self, path: Path) -> None:
         file = path / "tokenizer.json"
+        if not path.is_dir():
+            raise ArtefactError(f"{path}: no such directory")
         if not file.is_file():
             raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
-        self._tokenizer = Tokenizer.from_file(str(file))
+        try:
+            self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # whose type says no more
+            raise DamagedArtefact(f"{file} is not a tokenizer that can be loaded: {error}") from error
         self._file = file
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()

@@ -59,7 +59,7 @@ def _first(part: Part) -> tuple[Tensor, tuple[Tensor, Tensor | None]]:
 def _random(state: tuple[Tensor, Tensor | None]) -> Iterator[None]:
     """Random numbers once more from a state, and afterwards on from where they were."""
     cpu, cuda = state
-    with torch.random.fork_rng():
+    with torch.random.fork_rng([] if cuda is None else [torch.cuda.current_device()]):
         torch.set_rng_state(cpu)
         if cuda is not None:
             torch.cuda.set_rng_state(cuda)

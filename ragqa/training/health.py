@@ -22,7 +22,8 @@ WINDOW = 50
 """Steps over which figures are averaged before an alarm is raised."""
 DISTINCT, NULL, SPREAD, FALL = 0.1, 0.95, 0.98, 0.5
 """Limits: least share of passages that texts do not have in common, most weight of the null passage, most entropy, as a
-share of that of an even distribution, and the part of its best value that recall may fall to."""
+share of that of an even distribution, and the part of its best value that recall may fall to, if that is more than two
+standard errors."""
 USED, USELESS = 0.9, 0.98
 """Passages are used where the loss with them is no more than this part of the loss without, and of no use where it is
 more than that one."""
@@ -129,11 +130,12 @@ class Health:
             }
         )
 
-    def recall(self, value: float) -> list[str]:
-        """Take note of a recall measured on held-out questions; new alarms."""
+    def recall(self, value: float, questions: int) -> list[str]:
+        """Take note of a recall measured on so many held-out questions; new alarms, but not of what chance may do."""
         self._best = max(self._best, value)
         told = f"recall has fallen to {value:.3f} from {self._best:.3f}"
-        return self._new({told: ("recall", value < FALL * self._best)})
+        spread = 2 * math.sqrt(sum(share * (1 - share) for share in (value, self._best)) / questions)
+        return self._new({told: ("recall", value < min(FALL * self._best, self._best - spread))})
 
     def used(self) -> list[str]:
         """New alarms where another loss is to join now: what is read should be of use by then."""
