@@ -110,7 +110,7 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
     source = artefact.read(config.corpus, "index")
     store = PassageStore.open(config.corpus / "passages")
     made_by, precision = _encoder(config)
-    identity = {
+    identity: dict[str, Any] = {
         "corpus": source.parents["corpus"],
         "encoder": made_by,
         "rows": len(store),
