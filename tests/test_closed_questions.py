@@ -143,6 +143,9 @@ def test_the_bench_runs_from_end_to_end_and_goes_on(
     }
     monkeypatch.setattr(bench, "measured", lambda *_: pytest.fail("measured again"))
     assert figures(tmp_path, *given, *arms) == rows
+    monkeypatch.setattr(bench, "BATCH", 8)  # figures are those of the settings they were measured with
+    with pytest.raises(pytest.fail.Exception, match="measured again"):
+        figures(tmp_path, *given, *arms)
     monkeypatch.undo()
     with pytest.raises(Mismatch, match=r"holds a world of .*'entities': 50.*, and .*'entities': 51"):
         figures(tmp_path, *given, *arms, "--entities", "51")

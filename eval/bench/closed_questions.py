@@ -22,12 +22,17 @@ from typing import Any
 import torch
 
 from eval import closed_answers, closed_world
-from eval.bench.arms import kept
+from eval.bench.arms import kept, plain
 from eval.bench.closed_world import seconds
 from eval.bench.record import record
 from eval.command import one_line
 from pipelines import closed_book, joint, pretrain, rag, warm_start
 from pipelines.asked import answerable
+from pipelines.closed_book import ClosedBookConfig
+from pipelines.joint import JointConfig
+from pipelines.pretrain import PretrainConfig
+from pipelines.rag import RagConfig
+from pipelines.warm_start import WarmStartConfig
 from ragqa.progress import Bars
 from ragqa.training.log import read_rows
 
@@ -50,14 +55,28 @@ class Begun:
     world: closed_world.World
     folders: closed_world.Folders
     root: Path
-    seed: int
     start: Path
-    retriever: Path
-    generator: Path
+    cloze: WarmStartConfig
+    """The retriever's warm start."""
+    stage: PretrainConfig
+    """The stage of REALM, run once."""
     dev: Path
     """Questions that choose the weights."""
     test: Path
     """Those that are scored."""
+
+    @property
+    def retriever(self) -> Path:
+        """The one that is warm-started."""
+        return self.cloze.out / "model"
+
+    @property
+    def generator(self) -> Path:
+        """The one that begins from nothing."""
+        return self.root / "generator"
+
+
+Config = RagConfig | JointConfig | ClosedBookConfig
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -98,25 +117,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def trained(args: argparse.Namespace, seed: int, arm: str, few: int) -> dict[str, Any]:
     """What became of an arm; trained unless an earlier run of the same settings has."""
     out: Path = args.work / f"seed-{seed}" / arm.replace(" ", "-").replace(",", "") / str(few or "all")
-    given = [arm, seed, few, args.entities, args.asked, args.dev, args.cloze, args.realm, args.steps]
+    begun = begin(args, seed)
+    config = ARMS[arm](args, begun, some(begun, few), out)
+    stages = [begun.cloze, *([begun.stage] if arm.startswith("REALM") else []), config]
+    given = [arm, few, args.entities, args.asked, args.dev, *plain(stages, args.work)]
     told = f"{arm}, {few or 'all'} questions, seed {seed}"
-    row = kept(out / "figures.json", given, lambda: measured(args, seed, arm, few, out, told), told)
+    row = kept(out / "figures.json", given, lambda: measured(begun, arm, config, told), told)
     return {name: value for name, value in row.items() if name != "settings"}
 
 
-def measured(args: argparse.Namespace, seed: int, arm: str, few: int, out: Path, told: str) -> dict[str, Any]:
+def measured(begun: Begun, arm: str, config: Config, told: str) -> dict[str, Any]:
     """The figures of an arm, trained, or gone on with."""
-    begun = begin(args, seed)
-    questions = some(begun, few)
-    scores = RUNS[arm](args, begun, questions, out, lambda line: print(f"{told}: {line}", flush=True))
-    first, batch, rows = int(scores.pop("first_asked")), int(scores.pop("batch")), read_rows(out)
+
+    def tell(line: str) -> None:
+        print(f"{told}: {line}", flush=True)
+
+    tagger = closed_world.ObjectTagger(begun.world.objects)
+    warm_start.main(begun.cloze, progress=Bars())
+    closed_answers.begin_generator(begun.start, begun.generator, config.seed)
+    if arm.startswith("REALM"):
+        pretrain.main(begun.stage, finds=tagger, progress=Bars(), tell=tell)
+        closed_answers.begin_generator(begun.stage.out / "reader", begun.root / "generator-realm", config.seed)
+    first, batch = 0, config.rag.batch if isinstance(config, JointConfig) else config.batch
+    if isinstance(config, ClosedBookConfig):
+        closed_book.main(config, progress=Bars(), tell=tell)
+        scores = closed_answers.remembered(config.out, begun.test)
+    else:
+        if isinstance(config, JointConfig):
+            joint.main(config, finds=tagger, progress=Bars(), tell=tell)
+            first = config.asked_from
+        else:
+            rag.main(config, progress=Bars(), tell=tell)
+        scores = closed_answers.answered(begun.folders, config.out, begun.test)
+    rows = read_rows(config.out)
     dev = {row["step"]: row["em"] for row in rows if "em" in row}
     return {
         "arm": arm,
-        "seed": seed,
-        "questions": len(answerable(questions)),
-        "seconds": seconds(out),
-        "seconds_masked": seconds(begun.root / "realm") if arm.startswith("REALM") else 0.0,
+        "seed": config.seed,
+        "questions": len(answerable(config.questions)),
+        "seconds": seconds(config.out),
+        "seconds_masked": seconds(begun.stage.out) if arm.startswith("REALM") else 0.0,
         **scores,
         "dev": {str(step): em for step, em in dev.items()},
         "seen": {str(step): batch * max(0, step - first) for step in dev},
@@ -125,17 +165,17 @@ def measured(args: argparse.Namespace, seed: int, arm: str, few: int, out: Path,
 
 
 def begin(args: argparse.Namespace, seed: int) -> Begun:
-    """World, encoder, warm-started retriever and generator of a seed, made unless they are there."""
+    """World, encoder and questions of a seed, made unless they are there."""
     root: Path = args.work / f"seed-{seed}"
     world = closed_world.make(args.entities, args.asked, seed, words=2)
     folders = closed_world.write(world, root / "world", seed=seed)
     start = closed_world.begin(folders, root / "start", seed)
     cloze = closed_world.warm_up(folders, start, root / "cloze", seed=seed, steps=args.cloze)
-    retriever = warm_start.main(replace(cloze, warmup=min(cloze.warmup or 0, args.cloze)), progress=Bars())
-    generator = closed_answers.begin_generator(start, root / "generator", seed)
     dev = closed_world.write_questions(world.asked[: args.dev], root / "dev.jsonl")
     test = closed_world.write_questions(world.asked[args.dev :], root / "test.jsonl")
-    return Begun(world, folders, root, seed, start, retriever, generator, dev, test)
+    stage = closed_world.pretraining(folders, start, cloze.out / "model", root / "realm", seed=seed, steps=args.realm)
+    stage = replace(stage, questions=dev, sample=100, frozen=min(closed_answers.FROZEN, args.realm // 2))
+    return Begun(world, folders, root, start, cloze, stage, dev, test)
 
 
 def some(begun: Begun, few: int) -> Path:
@@ -147,92 +187,59 @@ def some(begun: Begun, few: int) -> Path:
     return file
 
 
-Tell = Callable[[str], None]
-
-
-def rag_run(
-    args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell, *, steps: int, **changes: Any
-) -> dict[str, float]:
+def alone(begun: Begun, questions: Path, out: Path, *, steps: int, **changes: Any) -> RagConfig:
     """RAG from the warm start, or with ``changes``."""
     config = closed_answers.answering(
-        begun.folders, questions, begun.retriever, begun.generator, out, seed=begun.seed, steps=steps
+        begun.folders, questions, begun.retriever, begun.generator, out, seed=begun.cloze.seed, steps=steps
     )
-    config = replace(config, dev=begun.dev, **changes)
-    rag.main(config, progress=Bars(), tell=tell)
-    return {**closed_answers.answered(begun.folders, out, begun.test), "first_asked": 0, "batch": config.batch}
+    return replace(config, dev=begun.dev, **changes)
 
 
-def joint_run(
-    args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell, *, steps: int, **changes: Any
-) -> dict[str, float]:
+def both(begun: Begun, questions: Path, out: Path, *, steps: int, **changes: Any) -> JointConfig:
     """Masked statements and questions, as many of each; the generator is made of the masked language model."""
     config = closed_answers.together(
-        begun.folders, begun.start, begun.retriever, None, questions, out, seed=begun.seed, steps=steps
+        begun.folders, begun.start, begun.retriever, None, questions, out, seed=begun.cloze.seed, steps=steps
     )
-    tagger = closed_world.ObjectTagger(begun.world.objects)
-    config = replace(config, dev=begun.dev, **changes)
-    joint.main(config, finds=tagger, progress=Bars(), tell=tell)
-    found = closed_answers.answered(begun.folders, out, begun.test)
-    return {**found, "first_asked": config.asked_from, "batch": config.rag.batch}
+    return replace(config, dev=begun.dev, **changes)
 
 
-def closed_run(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+def book(args: argparse.Namespace, begun: Begun, questions: Path, out: Path) -> ClosedBookConfig:
     """The closed book."""
     config = closed_answers.remembering(
-        begun.folders, questions, begun.generator, out, seed=begun.seed, steps=args.steps
+        begun.folders, questions, begun.generator, out, seed=begun.cloze.seed, steps=args.steps
     )
-    closed_book.main(replace(config, dev=begun.dev), progress=Bars(), tell=tell)
-    return {**closed_answers.remembered(out, begun.test), "first_asked": 0, "batch": config.batch}
+    return replace(config, dev=begun.dev)
 
 
-def masked(args: argparse.Namespace, begun: Begun, tell: Tell) -> dict[str, Path]:
-    """The stage of REALM, run once a seed: its retriever, and its masked language model."""
-    out = begun.root / "realm"
-    config = closed_world.pretraining(
-        begun.folders, begun.start, begun.retriever, out, seed=begun.seed, steps=args.realm
-    )
-    retriever = pretrain.main(
-        replace(config, questions=begun.dev, sample=100, frozen=min(closed_answers.FROZEN, args.realm // 2)),
-        finds=closed_world.ObjectTagger(begun.world.objects),
-        progress=Bars(),
-        tell=tell,
-    )
-    return {"retriever": retriever, "encoder": out / "reader"}
-
-
-def then_rag(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+def then_rag(args: argparse.Namespace, begun: Begun, questions: Path, out: Path) -> RagConfig:
     """REALM, then RAG with a generator made of REALM's reader."""
-    first = masked(args, begun, tell)
-    generator = closed_answers.begin_generator(first["encoder"], begun.root / "generator-realm", begun.seed)
-    parts = {"retriever": first["retriever"], "generator": generator}
-    return rag_run(args, begun, questions, out, tell, steps=args.steps, batch=BATCH, **parts)
+    parts = {"retriever": begun.stage.out / "model", "generator": begun.root / "generator-realm"}
+    return alone(begun, questions, out, steps=args.steps, batch=BATCH, **parts)
 
 
-def then_joint(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+def then_joint(args: argparse.Namespace, begun: Begun, questions: Path, out: Path) -> JointConfig:
     """REALM, then joint: both losses from the first step of the second stage."""
-    first = masked(args, begun, tell)
-    return joint_run(args, begun, questions, out, tell, steps=args.steps, gen_from=0.0, **first)
+    parts = {"retriever": begun.stage.out / "model", "encoder": begun.stage.out / "reader"}
+    return both(begun, questions, out, steps=args.steps, gen_from=0.0, **parts)
 
 
-def by_default(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+def by_default(args: argparse.Namespace, begun: Begun, questions: Path, out: Path) -> JointConfig:
     """Joint training in one run: questions wait for half of the steps."""
     steps = args.realm + args.steps
-    return joint_run(args, begun, questions, out, tell, steps=steps, gen_from=args.realm / steps)
+    return both(begun, questions, out, steps=steps, gen_from=args.realm / steps)
 
 
-def at_once(args: argparse.Namespace, begun: Begun, questions: Path, out: Path, tell: Tell) -> dict[str, float]:
+def at_once(args: argparse.Namespace, begun: Begun, questions: Path, out: Path) -> JointConfig:
     """Joint from the first step."""
-    steps = args.realm + args.steps
-    return joint_run(args, begun, questions, out, tell, steps=steps, gen_from=0.0)
+    return both(begun, questions, out, steps=args.realm + args.steps, gen_from=0.0)
 
 
-Arm = Callable[[argparse.Namespace, Begun, Path, Path, Tell], dict[str, float]]
-RUNS: dict[str, Arm] = {
-    "RAG-Token": lambda args, *others: rag_run(args, *others, steps=args.steps),
-    "RAG-Sequence": lambda args, *others: rag_run(args, *others, steps=args.steps, marginal="sequence"),
+ARMS: dict[str, Callable[[argparse.Namespace, Begun, Path, Path], Config]] = {
+    "RAG-Token": lambda args, *others: alone(*others, steps=args.steps),
+    "RAG-Sequence": lambda args, *others: alone(*others, steps=args.steps, marginal="sequence"),
     "joint": by_default,
-    "closed book": closed_run,
-    "RAG alone": lambda args, *others: rag_run(args, *others, steps=args.realm + args.steps, batch=BATCH),
+    "closed book": book,
+    "RAG alone": lambda args, *others: alone(*others, steps=args.realm + args.steps, batch=BATCH),
     "joint from the first step": at_once,
     "REALM, then RAG": then_rag,
     "REALM, then joint": then_joint,
