@@ -2,8 +2,8 @@
 
     python -m pipelines.plot runs/realm runs/realm-stale --out docs/realm.png
 
-One panel for each group of figures that the runs have logged; thin lines are single steps, thick ones their running
-mean.
+One panel for each group of figures that the runs have logged, a colour for each run; thin lines are single steps, thick
+ones their running mean.
 """
 
 import argparse
@@ -59,6 +59,7 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
         raise MissingExtra("a plot", "eval") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.lines import Line2D
 
     panels = {title: each for title, each in PANELS.items() if any(_has(rows, each) for rows in logs)}
     columns = min(3, len(panels))
@@ -67,13 +68,21 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     for axis, (title, fields) in zip(axes.flat, panels.items(), strict=False):
-        for colour, (name, rows) in enumerate(zip(names or [run.name for run in runs], logs, strict=True)):
-            for style, field in zip(_STYLES[: len(fields)], fields, strict=True):
-                _draw(axis, rows, field, f"C{colour}", style, name if len(fields) == 1 else f"{name} {field}")
+        styles = dict(
+            zip((field for field in fields if any(_has(rows, [field]) for rows in logs)), _STYLES, strict=False)
+        )
+        for colour, rows in enumerate(logs):
+            for field, style in styles.items():
+                _draw(axis, rows, field, f"C{colour}", style)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("step", fontsize=8)
-        axis.legend(fontsize=7)
-    figure.tight_layout()
+        if len(fields) > 1:
+            drawn = [Line2D([], [], color="black", ls=style) for style in styles.values()]
+            axis.legend(drawn, styles, fontsize=7, loc="upper right")
+    told = names or [run.name for run in runs]
+    colours = [Line2D([], [], color=f"C{colour}", lw=2) for colour in range(len(runs))]
+    figure.tight_layout(rect=(0, 0.3 / (3.2 * lines), 1, 1))
+    figure.legend(colours, told, loc="lower center", ncols=6, fontsize=9, frameon=False)
     figure.savefig(out, dpi=110)
     pyplot.close(figure)
 
@@ -93,7 +102,7 @@ def _has(rows: list[dict[str, Any]], fields: Sequence[str]) -> bool:
     return any(field in row for row in rows for field in fields)
 
 
-def _draw(axis: Any, rows: list[dict[str, Any]], field: str, colour: str, style: str, label: str) -> None:
+def _draw(axis: Any, rows: list[dict[str, Any]], field: str, colour: str, style: str) -> None:
     points = [(row["step"], row[field]) for row in rows if row.get(field) is not None]
     if not points:
         return
@@ -103,7 +112,7 @@ def _draw(axis: Any, rows: list[dict[str, Any]], field: str, colour: str, style:
         axis.plot(steps, values, color=colour, lw=0.4, alpha=0.25)
         weights = np.convolve(np.ones(len(values)), np.ones(window), "same")
         values = np.convolve(values, np.ones(window), "same") / weights
-    axis.plot(steps, values, style, color=colour, lw=1.4, label=label, marker="." if len(points) < 40 else "")
+    axis.plot(steps, values, style, color=colour, lw=1.4, marker="." if len(points) < 40 else "")
 
 
 def main() -> None:
