@@ -141,6 +141,7 @@ def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
     assert calibrate.rest(held, args, squad) == rest[:5]
 
 
+@pytest.mark.thorough
 def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader, (squad, dev) = towns.reader(tmp_path), towns.write(tmp_path)
     options = ["--reader", reader, "--work", tmp_path / "work", "--out", tmp_path / "figures.json", "--count", 20]

@@ -40,6 +40,7 @@ def test_titles_are_unique_and_bodies_are_prose() -> None:
         assert not any(line.startswith(("#", "-", "*", ">")) for line in lines[1:]), path
 
 
+@pytest.mark.thorough
 def test_three_processes_at_once_make_one_index(tmp_path: Path) -> None:
     code = "from ragqa.demo import demo_index; print(demo_index())"
     environment = {"XDG_CACHE_HOME": str(tmp_path), "PATH": ""}

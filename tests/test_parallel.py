@@ -505,7 +505,7 @@ def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) 
     pretrain.main(one)
     both = together(warm_start.main, replace(cloze, out=tmp_path / "cloze-2", processes=2))
     together(pretrain.main, replace(one, out=tmp_path / "two", processes=2))
-    followed = replace(one, out=tmp_path / "each", refresh_every=1, max_staleness=0)  # so that all wait for the actor
+    followed = replace(one, out=tmp_path / "each", frozen=3)  # one index, which all wait for, however slow the actor
     pretrain.main(followed)
     together(pretrain.main, replace(followed, out=tmp_path / "each-2", processes=2, workers=1))
     given = WarmReaderConfig(

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
 from seq2seq import counting
 
 from eval.bench import rag_speed as bench
 
 
+@pytest.mark.thorough
 def test_the_bench_runs_and_says_how_long_answers_are(tmp_path: Path) -> None:
     """It leaves the program itself where losses or answers differ. Two passages: transformers' own default is five."""
     asked, out = tmp_path / "asked.jsonl", tmp_path / "speed.json"

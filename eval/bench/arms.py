@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -71,21 +72,24 @@ def suites_of(
 def plain(configs: Sequence[Any], work: Path) -> list[dict[str, Any]]:
     """Settings of stages, those left out that a run may go on with changed, and what is in the files they begin from.
 
-    What lies in ``work`` is left out of that: the bench has made it, by these very settings.
+    These are known by their digests, however their paths are spelled; what lies in ``work`` by its place there: the
+    bench has made it, by these very settings.
     """
-    rows: list[dict[str, Any]] = json.loads(json.dumps([asdict(config) for config in configs], default=str))
-    settings = [{key: value for key, value in row.items() if key not in FREE} for row in rows]
-    return [row | {INPUTS: _given(config, work.resolve())} for row, config in zip(settings, configs, strict=True)]
+    return [_settings(config, work.resolve()) for config in configs]
 
 
-def _given(config: Any, work: Path) -> dict[str, str]:
-    def made(name: str) -> bool:
-        value = getattr(config, name)
-        return any(
-            Path(place).resolve().is_relative_to(work) for place in (value if isinstance(value, tuple) else (value,))
-        )
-
-    return {name: digest for name, digest in inputs(config).items() if not made(name)}
+def _settings(config: Any, work: Path) -> dict[str, Any]:
+    row: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in FREE}
+    given = inputs(config)
+    for name, value in row.items():
+        values = value if isinstance(value, tuple) else (value,)
+        places = [each.resolve() for each in values if isinstance(each, Path)]
+        if any(place.is_relative_to(work) for place in places):
+            row[name] = "; ".join(os.path.relpath(place, work) for place in places)
+            given.pop(name, None)
+    row = {name: value for name, value in row.items() if name not in given}
+    found: dict[str, Any] = json.loads(json.dumps(row | {INPUTS: given}, default=str))
+    return found
 
 
 def seconds(run: Path) -> float:
