@@ -4,7 +4,7 @@
         --work DIR --out docs/measurements/realm_step.json
 
 The recipes themselves, the same encoder and as many texts a step: masked language modelling, REALM, and masked language
-modelling once more. Medians over steps, and where the time of each goes. REALM's passages are embedded once, as a
+modelling once more. Means over steps, and where the time of each goes. REALM's passages are embedded once, as a
 refresh would do again every so many steps.
 """
 
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 from unittest.mock import patch
 
@@ -78,17 +78,17 @@ def timed(kind: str, device: str) -> Iterator[Seconds]:
 
 
 def figures(kind: str, runs: Sequence[tuple[Path, Seconds]], batch: int) -> dict[str, Any]:
-    """Rates, and the seconds of a step by part: medians over the steps of all runs of a kind."""
+    """Rates, and the seconds of a step by part: means over the steps of all runs of a kind, so that parts add up."""
     rows = [row for out, _ in runs for row in read_rows(out) if row["step"] >= LEFT_OUT and "seconds" in row]
-    step = median(row["seconds"] for row in rows)
+    step = fmean(row["seconds"] for row in rows)
     parts = {
-        part: median(spent for _, seconds in runs for spent in seconds[part][LEFT_OUT:]) for _, _, part in PARTS[kind]
+        part: fmean(spent for _, seconds in runs for spent in seconds[part][LEFT_OUT:]) for _, _, part in PARTS[kind]
     }
     return {
         "steps": len(rows),
         "steps_per_s": round(1 / step, 3),
         "texts_per_s": round(batch / step, 1),
-        "tokens_per_s": round(median(row["tokens/s"] for row in rows)),
+        "tokens_per_s": round(sum(row["tokens"] for row in rows) / len(rows) / step),
         "tokens_a_step": round(median(row["tokens"] for row in rows)),
         "utilisation": round(median(row["utilisation"] for row in rows), 3),
         "seconds_a_step": {part: round(spent, 4) for part, spent in parts.items()}
