@@ -14,7 +14,7 @@ from pipelines.blocks import Blocks
 from pipelines.masked_text import MaskedBatch, Text
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.inputs import padded
+from ragqa.models.inputs import padded, rounded
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import gold_log_probs
 from ragqa.retrieval.mips import Mips
@@ -62,7 +62,9 @@ def relevance(
 ) -> tuple[Tensor, int]:
     """f(x, z) [B, K] by the live towers, each passage of the batch encoded once; and the tokens of that."""
     different, place_BK = np.unique(rows_BK, return_inverse=True)
-    batch = blocks.batch(different.tolist(), limit).to(query_BD.device)
+    passages = different.tolist()
+    passages += passages[-1:] * (rounded(len(passages)) - len(passages))  # whose vectors count nowhere
+    batch = blocks.batch(passages, limit).to(query_BD.device)
     vector_PD = retriever.passages(batch.ids_NL, batch.mask_NL)
     place = torch.from_numpy(place_BK.reshape(rows_BK.shape)).to(query_BD.device)
     with torch.autocast(query_BD.device.type, enabled=False):  # bfloat16 would round scores near 100 to halves

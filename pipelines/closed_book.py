@@ -15,6 +15,7 @@ import torch
 from pipelines import generating, writing
 from pipelines.cluster import together
 from pipelines.settings import require
+from ragqa import artefact
 from ragqa.progress import SILENT, Progress
 
 
@@ -45,6 +46,8 @@ def whole(
     config: ClosedBookConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Train, in as many processes as are wanted; the pipeline directory where there is an index, else the model's."""
+    if config.index is not None:
+        artefact.read(config.index, "index")  # now, not after the training
     model = together(main, config, progress=progress, tell=tell)
     if config.index is None:
         return model

@@ -47,7 +47,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str]
         NonFiniteLoss: training would have spoiled the weights.
     """
     check_size(config.index, config.k)
-    retriever = open_retriever(config.index, config.retriever)
+    retriever = open_retriever(config.index, config.retriever, device=config.device)
     torch.manual_seed(config.seed)
     generator = writing.opened("fid", config, config.k)
 

@@ -14,6 +14,7 @@ import torch
 from pipelines import writing
 from pipelines.asked import taught_and_asked
 from pipelines.best import Best
+from pipelines.cluster import device_of
 from pipelines.confidence import calibrate, unseen
 from pipelines.run import Run, running
 from pipelines.settings import WritingConfig
@@ -105,12 +106,12 @@ def train(
     with running(config, generator, optimizer, name=name, progress=progress, tell=tell) as run:
         best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
         while True:
+            if run.due(config.save_every) and run.step:
+                best.save(health=health.kept())
             if ask and run.due(config.eval_every) and not parallel.world()[0]:
                 found = writing.evaluate(generator, search, ask, device=config.device, regex=config.regex)
                 best.told(**found)
                 run.alarm(run.step, health.answers(found["em"], reads=not generator.template.closed))
-            if run.due(config.save_every) and run.step:
-                best.save(health=health.kept())
             if run.done:
                 break
             run.begin()
@@ -130,11 +131,12 @@ def publish(
     tell: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """The pipeline directory of an index and the generator that was trained, confidence fitted as ``assemble`` does."""
-    model = config.out / "model"
+    model, device = config.out / "model", device_of(config)
     if config.dev and config.calibrate:
         fresh = unseen(config.dev, config.questions, config.sample, config.seed)
         order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
-        questions, found = [fresh[at] for at in np.sort(order)], open_retriever(index, retriever)
+        questions = [fresh[at] for at in np.sort(order)]
+        found = open_retriever(index, retriever, device=device)
         line = calibrate(
             model,
             found,
@@ -142,7 +144,7 @@ def publish(
             None,
             name=config.dev.name,
             regex=config.regex,
-            device=config.device,
+            device=device,
             progress=progress,
         )
         tell(line)

@@ -31,7 +31,7 @@ from pipelines.assemble import AssembleConfig
 from pipelines.assemble import main as assemble
 from pipelines.best import Best
 from pipelines.candidates import NULL
-from pipelines.cluster import together
+from pipelines.cluster import device_of, together
 from pipelines.fine_tune import FineTuneConfig, OpenQA
 from pipelines.library import Asked, open_questions
 from pipelines.live_library import LiveLibrary
@@ -343,7 +343,7 @@ def after(config: JointConfig) -> AssembleConfig:
         regex=config.regex,
         taught=config.questions,
         judged_by=config.sample,
-        device=config.device,
+        device=device_of(config),
         seed=config.seed,
     )
 

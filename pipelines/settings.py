@@ -16,6 +16,7 @@ Rule = tuple[Callable[[Any], bool], str]
 _ABOVE_0: Rule = (lambda value: value > 0, "above 0")
 _0_OR_MORE: Rule = (lambda value: value >= 0, "0 or more")
 _WITHIN: Rule = (lambda value: 0 < value < 1, "between 0 and 1")
+_WIDTH: Rule = (lambda value: 0 < value <= 65_536, "above 0 and at most 65,536")
 _TEXT: Rule = (lambda value: value > 3, "more than 3: [CLS] and [SEP] are counted")
 
 
@@ -25,8 +26,9 @@ def _one_of(values: Sequence[str]) -> Rule:
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("steps", "epochs", "rounds", "batch", "chunk", "processes", "lr", "clip", "eval_every"), _ABOVE_0),
-    **dict.fromkeys(("save_every", "refresh_every", "sample", "k", "read", "depth", "pool", "width"), _ABOVE_0),
-    **dict.fromkeys(("hidden", "gain", "spans", "max_span"), _ABOVE_0),
+    **dict.fromkeys(("save_every", "refresh_every", "sample", "k", "read", "depth", "pool"), _ABOVE_0),
+    **dict.fromkeys(("gain", "spans", "max_span"), _ABOVE_0),
+    **dict.fromkeys(("width", "hidden"), _WIDTH),
     "seed": (lambda value: 0 <= value < 2**63, "0 or more and below 2^63"),
     **dict.fromkeys(("retriever_lr", "warmup", "frozen", "weight_decay", "max_staleness"), _0_OR_MORE),
     **dict.fromkeys(("workers", "calibrate", "judged_by"), _0_OR_MORE),

@@ -5,6 +5,7 @@ Legend: B questions, K passages a question, T tokens of an answer, D width.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from ragqa.metrics import answer_recall, exact_match
 from ragqa.models import search as searches
 from ragqa.models.generators import Generator, load_generator, make_generator, model_type, save_generator
 from ragqa.models.options import set_dropout
+from ragqa.models.rag import RagGenerator
 from ragqa.models.seq2seq import Seq2Seq
 from ragqa.models.tower import Tower
 from ragqa.runtime.encoder import load_encoder
@@ -46,12 +48,19 @@ def opened(kind: str, config: WritingConfig, passages: int) -> Generator:
 def ready(generator: Generator, kind: str, config: WritingConfig, passages: int) -> Generator:
     """A generator about to be trained as a recipe says: as ``kind``, whichever it was before."""
     if generator.kind != kind:  # what another kind has learned is worth beginning from, too
-        generator = make_generator(generator.seq2seq, kind)
+        generator = make_generator(generator.seq2seq, kind, **_read_alike(generator, kind))
     longest = generator.seq2seq.max_tokens
     generator.passages, generator.retriever = passages, None
     generator.max_input, generator.max_answer = min(config.max_input, longest), min(config.max_answer, longest)
     set_dropout(generator.train().to(config.device), config.dropout)
     return generator
+
+
+def _read_alike(generator: Generator, kind: str) -> dict[str, Any]:
+    """How a generator of RAG reads a pair, where it becomes one of the other marginal."""
+    if not (isinstance(generator, RagGenerator) and generator.kind.startswith("rag-") and kind.startswith("rag-")):
+        return {}
+    return {"template": generator.template, "question_tokens": generator.question_tokens}
 
 
 def taught(questions: Sequence[Question], config: Drawn, step: int) -> tuple[list[Question], list[str]]:

@@ -22,6 +22,8 @@ from ragqa.paths import cache_dir
 FORMAT = 1
 """Version of the layout; a reader refuses a newer one."""
 MANIFEST = "manifest.json"
+CALIBRATION = "calibration.json"
+"""Beside the weights of a reader, and none of them: what its confidence is made of."""
 SIGNS = {
     "index": ("passages",),
     "pipeline": ("pipeline.json",),

@@ -1,6 +1,7 @@
 """Small generators with random weights, in transformers' own formats, and the tokenizers that belong to them."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +11,26 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    BertConfig,
+    BlenderbotConfig,
+    BlenderbotForConditionalGeneration,
     ByT5Tokenizer,
     DPRConfig,
     DPRQuestionEncoder,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
     MarianConfig,
     MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
     PegasusConfig,
     PegasusForConditionalGeneration,
+    PLBartConfig,
+    PLBartForConditionalGeneration,
     PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
@@ -110,6 +124,18 @@ def tiny_marian(**options: Any) -> Any:
     return model
 
 
+def tiny_bert_to_bert() -> Any:
+    """Answers begin with [CLS] and end with [SEP]."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    # One of its own for each half: the decoder's is marked as causal.
+    halves = [BertConfig(vocab_size=60, max_position_embeddings=64, initializer_range=0.4, **sizes) for _ in range(2)]
+    model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(*halves)).eval()
+    for settings in (model.config, model.generation_config):
+        settings.decoder_start_token_id, settings.eos_token_id, settings.pad_token_id = 2, 3, 0
+    return model
+
+
 def tiny_dpr_config(vocabulary: int = 60, **options: Any) -> DPRConfig:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     return DPRConfig(vocab_size=vocabulary, max_position_embeddings=64, **sizes, **options)
@@ -163,3 +189,18 @@ def write_rag(path: Path, kind: Any, *, published: bool = False, **options: Any)
     pieces = asked_by.get_vocab()
     (folders[1] / "vocab.txt").write_text("\n".join(sorted(pieces, key=lambda piece: pieces[piece])) + "\n")
     return model
+
+
+FAMILIES = {
+    "bart": tiny_bart,
+    "t5": tiny_t5,
+    "mt5": partial(tiny_t5, kind=(MT5Config, MT5ForConditionalGeneration)),
+    "pegasus": tiny_pegasus,
+    "marian": tiny_marian,
+    "mbart": partial(tiny_bart, kind=(MBartConfig, MBartForConditionalGeneration)),
+    "plbart": partial(tiny_bart, kind=(PLBartConfig, PLBartForConditionalGeneration)),
+    "m2m_100": partial(tiny_bart, kind=(M2M100Config, M2M100ForConditionalGeneration), spread=0.2),
+    "blenderbot": partial(tiny_bart, kind=(BlenderbotConfig, BlenderbotForConditionalGeneration)),
+    "encoder-decoder": tiny_bert_to_bert,
+}
+"""A small model of each family of ``options.SEQ2SEQS``."""

@@ -345,6 +345,7 @@ def test_training_finds_facts_that_were_never_asked(trained: Trained) -> None:
     assert len(losses) == 250 and np.mean(losses[-20:]) < 0.15 * np.mean(losses[:5])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("towers", [2, 1])
 def test_what_was_trained_answers_like_any_encoder(
     request: pytest.FixtureRequest, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], towers: int
@@ -539,6 +540,7 @@ def test_options_are_typed_or_read_from_a_file(tmp_path: Path) -> None:
         ({"corpus": Path("none")}, "none does not exist"),
         ({"questions": ()}, "--questions or --patterns is needed"),
         ({"batch": 0, "dropout": 1.0, "steps": -3}, "steps = -3, batch = 0, dropout = 1.0: out of range"),
+        ({"width": 10**11}, "width = 100000000000: out of range (width: above 0 and at most 65,536)"),
         ({"batch": 155}, "a batch holds 155 questions, and 154 can be trained on: lower --batch"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from conftest import untimed
 from pipelines import closed_book, fid, generating, writing
 from pipelines.closed_book import ClosedBookConfig
 from pipelines.fid import FidConfig
-from ragqa.errors import BadInput
+from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.encoder_decoder import from_encoder
-from ragqa.models.generators import load_generator
+from ragqa.models.generators import load_generator, make_generator
+from ragqa.models.seq2seq import Seq2Seq
+from ragqa.models.template import FID, Template
 from ragqa.objectives import rag_token_nll
 from ragqa.pipeline import Pipeline
 from ragqa.training.log import read_rows
@@ -143,13 +146,16 @@ def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> Non
     assert closed_book.whole(replace(closed(config), out=config.out / "bare", steps=1)) == config.out / "bare" / "model"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fid", "closed-book"])
-def test_what_is_known_by_heart_is_told(config: FidConfig, tmp_path: Path, kind: str) -> None:
+def test_what_is_known_by_heart_is_told(
+    config: FidConfig, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two questions are learned, and those held out ask for what stands nowhere: it is said once."""
     (tmp_path / "two.jsonl").write_text("".join(config.questions.read_text().splitlines(keepends=True)[:2]))
     (tmp_path / "dev.jsonl").write_text('{"question": "w60 w61 w139", "answers": ["w999"]}\n')
     changed: dict[str, Any] = {"questions": tmp_path / "two.jsonl", "dev": tmp_path / "dev.jsonl"}
-    changed |= {"steps": 60, "eval_every": 20}
+    changed |= {"steps": 70, "eval_every": 20}
     changed |= {"dropout": 0.0, "lr": 1e-2}
     recipe: Any = fid if kind == "fid" else closed_book
     settings: Any = config if kind == "fid" else closed(config)
@@ -157,10 +163,55 @@ def test_what_is_known_by_heart_is_told(config: FidConfig, tmp_path: Path, kind:
     recipe.main(replace(settings, **changed), tell=told.append)
     (alarm,) = [line for line in told if "ALARM" in line]
     assert "known by heart" in alarm and ("passages are not read" in alarm) == (kind == "fid")
-    assert [row["alarm"] for row in read_rows(config.out) if "alarm" in row] == [alarm.partition("ALARM: ")[2]]
+    alarms = [row["alarm"] for row in read_rows(config.out) if "alarm" in row]
+    assert alarms == [alarm.partition("ALARM: ")[2]]
+    # Killed after the checkpoint of the step at which it was raised, a run raises it once more.
+    at = next(row["step"] for row in read_rows(config.out) if "alarm" in row)
+    step, broken = generating.train_step, replace(settings, out=tmp_path / "broken", save_every=20, **changed)
+
+    def killed(run: Any, *others: Any) -> dict[str, float]:
+        if run.step == at:
+            raise KeyboardInterrupt
+        return step(run, *others)
+
+    monkeypatch.setattr(generating, "train_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        recipe.main(broken)
+    monkeypatch.setattr(generating, "train_step", step)
+    recipe.main(broken)
+    assert [row["alarm"] for row in read_rows(broken.out) if "alarm" in row] == alarms
 
 
-def test_bad_input(config: FidConfig) -> None:
+@pytest.mark.parametrize(("before", "after"), [("rag-token", "rag-sequence"), ("rag-token", "fid")])
+def test_the_other_marginal_reads_pairs_as_the_first_did(config: FidConfig, before: str, after: str) -> None:
+    seq2seq = Seq2Seq.load(config.generator)
+    template = Template("{question} <- {title}: {passage}")
+    begun = make_generator(seq2seq, before, template=template, question_tokens=seq2seq.tokens)
+    made = writing.ready(begun, after, config, 3)
+    assert (made.kind, made.passages) == (after, 3)
+    if after == "fid":  # which reads in its own way
+        assert made.template == FID
+    else:
+        assert made.template == template and made.question_tokens is seq2seq.tokens
+
+
+def test_where_a_pipeline_is_put_together_there_it_is_calibrated(
+    config: FidConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``gpus`` and nothing else said, on a GPU."""
+    devices: list[str] = []
+    monkeypatch.setattr(generating, "open_retriever", lambda *_, device: devices.append(device))
+    monkeypatch.setattr(generating, "calibrate", lambda *_, device, **__: devices.append(device))
+    monkeypatch.setattr(generating, "kind_of", lambda _: "fid")
+    monkeypatch.setattr(generating, "Pipeline", SimpleNamespace(load=lambda *_, **__: SimpleNamespace(save=id)))
+    generating.publish(replace(config, gpus=True), config.index)
+    assert devices == ["cuda", "cuda"]
+
+
+def test_bad_input(config: FidConfig, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="nowhere does not exist"):
+        closed_book.whole(replace(closed(config), index=tmp_path / "nowhere"))
+    assert not config.out.exists()
     with pytest.raises(BadInput, match="holds 40 passages, not 50 to read"):
         fid.main(replace(config, k=50))
     with pytest.raises(BadInput, match="k = 0, max_answer = 1: out of range"):

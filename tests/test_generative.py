@@ -349,7 +349,7 @@ def test_scores_of_another_retriever_are_told_and_brought_to_one_scale(
     save_generator(make_generator(Seq2Seq.load(bart), "rag-token", retriever=own), tmp_path / "rag")
     for options, line in {
         ("--retriever", "dense"): "",
-        (): "these scores are of --retriever hybrid, and only their distances count",
+        (): "these scores are of hybrid, and only their distances count",
         ("--reader", f"fid:{bart}"): "",
     }.items():
         common = ("ask", QUESTION, "--index", str(index), "--min-confidence", "0", "--reader", str(tmp_path / "rag"))

@@ -28,7 +28,7 @@ MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
     "ragqa.text": (*MODELS, *FILES, "ragqa.runtime"),
     "ragqa.metrics": (*MODELS, *FILES, "ragqa.runtime"),
     "ragqa.corpus": (*MODELS, "ragqa.runtime", "onnxruntime"),
-    "ragqa.models": ("faiss", "ragqa.retrieval", "ragqa.cli"),
+    "ragqa.models": ("faiss", "ragqa.retrieval", "ragqa.reading", "ragqa.cli"),
     "ragqa.objectives": ("ragqa.models", "ragqa.corpus", "ragqa.questions", "transformers", "datasets"),
     "ragqa.runtime": ("ragqa.retrieval", "ragqa.reading", "ragqa.training"),
     "ragqa.retrieval": ("ragqa.reading", "ragqa.training"),

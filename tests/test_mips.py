@@ -288,6 +288,7 @@ def test_tuning_finds_the_least_effort_for_the_wanted_recall(tmp_path: Path, kin
     assert np.mean(hits) / 20 == pytest.approx(more.recall, abs=1e-3)
 
 
+@pytest.mark.thorough
 def test_a_recall_out_of_reach_is_said(tmp_path: Path) -> None:
     pytest.importorskip("faiss", reason="needs the extra 'cpu'")
     rng = np.random.default_rng(0)

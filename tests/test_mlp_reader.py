@@ -129,6 +129,7 @@ def exported(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_an_export_scores_like_the_torch_one(saved: Path, exported: Path) -> None:
     manifest = artefact.read(exported, "reader")
     assert manifest.config["reader"] == "mlp" and manifest.config["prior"] == "raw"

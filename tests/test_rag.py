@@ -32,6 +32,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
+from ragqa.models import decoding, fid
 from ragqa.models.dpr import load_dpr
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.fid import FusionInDecoder
@@ -122,7 +123,7 @@ def test_fusion_by_hand(make: Any) -> None:
             assert losses[question].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
-def test_fusion_says_where_it_looked() -> None:
+def test_fusion_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Seq2Seq(tiny_bart(), wordless())
     fused = FusionInDecoder(model)
     inputs, relevance, _ = batch(1)
@@ -144,6 +145,13 @@ def test_fusion_says_where_it_looked() -> None:
     lengths = inputs.mask_NL.view(B, K, -1).sum(-1)[0]
     shares = fused.generate(inputs, relevance, search)[0][0].posterior
     assert shares == pytest.approx((lengths / lengths.sum()).tolist(), abs=1e-5)
+    whole = fused.generate(inputs, relevance, search)
+    monkeypatch.setattr(decoding, "KEPT", 1)  # questions are searched, and looked at, one by one
+    monkeypatch.setattr(fid, "KEPT", 1)
+    for row, other in zip(whole, fused.generate(inputs, relevance, search), strict=True):
+        assert [each.ids for each in row] == [each.ids for each in other]
+        for one, two in zip(row, other, strict=True):
+            assert one.posterior == pytest.approx(two.posterior, abs=1e-6)
     stream = fused.stream(inputs, relevance, Search(longest=5))
     with pytest.raises(StopIteration) as end:
         while True:
@@ -289,6 +297,9 @@ def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match=r"has no tokenizer that can be loaded|it is another model's"):
         load_rag(tmp_path)
     row = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(row | {"generator": row["generator"] | {"model_type": "led"}}))
+    with pytest.raises(ArtefactError, match=r"the generator of .* is a led, not a seq2seq that is known"):
+        load_rag(tmp_path)
     row["generator"]["decoder_layers"] = 3
     (tmp_path / "config.json").write_text(json.dumps(row))
     with pytest.raises(ArtefactError, match=r"lacks \d+ weights of its checkpoint of RAG, rag.generator"):

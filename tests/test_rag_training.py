@@ -210,6 +210,7 @@ def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path
     assert (model.generator.kind, model.generator.passages, model.generator.max_input) == ("rag-token", 3, 64)
 
 
+@pytest.mark.thorough
 def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: closed_world.Folders) -> None:
     """With confidence fitted, from a directory that names its reader; as an evaluation in training says."""
     config = replace(config, learn_passages=False, steps=3, dev=folders.questions, sample=40)

@@ -629,6 +629,7 @@ def killed_before_the_swap(corpus: Path, work: Path, small: Path, **names: str) 
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+@pytest.mark.thorough
 def test_training_killed_between_rename_and_swap(corpus: Path, tmp_path: Path, small: Path, tower, trained) -> None:
     trained.close()
     work = tmp_path / "work"

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import torch
 from generators import (
+    FAMILIES,
     bart_tokenizer,
     passage,
     tiny_bart,
-    tiny_marian,
-    tiny_pegasus,
     tiny_t5,
     wordless,
     write_bart,
@@ -28,20 +27,7 @@ from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
-    BertConfig,
-    BlenderbotConfig,
-    BlenderbotForConditionalGeneration,
-    EncoderDecoderConfig,
-    EncoderDecoderModel,
     LEDConfig,
-    M2M100Config,
-    M2M100ForConditionalGeneration,
-    MBartConfig,
-    MBartForConditionalGeneration,
-    MT5Config,
-    MT5ForConditionalGeneration,
-    PLBartConfig,
-    PLBartForConditionalGeneration,
     RagConfig,
     RagRetriever,
     RagTokenForGeneration,
@@ -57,30 +43,6 @@ from ragqa.models.seq2seq import Run, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
 from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template, assemble, reads
 from ragqa.objectives import IGNORED
-
-
-def encoder_decoder() -> EncoderDecoderModel:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    half = BertConfig(vocab_size=60, max_position_embeddings=64, initializer_range=0.4, **sizes)
-    model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(half, half)).eval()
-    for settings in (model.config, model.generation_config):
-        settings.decoder_start_token_id, settings.eos_token_id, settings.pad_token_id = 2, 3, 0
-    return model
-
-
-FAMILIES = {
-    "bart": tiny_bart,
-    "mbart": lambda: tiny_bart(kind=(MBartConfig, MBartForConditionalGeneration)),
-    "t5": tiny_t5,
-    "mt5": lambda: tiny_t5(kind=(MT5Config, MT5ForConditionalGeneration)),
-    "encoder-decoder": encoder_decoder,
-    "pegasus": tiny_pegasus,
-    "marian": tiny_marian,
-    "plbart": lambda: tiny_bart(kind=(PLBartConfig, PLBartForConditionalGeneration)),
-    "m2m_100": lambda: tiny_bart(kind=(M2M100Config, M2M100ForConditionalGeneration)),
-    "blenderbot": lambda: tiny_bart(kind=(BlenderbotConfig, BlenderbotForConditionalGeneration)),
-}
 
 
 def test_every_family_that_is_taken_is_tried() -> None:

@@ -375,7 +375,10 @@ def command(shards: list[Path], *options: str) -> Iterator[tuple[subprocess.Pope
             yield process, f"http://127.0.0.1:{port}"
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=DEADLINE)
+            try:
+                process.communicate(timeout=DEADLINE)
+            finally:
+                process.kill()  # or a process that does not end holds the tests up for ever
 
 
 @pytest.mark.slow

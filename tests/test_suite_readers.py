@@ -13,6 +13,7 @@ from eval.table import HEAD, apart, table
 from pipelines.writing import save
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
+from ragqa.evaluation.statistics import wilson
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.models.generators import load_generator
 
@@ -95,9 +96,22 @@ def test_the_table_sets_a_reader_beside_its_own_closed_book(root: Path, monkeypa
     ],
 )
 def test_intervals_touch_where_they_share_a_point(low: float, high: float, said: str) -> None:
-    assert apart({"value": 0.03, "low": low, "high": high}, {"value": 0.01, "low": 0.0, "high": 0.02}) == said
+    assert apart(of(0.03, low, high), of(0.01, 0.0, 0.02)) == said
+
+
+def of(value: float, low: float, high: float, questions: int = 100_000) -> dict[str, Any]:
+    """Figures of so many questions that Wilson's interval is the narrower one."""
+    return {"em": {"value": value, "low": low, "high": high}, "about": {"questions": questions}}
+
+
+def test_none_right_is_not_known_to_be_none() -> None:
+    """0 of 694: up to 0.55 % (Wilson); resampled, 4 of 694 are 0.14 % and more, which would be apart from 0."""
+    ours = of(4 / 694, 0.0014, 0.0115, 694)
+    assert apart(ours, of(0.0, 0.0, 0.0, 694)) == "+0.6, intervals touch"
+    assert wilson(0.0, 694) == pytest.approx((0.0, 0.005505), abs=1e-6)
+    assert wilson(4 / 694, 694) == pytest.approx((0.002244, 0.014731), abs=1e-5)
+    assert wilson(0.5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
 
 
 def test_a_reader_that_is_below_its_closed_book_is_told_as_such() -> None:
-    ours, closed = {"value": 0.0, "low": 0.0, "high": 0.0}, {"value": 0.1, "low": 0.05, "high": 0.2}
-    assert apart(ours, closed) == "-10.0, intervals apart"
+    assert apart(of(0.0, 0.0, 0.0), of(0.1, 0.05, 0.2)) == "-10.0, intervals apart"

@@ -6,9 +6,10 @@
 Answers are of two tokens, the facts that are asked stand in passages only. With all questions, 32 a step: RAG-Token,
 RAG-Sequence, and the closed book, which sees as many; joint training by its default schedule, 16 a step in half of
 twice as many steps. Then, with 50, 200, 1,000 and all of them, 16 a step and at equal steps: RAG alone, joint from the
-first step, REALM and then RAG, REALM and then joint (the stage of REALM is run once a seed), and joint by default. In
-every run the retriever waits until what reads has learned to. A run goes on where one before it ended. A row says how
-many questions had been ``seen`` at each evaluation of ``dev``.
+first step, REALM and then RAG, REALM and then joint (the stage of REALM is run once a seed, with 32 statements a step,
+where joint training has 16 beside 16 questions), and joint by default. In every run the retriever waits until what
+reads has learned to. A run goes on where one before it ended. A row says how many questions had been ``seen`` at each
+evaluation of ``dev``.
 
 Seeds are independent: two processes, one on each of two cores, take half of the time.
 """
@@ -226,7 +227,7 @@ def then_joint(args: argparse.Namespace, begun: Begun, questions: Path, out: Pat
 def by_default(args: argparse.Namespace, begun: Begun, questions: Path, out: Path) -> JointConfig:
     """Joint training in one run: questions wait for half of the steps."""
     steps = args.realm + args.steps
-    return both(begun, questions, out, steps=steps, gen_from=args.realm / steps)
+    return both(begun, questions, out, steps=steps, gen_from=args.realm / steps, frozen=None)
 
 
 def at_once(args: argparse.Namespace, begun: Begun, questions: Path, out: Path) -> JointConfig:

@@ -3,6 +3,7 @@
 Shapes: N questions. All sampling starts from a fixed seed, so that a report is made twice the same.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -45,6 +46,13 @@ def bootstrap(values_N: npt.ArrayLike) -> Interval:
         means[at : at + size] = drawn @ distinct / len(values)
     low, high = np.percentile(means, [2.5, 97.5])
     return Interval(float(values.mean()), float(low), float(high))
+
+
+def wilson(share: float, questions: int) -> tuple[float, float]:
+    """The 95 % interval of a share of questions (Wilson 1927), which is no point where none or all are right."""
+    z2 = 1.959964**2 / questions
+    middle, half = share + z2 / 2, math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
+    return (middle - half) / (1 + z2), (middle + half) / (1 + z2)
 
 
 def bootstrap_ratio(above_N: npt.ArrayLike, below_N: npt.ArrayLike) -> Interval:

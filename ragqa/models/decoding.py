@@ -17,6 +17,8 @@ from ragqa.objectives import IGNORED, sequence_nll, token_nll
 
 _ROOM = 1 << 26
 """Logits that are made at once, where those of a single question are not more."""
+KEPT = 1 << 28
+"""Keys and values, or weights of attention, that are kept at once, likewise: 1 GiB."""
 
 Ids = tuple[int, ...]
 
@@ -142,7 +144,9 @@ def _prior(relevance_BK: Tensor) -> Tensor:
 def _portions(model: Seq2Seq, states: States, prior_BK: Tensor, search: Search) -> Iterator[tuple[Run, Tensor]]:
     """Runs over as many questions at a time as there is room for, when they are searched and when they are scored."""
     passages = prior_BK.shape[1]
-    at_once = max(1, _ROOM // (passages * max(search.beams, search.longest) * model.vocabulary))
+    logits = passages * max(search.beams, search.longest) * model.vocabulary
+    kept = 2 * model.layers * passages * states.hidden_NLD[0].numel()
+    at_once = max(1, min(_ROOM // logits, KEPT // kept))
     for begin in range(0, len(prior_BK), at_once):
         own = prior_BK[begin : begin + at_once]
         yield Run(model, states[slice(begin * passages, (begin + len(own)) * passages)]), own

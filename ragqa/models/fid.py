@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ragqa.models import attention
-from ragqa.models.decoding import Candidate, decode_token, stream_token
+from ragqa.models.decoding import KEPT, Candidate, decode_token, stream_token
 from ragqa.models.inputs import Inputs
 from ragqa.models.rag import MAX_ANSWER, MAX_INPUT, answer_scores
 from ragqa.models.search import Search
@@ -96,9 +96,14 @@ class FusionInDecoder(nn.Module):
         ids = [[start, *each.ids, *[pad] * (length - len(each.ids))][:length] for _, each in flat]
         rows = torch.tensor([row for row, _ in flat], device=owner_BS.device)
         own = states[rows]
-        with attention.watching() as seen:
-            self.seq2seq.logits(own, torch.tensor(ids, device=rows.device))
-        weight_RTS = torch.stack([layer.mean(1) for layer in seen]).mean(0)
+        asked_RT = torch.tensor(ids, device=rows.device)
+        weights = self.seq2seq.layers * length * self.seq2seq.heads * own.mask_NL.shape[1]
+        parts = []
+        for part in torch.arange(len(rows), device=rows.device).split(max(1, KEPT // weights)):
+            with attention.watching() as seen:
+                self.seq2seq.logits(own[part], asked_RT[part])
+            parts.append(torch.stack([layer.mean(1) for layer in seen]).mean(0))
+        weight_RTS = torch.cat(parts)
         said_RT = torch.tensor([[place < len(each.ids) for place in range(length)] for _, each in flat]).to(rows.device)
         mean_RS = (weight_RTS * said_RT.unsqueeze(-1)).sum(1) * own.mask_NL
         share_RK = mean_RS.new_zeros(len(flat), passages).scatter_add_(1, owner_BS[rows], mean_RS)

@@ -12,13 +12,12 @@ from ragqa import artefact
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 from ragqa.models import dpr
 from ragqa.models.fid import FusionInDecoder
-from ragqa.models.options import load_weights, quiet
+from ragqa.models.options import check_family, load_weights, quiet
 from ragqa.models.rag import MAX_ANSWER, MAX_INPUT, RagGenerator
 from ragqa.models.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
 from ragqa.models.template import CLOSED_BOOK, FID, RAG, Template
 from ragqa.models.tower import Tower
-from ragqa.reading.confidence import FILE as CALIBRATION
 
 FILE = "generator.json"
 """Beside the weights: kind, template, and how it was trained, which is how it is asked."""
@@ -116,7 +115,9 @@ def identity(source: str | Path) -> str:
 
         folder = Path(str(cached_file(str(source), "config.json"))).parent
     files = sorted(file for pattern in _FILES for file in folder.rglob(pattern))
-    rows = [f"{file.relative_to(folder)} {artefact.checksum(file)}" for file in files if file.name != CALIBRATION]
+    rows = [
+        f"{file.relative_to(folder)} {artefact.checksum(file)}" for file in files if file.name != artefact.CALIBRATION
+    ]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
 
@@ -169,6 +170,7 @@ def load_rag(source: str | Path) -> PublishedRag:
         ArtefactError: it is none, weights are missing, or a tokenizer is not there or another model's.
     """
     config = AutoConfig.from_pretrained(source)
+    check_family(config.generator.model_type, f"the generator of {source}")
     sequence = "RagSequence" in "".join(config.architectures or [])
     model: Any = load_weights(
         RagSequenceForGeneration if sequence else RagTokenForGeneration, source, {}, "checkpoint of RAG"

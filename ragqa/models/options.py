@@ -106,11 +106,16 @@ def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module
             config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise _not_loaded(source, "seq2seq", error) from error
-    if config.model_type not in SEQ2SEQS:
-        raise ArtefactError(f"{source} is a {config.model_type}, not a seq2seq that is known: {', '.join(SEQ2SEQS)}")
+    check_family(config.model_type, source)
     if fresh:
         return cast(nn.Module, AutoModelForSeq2SeqLM.from_config(config, dtype=DTYPE))
     return load_weights(AutoModelForSeq2SeqLM, source, {}, "seq2seq")
+
+
+def check_family(family: str, source: str | Path) -> None:
+    """Raise ArtefactError for the ``model_type`` of a seq2seq that is none of ``SEQ2SEQS``."""
+    if family not in SEQ2SEQS:
+        raise ArtefactError(f"{source} is a {family}, not a seq2seq that is known: {', '.join(SEQ2SEQS)}")
 
 
 def _loaded(

@@ -113,6 +113,16 @@ class Seq2Seq(nn.Module):
         return int(cast(Any, self._head).weight.shape[0])
 
     @property
+    def layers(self) -> int:
+        """Of the decoder."""
+        return int(self.model.get_decoder().config.num_hidden_layers)
+
+    @property
+    def heads(self) -> int:
+        """Of each of these."""
+        return int(self.model.get_decoder().config.num_attention_heads)
+
+    @property
     def _head(self) -> nn.Module:
         return cast(nn.Module, self.model.get_output_embeddings())
 

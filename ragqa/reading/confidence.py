@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ragqa.artefact import CALIBRATION
 from ragqa.errors import DamagedArtefact
 
-FILE = "calibration.json"
 BASIC = ("constant", "log-odds of weight", "span", "relevance")
 """Features of a reader that knows no more, and of a calibration that names none."""
 FEATURES = (
@@ -99,16 +99,16 @@ class Calibration:
         return float(1 / (1 + np.exp(-np.dot(self.coefficients, evidence.features(self.features)))))
 
     @classmethod
-    def load(cls, folder: Path) -> "Calibration":
-        """What lies in ``folder``; a reader without a calibration gives its raw probability.
+    def load(cls, folder: Path, *, threshold: float = THRESHOLD) -> "Calibration":
+        """What lies in ``folder``; a reader without a calibration gives its raw probability, and has ``threshold``.
 
         Raises:
             DamagedArtefact: it is not what ``save`` writes; a file of an earlier version, which says nothing of
                 features, threshold or prior, means their defaults.
         """
-        file = folder / FILE
+        file = folder / CALIBRATION
         if not file.is_file():
-            return cls((0.0, 1.0, 0.0, 0.0))
+            return cls((0.0, 1.0, 0.0, 0.0), threshold=threshold)
         try:
             row = json.loads(file.read_text())
             made = cls(
@@ -134,9 +134,9 @@ class Calibration:
 
     def save(self, folder: Path) -> None:
         """Write ``calibration.json``, aside and renamed."""
-        aside = folder / f".{FILE}"
+        aside = folder / f".{CALIBRATION}"
         aside.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        aside.replace(folder / FILE)
+        aside.replace(folder / CALIBRATION)
 
 
 def fit(

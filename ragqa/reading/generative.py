@@ -79,7 +79,9 @@ class GenerativeReader:
         check_device(device)
         generator = load_generator(source, kind)
         fingerprint = f"{identity(source)}-{generator.kind}"
-        return cls(generator, Calibration.load(Path(source)), fingerprint=fingerprint, device=device, **options)
+        # p(y|x) of a right answer falls with its length, so where nothing was fitted nothing is declined.
+        calibration = Calibration.load(Path(source), threshold=0.0)
+        return cls(generator, calibration, fingerprint=fingerprint, device=device, **options)
 
     @property
     def closed(self) -> bool:
@@ -107,7 +109,7 @@ class GenerativeReader:
         if not kind.startswith("rag-") or (retriever == "dense" and own in (None, encoder)):
             return None
         self._prior = prior_of(SPREAD)
-        other = "of another dense retriever" if retriever == "dense" else f"of --retriever {retriever}"
+        other = "of another dense retriever" if retriever == "dense" else f"of {retriever}"
         return (
             f"{kind} weighs passages by the inner products of the towers that it was trained with; these scores are "
             f"{other}, and only their distances count: better ask an index of its own retriever"

@@ -21,7 +21,7 @@ from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
 from ragqa.runtime import encoder as encoders
 
 EMBEDDINGS = "embeddings.bin"
-CALIBRATION, CARD = "calibration.json", "README.md"
+CARD = "README.md"
 KINDS = ("encoder", "reader")
 
 
@@ -58,7 +58,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
             config = encoders.joined(config, asked)
             config["questions"] = {"embeddings": _write(module, kind, folder / "questions", out / "questions", None)}
         shutil.copyfile(path / "tokenizer.json", folder / "tokenizer.json")
-        for name, given in {CALIBRATION: path / CALIBRATION, CARD: card}.items():
+        for name, given in {artefact.CALIBRATION: path / artefact.CALIBRATION, CARD: card}.items():
             _add(folder, name, given, out, config["identity"])
         return artefact.seal(folder, kind, config, {"weights": config["identity"]})
 
