@@ -766,8 +766,11 @@ def in_actor(ray, actor, act: Callable[..., object]) -> object:
     return ray.get(actor.__ray_call__.options(max_task_retries=-1).remote(act))  # once it is there again
 
 
-def recording(file: Path, fault: str | None = None) -> Callable[[object], None]:
-    """Done in an actor: every shard that it makes is noted in ``file``, or fails, until this is done again."""
+def recording(file: Path, fault: str | None = None, waits_for: Path | None = None) -> Callable[[object], None]:
+    """Done in an actor: every shard that it makes is noted in ``file``, or fails, until this is done again.
+
+    None is begun before ``waits_for`` is there.
+    """
 
     def patch(_: object) -> None:
         from index import making
@@ -777,6 +780,8 @@ def recording(file: Path, fault: str | None = None) -> Callable[[object], None]:
         def records(*args: object) -> object:
             if fault:
                 raise OSError(28, fault)
+            while waits_for and not waits_for.exists():
+                time.sleep(0.01)
             with file.open("a") as out:
                 out.write(f"{args[3].first}\n")
             return real(*args)
@@ -839,9 +844,10 @@ def test_actors_killed_while(moment: str, ray, beside, undisturbed: bytes, tmp_p
     last = beside.version
     step = last + 10
     coordinator, encoders = actors(beside)
-    for encoder in encoders:
-        in_actor(ray, encoder, recording(made))
     module, name, calls, after = MARKED[moment]
+    leaves_work = mark if moment == "embedding" else None  # to the one that hangs in its third shard
+    for encoder, waits_for in zip(encoders, (None, leaves_work), strict=True):
+        in_actor(ray, encoder, recording(made, waits_for=waits_for))
     hangs = encoders[0] if moment == "embedding" else coordinator
     pids = {in_actor(ray, hangs, hanging(module, name, mark, calls, after=after))}
     pids.add(in_actor(ray, coordinator, lambda _: os.getpid()))
