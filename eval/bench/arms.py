@@ -1,6 +1,7 @@
 """What benches of several arms share: figures kept by arm and stage, sizes from a file, test sets scored as always."""
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -56,6 +57,11 @@ def kept(
     resuming.write_whole(file, json.dumps(found, indent=1) + "\n")
     tell(f"{name.partition(':')[0]}: {json.dumps({key: found[key] for key in found if key != 'settings'})}")
     return found
+
+
+def digest(settings: list[Any]) -> str:
+    """What stands for settings where they are too long to be written down."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def suites_of(

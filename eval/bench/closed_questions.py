@@ -11,10 +11,13 @@ where joint training has 16 beside 16 questions), and joint by default. In every
 reads has learned to. A run goes on where one before it ended. A row says how many questions had been ``seen`` at each
 evaluation of ``dev``.
 
-Seeds are independent: two processes, one on each of two cores, take half of the time.
+Seeds are independent: two processes, one on each of two cores, take half of the time. Rows that stand in ``--out`` are
+not made again where their settings are the same, and stay where they are not asked for, so that a machine can go on
+where another ended.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +26,7 @@ from typing import Any
 import torch
 
 from eval import closed_answers, closed_world
-from eval.bench.arms import kept, plain
+from eval.bench.arms import digest, kept, plain
 from eval.bench.closed_world import seconds
 from eval.bench.record import record
 from eval.command import one_line
@@ -98,33 +101,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--plot", type=Path)
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)  # of tensors this small a second thread makes a step slower
-    rows = [
-        trained(args, seed, arm, few)
-        for seed in args.seeds
-        for arm in args.arms
-        for few in (args.few if arm in DRAWN else [0])
-    ]
+    rows = {place(row): row for row in recorded(args.out)}
+    for seed in args.seeds:
+        for arm in args.arms:
+            for few in args.few if arm in DRAWN else [0]:
+                row = trained(args, seed, arm, few)
+                rows[place(row)] = row
+    rows = dict(sorted(rows.items()))
     if args.out:
         record(
             args.out,
-            {"rows": rows},
+            {"rows": [*rows.values()]},
             corpus=f"a closed world of {3 * args.entities} passages, eval/closed_world.py",
             questions=f"{args.asked - args.dev} facts that were never trained on, answers of two tokens",
         )
     if args.plot:
-        picture([row for row in rows if row["arm"] in DRAWN], args.plot)
+        picture([row for row in rows.values() if row["arm"] in DRAWN], args.plot)
+
+
+def recorded(out: Path | None) -> list[dict[str, Any]]:
+    """Rows that stand in ``out``."""
+    return json.loads(out.read_text())["rows"] if out and out.is_file() else []
+
+
+def place(row: dict[str, Any]) -> tuple[int, int, int]:
+    """Where a row stands: by seed, by arm, by number of questions."""
+    return row["seed"], [*ARMS].index(row["arm"]), row["questions"]
 
 
 def trained(args: argparse.Namespace, seed: int, arm: str, few: int) -> dict[str, Any]:
-    """What became of an arm; trained unless an earlier run of the same settings has."""
+    """What became of an arm; trained unless an earlier run of the same settings has, here or by ``--out``."""
     out: Path = args.work / f"seed-{seed}" / arm.replace(" ", "-").replace(",", "") / str(few or "all")
     begun = begin(args, seed)
     config = ARMS[arm](args, begun, some(begun, few), out)
     stages = [begun.cloze, *([begun.stage] if arm.startswith("REALM") else []), config]
     given = [arm, few, args.entities, args.asked, args.dev, *plain(stages, args.work)]
     told = f"{arm}, {few or 'all'} questions, seed {seed}"
+    known = digest(given)
+    for row in recorded(args.out):
+        if row["settings"] == known:
+            return row
     row = kept(out / "figures.json", given, lambda: measured(begun, arm, config, told), told)
-    return {name: value for name, value in row.items() if name != "settings"}
+    return {**row, "settings": known}
 
 
 def measured(begun: Begun, arm: str, config: Config, told: str) -> dict[str, Any]:
