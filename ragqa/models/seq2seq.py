@@ -132,17 +132,19 @@ class Seq2Seq(nn.Module):
         Texts of like length go through the encoder together: padding costs as much as text, and no loss needs it.
         """
         encoder, mask_NL = self.model.get_encoder(), inputs.mask_NL.bool()
-        embedded_NLE: Tensor = encoder.get_input_embeddings()(inputs.ids_NL)
-        embedded_NLE = embedded_NLE * getattr(encoder, "embed_scale", 1.0)  # Pegasus and Marian scale ids alone
         length_N = mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True)
         lengths = length_N[order_N].tolist()
-        parts = []
+        embedded_NLE: Tensor = encoder.get_input_embeddings()(inputs.ids_NL[order_N, : lengths[0]])
+        embedded_NLE = embedded_NLE * getattr(encoder, "embed_scale", 1.0)  # Pegasus and Marian scale ids alone
         most = None if torch.is_grad_enabled() else _MOST
-        for begin, end in of_like_length(lengths, _GROUP.get(mask_NL.device.type, 8192), most):
-            rows, longest = order_N[begin:end], lengths[begin]
-            bias = None if lengths[end - 1] == longest else _bias(mask_NL[rows, :longest], embedded_NLE.dtype)
-            states = encoder(inputs_embeds=embedded_NLE[rows, :longest], attention_mask=bias).last_hidden_state
+        groups = [*of_like_length(lengths, _GROUP.get(mask_NL.device.type, 8192), most)]
+        parts = []
+        for (begin, end), texts in zip(groups, embedded_NLE.split([end - begin for begin, end in groups]), strict=True):
+            longest = lengths[begin]
+            even = lengths[end - 1] == longest
+            bias = None if even else _bias(mask_NL[order_N[begin:end], :longest], texts.dtype)
+            states = encoder(inputs_embeds=texts[:, :longest], attention_mask=bias).last_hidden_state
             parts.append(pad(states, (0, 0, 0, lengths[0] - longest)))
         hidden_NLD = torch.cat(parts)[order_N.argsort()]
         return States(hidden_NLD, mask_NL[:, : lengths[0]])
