@@ -32,12 +32,12 @@ FROZEN = 1000
 """Steps in which nothing but the reader learns, in every run: what has just begun does not use passages yet."""
 
 
-def begin_generator(start: Path, out: Path, seed: int, *, layers: int = 1) -> Path:
-    """A generator of the shape of the encoder ``start``, with so many layers that decode, attending from nothing."""
+def begin_generator(start: Path, out: Path, seed: int) -> Path:
+    """A generator of the shape of the encoder ``start``, with one layer that decodes, attending from nothing."""
     if not out.is_dir():
         torch.manual_seed(seed)
         with artefact.writing(out) as folder:
-            from_encoder(start, decoder_layers=layers).save(folder)
+            from_encoder(start, decoder_layers=1).save(folder)
     return out
 
 

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from eval.ablation_corpus import INDEX, QUESTIONS
-from eval.closed_answers import begin_generator
 from eval.generate_questions import DEV, TRAIN
 from eval.generate_sizes import Sizes
 from pipelines.closed_book import ClosedBookConfig
@@ -110,8 +109,8 @@ def begin_retriever(places: Places, sizes: Sizes) -> Path:
     return places.retriever
 
 
-def begin(places: Places, sizes: Sizes) -> Path:
-    """The generator before its start: the first layers of the encoder, and as many that decode as are wanted."""
+def begin_encoder(places: Places, sizes: Sizes) -> Path:
+    """The first layers of the encoder, of which generators and span reader are made."""
     short = places.work / "encoder"
     if not short.is_dir():
         with artefact.writing(short) as folder:
@@ -120,14 +119,15 @@ def begin(places: Places, sizes: Sizes) -> Path:
             (folder / "config.json").write_text(json.dumps(config, indent=1))
             for name in ("model.safetensors", "tokenizer.json"):  # weights of other layers are left when it is loaded
                 shutil.copyfile(places.encoder / name, folder / name)
-    return begin_generator(short, places.work / "generator", sizes.seed, layers=sizes.decoder_layers)
+    return short
 
 
 def start(places: Places, sizes: Sizes) -> DenoiseConfig:
-    """The start of all generators: denoising of the corpus."""
+    """The start of all generators: made of the encoder, they denoise the corpus."""
     return DenoiseConfig(
         corpus=places.passages,
-        generator=places.work / "generator",
+        encoder=places.work / "encoder",
+        decoder_layers=sizes.decoder_layers,
         objective="infilling" if sizes.objective == "infilling" else "spans",
         out=places.work / "start",
         steps=sizes.start_steps,

@@ -1,9 +1,11 @@
 """Pretrain a sequence-to-sequence model by denoising, on the passages of an index: T5's span corruption (Raffel et al.
 2020, section 3.1.4) or BART's text infilling (Lewis et al. 2020, section 2.2).
 
+    python -m pipelines.denoise --corpus wiki.index --encoder encoder --decoder-layers 1 --out runs/generator
     python -m pipelines.denoise --corpus wiki.index --generator shape --fresh --out runs/generator
 
-What a generator begins from, where nothing published is to be had or wanted.
+What a generator begins from, where nothing published is to be had or wanted: a BERT-like encoder to which a decoder is
+added, with which it copies from the beginning (``ragqa.models.copying``), or a sequence-to-sequence model.
 
 Legend: B texts, L tokens that are read, T tokens that are written, V vocabulary.
 """
@@ -14,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -23,6 +26,8 @@ from pipelines.run import Run, running
 from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
+from ragqa.models.copying import begin_copying
+from ragqa.models.encoder_decoder import from_encoder
 from ragqa.models.options import set_dropout
 from ragqa.models.seq2seq import Seq2Seq
 from ragqa.objectives import IGNORED
@@ -32,6 +37,8 @@ from ragqa.training.meter import seq2seq_weights
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
+FITTED = 600
+"""Passages to which a generator made of an encoder is fitted."""
 MARKS = "denoising.json"
 """Beside the weights: the objective, and the ids that stand for what is missing."""
 
@@ -42,10 +49,14 @@ class DenoiseConfig(TrainingConfig):
 
     corpus: Path
     """Index directory of the passages."""
-    generator: Path
+    generator: Path | None = None
     """Directory with config.json and a tokenizer; its weights are taken where they are, unless ``fresh``."""
     fresh: bool = False
     """Begin from random weights."""
+    encoder: Path | None = None
+    """Directory of a BERT or RoBERTa of which a generator is made, instead of ``generator``."""
+    decoder_layers: int | None = None
+    """Of that generator; by default as many as the encoder has."""
     objective: Literal["spans", "infilling"] = "spans"
     """spans: T5's, what is missing is written; infilling: BART's, all of the text is."""
     rate: float | None = None
@@ -65,8 +76,12 @@ class DenoiseConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
+        layers, made = self.decoder_layers, self.encoder is not None
         require(
             self,
+            generator=((self.generator is None) == made, "name a generator or an encoder, one of the two"),
+            fresh=(not (self.fresh and made), "for a generator only"),
+            decoder_layers=(layers is None or (made and layers > 0), "above 0, with an encoder"),
             objective=(self.objective in ("spans", "infilling"), "spans or infilling"),
             mean_span=(self.mean_span >= 1, "1 or more"),
             permute=(not self.permute or self.objective == "infilling", "for infilling only"),
@@ -102,7 +117,7 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
     """
     torch.manual_seed(config.seed)
     artefact.read(config.corpus, "index")
-    model = Seq2Seq.load(config.generator, fresh=config.fresh)
+    model = _begun(config)
     config = replace(config, max_text=min(config.max_text, model.max_tokens))
     marks = Marks.of(model.tokens.tokenizer, model.model.get_input_embeddings().num_embeddings)
     texts = _texts(config, model, marks)
@@ -110,11 +125,33 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
     weights = seq2seq_weights(model.model)
     optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="denoising", progress=progress) as run:
+        if config.encoder and not run.step:
+            begin_copying(model, _some(PassageStore.open(config.corpus / "passages"), config.seed))
         for step in run.left(config.save_every):
             train_step(run, model, texts[step].to(config.device), config, weights)
     if not parallel.world()[0]:
         _save(config, model, marks)
     return config.out / "model"
+
+
+def _source(config: DenoiseConfig) -> Path:
+    """What is begun from."""
+    source = config.generator or config.encoder
+    assert source is not None
+    return source
+
+
+def _begun(config: DenoiseConfig) -> Seq2Seq:
+    """The model, before anything is fitted or trained."""
+    if config.encoder:
+        return from_encoder(config.encoder, decoder_layers=config.decoder_layers)
+    return Seq2Seq.load(_source(config), fresh=config.fresh)
+
+
+def _some(store: PassageStore, seed: int) -> list[str]:
+    """Passages to which copying is fitted."""
+    ranks = np.random.default_rng(seed).choice(store.live, min(FITTED, store.live), replace=False)
+    return [passage.text for passage in store.get(store.live_rows(np.sort(ranks)).tolist())]
 
 
 def _texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> DenoisedTexts:
@@ -128,7 +165,7 @@ def _texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> DenoisedTexts
         rate=config.rate,
         mean=config.mean_span,
         permute=config.permute,
-        of=config.generator,
+        of=_source(config),
     )
     store = PassageStore.open(config.corpus / "passages")
     sizes = {"batch": config.batch, "room": room, "seed": config.seed}
@@ -146,7 +183,7 @@ def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
     """Write a directory in transformers' own format, and MARKS beside."""
     with artefact.writing(config.out / "model") as folder:
         model.save(folder)
-        if (file := config.generator / "tokenizer.json").is_file():  # byte for byte, as other models know it
+        if (file := _source(config) / "tokenizer.json").is_file():  # byte for byte, as other models know it
             shutil.copyfile(file, folder / file.name)
         row = {"objective": config.objective, "mask": marks.mask, "sentinels": marks.sentinels}
         (folder / MARKS).write_text(json.dumps(row) + "\n")

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import PreTrainedTokenizerFast
+from transformers import BertModel, PreTrainedTokenizerFast
 
 from pipelines import denoise
 from pipelines.denoise import DenoiseConfig
@@ -209,6 +209,27 @@ def test_it_learns(config: DenoiseConfig, shapes: dict[str, Path], kind: str, ob
         assert denoise._nll(again.eval(), batch).item() < share * entropy
 
 
+def test_a_generator_is_made_of_an_encoder_and_copies(
+    config: DenoiseConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = seq2seq.write("bert", tmp_path / "encoder")
+    torch.manual_seed(0)
+    BertModel(seq2seq.shape("bert", 32).encoder).save_pretrained(encoder)
+    given: dict[str, Any] = {"generator": None, "fresh": False, "encoder": encoder, "decoder_layers": 1}
+    config = replace(config, objective="infilling", dropout=0.0, **given)
+    out = denoise.main(config)
+    assert Seq2Seq.load(out).layers == 1
+    assert (out / "tokenizer.json").read_bytes() == (encoder / "tokenizer.json").read_bytes()
+    fitted: list[int] = []
+    monkeypatch.setattr(denoise, "begin_copying", lambda _, texts: fitted.append(len(texts)))
+    denoise.main(replace(config, out=tmp_path / "from nothing"))
+    assert fitted == [40]  # all passages of a small index
+    copying, nothing = (read_rows(path)[0]["nll"] for path in (config.out, tmp_path / "from nothing"))
+    assert copying < nothing - 0.3
+    denoise.main(config)  # it is done, and begins nothing again
+    assert fitted == [40]
+
+
 def test_runs_are_drawn() -> None:
     drawn = {name for fields in PANELS.values() for name in fields}
     assert {"nll", "tokens/s", "utilisation"} <= drawn
@@ -359,6 +380,9 @@ def test_a_loss_that_is_no_number_spoils_nothing(config: DenoiseConfig) -> None:
     [
         ({"objective": "nothing"}, "objective = nothing"),
         ({"rate": 1.0, "mean_span": 0.5}, "rate = 1.0, mean_span = 0.5"),
+        ({"generator": None}, "generator = None: out of range .generator: name a generator or an encoder"),
+        ({"encoder": Path("e")}, "generator = .+, fresh = True: out of range .generator: name a generator or an enc"),
+        ({"decoder_layers": 1}, "decoder_layers = 1: out of range .decoder_layers: above 0, with an encoder"),
         ({"permute": True}, "permute = True: out of range .permute: for infilling only"),
         ({"max_text": 5, "batch": 0}, "batch = 0, max_text = 5"),
         ({"warmup": 7}, "warmup = 7: out of range .warmup: at most the 6 steps"),

@@ -81,7 +81,7 @@ class Bench:
                 corpus=places.passages, vectors=places.vectors, out=places.index, kind="flat", encoder=str(asks)
             )
             build(index, progress=self.progress)
-        generate.begin(places, self.sizes)
+        generate.begin_encoder(places, self.sizes)
         finished(generate.start(places, self.sizes), partial(denoise.main, progress=self.progress), common.tell)
         if self.sizes.read_steps:
             self.searching(generate.reading(places, self.sizes), "reading")
