@@ -112,9 +112,12 @@ class JointConfig(FollowingConfig, AnsweringConfig):
             gen=(self.gen > 0, "above 0"),
             span=(self.span >= 0, "0 or more"),
             decoder_layers=(layers, "above 0"),
-            gen_from=(0 <= self.gen_from < 1, "0 or more and below 1"),
+            gen_from=(
+                0 <= self.gen_from < 1 and (self.mlm > 0 or self.gen_from == 0),
+                "0 or more and below 1; 0 without masked words (mlm = 0), or nothing is learned before",
+            ),
             mlm_until=(
-                self.gen_from <= self.masked_share <= 1,
+                not self.mlm or self.gen_from <= self.mlm_until <= 1,
                 f"from gen_from = {self.gen_from} to 1",
             ),
         )

@@ -23,6 +23,7 @@ from pathlib import Path
 from pipelines import writing
 from pipelines.assemble import AssembleConfig
 from pipelines.assemble import main as assemble
+from pipelines.run import held, settle
 from pipelines.settings import require
 from ragqa import artefact
 from ragqa.errors import ArtefactError, Mismatch
@@ -55,7 +56,9 @@ class PublishedConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(self, questions=((self.rag is None) != (self.questions is None), "given where rag is not"))
+        require(
+            self, questions=((self.rag is None) != (self.questions is None), "name rag or questions, one of the two")
+        )
 
 
 def main(
@@ -79,6 +82,9 @@ def main(
     passages = Tower.from_dpr(*load_dpr(config.passages, "DPRContextEncoder"))
     check(config, *asking, passages)
     retriever, generator = config.out / "model", config.out / "generator"
+    config.out.mkdir(parents=True, exist_ok=True)
+    with held(config.out):
+        settle(config, begun=retriever.is_dir())
     with artefact.writing(retriever) as folder:
         DualEncoder(asking[0], passages).save(folder)
         for tower in folder.iterdir():

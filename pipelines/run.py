@@ -175,7 +175,7 @@ def running(
         return
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / ".lock", wait=False):
-        _settle(config, out)
+        settle(config, begun=begun(out))
         parallel.wait()
         checkpoint.restore(state, out / CHECKPOINTS)
         log = MetricLog(out, state.step)
@@ -186,24 +186,43 @@ def running(
             log.close()
 
 
-def _settle(config: Any, out: Path) -> None:
-    """Write the settings, or see that they are those that the run began with; one without a checkpoint begins anew."""
-    if (out / artefact.MANIFEST).is_file():
-        raise BadInput(f"{out} is no run, but holds {artefact.MANIFEST} of something else: choose another directory")
+def settle(config: Any, *, begun: bool) -> None:
+    """Write the settings into ``config.out``, or see that they are those that a run there began with.
+
+    One that has not ``begun``, for want of a checkpoint, begins anew. Raises BadInput where the settings are others or
+    the directory is something else's: what a run writes would take the place of what is there.
+    """
+    out: Path = config.out
+    if foreign := _foreign(out):
+        raise BadInput(f"{out} is no run, but holds {foreign} of something else: choose another directory")
     now = json.loads(json.dumps(asdict(config), default=str)) | {INPUTS: inputs(config)}
-    file, before = out / "config.json", None
+    file, before = out / CONFIG, None
     if file.is_file():
         before = read_row(file)
         spelled = [k for k in now if k not in (*FREE, INPUTS) and before.get(k) != now[k]]
         held = {k: now[INPUTS][k] == before[INPUTS][k] for k in known(before.get(INPUTS, {}), now[INPUTS])}
         told = [f"{k} {before.get(k)}, not {now[k]}" for k in spelled if not held.get(k)]
         told += [f"what is in {k}" for k, same in held.items() if not same and k not in spelled]
-        if told and begun(out):
+        if told and begun:
             raise BadInput(f"{out} holds a run with other settings ({', '.join(told)}): choose another directory")
     if before != now:
         resuming.write_whole(file, json.dumps(now, indent=1) + "\n")
 
 
+def _foreign(out: Path) -> str | None:
+    """What of a directory without a run is neither a run's first step nor hidden."""
+    if (out / artefact.MANIFEST).is_file():
+        return artefact.MANIFEST
+    if (out / CONFIG).is_file():
+        return None if "out" in read_row(out / CONFIG) else CONFIG  # a model's
+    there = sorted(each for each in out.iterdir() if not each.name.startswith("."))
+    return next((each.name for each in there if each.is_file() or each.name in RESULTS), None)
+
+
+CONFIG = "config.json"
+"""Of a run: its settings."""
+RESULTS = ("model", "best", "generator", "pipeline", "system")
+"""Directories that a run puts in the place of what is called so."""
 INPUTS = "inputs"
 """Under this the settings of a run say what was in the files and directories that they name."""
 

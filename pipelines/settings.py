@@ -1,5 +1,6 @@
 """Settings that recipes share; each has defaults of its own where its paper does."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ MASKINGS = ("salient", "spans", "words", "uniform")
 
 Rule = tuple[Callable[[Any], bool], str]
 """What a setting has to be, and that in words."""
-_ABOVE_0: Rule = (lambda value: value > 0, "above 0")
+_ABOVE_0: Rule = (lambda value: 0 < value < math.inf, "above 0")
 _0_OR_MORE: Rule = (lambda value: value >= 0, "0 or more")
 _WITHIN: Rule = (lambda value: 0 < value < 1, "between 0 and 1")
 _WIDTH: Rule = (lambda value: 0 < value <= 65_536, "above 0 and at most 65,536")

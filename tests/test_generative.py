@@ -320,6 +320,7 @@ def test_decoding_that_cannot_be_is_one_line(ours: Path, index: Path, capsys: py
         ("--beams", "2"): "are for readers that write, and this one marks spans: leave them out",
         (*writes, "--max-answer", "999"): "max_answer = 999: the generator writes 128 tokens at most",
         (*writes, "--max-answer", "3", "--min-answer", "3"): "min_answer = 3, max_answer = 3: at least 1 beam",
+        (*writes, "--max-answer", "1"): "max_answer = 1: at least 1 beam, 2 tokens",
     }.items():
         status, out, error = run("ask", QUESTION, "--index", str(index), *options, capsys=capsys)
         assert (status, out) == (2, "") and line in error and len(error.splitlines()) == 1, error

@@ -1,6 +1,8 @@
 """A published checkpoint of RAG and DPR's encoder of passages, as one pipeline that answers."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +95,13 @@ def test_a_pair_of_dpr_is_a_retriever(corpus: Path, tmp_path: Path) -> None:
     """An index of it finds by the very vectors of transformers' own two encoders."""
     asks = write_passages(tmp_path / "asks", DPRQuestionEncoder, seed=1, initializer_range=0.4)
     reads = write_passages(tmp_path / "reads", initializer_range=0.4)
-    pair = published.main(
-        PublishedConfig(questions=str(tmp_path / "asks"), passages=str(tmp_path / "reads"), out=tmp_path / "out")
-    )
-    assert pair == tmp_path / "out" / "model" and [path.name for path in pair.parent.iterdir()] == ["model"]
+    config = PublishedConfig(questions=str(tmp_path / "asks"), passages=str(tmp_path / "reads"), out=tmp_path / "out")
+    pair = published.main(config)
+    assert pair == published.main(config) == tmp_path / "out" / "model"
+    assert [path.name for path in pair.parent.iterdir() if path.is_dir()] == ["model"]
+    shutil.copytree(tmp_path / "reads", tmp_path / "copy")
+    with pytest.raises(BadInput, match=r"out holds a run with other settings \(passages .*reads, not .*copy"):
+        published.main(replace(config, passages=str(tmp_path / "copy")))
     build_index([corpus.parent / "c.jsonl"], tmp_path / "i", IndexConfig(retriever="dense", encoder=str(pair)))
     (hits,) = open_retriever(tmp_path / "i", "dense").search([QUESTION], 20)
     with torch.no_grad():
@@ -120,8 +125,8 @@ def test_what_does_not_belong_together_is_one_line(corpus: Path, tmp_path: Path)
         ({"passages": "rag"}, ArtefactError, "rag is of the type rag, and what is needed here is of the type dpr"),
         ({"rag": None, "questions": "dpr"}, ArtefactError, "dpr holds DPRContextEncoder, not a DPRQuestionEncoder"),
         ({"rag": None, "questions": "asks", "passages": "words"}, Mismatch, "asks and .*words differ: they do not"),
-        ({"rag": None}, BadInput, "questions: given where rag is not"),
-        ({"questions": "asks"}, BadInput, "questions: given where rag is not"),
+        ({"rag": None}, BadInput, "name rag or questions, one of the two"),
+        ({"questions": "asks"}, BadInput, "name rag or questions, one of the two"),
         ({"passages": "asks"}, ArtefactError, "asks holds DPRQuestionEncoder, not a DPRContextEncoder"),
         ({"passages": "nowhere"}, ArtefactError, "nowhere is not a model that can be loaded"),
         ({"passages": "narrow"}, Mismatch, "have vectors of width 16 and 6: they must be alike"),

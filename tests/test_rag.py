@@ -294,7 +294,7 @@ def test_a_published_rag_reads_the_question_that_its_tower_read(tmp_path: Path) 
 def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
     write_rag(tmp_path, RagTokenForGeneration)
     shutil.rmtree(tmp_path / "generator_tokenizer")
-    with pytest.raises(ArtefactError, match=r"has no tokenizer that can be loaded|it is another model's"):
+    with pytest.raises(ArtefactError, match=r"has no tokenizer|it is another model's"):
         load_rag(tmp_path)
     row = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(row | {"generator": row["generator"] | {"model_type": "led"}}))

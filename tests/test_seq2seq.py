@@ -165,6 +165,14 @@ def test_labels_are_as_transformers_makes_them(tmp_path: Path, small: Path) -> N
     assert bert.decoder_inputs(torch.tensor([[6, 7, 3]])).tolist() == [[2, 6, 7]]
 
 
+def test_a_directory_without_a_tokenizer_is_not_given_one(tmp_path: Path) -> None:
+    """Transformers makes one of the sentinels alone, for which every word is unknown."""
+    path = write_plain("t5", tmp_path / "t5")
+    (path / "tokenizer.json").unlink()
+    with pytest.raises(ArtefactError, match="t5 has no tokenizer: none of its files is there"):
+        SeqTokens.load(path)
+
+
 def test_an_encoder_becomes_a_decoder_too(small: Path, tmp_path: Path) -> None:
     model = from_encoder(small, decoder_layers=1)
     encoder, decoder = model.model.encoder, model.model.decoder.bert

@@ -395,10 +395,14 @@ def test_a_run_without_a_checkpoint_may_begin_with_other_settings(tmp_path: Path
         recipe(config)
 
 
-def test_a_run_does_not_begin_in_something_else(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text("{}")
-    one_line(lambda: recipe(Config(out=tmp_path)), BadInput, "is no run", "another directory")
-    assert [file.name for file in tmp_path.iterdir() if not file.name.startswith(".")] == ["manifest.json"]
+@pytest.mark.parametrize("name", ["manifest.json", "config.json", "notes.md", "model/thesis.txt"])
+def test_a_run_does_not_begin_in_something_else(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"model_type": "bart"}')
+    first = Path(name).parts[0]
+    one_line(lambda: recipe(Config(out=tmp_path)), BadInput, f"is no run, but holds {first} of", "another directory")
+    assert (tmp_path / name).read_text() == '{"model_type": "bart"}'
+    assert [file.name for file in tmp_path.iterdir() if not file.name.startswith(".")] == [first]
 
 
 def test_a_run_keeps_to_what_it_began_from(tmp_path: Path) -> None:

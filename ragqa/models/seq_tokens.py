@@ -18,6 +18,9 @@ from ragqa.errors import ArtefactError, MissingExtra
 from ragqa.models.inputs import Inputs, padded
 from ragqa.objectives import IGNORED
 
+_FILES = ("tokenizer*.json", "*.model", "vocab*", "added_tokens.json", "special_tokens_map.json")
+"""Of a tokenizer; without any of them transformers makes one that knows no word."""
+
 
 class SeqTokens:
     """A tokenizer of transformers; special tokens are put where it puts them."""
@@ -116,6 +119,8 @@ class SeqTokens:
         Raises ArtefactError where there is none, MissingExtra where its vocabulary cannot be read.
         """
         file = Path(source) / "tokenizer.json"
+        if Path(source).is_dir() and not any(Path(source).glob(name) for name in _FILES):
+            raise ArtefactError(f"{source} has no tokenizer: none of its files is there")
         try:
             if file.is_file() and not file.with_name("tokenizer_config.json").is_file():
                 return cls(PreTrainedTokenizerFast(tokenizer_file=str(file)))  # the model's class might change it

@@ -239,9 +239,9 @@ def _decoding(generator: "Generator", wanted: Decoding) -> Decoding:
     longest = generator.max_answer if wanted.max_answer is None else wanted.max_answer
     if wanted.fast and generator.kind != "rag-sequence":
         raise BadInput(f"fast decoding is for rag-sequence; a {generator.kind} has but one search: leave it out")
-    if min(wanted.beams, longest) < 1 or not 0 <= wanted.min_answer < longest:
+    if wanted.beams < 1 or longest < 2 or not 0 <= wanted.min_answer < longest:
         wrong = f"beams = {wanted.beams}, min_answer = {wanted.min_answer}, max_answer = {longest}"
-        raise BadInput(f"{wrong}: at least 1 beam and 1 token are needed, and min_answer is less than max_answer")
+        raise BadInput(f"{wrong}: at least 1 beam, 2 tokens (the last is an end), and min_answer below max_answer")
     if longest > room:
         raise BadInput(f"max_answer = {longest}: the generator writes {room} tokens at most")
     return replace(wanted, max_answer=longest)

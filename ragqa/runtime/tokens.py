@@ -69,7 +69,8 @@ class TextTokenizer:
             begin, end = self._tokenizer.token_to_id(first), self._tokenizer.token_to_id(last)
             if begin is not None and end is not None:
                 return begin, end
-        raise ArtefactError(f"the tokenizer knows none of {_SPECIAL}")
+        marks = " nor ".join(f"{first} and {last}" for first, last in _SPECIAL)
+        raise ArtefactError(f"{self._file} knows neither {marks}: it is of no encoder")
 
     @cached_property
     def mask(self) -> int:

@@ -111,7 +111,7 @@ class Health:
         part = self._part() if learned >= WINDOW else 0.0
         return self._new(
             {
-                f"texts share all but {mean['distinct']:.0%} of the passages retrieved: all texts get the same": (
+                f"only {mean['distinct']:.0%} of the passages retrieved differ: all texts get the same": (
                     "distinct",
                     mean["distinct"] < DISTINCT,
                 ),
