@@ -210,17 +210,19 @@ def settle(config: Any, *, begun: bool) -> None:
 
 
 def _foreign(out: Path) -> str | None:
-    """What of a directory without a run is neither a run's first step nor hidden."""
+    """What of a directory without a run is not a run's, nor hidden."""
     if (out / artefact.MANIFEST).is_file():
         return artefact.MANIFEST
     if (out / CONFIG).is_file():
         return None if "out" in read_row(out / CONFIG) else CONFIG  # a model's
-    there = sorted(each for each in out.iterdir() if not each.name.startswith("."))
+    there = sorted(each for each in out.iterdir() if not each.name.startswith((".", *BEFORE)))
     return next((each.name for each in there if each.is_file() or each.name in RESULTS), None)
 
 
 CONFIG = "config.json"
 """Of a run: its settings."""
+BEFORE = ("negatives.jsonl",)
+"""Files that a recipe makes before its run begins."""
 RESULTS = ("model", "best", "generator", "pipeline", "system")
 """Directories that a run puts in the place of what is called so."""
 INPUTS = "inputs"

@@ -256,7 +256,7 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, small: Path) -> None:
         Seq2Seq.load(deeper)
     for file in path.glob("tokenizer*"):
         file.unlink()
-    with pytest.raises(ArtefactError, match=r"the tokenizer has 5 pieces, .* or its files are missing"):
+    with pytest.raises(ArtefactError, match="bart has no tokenizer: none of its files is there"):
         Seq2Seq.load(path)
 
 

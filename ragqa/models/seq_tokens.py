@@ -119,8 +119,9 @@ class SeqTokens:
         Raises ArtefactError where there is none, MissingExtra where its vocabulary cannot be read.
         """
         file = Path(source) / "tokenizer.json"
-        if Path(source).is_dir() and not any(Path(source).glob(name) for name in _FILES):
-            raise ArtefactError(f"{source} has no tokenizer: none of its files is there")
+        folder = Path(source, options.get("subfolder", ""))
+        if Path(source).is_dir() and not any(there for name in _FILES for there in folder.glob(name)):
+            raise ArtefactError(f"{folder} has no tokenizer: none of its files is there")
         try:
             if file.is_file() and not file.with_name("tokenizer_config.json").is_file():
                 return cls(PreTrainedTokenizerFast(tokenizer_file=str(file)))  # the model's class might change it
