@@ -143,6 +143,7 @@ def line(question: Question) -> str:
     """A question as a line of a file."""
     row = {"question": question.text, "answers": question.answers}
     more = {"passages": [plain(text) for text in question.passages]} if question.passages else {}
+    more |= {"titles": list(question.titles)} if question.titles else {}
     return json.dumps({**row, **more}, ensure_ascii=False) + "\n"
 
 

@@ -1,13 +1,12 @@
 """The arms of the table of generators, and the settings of the stages that each of them is made of.
 
-All generators begin from one start that denoises the corpus, and then have as many steps of questions of one file, as
-many at a time and by the same rates. Those that retrieve share the first of them (``reading``, beside a single passage)
-and one retriever; the closed book has its own task in all of them, without passages. So what a generator has from its
-passages is what it is above the closed book.
+All generators begin from one start: the encoder of ragqa's own span reader and a decoder that was taught to answer
+beside gold passages. Then they have as many steps of questions of one file, as many at a time and by the same rate, and
+those that retrieve share one retriever; the closed book, which has no passages, has as many steps more as the start
+took. So what a generator has from its passages is what it is above the closed book.
 """
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,24 +18,24 @@ from eval.ablation_corpus import INDEX, QUESTIONS
 from eval.generate_questions import DEV, TRAIN
 from eval.generate_sizes import Sizes
 from pipelines.closed_book import ClosedBookConfig
-from pipelines.denoise import DenoiseConfig
 from pipelines.fid import FidConfig
-from pipelines.fine_tune import FineTuneConfig
 from pipelines.rag import RagConfig
+from pipelines.warm_generator import WarmGeneratorConfig
 from ragqa import artefact
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.paths import weights_dir
+from ragqa.runtime.restore import restore
 
 ARMS = {
     "closed-book": "closed book",
     "rag-token": "RAG-Token",
     "rag-sequence": "RAG-Sequence",
     "fid": "FiD",
-    "span-tuned": "span reader, trained on the same questions",
     "span": "ragqa's own span reader",
 }
 """By name, what a reader calls them."""
 
-Stage = RagConfig | FidConfig | ClosedBookConfig | FineTuneConfig
+Stage = RagConfig | FidConfig | ClosedBookConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +43,17 @@ class Places:
     """Where everything lies."""
 
     work: Path
-    """A folder for each arm, and what they share: retriever, vectors, index, generator, start."""
+    """A folder for each arm, and what they share: retriever, vectors, index, reader, start."""
     corpus: Path
     """What ``eval.generate_corpus`` made."""
     encoder: Path
-    """Torch weights of all-MiniLM-L6-v2 or another BERT: generator, span reader and retriever begin from it."""
+    """Torch weights of all-MiniLM-L6-v2: the retriever begins from it, and ragqa's own reader was made of it."""
     data: Path
     """Folder of the data sets."""
     given: Path | None = None
     """A dual encoder in place of the one that is made of ``encoder``."""
+    begun: Path | None = None
+    """A span reader of pipelines.span_reader, of which generators are made in place of ragqa's own."""
     device: str = "cpu"
 
     @property
@@ -74,6 +75,11 @@ class Places:
     def retriever(self) -> Path:
         """The dual encoder that all arms have."""
         return self.given or self.work / "retriever"
+
+    @property
+    def reader(self) -> Path:
+        """The span reader that generators are made of."""
+        return self.begun or self.work / "reader"
 
     @property
     def vectors(self) -> Path:
@@ -109,51 +115,34 @@ def begin_retriever(places: Places, sizes: Sizes) -> Path:
     return places.retriever
 
 
-def begin_encoder(places: Places, sizes: Sizes) -> Path:
-    """The first layers of the encoder, of which generators and span reader are made."""
-    short = places.work / "encoder"
-    if not short.is_dir():
-        with artefact.writing(short) as folder:
-            config = json.loads((places.encoder / "config.json").read_text())
-            config["num_hidden_layers"] = min(sizes.layers, config["num_hidden_layers"])
-            (folder / "config.json").write_text(json.dumps(config, indent=1))
-            for name in ("model.safetensors", "tokenizer.json"):  # weights of other layers are left when it is loaded
-                shutil.copyfile(places.encoder / name, folder / name)
-    return short
+def begin_reader(places: Places) -> Path:
+    """The span reader; unless it is there or given, ragqa's own, made torch again of the weights that are shipped."""
+    if not places.reader.is_dir():
+        with artefact.writing(places.reader) as folder:
+            restore(weights_dir() / "reader", places.encoder, folder)
+    return places.reader
 
 
-def start(places: Places, sizes: Sizes) -> DenoiseConfig:
-    """The start of all generators: made of the encoder, they denoise the corpus."""
-    return DenoiseConfig(
-        corpus=places.passages,
-        encoder=places.work / "encoder",
-        decoder_layers=sizes.decoder_layers,
-        objective="infilling" if sizes.objective == "infilling" else "spans",
-        out=places.work / "start",
-        steps=sizes.start_steps,
-        batch=sizes.start_batch,
-        max_text=sizes.start_text,
-        lr=sizes.start_lr,
-        warmup=sizes.warm(sizes.start_steps),
-        dropout=0.0,
-        save_every=sizes.every(sizes.start_steps, sizes.saves),
-        device=places.device,
-        seed=sizes.seed,
-    )
+def start(places: Places, sizes: Sizes) -> WarmGeneratorConfig:
+    """The start of all generators."""
+    common = writing(places, sizes, "start", sizes.start_steps)
+    common |= {"out": places.work / "start", "lr": sizes.start_lr, "seed": sizes.seed + 1}  # other questions come first
+    return WarmGeneratorConfig(reader=places.reader, decoder_layers=sizes.decoder_layers, fitted=sizes.fitted, **common)
+
+
+def begun(places: Places, sizes: Sizes) -> Path:
+    """The generator that all go on from."""
+    return start(places, sizes).out / "generator"
 
 
 def training(places: Places, sizes: Sizes, name: str) -> Stage | None:
     """The training of an arm; None for the reader that comes with ragqa."""
     if name == "span":
         return None
-    if name == "span-tuned":
-        return tuning(places, sizes, name)
+    steps = sizes.steps + (sizes.start_steps if name == "closed-book" else 0)
+    common = writing(places, sizes, name, steps) | {"generator": begun(places, sizes)}
     if name == "closed-book":
-        common = writing(places, sizes, name, sizes.read_steps + sizes.steps)
-        common["generator"] = start(places, sizes).out / "model"
         return ClosedBookConfig(index=places.index, calibrate=sizes.calibrate, **common)
-    common = writing(places, sizes, name, sizes.steps)
-    common["generator"] = began(places, sizes)
     if name == "fid":
         return FidConfig(index=places.index, retriever="dense", k=sizes.k, calibrate=sizes.calibrate, **common)
     return RagConfig(
@@ -168,55 +157,8 @@ def training(places: Places, sizes: Sizes, name: str) -> Stage | None:
     )
 
 
-def reading(places: Places, sizes: Sizes) -> RagConfig:
-    """How those begin that retrieve: RAG with one passage and a retriever that stays, so that there is only to read."""
-    own: dict[str, Any] = {"generator": start(places, sizes).out / "model", "out": places.work / "reading"}
-    own |= {"dev": None, "seed": sizes.seed + 1}  # other questions than those that the arms begin with
-    return RagConfig(
-        corpus=places.passages,
-        retriever=places.retriever,
-        k=1,
-        smoothing=0.0,
-        frozen=sizes.read_steps,
-        **{**writing(places, sizes, "reading", sizes.read_steps), **own},
-    )
-
-
-def began(places: Places, sizes: Sizes) -> Path:
-    """The generator that those go on from that retrieve."""
-    return reading(places, sizes).out / "generator" if sizes.read_steps else start(places, sizes).out / "model"
-
-
-def begun_by(places: Places, sizes: Sizes, name: str) -> list[DenoiseConfig | RagConfig]:
-    """The stages that an arm shares with others and begins from, in order."""
-    if name.startswith("span"):
-        return []
-    reads = sizes.read_steps and name != "closed-book"
-    return [start(places, sizes), *([reading(places, sizes)] if reads else [])]
-
-
-def tuning(places: Places, sizes: Sizes, name: str) -> FineTuneConfig:
-    """ORQA's fine-tuning, on the same questions: retriever and span reader."""
-    return FineTuneConfig(
-        corpus=places.passages,
-        retriever=places.retriever,
-        encoder=places.work / "encoder",
-        beam=sizes.beam,
-        read=sizes.k,
-        max_input=sizes.max_input,
-        retriever_lr=sizes.retriever_lr,
-        **shared(places, sizes, name, sizes.tune_steps),
-    )
-
-
 def writing(places: Places, sizes: Sizes, name: str, steps: int) -> dict[str, Any]:
-    """What all that train a generator on questions are told."""
-    lengths = {"max_answer": sizes.max_answer, "max_input": sizes.max_input}
-    return {**shared(places, sizes, name, steps), **lengths}
-
-
-def shared(places: Places, sizes: Sizes, name: str, steps: int) -> dict[str, Any]:
-    """What all arms are told."""
+    """What all that train a generator are told."""
     return {
         "questions": places.questions,
         "dev": places.dev,
@@ -224,6 +166,8 @@ def shared(places: Places, sizes: Sizes, name: str, steps: int) -> dict[str, Any
         "out": places.arm(name) / "train",
         "steps": steps,
         "batch": sizes.batch,
+        "max_answer": sizes.max_answer,
+        "max_input": sizes.max_input,
         "lr": sizes.lr,
         "warmup": sizes.warm(steps),
         "weight_decay": 0.01,
@@ -238,11 +182,7 @@ def shared(places: Places, sizes: Sizes, name: str, steps: int) -> dict[str, Any
 
 def words(sizes: Sizes, name: str) -> str:
     """How an arm was trained: ``eval.table`` sets readers beside the closed book of the same words."""
-    if name == "span":
-        return "as it is shipped"
-    if name == "span-tuned":
-        return f"{sizes.tune_steps:,} steps of {sizes.batch} questions"
-    return f"{sizes.read_steps + sizes.steps:,} steps of {sizes.batch} questions"
+    return "as it is shipped" if name == "span" else f"{sizes.steps:,} steps of {sizes.batch} questions"
 
 
 def caption(corpus: dict[str, Any], sizes: Sizes) -> str:
@@ -250,16 +190,18 @@ def caption(corpus: dict[str, Any], sizes: Sizes) -> str:
     sources = {name: each["blocks"] for name, each in corpus["sources"].items() if "blocks" in each}
     made = ", ".join(f"{blocks:,} {name}" for name, blocks in sources.items())
     train = corpus["questions"]["train"]
-    reads = f"; in the first {sizes.read_steps:,} steps of RAG and FiD a single one" if sizes.read_steps else ""
     return (
         f"Corpus: {corpus['blocks']:,} blocks of 100 words, one for all four test sets, not Wikipedia: {made}. "
         "nq-gold, squad, qed and squad-train are the passages that questions of NQ test-a, SQuAD dev-a and the "
         "training sets were answered from; said are whole articles whose title is said in a question of NQ dev or of "
         "the training questions of WebQuestions or CuratedTREC, random are others: no question of a test set chose "
-        "one. One dense retriever for all, before RAG and span reader trained its tower of questions on. Trained on "
-        f"{train['questions']:,} questions ({train['NQ']:,} of NQ, {train['SQuAD']:,} of SQuAD train), none of which "
-        f"equals or is like one of the four test sets; {sizes.k} passages read in training, {sizes.read} here{reads}. "
-        "Percent of the questions, 95 % intervals in brackets: over questions, not over trainings, of which there is "
-        "one a row. ragqa's own span reader was trained on SQuAD train alone; span readers have no closed book. What "
-        "begins from all-MiniLM-L6-v2 has seen pairs from the train splits of NQ and SQuAD."
+        "one. One dense retriever for all, before RAG trained its tower of questions on. "
+        f"All generators begin from ragqa's own span reader and {sizes.start_steps:,} steps of "
+        f"{sizes.batch} questions beside gold passages, of {train['questions']:,} questions ({train['NQ']:,} of NQ, "
+        f"{train['SQuAD']:,} of SQuAD train), none of which equals or is like one of the four test sets; then "
+        f"{sizes.steps:,} steps of the same questions and what is retrieved, {sizes.k} passages read in training, "
+        f"{sizes.read} here. The closed book has {sizes.start_steps:,} steps more. Percent of the questions, 95 % "
+        "intervals in brackets: over questions, not over trainings, of which there is one a row. ragqa's own span "
+        "reader was trained on SQuAD train alone. What begins from all-MiniLM-L6-v2 has seen pairs from the train "
+        "splits of NQ and SQuAD."
     )

@@ -31,7 +31,7 @@ from eval.command import command, one_line
 from eval.generate_questions import DEV, SQUAD_TRAIN, TESTS, TRAIN, TREC_TEST, Wanted
 from ragqa.progress import SILENT, Bars, Progress
 
-BLOCKS = 80_000
+BLOCKS = 55_000
 WEBQ_TRAIN, TREC_TRAIN = "webq/train.jsonl", "curatedtrec/train.jsonl"
 
 

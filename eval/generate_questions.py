@@ -66,13 +66,14 @@ def write(data: Path, out: Path, wanted: Wanted) -> dict[str, Any]:
 def sources(data: Path, wanted: Wanted) -> tuple[list[Question], list[Question], list[Question]]:
     """Training questions of NQ (QED's among them) and of SQuAD, and those of SQuAD's held-out articles.
 
-    Gold passages are left: where the answer stands is found out by retrieval.
+    Their gold passages are for the start of generators alone: all arms find out by retrieval where an answer stands.
     """
     nq = [*_named("nq", read_questions(data / NQ_TRAIN)), *_named("nq", read_questions(data / QED))]
     squad: dict[bool, list[Question]] = {False: [], True: []}
     for paragraph in read_squad(data / SQUAD_TRAIN):
         for asked in paragraph.questions:
-            squad[held_out(paragraph.title, SHARE)].append(Question(asked.text, asked.answers, asked.id))
+            gold = {"passages": (paragraph.text,), "titles": (paragraph.title,)}
+            squad[held_out(paragraph.title, SHARE)].append(Question(asked.text, asked.answers, asked.id, **gold))
     some = drawn(squad[False], wanted.squad, wanted.seed)
     return nq, list(_named("squad", some)), list(_named("squad", squad[True]))
 
@@ -129,8 +130,8 @@ def drawn(questions: list[Question], count: int | None, seed: int) -> list[Quest
 
 
 def _named(source: str, questions: Iterable[Question]) -> Iterator[Question]:
-    """The same without their gold passages, and with ids that say where they are from."""
-    return (Question(each.text, each.answers, f"{source}-{each.id}") for each in questions)
+    """The same with ids that say where they are from."""
+    return (replace(each, id=f"{source}-{each.id}", documents=()) for each in questions)
 
 
 def _short(answers: Sequence[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from ragqa.models.tower import Tower
 from ragqa.objectives import in_batch_nll
 from ragqa.training import gradient_cache, parallel
 from ragqa.training.meter import model_flops
+from ragqa.training.precision import mixed
 from ragqa.training.step import apply
 
 Rows = list[list[int]]
@@ -96,7 +97,7 @@ def parts(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[]
 def vectors(tower: Tower, rows: Rows, device: str) -> Tensor:
     """``[N, D]`` of some sequences; the longest go through first and apart, so that little is padding."""
     found, order = [], alike(rows)
-    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+    with mixed(device):
         for some in order:
             batch = padded([rows[row] for row in some]).to(device)
             found.append(tower(batch.ids_NL, batch.mask_NL))

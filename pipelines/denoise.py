@@ -34,6 +34,7 @@ from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.training import parallel
 from ragqa.training.meter import seq2seq_weights
+from ragqa.training.precision import mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
@@ -98,7 +99,7 @@ def train_step(
     """
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
-    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+    with mixed(config.device):
         loss = _nll(model, batch)
     weighing = parallel.weight(batch.labels_BT != IGNORED)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)

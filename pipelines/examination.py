@@ -21,6 +21,7 @@ from ragqa.models.inputs import padded
 from ragqa.models.tower import Tower
 from ragqa.retrieval.mips import Mips
 from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
+from ragqa.training.precision import mixed
 from ragqa.types import Question
 
 KS = (1, 5, 20)
@@ -52,7 +53,7 @@ def as_asked(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
 def live_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
     """Vectors [B, D] of questions with their gradient."""
     batch = padded(as_asked(tokenizer, texts)).to(device)
-    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+    with mixed(device):
         vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
     return vectors_BD
 

@@ -45,6 +45,7 @@ from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import model_flops
+from ragqa.training.precision import mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 from ragqa.types import Hit
@@ -139,7 +140,7 @@ def losses(model: OpenQA, library: Shelf, asked: Asked, batch: list[int], config
         max_tokens=model.reader.max_tokens,
         width=config.max_span,
     ).to(config.device)
-    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+    with mixed(config.device):
         score_BKS, correct_BKS = span_scores(model.reader, reads, (len(batch), config.read))
     return Losses(
         retrieval_nll(relevance_BK, marks_BK),

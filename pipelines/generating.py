@@ -24,6 +24,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.open import open_retriever
 from ragqa.training import parallel
 from ragqa.training.health import Health
+from ragqa.training.precision import mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 from ragqa.types import Question
@@ -59,7 +60,7 @@ def train_step(
     hits = [found[: generator.passages] for found in search(texts)]
     inputs = generator.inputs(texts, [[hit.passage for hit in found] for found in hits]).to(config.device)
     labels_BT = generator.seq2seq.tokens.labels(answers, config.max_answer).to(config.device)
-    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+    with mixed(config.device):
         loss = generator.nll(inputs, writing.scores(hits, config.device), labels_BT).mean()
     weighing = parallel.weight(torch.ones(len(asked), device=config.device))
     warmup = warmup_steps(config.warmup, 1000, config.steps)

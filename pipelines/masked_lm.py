@@ -27,6 +27,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import model_flops
+from ragqa.training.precision import mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
@@ -72,7 +73,7 @@ def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, c
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
-    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+    with mixed(config.device):
         loss = nll(model, batch)
     weighing = parallel.weight(batch.labels_BM != IGNORED)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)

@@ -44,6 +44,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health, figures
 from ragqa.training.meter import model_flops
+from ragqa.training.precision import mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
@@ -123,7 +124,7 @@ def guess(
     score: Callable[[Tensor, Tensor], Tensor] = gold,
 ) -> Guess:
     """Retrieve, score and read: all of a step but the loss. ``own_B`` are the rows that the texts were taken from."""
-    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+    with mixed(config.device):
         query_BD = model.retriever.questions(batch.x.ids_NL, batch.x.mask_NL)
         rows_BK = propose(
             index, query_BD.detach().float().cpu().numpy(), telling(batch.texts, own_B, blocks), config.proposed

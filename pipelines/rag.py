@@ -45,6 +45,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health, figures
 from ragqa.training.meter import model_flops
+from ragqa.training.precision import mixed
 from ragqa.training.step import groups, optimise
 from ragqa.types import Question
 
@@ -132,7 +133,7 @@ def read(model: Rag, shelf: Shelf, texts: list[str], answers: Sequence[str], con
     labels_BT = generator.seq2seq.tokens.labels(answers, config.max_answer).to(config.device)
     inputs = generator.inputs(texts, passages).to(config.device)
     alone = generator.inputs(texts, [[] for _ in texts]).to(config.device)
-    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+    with mixed(config.device):
         nll_B, gold_BKT = generator.scores(inputs, relevance_BK, labels_BT, smoothing=config.smoothing)
         with torch.no_grad():  # what retrieval is worth takes about one part in 3 K of the step
             _, alone_B1T = generator.scores(alone, torch.zeros_like(relevance_BK[:, :1]), labels_BT)

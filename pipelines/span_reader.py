@@ -54,6 +54,7 @@ from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import model_flops
+from ragqa.training.precision import mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import apply, groups
 from ragqa.types import Question
@@ -181,12 +182,12 @@ def losses(
 ) -> Losses:
     """Of a part of ``size`` questions."""
     shape = size, int(reads.rank_N.max()) + 1
-    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+    with mixed(config.device):
         score_BKS, relevance_BK, correct_BKS = end_scores(reader, reads, shape)
     right_BK = correct_BKS.any(-1)
     kl_B = torch.zeros(size, device=score_BKS.device)
     if teacher is not None:
-        with torch.no_grad(), torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+        with torch.no_grad(), mixed(config.device):
             taught_BKS, deemed_BK, _ = end_scores(teacher, reads, shape)
         ours_BS, theirs_BS = (joint(*each) for each in ((score_BKS, relevance_BK), (taught_BKS, deemed_BK)))
         kl_B = distilled_kl(ours_BS, theirs_BS, temperature=config.temperature)
@@ -253,7 +254,7 @@ def examined(
     reader.eval()
     scorer = torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
     answering = ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0)))
-    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):  # as in training, half the time
+    with mixed(config.device):  # as in training, half the time
         found = {name: value for exam in exams for name, value in exam.taken(answering).items()}
     reader.train()
     return {**found, "em": float(np.mean([found[f"{exam.name}_em"] for exam in exams]))}

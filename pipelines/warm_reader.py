@@ -32,6 +32,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import model_flops
+from ragqa.training.precision import mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 
@@ -119,7 +120,7 @@ def train_step(
         run.step, peak=config.lr, warmup=warmup_steps(config.warmup, 1000, config.steps), total=config.steps
     )
     counted_BM = batch.labels_BM != IGNORED
-    with torch.autocast(torch.device(config.device).type, dtype=torch.bfloat16):
+    with mixed(config.device):
         gold_B1M, tokens = read_beside(model, batch, [[ids] for ids in given.ids], special)
     nll_BM = -gold_B1M[:, 0] * counted_BM
     loss = nll_BM.sum() / counted_BM.sum()

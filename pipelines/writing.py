@@ -26,6 +26,7 @@ from ragqa.models.tower import Tower
 from ragqa.runtime.encoder import load_encoder
 from ragqa.training import parallel
 from ragqa.training.meter import seq2seq_weights
+from ragqa.training.precision import mixed
 from ragqa.types import Hit, Passage, Question
 
 _ASKED = 64
@@ -57,10 +58,11 @@ def ready(generator: Generator, kind: str, config: WritingConfig, passages: int)
 
 
 def _read_alike(generator: Generator, kind: str) -> dict[str, Any]:
-    """How a generator of RAG reads a pair, where it becomes one of the other marginal."""
-    if not (isinstance(generator, RagGenerator) and generator.kind.startswith("rag-") and kind.startswith("rag-")):
+    """How a generator of RAG reads a pair, where it becomes one of the other marginal, or FiD."""
+    if not (isinstance(generator, RagGenerator) and generator.kind.startswith("rag-")) or kind == "closed-book":
         return {}
-    return {"template": generator.template, "question_tokens": generator.question_tokens}
+    told = {"question_tokens": generator.question_tokens} if kind.startswith("rag-") else {}
+    return {"template": generator.template, **told}
 
 
 def taught(questions: Sequence[Question], config: Drawn, step: int) -> tuple[list[Question], list[str]]:
@@ -88,7 +90,7 @@ def written(generator: Generator, texts: list[str], passages: list[list[Passage]
     training = generator.training
     generator.eval()
     inputs = generator.inputs(texts, passages).to(relevance_BK.device)
-    with torch.autocast(relevance_BK.device.type, dtype=torch.bfloat16):
+    with mixed(relevance_BK.device):
         found = generator.generate(inputs, relevance_BK, searches.Search(longest=generator.max_answer))
     generator.train(training)
     return [generator.seq2seq.tokens.text(candidates[0].ids) for candidates in found]

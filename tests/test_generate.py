@@ -18,7 +18,7 @@ from eval.generate_corpus import RECIPE, TREC_TRAIN, WEBQ_TRAIN
 from eval.generate_questions import SQUAD_TRAIN, TREC_TEST, WEBQ_TEST, Wanted, check, taught
 from eval.generate_sizes import SMOKE, Sizes
 from eval.suite import Split
-from pipelines import closed_book, denoise, fid, rag
+from pipelines import closed_book, fid, rag, warm_generator
 from pipelines.closed_book import ClosedBookConfig
 from pipelines.fid import FidConfig
 from pipelines.rag import RagConfig
@@ -26,6 +26,7 @@ from pipelines.reader_examples import SHARE, held_out
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.span_reader import SpanReader
 from ragqa.questions import read_questions
 from ragqa.retrieval.open import open_retriever
 from ragqa.types import Question
@@ -168,21 +169,16 @@ def test_the_closed_book_differs_from_each_generator_in_its_passages_alone() -> 
     named = {name: generate.training(places(Path("w")), Sizes(), name) for name in ARMS}
     closed = asdict(named.pop("closed-book"))  # type: ignore[arg-type]
     assert named.pop("span") is None
-    reading = asdict(generate.reading(places(Path("w")), Sizes()))
-    assert reading["generator"] == closed["generator"] == Path("w/start/model")
-    assert closed["steps"] == reading["steps"] + asdict(named["fid"])["steps"] == 1900  # type: ignore[arg-type]
-    rhythm = {"steps", "generator", "warmup", "eval_every", "save_every"}  # of a stage more
+    begun = asdict(generate.start(places(Path("w")), Sizes()))
+    assert closed["generator"] == begun["out"] / "generator" == Path("w/start/generator")
+    assert closed["steps"] == begun["steps"] + asdict(named["fid"])["steps"] == 520  # type: ignore[arg-type]
+    rhythm = {"steps", "warmup", "eval_every", "save_every"}  # of as many steps more
     for name, config in named.items():
         own = asdict(config)  # type: ignore[arg-type]
         both = closed.keys() & own.keys() - {"out"}
-        same = {"batch", "questions", "dev", "lr", "clip", "weight_decay", "dropout", "seed"}
-        assert same <= both and all(own[key] == closed[key] for key in same), name
-        if name != "span-tuned":
-            assert all(own[key] == closed[key] for key in both - rhythm), name
-            assert own["generator"] == Path("w/reading/generator")
-            assert (
-                generate.words(Sizes(), name) == generate.words(Sizes(), "closed-book") == "1,900 steps of 16 questions"
-            )
+        same = {"batch", "questions", "dev", "lr", "clip", "weight_decay", "dropout", "seed", "generator"}
+        assert same <= both and all(own[key] == closed[key] for key in both - rhythm), name
+        assert generate.words(Sizes(), name) == generate.words(Sizes(), "closed-book") == "120 steps of 16 questions"
     token, sequence = (asdict(named[f"rag-{name}"]) for name in ("token", "sequence"))  # type: ignore[arg-type]
     assert {key for key in token if token[key] != sequence[key]} == {"out", "marginal"}
 
@@ -212,7 +208,10 @@ def never(*arguments: Any, **options: Any) -> None:
 def command(made: Path, data: Path, small: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Of a bench at the size of a smoke test."""
     root = tmp_path_factory.mktemp("bench")
+    SpanReader.from_encoder(small).save(root / "reader")
+    (root / "reader" / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
     where = {"--work": root / "work", "--encoder": small, "--corpus": made, "--data": data, "--out": root / "out"}
+    where["--reader"] = root / "reader"
     return [*(str(part) for pair in where.items() for part in pair), "--smoke"]
 
 
@@ -239,7 +238,7 @@ def suites(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_arm_and_its_closed_book_go_all_the_way_and_go_on(
     begun: list[str], suites: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for each in (denoise, rag):
+    for each in (warm_generator, rag):
         monkeypatch.setattr(each, "train_step", never)
     arms = ["--arms", "closed-book", "fid"]
     bench.main([*begun, *arms, "--stages", "train"])
@@ -252,7 +251,7 @@ def test_an_arm_and_its_closed_book_go_all_the_way_and_go_on(
     drawn = (out / "table.md").read_text()
     head, _, *rows = drawn.split("\n\n")[0].splitlines()
     assert "reader" in head and len(rows) == 8
-    assert ["| fid, 5 steps of 2 questions |" in row for row in rows] == [False, True] * 4
+    assert ["| fid, 3 steps of 2 questions |" in row for row in rows] == [False, True] * 4
     assert all("intervals" in row for row in rows[1::2]) and not any("intervals" in row for row in rows[::2])
     assert "the training questions of WebQuestions" in drawn and "none of which equals" in drawn
     figures = json.loads((out / "generate.json").read_text())
@@ -279,6 +278,7 @@ def test_what_would_fail_after_hours_fails_at_once(
     for option, value, said in (
         ("--corpus", str(tmp_path), "make one with python -m eval.generate_corpus"),
         ("--encoder", str(tmp_path), "has no config.json"),
+        ("--reader", str(tmp_path), "--reader is what pipelines.span_reader writes"),
         ("--retriever", str(tmp_path / "none"), "--retriever must be the folder of a dual encoder"),
         ("--stages", "train,test", "stages test: choose of start, train, em"),
     ):
@@ -311,19 +311,6 @@ def test_all_arms_go_all_the_way(begun: list[str], suites: None, monkeypatch: py
     rows = (out / "table.md").read_text().split("\n\n")[0].splitlines()[2:]
     assert len(rows) == 4 * len(ARMS)
     assert sum("intervals" in row for row in rows) == 4 * 3
-
-
-def test_without_reading_generators_begin_from_denoising_alone() -> None:
-    for name in ("fid", "closed-book", "rag-token"):
-        config: Any = generate.training(places(Path("w")), Sizes(read_steps=0), name)
-        assert config.generator == Path("w/start/model")
-    for sizes, name, stages in (
-        (Sizes(read_steps=0), "fid", ["start"]),
-        (Sizes(), "closed-book", ["start"]),
-        (Sizes(), "fid", ["start", "reading"]),
-        (Sizes(), "span-tuned", []),
-    ):
-        assert [each.out.name for each in generate.begun_by(places(Path("w")), sizes, name)] == stages
 
 
 def test_settings_are_of_the_recipes_that_they_name() -> None:

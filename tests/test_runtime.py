@@ -13,7 +13,8 @@ from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.paths import weights_dir
 from ragqa.reading.confidence import Calibration
 from ragqa.runtime.encoder import load_encoder
-from ragqa.runtime.scorer import load_scorer
+from ragqa.runtime.restore import restore
+from ragqa.runtime.scorer import SpanScores, load_scorer
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 
 
@@ -165,3 +166,42 @@ def test_reader_prefix_by_hand() -> None:
     assert tokenizer.reader_prefix([7, 8], []) == ([101, 7, 8, 102], 4)
     assert tokenizer.text_input("the cat " * 50, 8).ids[-1] == 102
     assert len(tokenizer.text_input("the cat " * 50, 8).ids) == 8
+
+
+def test_an_exported_reader_is_restored_but_for_rounding(
+    small: Path, small_reader: Path, exported: Path, tmp_path: Path
+) -> None:
+    """Every weight to its own name, less than a step of 8 bits off; exported again it is the same reader."""
+    from safetensors.torch import load_file
+
+    from ragqa.runtime.export import export
+
+    restore(exported / "reader", small, tmp_path / "restored")
+    before, after = (load_file(path / "model.safetensors") for path in (small_reader, tmp_path / "restored"))
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        assert (after[name] - value).abs().max() <= value.abs().max() / 127 + 1e-6, name
+    export(tmp_path / "restored", tmp_path / "again")
+    given = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4)]
+    (one,), (other,) = (load_scorer(path).score(given) for path in (exported / "reader", tmp_path / "again"))
+    assert isinstance(one, SpanScores) and isinstance(other, SpanScores)
+    assert np.allclose(one.start, other.start, atol=1e-2) and np.allclose(one.end, other.end, atol=1e-2)
+
+
+def test_what_cannot_be_restored_is_refused(small: Path, exported: Path, tmp_path: Path) -> None:
+    import json
+
+    with pytest.raises(ArtefactError):
+        restore(exported / "encoder", small, tmp_path / "out")
+    other = tmp_path / "other"
+    shutil.copytree(small, other)
+    (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text() + " ")
+    with pytest.raises(Mismatch, match="has another tokenizer than"):
+        restore(exported / "reader", other, tmp_path / "out")
+    shutil.copytree(small, tmp_path / "deeper")
+    config = json.loads((small / "config.json").read_text())
+    for changed in ({"num_hidden_layers": 3}, {"intermediate_size": 32}):
+        (tmp_path / "deeper" / "config.json").write_text(json.dumps(config | changed))
+        with pytest.raises((Mismatch, ArtefactError)):
+            restore(exported / "reader", tmp_path / "deeper", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,13 +1,13 @@
-"""Generators on real text: RAG-Token, RAG-Sequence, FiD and the span reader, each beside its closed book.
+"""Generators on real text: RAG-Token, RAG-Sequence, FiD and the span reader, beside the closed book.
 
     python -m eval.generate_corpus --data DIR --out CORPUS
     python -m eval.bench.generate --work DIR --encoder MINILM --corpus CORPUS --data DIR \\
         --out docs/measurements/generate
     python -m eval.table docs/measurements/generate/*_*.json
 
-Three stages: ``start`` makes what arms share (the retriever, the vectors and the index of the passages, the generator,
-which learns by denoising the corpus, and for those that retrieve then by reading a single passage), ``train`` trains
-the arms and calibrates them, ``em`` asks them the four test sets by the harness. Figures of an arm are kept in its
+Three stages: ``start`` makes what arms share (the retriever, the vectors and the index of the passages, and the
+generator, of ragqa's own span reader), ``train`` trains the arms and calibrates them, ``em`` asks them the four test
+sets by the harness. Figures of an arm are kept in its
 folder as soon as they are there, and the same command goes on after whatever ended it; once ``start`` is done, arms may
 be trained beside each other. Settings of every stage are options: ``--sizes FILE.json`` with fields of
 ``eval.generate_sizes.Sizes``.
@@ -16,7 +16,7 @@ be trained beside each other. Settings of every stage are options: ``--sizes FIL
 import argparse
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,13 +40,12 @@ from eval.webq import WEBQ
 from index.build import BuildConfig, build
 from index.carry import carry
 from index.embed import EmbedConfig, embed
-from pipelines import assemble, closed_book, denoise, fid, fine_tune, rag
+from pipelines import assemble, closed_book, fid, rag, warm_generator
 from pipelines.closed_book import ClosedBookConfig
 from pipelines.fid import FidConfig
-from pipelines.fine_tune import FineTuneConfig
-from pipelines.rag import RagConfig
 from pipelines.stages import finished
 from ragqa.errors import BadInput
+from ragqa.models.readers import reader_kind
 from ragqa.progress import Bars, Progress
 from ragqa.runtime.export import export
 from ragqa.training.log import read_rows
@@ -81,17 +80,8 @@ class Bench:
                 corpus=places.passages, vectors=places.vectors, out=places.index, kind="flat", encoder=str(asks)
             )
             build(index, progress=self.progress)
-        generate.begin_encoder(places, self.sizes)
-        finished(generate.start(places, self.sizes), partial(denoise.main, progress=self.progress), common.tell)
-        if self.sizes.read_steps:
-            self.searching(generate.reading(places, self.sizes), "reading")
-
-    def searching(self, config: RagConfig | FineTuneConfig, name: str) -> None:
-        """Train what searches the passages while it learns, unless that was done."""
-        config.out.mkdir(parents=True, exist_ok=True)
-        carry(self.places.vectors, self.places.retriever, config.out / "vectors")
-        main: Callable[..., Path] = rag.main if isinstance(config, RagConfig) else fine_tune.main
-        finished(config, partial(main, **self.told(name)), common.tell)
+        generate.begin_reader(places)
+        finished(generate.start(places, self.sizes), partial(warm_generator.main, **self.told("start")), common.tell)
 
     def told(self, name: str) -> dict[str, Any]:
         """Where the training of an arm says how far it is."""
@@ -107,9 +97,10 @@ class Bench:
             return finished(config, partial(fid.whole, **told), common.tell)
         if isinstance(config, ClosedBookConfig):
             return finished(config, partial(closed_book.whole, **told), common.tell)
-        self.searching(config, name)
-        out = self.places.arm(name) / "system"
-        whole = assemble.after_writing(config, out) if isinstance(config, RagConfig) else assemble.after(config, out)
+        config.out.mkdir(parents=True, exist_ok=True)
+        carry(self.places.vectors, self.places.retriever, config.out / "vectors")
+        finished(config, partial(rag.main, **told), common.tell)
+        whole = assemble.after_writing(config, self.places.arm(name) / "system")
         whole = replace(whole, calibrate=self.sizes.calibrate)
         return finished(whole, partial(assemble.main, **told), common.tell)
 
@@ -143,15 +134,14 @@ class Bench:
 
     def settings(self, name: str) -> list[Any]:
         """All that the figures of an arm depend on."""
-        own, start = generate.training(self.places, self.sizes, name), generate.begun_by(self.places, self.sizes, name)
-        shape = [self.sizes.layers, self.sizes.decoder_layers, self.sizes.scale]
-        asked = [self.sizes.limit, self.sizes.read, self.sizes.asked]
-        return [self.corpus, *shape, *asked, *common.plain([*start, *([own] if own else [])], self.places.work)]
+        own = generate.training(self.places, self.sizes, name)
+        stages = [generate.start(self.places, self.sizes), own] if own else []
+        asked = [self.sizes.scale, self.sizes.limit, self.sizes.read, self.sizes.asked]
+        return [self.corpus, *asked, *common.plain(stages, self.places.work)]
 
-    def start_seconds(self) -> dict[str, int]:
+    def start_seconds(self) -> int:
         """Of the steps that generators share."""
-        shared = generate.begun_by(self.places, self.sizes, "rag-token")
-        return {each.out.name: round(common.seconds(each.out)) for each in shared}
+        return round(common.seconds(generate.start(self.places, self.sizes).out))
 
     def spent(self, name: str) -> dict[str, Any]:
         """Seconds of an arm's steps, and what was alarming about them."""
@@ -168,7 +158,11 @@ def check(places: Places) -> dict[str, Any]:
         raise BadInput(f"{places.corpus} is no corpus of this bench: make one with python -m eval.generate_corpus")
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (places.encoder / name).is_file():
-            raise BadInput(f"{places.encoder} has no {name}: give the folder of a BERT's torch weights as --encoder")
+            raise BadInput(
+                f"{places.encoder} has no {name}: give the folder of all-MiniLM-L6-v2's torch weights as --encoder"
+            )
+    if places.begun and reader_kind(places.begun) is None:
+        raise BadInput(f"{places.begun} holds no span reader: --reader is what pipelines.span_reader writes")
     if places.given and not places.given.is_dir():
         raise BadInput(f"{places.given} does not exist: --retriever must be the folder of a dual encoder")
     check_questions(places.corpus / QUESTIONS, places.data)
@@ -181,10 +175,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parse.add_argument
     add("--work", type=Path, required=True)
-    add("--encoder", type=Path, required=True, help="torch weights of all-MiniLM-L6-v2, or of another BERT")
+    add("--encoder", type=Path, required=True, help="torch weights of all-MiniLM-L6-v2")
     add("--corpus", type=Path, required=True, help="made by eval.generate_corpus")
     add("--data", type=Path, required=True, help="folder of nq, webq, curatedtrec and squad")
     add("--retriever", type=Path, help="a dual encoder for all arms; default: one made of --encoder")
+    add("--reader", type=Path, help="a span reader that generators are made of; default: ragqa's own")
     add("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     add("--stages", default=",".join(STAGES), help=f"of {', '.join(STAGES)}, with commas between")
     add("--sizes", type=Path, help="JSON object with fields of eval.generate_sizes.Sizes")
@@ -206,6 +201,7 @@ def go(args: argparse.Namespace) -> None:
         encoder=args.encoder,
         data=args.data,
         given=args.retriever,
+        begun=args.reader,
         device=args.device,
     )
     corpus = check(places)

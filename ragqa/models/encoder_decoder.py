@@ -1,5 +1,7 @@
 """A seq2seq from any BERT-like encoder, for whoever has no other to begin with (Rothe et al. 2020)."""
 
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderModel, 
 
 from ragqa.errors import ArtefactError
 from ragqa.models.options import DTYPE, load_encoder_module, quiet
+from ragqa.models.readers import load_reader
 from ragqa.models.seq2seq import Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
 
@@ -46,6 +49,22 @@ def from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
         settings.decoder_start_token_id = special.cls_token_id
         settings.eos_token_id, settings.pad_token_id = special.sep_token_id, special.pad_token_id
     return Seq2Seq(model, tokens)
+
+
+def from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
+    """The same of the encoder of the span reader in the directory ``path``, which has its tokenizer beside.
+
+    Raises:
+        ArtefactError, DamagedArtefact: there is no reader, or see ``from_encoder``.
+    """
+    encoder: Any = load_reader(path).encoder
+    with tempfile.TemporaryDirectory() as scratch, quiet():
+        encoder.save_pretrained(scratch)
+        if (path / "tokenizer.json").is_file():
+            shutil.copyfile(path / "tokenizer.json", Path(scratch, "tokenizer.json"))
+        else:
+            raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
+        return from_encoder(Path(scratch), decoder_layers=decoder_layers)
 
 
 def _tokens(path: Path) -> SeqTokens:

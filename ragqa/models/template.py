@@ -35,6 +35,10 @@ class Template:
         """The text of one pair; without a passage title and text are empty."""
         return _fill(self.text, question, passage)
 
+    def before(self, question: str, passage: Passage) -> str:
+        """What of ``fill`` comes before the passage."""
+        return _fill(self.text.partition("{passage}")[0], question, passage)
+
     def behind(self, question: str, passage: Passage | None) -> str:
         """What of ``fill`` comes after the passage."""
         return _fill(self.text.rpartition("{passage}")[2], question, passage)

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from ragqa.training.precision import halves
+
 
 def model_flops(module: nn.Module, tokens: int, guessed: int = 0) -> float:
     """Floating-point operations of a training step over ``tokens`` positions: 6 a weight and position.
@@ -56,10 +58,14 @@ def seq2seq_weights(model: nn.Module) -> tuple[int, int]:
 
 @cache
 def peak_flops(device: str = "cpu") -> float:
-    """What the machine reaches in a product of large matrices in bfloat16, operations a second: measured, in 1 s."""
+    """What the machine reaches in a product of large matrices, operations a second: measured, in 1 s.
+
+    In the precision that is trained in there: see ``precision.mixed``.
+    """
     size = 8192 if device.startswith("cuda") else 2048
     own = torch.Generator(device).manual_seed(0)  # to measure must not change the dropout of a run
-    a = torch.randn(size, size, device=device, dtype=torch.bfloat16, generator=own)
+    dtype = torch.bfloat16 if halves(device) else torch.float32
+    a = torch.randn(size, size, device=device, dtype=dtype, generator=own)
     best, until = 0.0, time.perf_counter() + 1.0
     while time.perf_counter() < until:
         began = time.perf_counter()
