@@ -22,7 +22,7 @@ class Sizes(StageSizes):
     """Questions a step."""
     k: int = 2
     """Passages of a question in training; RAG has 5 or 10. Every one of them costs as much as a question more."""
-    read: int = 3
+    read: int = 2
     """Passages of a question that is asked for the table; RAG reads 15 or 50, FiD 100."""
     lr: float = 1e-4
     """Of the generators; RAG: 3e-5 for BART-large."""
@@ -38,7 +38,7 @@ class Sizes(StageSizes):
     max_answer: int = 20
     sample: int = 200
     """Held-out questions that choose the weights."""
-    calibrate: int = 300
+    calibrate: int = 200
     """Others on which confidence is fitted."""
     evaluations: int = 3
     """How often those that choose are asked, but for the first time."""

@@ -173,10 +173,9 @@ def train_step(run: Run, generator: RagGenerator, golds: Golds, config: WarmGene
     seq2seq = generator.seq2seq
     seq2seq.model.get_encoder().requires_grad_(run.step >= config.waits)
     fix_embeddings(generator)
-    numbers = parallel.share(chosen(len(golds), config, run.step))
-    examples = Batch.of(golds, numbers, np.random.default_rng([config.seed, run.step, *numbers[:1]])).examples(
-        generator, config.max_answer
-    )
+    rng = np.random.default_rng([config.seed, run.step, parallel.world()[0]])
+    batch = Batch.of(golds, parallel.share(chosen(len(golds), config, run.step)), rng)
+    examples = batch.examples(generator, config.max_answer)
     inputs = seq2seq.tokens.pad_rows([example.ids for example in examples]).to(config.device)
     labels_BT = labels(examples).to(config.device)
     said_BT = labels_BT != IGNORED
