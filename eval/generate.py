@@ -19,11 +19,14 @@ from eval.generate_questions import DEV, TRAIN
 from eval.generate_sizes import Sizes
 from pipelines.closed_book import ClosedBookConfig
 from pipelines.fid import FidConfig
+from pipelines.pairs import golds_of
 from pipelines.rag import RagConfig
+from pipelines.run import inputs
 from pipelines.warm_generator import WarmGeneratorConfig
 from ragqa import artefact
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.paths import weights_dir
+from ragqa.questions import read_questions
 from ragqa.runtime.restore import restore
 
 ARMS = {
@@ -139,7 +142,7 @@ def training(places: Places, sizes: Sizes, name: str) -> Stage | None:
     """The training of an arm; None for the reader that comes with ragqa."""
     if name == "span":
         return None
-    steps = sizes.steps + (sizes.start_steps if name == "closed-book" else 0)
+    steps = closed_steps(sizes) if name == "closed-book" else sizes.steps
     common = writing(places, sizes, name, steps) | {"generator": begun(places, sizes)}
     if name == "closed-book":
         return ClosedBookConfig(index=places.index, calibrate=sizes.calibrate, **common)
@@ -182,25 +185,47 @@ def writing(places: Places, sizes: Sizes, name: str, steps: int) -> dict[str, An
 
 def words(sizes: Sizes, name: str) -> str:
     """How an arm was trained: ``eval.table`` sets readers beside the closed book of the same words."""
-    return "as it is shipped" if name == "span" else f"{sizes.steps:,} steps of {sizes.batch} questions"
+    if name == "span":
+        return "as it is shipped"
+    return f"begun by {sizes.start_steps:,} steps, {sizes.steps:,} (closed book {closed_steps(sizes):,}) of its own"
 
 
-def caption(corpus: dict[str, Any], sizes: Sizes) -> str:
+def closed_steps(sizes: Sizes) -> int:
+    """Of the closed book's own, which has learned nothing of answering without passages in the start."""
+    return sizes.steps + sizes.start_steps
+
+
+def made_of(places: Places) -> dict[str, str]:
+    """What lies in the work folder is made of these: digests of the passages, the retriever and the reader."""
+    made = _MadeOf(corpus=places.passages, retriever=places.retriever, reader=places.reader)
+    return inputs(made)
+
+
+@dataclass(frozen=True)
+class _MadeOf:
+    corpus: Path
+    retriever: Path
+    reader: Path
+
+
+def caption(corpus: dict[str, Any], places: Places, sizes: Sizes) -> str:
     """What a reader of the table must know; ``corpus`` is the report of ``eval.generate_corpus``."""
     sources = {name: each["blocks"] for name, each in corpus["sources"].items() if "blocks" in each}
     made = ", ".join(f"{blocks:,} {name}" for name, blocks in sources.items())
-    train = corpus["questions"]["train"]
+    train, gold = corpus["questions"]["train"], sum(1 for each in read_questions(places.questions) if golds_of(each))
+    reader = f"the span reader {places.begun.name}" if places.begun else "ragqa's own span reader"
+    retriever = f"{places.given.name}" if places.given else "all-MiniLM-L6-v2"
     return (
         f"Corpus: {corpus['blocks']:,} blocks of 100 words, one for all four test sets, not Wikipedia: {made}. "
         "nq-gold, squad, qed and squad-train are the passages that questions of NQ test-a, SQuAD dev-a and the "
         "training sets were answered from; said are whole articles whose title is said in a question of NQ dev or of "
         "the training questions of WebQuestions or CuratedTREC, random are others: no question of a test set chose "
-        "one. One dense retriever for all, before RAG trained its tower of questions on. "
-        f"All generators begin from ragqa's own span reader and {sizes.start_steps:,} steps of "
-        f"{sizes.batch} questions beside gold passages, of {train['questions']:,} questions ({train['NQ']:,} of NQ, "
-        f"{train['SQuAD']:,} of SQuAD train), none of which equals or is like one of the four test sets; then "
-        f"{sizes.steps:,} steps of the same questions and what is retrieved, {sizes.k} passages read in training, "
-        f"{sizes.read} here. The closed book has {sizes.start_steps:,} steps more. Percent of the questions, 95 % "
+        f"one. One dense retriever for all, {retriever}, before RAG trained its tower of questions on. "
+        f"All generators begin from {reader} and {sizes.start_steps:,} steps of {sizes.batch} questions beside gold "
+        f"passages; then come {sizes.steps:,} steps of as many questions and what is retrieved, {sizes.k} passages "
+        f"read in training, {sizes.read} here; for the closed book {closed_steps(sizes):,} steps without passages. "
+        f"Questions: {train['questions']:,} ({train['NQ']:,} of NQ, {train['SQuAD']:,} of SQuAD train; {gold:,} have a "
+        "gold passage), none of which equals or is like one of the four test sets. Percent of the questions, 95 % "
         "intervals in brackets: over questions, not over trainings, of which there is one a row. ragqa's own span "
         "reader was trained on SQuAD train alone. What begins from all-MiniLM-L6-v2 has seen pairs from the train "
         "splits of NQ and SQuAD."

@@ -1,4 +1,4 @@
-"""Make the corpus and the questions of the table of generators: some 80,000 blocks for all four test sets.
+"""Make the corpus and the questions of the table of generators: some 55,000 blocks for all four test sets.
 
     python -m eval.generate_corpus --data DIR --out DIR
 

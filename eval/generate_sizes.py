@@ -12,17 +12,17 @@ class Sizes(StageSizes):
     decoder_layers: int = 1
     fitted: int = 800
     """Questions to which the decoder's attention is fitted."""
-    start_steps: int = 400
+    start_steps: int = 2400
     """Of the generator's start beside gold passages."""
     start_lr: float = 1e-3
     """Of the decoder there; the encoder has a tenth."""
-    steps: int = 120
+    steps: int = 300
     """Of each generator's own training after that. The closed book has as many more as the start took."""
     batch: int = 16
     """Questions a step."""
-    k: int = 2
+    k: int = 3
     """Passages of a question in training; RAG has 5 or 10. Every one of them costs as much as a question more."""
-    read: int = 2
+    read: int = 4
     """Passages of a question that is asked for the table; RAG reads 15 or 50, FiD 100."""
     lr: float = 1e-4
     """Of the generators; RAG: 3e-5 for BART-large."""

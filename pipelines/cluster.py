@@ -43,9 +43,10 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
     from ray.train.torch import TorchConfig, TorchTrainer
 
     config = replace(config, **{name: absolute(value) for name, value in vars(config).items()})
+    work: Any = _work  # whose return value Ray Train 2.60 knows, and its types do not
     with _heard(**options) as messages:
         trainer = TorchTrainer(
-            _work,
+            work,
             train_loop_config={"main": main, "config": config, "options": list(options), "messages": messages},
             scaling_config=ScalingConfig(num_workers=config.processes, use_gpu=config.gpus),
             run_config=RunConfig(name="ray", storage_path=str(config.out)),
@@ -53,10 +54,10 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
             torch_config=TorchConfig("cpu:gloo,cuda:nccl" if config.gpus else "gloo", timeout_s=_PATIENCE),
         )
         try:
-            trainer.fit()
+            result: Any = trainer.fit()
         except Exception as error:  # of Ray Train, around whatever went wrong in a process
             raise RagqaError(f"training in {config.processes} processes ended: {_cause(error)}") from error
-    return Path(config.out) / "model"
+    return Path(result.return_value)
 
 
 def device_of(config: Any) -> str:
@@ -96,7 +97,7 @@ def absolute(value: Any) -> Any:
     return Path(os.path.abspath(value)) if isinstance(value, Path) else value
 
 
-def _work(loop: dict[str, Any]) -> None:
+def _work(loop: dict[str, Any]) -> str:
     config, options = loop["config"], {}
     if config.gpus:
         from ray.train.torch import get_device
@@ -105,7 +106,7 @@ def _work(loop: dict[str, Any]) -> None:
     if not parallel.world()[0]:
         teller = Teller(loop["messages"].put)
         options = {name: {"progress": teller, "tell": teller.tell}[name] for name in loop["options"]}
-    loop["main"](config, **options)
+    return str(loop["main"](config, **options))
 
 
 def _cause(error: BaseException) -> str:

@@ -70,6 +70,8 @@ class RagConfig(FollowingConfig, WritingConfig):
     smoothing: float = 0.1
     """Share of the loss that asks for every token alike."""
     lr: float = 3e-5
+    retriever_lr: float | None = None
+    """Of the towers; by default that of the generator, as in the paper."""
     frozen: int | None = 0
     """Steps before the retriever learns: none, as in the paper, whose generator is BART; one that starts from nothing
     has to use passages first."""

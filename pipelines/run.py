@@ -25,7 +25,8 @@ FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "devi
 """Settings that a run may go on with changed: they change nothing of what it learns from.
 
 Losses stay the same but for rounding, with two exceptions: another number of ``processes``, and ``compile``, drop out
-other units, and with ``workers`` it depends on their speed when a new index is there.
+other units, and with ``workers`` it depends on their speed when a new index is there. Another machine may round more or
+less: see ``ragqa.training.precision``.
 """
 
 

@@ -13,6 +13,7 @@ Legend: B questions, N = B pairs, L tokens of a pair, T tokens of an answer, H h
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from pipelines.run import Run, running
 from pipelines.settings import AnsweringConfig, require
 from ragqa.corpus.blocks import words
 from ragqa.errors import BadInput
+from ragqa.metrics import has_answer
 from ragqa.models import attention
 from ragqa.models.copying import Example, begin_answering
 from ragqa.models.encoder_decoder import from_reader
@@ -45,8 +47,6 @@ from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
 from ragqa.types import Passage, Question
 
-_ASKED = 64
-"""Questions that are asked at a time in an evaluation."""
 _LEAST = 1e-6
 """Share of its attention that a decoder is taken to give to an answer's place at least."""
 
@@ -72,6 +72,8 @@ class WarmGeneratorConfig(AnsweringConfig):
     """That of the encoder; by default a tenth."""
     frozen: int | None = None
     """Steps before the encoder learns; by default a quarter of them."""
+    warmup: int | None = None
+    """Steps; by default 100, or a tenth of all if that is less. The encoder's begins when it learns."""
     guide: float = 1.0
     """Weight of the loss by which attention is taught where an answer stands."""
     max_input: int = 192
@@ -99,7 +101,7 @@ class WarmGeneratorConfig(AnsweringConfig):
 
 
 class Golds:
-    """Questions beside blocks of their gold passages that hold an answer."""
+    """Questions beside blocks of their gold passages, such as hold an answer if any does."""
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
         """Raises BadInput where no question of ``file`` has a gold passage."""
@@ -113,10 +115,10 @@ class Golds:
         return len(self.questions)
 
     def drawn(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
-        """A question, a passage that holds an answer, and an answer, if possible one that stands there."""
+        """A question, a passage, and an answer, if possible one that stands there."""
         question = self.questions[number]
         ((title, text), *_), _ = self._passages.drawn(number, rng)
-        standing = [answer for answer in question.answers if answer in text] or question.answers
+        standing = [answer for answer in question.answers if has_answer(text, [answer])] or question.answers
         return question.text, Passage(0, "", title, text, "", 0, len(text)), str(rng.choice(standing))
 
 
@@ -134,19 +136,30 @@ class Batch:
         texts, passages, answers = zip(*(golds.drawn(number, rng) for number in numbers), strict=True)
         return cls(list(texts), list(passages), list(answers))
 
+    def shared(self) -> "Batch":
+        """This process's part: what is drawn is the same in all."""
+        return Batch(parallel.share(self.texts), parallel.share(self.passages), parallel.share(self.answers))
+
     def examples(self, generator: RagGenerator, limit: int) -> list[Example]:
         """What is read, what is said, and where of the one the other stands."""
         tokens = generator.seq2seq.tokens
         rows = generator.inputs(self.texts, [[each] for each in self.passages])
-        labels_BT = tokens.labels(self.answers, limit)
+        before = tokens.ids([generator.template.before(*each) for each in zip(self.texts, self.passages, strict=True)])
         made = []
-        for row, mask, said, text, passage in zip(
-            rows.ids_NL, rows.mask_NL, labels_BT, self.texts, self.passages, strict=True
-        ):
-            ids, answer = row[mask.bool()].tolist(), said[said != IGNORED].tolist()
-            first = tokens.opening + len(tokens.bare(generator.template.before(text, passage)))
-            made.append(Example(ids, answer, places(ids, answer[:-1], first)))
+        for row, mask, opening, answer in zip(rows.ids_NL, rows.mask_NL, before, self.answers, strict=True):
+            ids = row[mask.bool()].tolist()
+            first = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ids, opening, strict=False)))
+            made.append(example(ids, tokens.labels([answer, f" {answer}"], limit), first))
         return made
+
+
+def example(ids: list[int], spelled_2T: Tensor, first: int) -> Example:
+    """What is said is spelled as it stands in what is read: some tokenizers have a space in the piece behind it."""
+    alone, behind = (said[said != IGNORED].tolist() for said in spelled_2T)
+    return next(
+        (Example(ids, said, found) for said in (alone, behind) if (found := places(ids, said[:-1], first))),
+        Example(ids, alone, []),
+    )
 
 
 def places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[int]:
@@ -156,6 +169,11 @@ def places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[int]:
     return [at for at in range(first, ends) if list(ids[at : at + len(run)]) == run] if run else []
 
 
+def stands(example: Example) -> int:
+    """Tokens that are taught where to look."""
+    return len(example.answer) if example.places else 0
+
+
 def misled(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
     """-log of the attention that the heads together give to the right place, a mean over tokens that stand somewhere.
 
@@ -163,7 +181,7 @@ def misled(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
     """
     mean_BTL, found = weights_BHTL.float().mean(1), []
     for row, example in zip(mean_BTL, examples, strict=True):
-        for at in range(len(example.answer) if example.places else 0):
+        for at in range(stands(example)):
             found.append(row[at, [place + at for place in example.places]].sum())
     return -torch.stack(found).clamp_min(_LEAST).log().mean() if found else weights_BHTL.sum() * 0
 
@@ -173,9 +191,8 @@ def train_step(run: Run, generator: RagGenerator, golds: Golds, config: WarmGene
     seq2seq = generator.seq2seq
     seq2seq.model.get_encoder().requires_grad_(run.step >= config.waits)
     fix_embeddings(generator)
-    rng = np.random.default_rng([config.seed, run.step, parallel.world()[0]])
-    batch = Batch.of(golds, parallel.share(chosen(len(golds), config, run.step)), rng)
-    examples = batch.examples(generator, config.max_answer)
+    batch = Batch.of(golds, chosen(len(golds), config, run.step), np.random.default_rng([config.seed, run.step]))
+    examples = batch.shared().examples(generator, config.max_answer)
     inputs = seq2seq.tokens.pad_rows([example.ids for example in examples]).to(config.device)
     labels_BT = labels(examples).to(config.device)
     said_BT = labels_BT != IGNORED
@@ -183,12 +200,13 @@ def train_step(run: Run, generator: RagGenerator, golds: Golds, config: WarmGene
         logits_MV = seq2seq.logits(seq2seq.encode(inputs), seq2seq.decoder_inputs(labels_BT), said_BT)
     nll = cross_entropy(logits_MV, labels_BT[said_BT])
     guided = misled(seen[-1], examples) if config.guide else torch.zeros_like(nll)
-    weighing = parallel.weight(said_BT)
-    loss = (nll + config.guide * guided) * weighing
+    weighing, standing = parallel.weight(said_BT), parallel.weight(torch.tensor([*map(stands, examples)]))
+    loss = nll * weighing + config.guide * guided * standing
     norm = optimise(loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
-    row = parallel.mean({"nll": nll.item(), "guided": guided.item()}, weighing)
+    row = parallel.mean({"nll": nll.item()}, weighing) | parallel.mean({"guided": guided.item()}, standing)
     reads, writes = writing.operations(seq2seq)
-    flops = reads * inputs.ids_NL.numel() + writes * labels_BT.numel()
+    passes = 3 if run.step >= config.waits else 1  # nothing goes back through an encoder that waits
+    flops = reads * passes / 3 * inputs.ids_NL.numel() + writes * labels_BT.numel()
     tokens = parallel.total(inputs.ids_NL.numel() + labels_BT.numel())
     run.stepped(**row, grad_norm=norm, tokens=tokens, flops=flops)
 
@@ -237,8 +255,8 @@ def begin(config: WarmGeneratorConfig) -> RagGenerator:
 def examine(generator: RagGenerator, held: Golds, config: WarmGeneratorConfig) -> dict[str, float]:
     """``em`` of greedy answers to held-out questions beside their gold passages."""
     right, seed = 0, np.random.default_rng(config.seed)
-    for at in range(0, len(held), _ASKED):
-        numbers = range(at, min(len(held), at + _ASKED))
+    for at in range(0, len(held), writing.ASKED):
+        numbers = range(at, min(len(held), at + writing.ASKED))
         batch = Batch.of(held, numbers, seed)
         alone_B1 = torch.zeros(len(numbers), 1, device=config.device)
         said = writing.written(generator, batch.texts, [[each] for each in batch.passages], alone_B1)

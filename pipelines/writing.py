@@ -29,7 +29,7 @@ from ragqa.training.meter import seq2seq_weights
 from ragqa.training.precision import mixed
 from ragqa.types import Hit, Passage, Question
 
-_ASKED = 64
+ASKED = 64
 """Questions that are asked at a time in an evaluation."""
 _ANSWERS = 1
 """Beside seed and step: the stream of random numbers that choose answers."""
@@ -139,8 +139,8 @@ def evaluate(
     Without ``write`` only what is found is looked at; where the book is closed, nothing is.
     """
     hits, found = 0, []
-    for at in range(0, len(questions), _ASKED):
-        some = list(questions[at : at + _ASKED])
+    for at in range(0, len(questions), ASKED):
+        some = list(questions[at : at + ASKED])
         texts = [question.text for question in some]
         every = search(texts)
         found += [[hit.passage.text for hit in each] for each in every]

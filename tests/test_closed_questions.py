@@ -188,7 +188,8 @@ def test_two_hundred_questions_are_enough_after_masked_words_and_too_few_without
     arms = ["RAG alone", "joint from the first step", "REALM, then joint", "REALM, then RAG", "joint"]
     rows = figures(tmp_path, "--few", "200", "--arms", *arms)
     for learned in arms[2:]:
-        assert rows[learned]["em"] >= 0.97 and not rows[learned]["alarms"]
+        assert rows[learned]["em"] >= 0.97
+        assert not any(said in line for line in rows[learned]["alarms"] for said in COLLAPSED)
     for collapsed in arms[:2]:
         assert rows[collapsed]["em"] < 0.1
         assert any(said in line for line in rows[collapsed]["alarms"] for said in COLLAPSED)

@@ -55,7 +55,7 @@ def test_what_it_says_stands_in_what_it_reads(small: Path) -> None:
     assert before < 0.2 and of_the_text(model, asked) > 0.8
 
 
-def test_only_the_last_layer_is_fitted_and_mode_and_device_stay(small: Path) -> None:
+def test_only_the_last_layer_is_fitted_and_the_mode_stays(small: Path) -> None:
     torch.manual_seed(0)
     model = from_encoder(small).train()
     before = {name: value.clone() for name, value in model.model.state_dict().items()}
@@ -83,13 +83,12 @@ def test_places_are_told_by_their_likelihood() -> None:
 
 
 def answered(count: int, seed: int) -> list[tuple[str, str]]:
-    """Texts in which one word answers: w1000, w1001 or w1002."""
+    """Texts in which the fourth word answers, whichever it is: encoders know places."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
-        words = [f"w{n}" for n in rng.integers(1, 300, 20)]
-        words[rng.integers(20)] = answer = f"w{1000 + rng.integers(3)}"
-        made.append((" ".join(words), answer))
+        words = [f"w{n}" for n in 1 + rng.permutation(300)[:20]]
+        made.append((" ".join(words), words[3]))
     return made
 
 
@@ -103,7 +102,7 @@ def examples(model: Seq2Seq, rows: list[tuple[str, str]]) -> list[Example]:
 
 def test_an_answer_begins_where_answers_are_known_to_begin(small: Path) -> None:
     model = from_encoder(small, decoder_layers=1)
-    begin_answering(model, examples(model, answered(200, 0)))
+    begin_answering(model, examples(model, answered(400, 0)))
     asked = examples(model.eval(), answered(50, 1))
     ids_NL = model.tokens.pad_rows([each.ids for each in asked])
     start_N1 = torch.full((len(asked), 1), model.conventions.start)
@@ -112,7 +111,7 @@ def test_an_answer_begins_where_answers_are_known_to_begin(small: Path) -> None:
     places = torch.tensor([each.places[0] for each in asked])
     looked_N = seen[-1].mean(1)[torch.arange(len(asked)), 0, places]
     assert looked_N.mean() > 0.6  # of 22 places
-    assert (best_N == torch.tensor([each.answer[0] for each in asked])).float().mean() > 0.3  # of 1,105
+    assert (best_N == torch.tensor([each.answer[0] for each in asked])).float().mean() > 0.6  # always the same: 0.02
 
 
 def of_family(family: str, path: Path) -> Seq2Seq:

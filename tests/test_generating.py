@@ -162,7 +162,7 @@ def test_what_is_known_by_heart_is_told(
     told: list[str] = []
     recipe.main(replace(settings, **changed), tell=told.append)
     (alarm,) = [line for line in told if "ALARM" in line]
-    assert "known by heart" in alarm and ("passages are not read" in alarm) == (kind == "fid")
+    assert "known by heart" in alarm and ("passages are hardly read" in alarm) == (kind == "fid")
     alarms = [row["alarm"] for row in read_rows(config.out) if "alarm" in row]
     assert alarms == [alarm.partition("ALARM: ")[2]]
     # Killed after the checkpoint of the step at which it was raised, a run raises it once more.

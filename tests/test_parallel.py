@@ -18,17 +18,30 @@ from conftest import untimed
 from safetensors.torch import load_file
 
 from eval import closed_answers, closed_world
-from pipelines import closed_book, dpr, fine_tune, joint, pretrain, rag, span_reader, warm_reader, warm_start
+from pipelines import (
+    closed_book,
+    dpr,
+    fine_tune,
+    joint,
+    pretrain,
+    rag,
+    span_reader,
+    warm_generator,
+    warm_reader,
+    warm_start,
+)
 from pipelines.cluster import absolute, together
 from pipelines.dpr import DprConfig
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.pair_batches import Batch
 from pipelines.relay import Teller, repeat
 from pipelines.span_reader import ReaderConfig
+from pipelines.warm_generator import WarmGeneratorConfig
 from pipelines.warm_reader import WarmReaderConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.span_reader import SpanReader
 from ragqa.training import gradient_cache, parallel
 from ragqa.training.log import read_rows
 
@@ -377,6 +390,48 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
             names = {"nll", "loss", "gen_nll", "utility", "gen_utility", "em", "recall@5", "staleness", "grad_norm"}
             same = {name: a[name] for name in names & set(a)}
             assert {name: b[name] for name in same} == pytest.approx(same, rel=2e-3, abs=1e-5)
+
+
+WARM = """
+import sys
+from contextlib import nullcontext
+import torch
+import torch.distributed as dist
+from index.command import parse
+from pipelines import warm_generator
+
+torch.autocast = lambda *_, **__: nullcontext()
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=int(sys.argv[3]), world_size=2)
+warm_generator.main(parse(warm_generator.WarmGeneratorConfig, None, ["--config", sys.argv[1]]))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.thorough
+def test_a_generator_made_of_a_reader_takes_the_same_steps_in_two_processes(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same passages and answers, and each loss a mean over what it counts: answers that stand somewhere are few."""
+    reader = tmp_path / "reader"
+    SpanReader.from_encoder(small).save(reader)
+    (reader / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
+    rows = [
+        {"question": f"w50 w{n}", "answers": [f"w{60 + n}"], "passages": [f"w7 w{60 + n + n % 2} w8", f"w{60 + n} w9"]}
+        for n in range(12)
+    ]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    few: dict[str, Any] = {"steps": 4, "batch": 4, "fitted": 12, "warmup": 1, "max_input": 32, "max_answer": 4}
+    one = WarmGeneratorConfig(reader=reader, questions=tmp_path / "q.jsonl", out=tmp_path / "one", dropout=0.0, **few)
+    row = asdict(one) | {"out": tmp_path / "two"}
+    (tmp_path / "two.json").write_text(json.dumps({k: v for k, v in row.items() if v is not None}, default=str))
+    port = free_port()
+    processes = [printed(str(tmp_path / "two.json"), port, rank, script=WARM) for rank in "01"]
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    warm_generator.main(one)
+    end_well(processes)
+    for a, b in zip(*(read_rows(tmp_path / count) for count in ("one", "two")), strict=True):
+        same = {name: a[name] for name in ("nll", "guided", "grad_norm")}
+        assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3)
 
 
 def test_passages_are_shared_evenly_and_none_counts_twice() -> None:

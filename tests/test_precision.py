@@ -1,5 +1,7 @@
 """Training computes in bfloat16 where the machine has instructions for it, and nowhere else."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -8,16 +10,27 @@ from ragqa.training import meter, precision
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_products_are_of_the_precision_that_is_fast(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
-    monkeypatch.setattr(precision, "_has_instructions", lambda: fast)
+    monkeypatch.setattr(precision, "_cpu_has_instructions", lambda: fast)
     with precision.mixed("cpu"):
         found = torch.ones(2, 2) @ torch.ones(2, 2)
     assert found.dtype == (torch.bfloat16 if fast else torch.float32)
-    assert precision.halves("cuda") and precision.halves("cpu") is fast
+    assert precision.bfloat16_is_fast("cpu") is fast
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").is_file(), reason="the kernel's list of instructions is Linux's")
+def test_the_instructions_are_those_that_the_kernel_names() -> None:
+    flags = Path("/proc/cpuinfo").read_text().split()
+    assert precision.bfloat16_is_fast("cpu") == bool({"avx512_bf16", "amx_tile", "bf16"}.intersection(flags))
+
+
+def test_gpus_that_would_emulate_it_compute_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *, including_emulation: including_emulation)
+    assert not precision.bfloat16_is_fast("cuda:1")
 
 
 def test_a_peak_is_measured_in_the_same_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.dtype] = []
-    monkeypatch.setattr(precision, "_has_instructions", lambda: False)
+    monkeypatch.setattr(precision, "_cpu_has_instructions", lambda: False)
     randn = torch.randn
     monkeypatch.setattr(torch, "randn", lambda *size, dtype, **more: (seen.append(dtype), randn(8, 8, dtype=dtype))[1])
     assert meter.peak_flops.__wrapped__("cpu") > 0

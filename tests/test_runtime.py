@@ -174,11 +174,13 @@ def test_an_exported_reader_is_restored_but_for_rounding(
     """Every weight to its own name, less than a step of 8 bits off; exported again it is the same reader."""
     from safetensors.torch import load_file
 
+    from ragqa.models.readers import load_reader, settings
     from ragqa.runtime.export import export
 
     restore(exported / "reader", small, tmp_path / "restored")
     before, after = (load_file(path / "model.safetensors") for path in (small_reader, tmp_path / "restored"))
     assert before.keys() == after.keys()
+    assert settings(load_reader(tmp_path / "restored")) == settings(load_reader(small_reader))
     for name, value in before.items():
         assert (after[name] - value).abs().max() <= value.abs().max() / 127 + 1e-6, name
     export(tmp_path / "restored", tmp_path / "again")
@@ -196,8 +198,10 @@ def test_what_cannot_be_restored_is_refused(small: Path, exported: Path, tmp_pat
     other = tmp_path / "other"
     shutil.copytree(small, other)
     (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text() + " ")
-    with pytest.raises(Mismatch, match="has another tokenizer than"):
+    with pytest.raises(Mismatch, match="has not the tokenizer"):
         restore(exported / "reader", other, tmp_path / "out")
+    with pytest.raises(Mismatch, match="nowhere has not the tokenizer"):
+        restore(exported / "reader", tmp_path / "nowhere", tmp_path / "out")
     shutil.copytree(small, tmp_path / "deeper")
     config = json.loads((small / "config.json").read_text())
     for changed in ({"num_hidden_layers": 3}, {"intermediate_size": 32}):

@@ -14,12 +14,14 @@ from safetensors.torch import load_file
 
 from pipelines import warm_generator, writing
 from pipelines.settings import WritingConfig
-from pipelines.warm_generator import Batch, Golds, WarmGeneratorConfig, misled, places, rates
+from pipelines.warm_generator import Batch, Golds, WarmGeneratorConfig, example, misled, places, rates
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.copying import Example
 from ragqa.models.generators import load_generator
 from ragqa.models.rag import RagGenerator
+from ragqa.models.readers import load_reader
 from ragqa.models.span_reader import SpanReader
+from ragqa.objectives import IGNORED
 from ragqa.training.log import read_rows
 from ragqa.types import Question
 
@@ -85,6 +87,31 @@ def test_examples_are_read_question_first_and_say_where_the_answer_stands(config
     )
     assert example.places == [7, 9] and example.answer == [tokens.bare("w20")[0], tokens.end]
     assert generator.template.text == "{question} [SEP] {title} / {passage}"
+
+
+def test_a_piece_is_said_as_it_stands_behind_a_space() -> None:
+    """As byte-level BPE spells it: 7 alone, 17 behind a space. Where neither stands, as the tokenizer spells it."""
+    spelled_2T = torch.tensor([[7, 3, IGNORED], [17, 8, 3]])
+    assert example([2, 5, 7, 3], spelled_2T, 1) == Example([2, 5, 7, 3], [7, 3], [2])
+    assert example([2, 17, 8, 3], spelled_2T, 1) == Example([2, 17, 8, 3], [17, 8, 3], [1])
+    assert example([2, 17, 8, 3], spelled_2T, 2) == Example([2, 17, 8, 3], [7, 3], [])
+
+
+def test_the_passage_behind_a_question_that_is_too_long_is_looked_at(config: WarmGeneratorConfig) -> None:
+    generator = warm_generator.begin(config)
+    asked = " ".join(f"w{n}" for n in range(100, 150))
+    golds = Golds([Question(asked, ("w20",), passages=("w3 w20 w4",), titles=("w5",))], Path("q"))
+    (made,) = Batch.of(golds, [0], np.random.default_rng(0)).examples(generator, 4)
+    assert len(made.ids) <= config.max_input
+    assert [made.ids[place] for place in made.places] == made.answer[:-1]
+
+
+def test_a_generator_may_read_more_than_its_reader(config: WarmGeneratorConfig) -> None:
+    """Which answers in windows as long as it was trained with."""
+    reader = load_reader(config.reader)
+    reader.config.reader_tokens = 16
+    reader.save(config.reader)
+    assert warm_generator.begin(config).max_input == config.max_input == 32
 
 
 def test_questions_without_a_passage_are_left_out(config: WarmGeneratorConfig) -> None:

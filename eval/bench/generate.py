@@ -44,6 +44,7 @@ from pipelines import assemble, closed_book, fid, rag, warm_generator
 from pipelines.closed_book import ClosedBookConfig
 from pipelines.fid import FidConfig
 from pipelines.stages import finished
+from ragqa import resuming
 from ragqa.errors import BadInput
 from ragqa.models.readers import reader_kind
 from ragqa.progress import Bars, Progress
@@ -82,6 +83,17 @@ class Bench:
             build(index, progress=self.progress)
         generate.begin_reader(places)
         finished(generate.start(places, self.sizes), partial(warm_generator.main, **self.told("start")), common.tell)
+
+    def settle(self) -> None:
+        """See that what the work folder holds was made of what is given now; raises BadInput."""
+        file, now = self.places.work / "made_of.json", generate.made_of(self.places)
+        before = json.loads(file.read_text()) if file.is_file() else {}
+        if changed := [name for name in now if before.get(name, now[name]) != now[name]]:
+            raise BadInput(
+                f"{self.places.work} was made of another {' and '.join(changed)}: choose another folder as --work"
+            )
+        self.places.work.mkdir(parents=True, exist_ok=True)
+        resuming.write_whole(file, json.dumps(now, indent=1) + "\n")
 
     def told(self, name: str) -> dict[str, Any]:
         """Where the training of an arm says how far it is."""
@@ -137,7 +149,8 @@ class Bench:
         own = generate.training(self.places, self.sizes, name)
         stages = [generate.start(self.places, self.sizes), own] if own else []
         asked = [self.sizes.scale, self.sizes.limit, self.sizes.read, self.sizes.asked]
-        return [self.corpus, *asked, *common.plain(stages, self.places.work)]
+        made = generate.made_of(self.places)
+        return [self.corpus, made, *asked, *common.plain(stages, self.places.work)]
 
     def start_seconds(self) -> int:
         """Of the steps that generators share."""
@@ -207,23 +220,37 @@ def go(args: argparse.Namespace) -> None:
     corpus = check(places)
     name = f"{corpus['blocks']:,} blocks of 100 words for all four test sets (eval.generate_corpus)"
     bench = Bench(places, sizes, name, Bars())
+    bench.settle()
     if "start" in stages:
         bench.start()
+        bench.settle()
     for arm in arms if "train" in stages else ():
         bench.train(arm)
     if "em" not in stages:
         return
-    rows = [{"arm": arm, "title": ARMS[arm], **bench.spent(arm), "em": bench.em(arm)} for arm in arms]
-    records = [bench.record(arm, suite) for suite in SUITES for arm in arms]
-    drawn = f"{table(records)}\n\n{generate.caption(corpus, sizes)}\n"
+    rows = {arm: {"arm": arm, "title": ARMS[arm], **bench.spent(arm), "em": bench.em(arm)} for arm in arms}
+    records = {(suite.key, arm): bench.record(arm, suite) for suite in SUITES for arm in arms}
+    figures = {"sizes": asdict(sizes), "corpus made of": corpus, "start_s": bench.start_seconds()}
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        for file in (each for record in records for each in (record, record.with_suffix(".tsv"))):
+        for file in (each for record in records.values() for each in (record, record.with_suffix(".tsv"))):
             shutil.copyfile(file, args.out / file.name)
+        rows = recorded(args.out / "generate.json", figures) | rows
+        records = {(s.key, arm): args.out / f"{s.key}_{arm}.json" for s in SUITES for arm in rows}
+    drawn = table([records[suite.key, arm] for suite in SUITES for arm in ARMS if arm in rows])
+    drawn = f"{drawn}\n\n{generate.caption(corpus, places, sizes)}\n"
+    if args.out:
         (args.out / "table.md").write_text(drawn)
-        figures = {"sizes": asdict(sizes), "corpus made of": corpus, "start_s": bench.start_seconds(), "rows": rows}
+        figures["rows"] = [rows[arm] for arm in ARMS if arm in rows]
         record(args.out / "generate.json", figures, corpus=name, questions="the suites': see the rows")
     print(drawn)
+
+
+def recorded(file: Path, figures: dict[str, Any]) -> dict[str, Any]:
+    """Rows of arms that stand there of earlier runs of the same ``figures``, which go for all."""
+    before = json.loads(file.read_text()) if file.is_file() else {}
+    same = all(before.get(name) == value for name, value in json.loads(json.dumps(figures)).items())
+    return {row["arm"]: row for row in before.get("rows", ())} if same else {}
 
 
 if __name__ == "__main__":

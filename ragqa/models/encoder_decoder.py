@@ -10,7 +10,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderModel, PreTrainedTokenizerFast
 
 from ragqa.errors import ArtefactError
-from ragqa.models.options import DTYPE, load_encoder_module, quiet
+from ragqa.models.options import DTYPE, load_encoder_module, quiet, save_head
 from ragqa.models.readers import load_reader
 from ragqa.models.seq2seq import Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
@@ -54,12 +54,15 @@ def from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
 def from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     """The same of the encoder of the span reader in the directory ``path``, which has its tokenizer beside.
 
+    It may read as much as the encoder can, whatever the reader was trained to: a generator is trained on.
+
     Raises:
         ArtefactError, DamagedArtefact: there is no reader, or see ``from_encoder``.
     """
     encoder: Any = load_reader(path).encoder
+    vars(encoder.config).pop("reader_tokens", None)
     with tempfile.TemporaryDirectory() as scratch, quiet():
-        encoder.save_pretrained(scratch)
+        save_head(encoder, Path(scratch))  # by ``save_pretrained`` only the first of several processes would
         if (path / "tokenizer.json").is_file():
             shutil.copyfile(path / "tokenizer.json", Path(scratch, "tokenizer.json"))
         else:

@@ -28,20 +28,23 @@ def restore(exported: Path, like: Path, out: Path) -> None:
     Raises:
         MissingExtra: torch, transformers or onnx is not installed.
         ArtefactError, DamagedArtefact: there is no exported reader, or it is not whole.
-        Mismatch: it is not of the shape of ``like``, or has another tokenizer.
+        Mismatch: it is not of the shape of ``like``, or has another tokenizer; or is not a reader of starts and ends.
     """
     try:
         import onnx
         import torch
 
-        from ragqa.models.readers import KINDS
+        from ragqa.models.span_reader import SpanReader
     except ImportError as error:
         raise MissingExtra("making torch weights of an export", "torch") from error
     config = artefact.read(exported, "reader").config
-    names = (exported / "tokenizer.json").read_bytes(), (like / "tokenizer.json").read_bytes()
-    if names[0] != names[1]:
-        raise Mismatch(f"{exported} has another tokenizer than {like}: name the encoder that it was made of")
-    reader = KINDS[config.get("reader", "ends")].from_encoder(like)
+    if (kind := config.get("reader", SpanReader.kind)) != SpanReader.kind:
+        raise Mismatch(f"{exported} holds a reader '{kind}': only those of kind '{SpanReader.kind}' can be made again")
+    own, other = exported / "tokenizer.json", like / "tokenizer.json"
+    if not other.is_file() or own.read_bytes() != other.read_bytes():
+        raise Mismatch(f"{like} has not the tokenizer.json of {exported}: name the encoder that it was made of")
+    reader = SpanReader.from_encoder(like)
+    reader.config.reader_tokens = config["max_tokens"]
     weights = _weights(onnx.load(exported / "model.onnx", load_external_data=False).graph, _table(exported, config))
     told = {name: torch.from_numpy(value) for name, value in weights.items() if name in reader.state_dict()}
     try:
@@ -51,7 +54,7 @@ def restore(exported: Path, like: Path, out: Path) -> None:
     if missing:
         raise Mismatch(f"{exported} has no {missing[0]}, which a reader made of {like} has")
     reader.save(out)
-    shutil.copyfile(exported / "tokenizer.json", out / "tokenizer.json")
+    shutil.copyfile(own, out / "tokenizer.json")
 
 
 def _table(exported: Path, config: dict[str, Any]) -> np.ndarray:

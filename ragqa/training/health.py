@@ -27,7 +27,7 @@ standard errors."""
 USED, USELESS = 0.9, 0.98
 """Passages are used where the loss with them is no more than this part of the loss without, and of no use where it is
 more than that one."""
-HEART, HELD_OUT = 0.5, 0.1
+HEART, HELD_OUT = 0.5, 0.4
 """An answer is known by heart that has so much probability in training, where of held-out ones less than that part of
 it is right."""
 
@@ -155,7 +155,7 @@ class Health:
         known = math.exp(-sum(step["nll"] for step in self._steps) / len(self._steps))
         told = f"answers that are taught have probability {known:.2f}, of held-out ones {value:.1%} are right"
         by_heart = known > HEART and value < HELD_OUT * known
-        heart = f"{told}: they are known by heart" + (", passages are not read" if reads else "")
+        heart = f"{told}: they are known by heart" + (", passages are hardly read" if reads else "")
         return self._new({heart: ("heart", by_heart)})
 
     def _part(self) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ragqa.training.precision import halves
+from ragqa.training.precision import bfloat16_is_fast
 
 
 def model_flops(module: nn.Module, tokens: int, guessed: int = 0) -> float:
@@ -64,7 +64,7 @@ def peak_flops(device: str = "cpu") -> float:
     """
     size = 8192 if device.startswith("cuda") else 2048
     own = torch.Generator(device).manual_seed(0)  # to measure must not change the dropout of a run
-    dtype = torch.bfloat16 if halves(device) else torch.float32
+    dtype = torch.bfloat16 if bfloat16_is_fast(device) else torch.float32
     a = torch.randn(size, size, device=device, dtype=dtype, generator=own)
     best, until = 0.0, time.perf_counter() + 1.0
     while time.perf_counter() < until:
