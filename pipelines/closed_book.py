@@ -36,7 +36,7 @@ def main(
 ) -> Path:
     """Train, or go on training; the directory of the generator. Raises as ``pipelines.fid`` does."""
     torch.manual_seed(config.seed)
-    generator = writing.opened("closed-book", config, 1)
+    generator = writing.opened("closed-book", config, 1, tell)
     return generating.train(
         config, generator, lambda texts: [[] for _ in texts], name="closed book", progress=progress, tell=tell
     )

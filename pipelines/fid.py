@@ -49,7 +49,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     check_size(config.index, config.k)
     retriever = open_retriever(config.index, config.retriever, device=config.device)
     torch.manual_seed(config.seed)
-    generator = writing.opened("fid", config, config.k)
+    generator = writing.opened("fid", config, config.k, tell)
 
     def search(texts: list[str]) -> list[list[Hit]]:
         return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than is read

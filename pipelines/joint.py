@@ -152,17 +152,17 @@ def parts_of(config: JointConfig) -> tuple[PretrainConfig, RagConfig, FineTuneCo
     return masked, written, filled(config.tune, encoder=config.encoder, **asked, **common)
 
 
-def begun_generator(config: JointConfig, written: RagConfig) -> RagGenerator:
+def begun_generator(config: JointConfig, written: RagConfig, tell: Callable[[str], None]) -> RagGenerator:
     """The generator as it begins."""
     kind = f"rag-{written.marginal}"
     if config.generator is not None:
-        generator = writing.opened(kind, written, written.k)
+        generator = writing.opened(kind, written, written.k, tell)
     else:
         try:
             seq2seq = from_encoder(config.encoder, decoder_layers=config.decoder_layers)
         except ArtefactError as error:
             raise ArtefactError(f"{error}; name another generator by --generator") from error
-        generator = writing.ready(make_generator(seq2seq, kind), kind, written, written.k)
+        generator = writing.ready(make_generator(seq2seq, kind), kind, written, written.k, tell)
     assert isinstance(generator, RagGenerator)
     return generator
 
@@ -170,12 +170,19 @@ def begun_generator(config: JointConfig, written: RagConfig) -> RagGenerator:
 class Joint(nn.Module):
     """All that is trained: one retriever, and what reads beside it."""
 
-    def __init__(self, config: JointConfig, masked: PretrainConfig, written: RagConfig, marked: FineTuneConfig) -> None:
+    def __init__(
+        self,
+        config: JointConfig,
+        masked: PretrainConfig,
+        written: RagConfig,
+        marked: FineTuneConfig,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
         super().__init__()
         self.retriever = DualEncoder.load(config.retriever)
         self.masked = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
         pretrain.same_pieces(self.retriever, TextTokenizer(config.encoder), masked)
-        self.generator = begun_generator(config, written)
+        self.generator = begun_generator(config, written, tell)
         self.spans = MlpSpanReader.from_encoder(config.encoder, hidden=marked.hidden, max_span=marked.max_span)
         self.spans.config.reader_tokens = marked.max_input
         set_dropout(self.train().to(config.device), config.dropout)
@@ -246,7 +253,7 @@ def main(
     teach, ask = taught_and_asked(config, tell)
     rag.check_size(config.corpus, max(masked.k, written.k, marked.beam))
     torch.manual_seed(config.seed)
-    model = Joint(config, masked, written, marked)
+    model = Joint(config, masked, written, marked, tell)
     masked = pretrain.fitted(masked, Realm(model.retriever, model.masked))
     written = replace(written, max_block=masked.max_block)
     readers = (model.masked, model.generator, model.spans)

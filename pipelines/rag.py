@@ -188,12 +188,12 @@ def train_step(
     return taught.figures
 
 
-def begin(config: RagConfig) -> tuple[Rag, DualEncoder]:
+def begin(config: RagConfig, tell: Callable[[str], None] = lambda line: None) -> tuple[Rag, DualEncoder]:
     """The model as it begins, and the retriever of which part or all is in it."""
     retriever = DualEncoder.load(config.retriever)
     if retriever.shared and not config.learn_passages:  # what is learned of questions must not move the passages
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
-    generator = writing.opened(f"rag-{config.marginal}", config, config.k)
+    generator = writing.opened(f"rag-{config.marginal}", config, config.k, tell)
     assert isinstance(generator, RagGenerator)
     set_dropout(retriever.train().to(config.device), config.dropout)
     return Rag(retriever if config.learn_passages else retriever.questions, generator), retriever
@@ -240,7 +240,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     teach, ask = taught_and_asked(config, tell)
     check_size(config.corpus, config.k)
     torch.manual_seed(config.seed)
-    model, retriever = begin(config)
+    model, retriever = begin(config, tell)
     fixed = None if config.learn_passages else library(config, progress)
     optimizer = torch.optim.AdamW(groups(model.retriever, model.generator, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as held:

@@ -77,7 +77,8 @@ class Pipeline:
         Raises:
             ArtefactError, DamagedArtefact: no such directory, or not whole.
             Mismatch: the index was made with another encoder, or lacks what ``retriever`` needs.
-            BadInput: ``decoding`` is not for this reader, or there is no reader of this name.
+            BadInput: ``decoding`` is not for this reader, there is no reader of this name, or ``readers`` gives one
+                another.
             RemoteError: no such server, or it does not answer.
         """
         url, path = as_url(path), Path(path)
@@ -95,6 +96,8 @@ class Pipeline:
             settings["readers"] = {
                 name: choose.moved(each, lambda at: str(path / at)) for name, each in settings["readers"].items()
             }
+        if unknown := sorted(set(readers or ()) - set(choose.NAMES)):
+            raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(choose.NAMES)}")
         settings["readers"].update({name: str(each) for name, each in (readers or {}).items()})
         own = settings["reader"]
         if reader is not None:
@@ -175,7 +178,7 @@ class Pipeline:
         if not isinstance(self.reader, Writes) or not self.reader.streams:
             yield self.ask(question, k=k, min_confidence=min_confidence)
             return
-        asked, hits = self._found([question], k)
+        asked, hits = self._found([question], k, min_confidence)
         for each in self.reader.stream(asked[0], hits[0]):
             yield each if isinstance(each, str) else _given(question, each, hits[0], min_confidence)
 
@@ -195,19 +198,21 @@ class Pipeline:
                 nearest passages.
 
         Raises:
-            BadInput: a question is empty, or ``k`` is less than 1.
+            BadInput: a question is empty or no text, ``k`` is less than 1, or ``min_confidence`` is no share.
         """
-        if isinstance(questions, str):
+        if not isinstance(questions, list | tuple):
             return self.ask([questions], k=k, min_confidence=min_confidence)[0]
-        asked, hits = self._found(questions, k)
+        asked, hits = self._found(questions, k, min_confidence)
         answers = self.reader.read(asked, hits) if asked else []
         return [_given(*each, min_confidence) for each in zip(questions, answers, hits, strict=True)]
 
-    def _found(self, questions: list[str], k: int | None) -> tuple[list[str], list[list[Hit]]]:
+    def _found(self, questions: list[str], k: int | None, least: float) -> tuple[list[str], list[list[Hit]]]:
         """The questions as they are asked, and what is found for each; nothing where the book is closed."""
         depth = self.k if k is None else k
         if depth < 1:
             raise BadInput(f"k = {depth}: at least one passage must be read")
+        if not 0 <= least <= 1:
+            raise BadInput(f"min_confidence = {least}: from 0 to 1 is needed")
         asked = [clean_question(question) for question in questions]
         if not asked or self.reader.closed:
             return asked, [[] for _ in asked]
@@ -269,8 +274,10 @@ def clean_question(question: str) -> str:
     """One line of text: control characters become spaces, an absurd length is cut.
 
     Raises:
-        BadInput: nothing is left.
+        BadInput: nothing is left, or it is no text.
     """
+    if not isinstance(question, str):
+        raise BadInput(f"a question is text, and not {question!r:.80}")
     text = question[:MAX_QUESTION_CHARS].encode("utf-8", "replace").decode("utf-8")
     text = "".join(" " if unicodedata.category(c) in {"Cc", "Cs"} else c for c in text)
     text = " ".join(text.split())

@@ -338,3 +338,23 @@ def test_asking_loads_no_torch(index: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "said"),
+    [
+        (None, {}, "a question is text, and not None"),
+        (["Who built it?", 7], {}, "a question is text, and not 7"),
+        ("Who built it?", {"min_confidence": float("nan")}, "min_confidence = nan: from 0 to 1"),
+        ("Who built it?", {"min_confidence": 1.5}, "min_confidence = 1.5: from 0 to 1"),
+        ("Who built it?", {"k": 0}, "k = 0: at least one passage"),
+    ],
+)
+def test_what_cannot_be_asked(index: Path, asked: object, options: dict[str, float], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        Pipeline.load(index).ask(asked, **options)  # type: ignore[call-overload]
+
+
+def test_readers_have_names_that_are_known(index: Path) -> None:
+    with pytest.raises(BadInput, match=r"readers=\{'spans': …\}: the names are span, rag-token"):
+        Pipeline.load(index, readers={"spans": "a"})

@@ -194,6 +194,13 @@ def test_the_other_marginal_reads_pairs_as_the_first_did(config: FidConfig, befo
         assert made.question_tokens is seq2seq.tokens
 
 
+def test_what_a_generator_cannot_read_or_write_is_told(config: FidConfig) -> None:
+    told: list[str] = []
+    made = writing.opened("fid", replace(config, max_input=100_000, max_answer=3), 2, told.append)
+    longest = made.seq2seq.max_tokens
+    assert made.max_input == longest and told == [f"--max-input 100000: {longest} are as many as this generator can"]
+
+
 def test_where_a_pipeline_is_put_together_there_it_is_calibrated(
     config: FidConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
