@@ -43,7 +43,7 @@ from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.models.options import set_dropout
-from ragqa.models.readers import load_reader
+from ragqa.models.readers import load_reader, reader_kind
 from ragqa.models.span_reader import SpanReader
 from ragqa.objectives import distilled_kl, span_nll
 from ragqa.progress import SILENT, Progress
@@ -68,7 +68,7 @@ class ReaderConfig(TrainingConfig):
     """What a reader is trained from and how. The defaults are reckoned, not tuned."""
 
     encoder: Path
-    """Directory (config, safetensors, tokenizer.json) of the encoder it begins from."""
+    """Directory (config, safetensors, tokenizer.json) of the encoder it begins from, or of a reader that goes on."""
     train: tuple[Path, ...] = ()
     """Files of questions: SQuAD's .json, .jsonl with passages (QED's) or without them, pairs of question and answer."""
     patterns: tuple[Path, ...] = ()
@@ -270,7 +270,9 @@ def stopped(best: Best, config: ReaderConfig) -> bool:
 def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
     """The reader as it begins, and its teacher."""
     torch.manual_seed(config.seed)
-    reader = SpanReader.from_encoder(config.encoder).to(config.device).train()
+    goes_on = reader_kind(config.encoder) == SpanReader.kind
+    reader = SpanReader.load(config.encoder) if goes_on else SpanReader.from_encoder(config.encoder)
+    reader.to(config.device).train()
     reader.config.reader_tokens = config.max_input  # it answers as it was trained
     set_dropout(reader, config.dropout)
     if config.freeze_embeddings:

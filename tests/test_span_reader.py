@@ -750,6 +750,16 @@ def test_a_teacher_of_the_same_wordpieces(config: ReaderConfig, tmp_path: Path) 
         main(replace(config, out=tmp_path / "other", teacher=teacher))
 
 
+def test_a_reader_goes_on_from_what_it_has_learned(config: ReaderConfig, tmp_path: Path) -> None:
+    config = replace(config, dev=None, held_out=0.0, steps=2)
+    made = main(config)
+    reader, _ = span_reader.begin(replace(config, encoder=made, max_input=64), TextTokenizer(made))
+    assert reader.max_tokens == 64  # as it is to be trained now, whatever it was before
+    before = SpanReader.load(made)
+    assert all(torch.equal(a, b) for a, b in zip(reader.parameters(), before.parameters(), strict=True))
+    main(replace(config, encoder=made, out=tmp_path / "on"))
+
+
 def test_it_learns_from_answers_alone(config: ReaderConfig) -> None:
     """Facts that were never asked are read off the passages that are found: what follows w50 is the answer."""
     config = replace(
