@@ -11,9 +11,9 @@ where joint training has 16 beside 16 questions), and joint by default. In every
 reads has learned to. A run goes on where one before it ended. A row says how many questions had been ``seen`` at each
 evaluation of ``dev``.
 
-Seeds are independent: two processes, one on each of two cores, take half of the time. Rows that stand in ``--out`` are
-not made again where their settings are the same, and stay where they are not asked for, so that a machine can go on
-where another ended.
+Seeds are independent: two processes, one on each of two cores and with one ``--out``, take half of the time. A row
+stands there as soon as it is made. Rows that do are not made again where their settings are the same, and stay where
+they are not asked for, so that a machine can go on where another ended.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import torch
 from eval import closed_answers, closed_world
 from eval.bench.arms import digest, kept, plain
 from eval.bench.closed_world import seconds
-from eval.bench.record import record
+from eval.bench.record import note
 from eval.command import one_line
 from pipelines import closed_book, joint, pretrain, rag, warm_start
 from pipelines.asked import answerable
@@ -37,6 +37,7 @@ from pipelines.joint import JointConfig
 from pipelines.pretrain import PretrainConfig
 from pipelines.rag import RagConfig
 from pipelines.warm_start import WarmStartConfig
+from ragqa.locks import locked
 from ragqa.progress import Bars
 from ragqa.training.log import read_rows
 
@@ -101,22 +102,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--plot", type=Path)
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)  # of tensors this small a second thread makes a step slower
-    rows = {place(row): row for row in recorded(args.out)}
-    for seed in args.seeds:
-        for arm in args.arms:
-            for few in args.few if arm in DRAWN else [0]:
-                row = trained(args, seed, arm, few)
-                rows[place(row)] = row
-    rows = dict(sorted(rows.items()))
-    if args.out:
-        record(
-            args.out,
-            {"rows": [*rows.values()]},
-            corpus=f"a closed world of {3 * args.entities} passages, eval/closed_world.py",
-            questions=f"{args.asked - args.dev} facts that were never trained on, answers of two tokens",
-        )
+    made = [
+        written(args, trained(args, seed, arm, few))
+        for seed in args.seeds
+        for arm in args.arms
+        for few in (args.few if arm in DRAWN else [0])
+    ]
     if args.plot:
-        picture([row for row in rows.values() if row["arm"] in DRAWN], args.plot)
+        rows = recorded(args.out) or made
+        picture([row for row in rows if row["arm"] in DRAWN], args.plot)
+
+
+def written(args: argparse.Namespace, row: dict[str, Any]) -> dict[str, Any]:
+    """The row, which now stands in ``--out`` among those that other processes write there."""
+    if args.out:
+        args.work.mkdir(parents=True, exist_ok=True)
+        with locked(args.work / ".out.lock", wait=True):
+            rows = {place(each): each for each in [*recorded(args.out), row]}
+            note(
+                args.out,
+                {"rows": [rows[each] for each in sorted(rows)]},
+                corpus=f"a closed world of {3 * args.entities} passages, eval/closed_world.py",
+                questions=f"{args.asked - args.dev} facts that were never trained on, answers of two tokens",
+            )
+    return row
 
 
 def recorded(out: Path | None) -> list[dict[str, Any]]:

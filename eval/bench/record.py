@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from eval.command import command
+from ragqa import resuming
 from ragqa.machine import hardware
 
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu", "ray")
 
 
 def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:
-    """Write ``out`` with ``figures``; ``corpus`` and ``questions`` say what they were measured on."""
+    """Write ``out`` with ``figures``, and print these; ``corpus`` and ``questions`` say what they were measured on."""
+    note(out, figures, corpus=corpus, questions=questions)
+    print(json.dumps(figures, indent=1, ensure_ascii=False))
+
+
+def note(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:
+    """Write ``out`` alone, whole or not at all."""
     row = {
         "date": datetime.date.today().isoformat(),
         "command": command(),
@@ -24,8 +31,7 @@ def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -
         **figures,
     }
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n")
-    print(json.dumps(figures, indent=1, ensure_ascii=False))
+    resuming.write_whole(out, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
 
 
 def _version(name: str) -> str | None:
