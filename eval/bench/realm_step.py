@@ -91,8 +91,8 @@ def figures(kind: str, runs: Sequence[tuple[Path, Seconds]], batch: int) -> dict
         "tokens_per_s": round(sum(row["tokens"] for row in rows) / len(rows) / step),
         "tokens_a_step": round(median(row["tokens"] for row in rows)),
         "utilisation": round(median(row["utilisation"] for row in rows), 3),
-        "seconds_a_step": {part: round(spent, 4) for part, spent in parts.items()}
-        | {REST[kind]: round(step - sum(parts.values()), 4)},
+        "seconds_a_step": {part: round(spent, 6) for part, spent in parts.items()}
+        | {REST[kind]: round(step - sum(parts.values()), 6)},
     }
 
 
