@@ -9,6 +9,7 @@ took. So what a generator has from its passages is what it is above the closed b
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -197,15 +198,7 @@ def closed_steps(sizes: Sizes) -> int:
 
 def made_of(places: Places) -> dict[str, str]:
     """What lies in the work folder is made of these: digests of the passages, the retriever and the reader."""
-    made = _MadeOf(corpus=places.passages, retriever=places.retriever, reader=places.reader)
-    return inputs(made)
-
-
-@dataclass(frozen=True)
-class _MadeOf:
-    corpus: Path
-    retriever: Path
-    reader: Path
+    return inputs(SimpleNamespace(corpus=places.passages, retriever=places.retriever, reader=places.reader))
 
 
 def caption(corpus: dict[str, Any], places: Places, sizes: Sizes) -> str:
@@ -214,7 +207,7 @@ def caption(corpus: dict[str, Any], places: Places, sizes: Sizes) -> str:
     made = ", ".join(f"{blocks:,} {name}" for name, blocks in sources.items())
     train, gold = corpus["questions"]["train"], sum(1 for each in read_questions(places.questions) if golds_of(each))
     reader = f"the span reader {places.begun.name}" if places.begun else "ragqa's own span reader"
-    retriever = f"{places.given.name}" if places.given else "all-MiniLM-L6-v2"
+    retriever = places.given.name if places.given else "all-MiniLM-L6-v2"
     return (
         f"Corpus: {corpus['blocks']:,} blocks of 100 words, one for all four test sets, not Wikipedia: {made}. "
         "nq-gold, squad, qed and squad-train are the passages that questions of NQ test-a, SQuAD dev-a and the "

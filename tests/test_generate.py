@@ -28,6 +28,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.span_reader import SpanReader
+from ragqa.progress import SILENT
 from ragqa.questions import read_questions
 from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.encoder import load_encoder
@@ -264,6 +265,21 @@ def test_an_arm_and_its_closed_book_go_all_the_way_and_go_on(
         "squad": 4,
     }
     assert {file.name for file in out.glob("*.tsv")} >= {"squad_fid.tsv", "curatedtrec_closed-book.tsv"}
+
+
+def test_a_work_folder_is_of_one_retriever_and_one_reader(tmp_path: Path) -> None:
+    """What is made later, as the retriever may be, is noted then."""
+    made = Places(work=tmp_path / "w", corpus=tmp_path, encoder=tmp_path, data=tmp_path, begun=tmp_path / "reader")
+    put(tmp_path / "reader" / "weights", "a")
+    told = bench.Bench(made, SMOKE, "c", SILENT)
+    told.settle()
+    put(made.retriever / "weights", "b")
+    told.settle()
+    assert generate.made_of(made).keys() == {"reader", "retriever"}
+    put(tmp_path / "other" / "weights", "c")
+    for changed, name in (({"given": tmp_path / "other"}, "retriever"), ({"begun": tmp_path / "other"}, "reader")):
+        with pytest.raises(BadInput, match=f"was made of another {name}: choose another folder"):
+            replace(told, places=replace(made, **changed)).settle()
 
 
 @pytest.mark.slow

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from ragqa import artefact
-from ragqa.errors import ArtefactError, DamagedArtefact
+from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.readers import load_reader, reader_kind
 from ragqa.models.span_reader import SpanReader
 from ragqa.reading.span import ExtractiveReader
 from ragqa.runtime.export import export
+from ragqa.runtime.restore import restore
 from ragqa.runtime.scorer import SpanTable, load_scorer
 from ragqa.runtime.tokens import TokenInput
 from ragqa.types import Hit, Passage
@@ -127,6 +128,12 @@ def exported(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mlp-export") / "reader"
     export(saved, path)
     return path
+
+
+@pytest.mark.thorough
+def test_an_export_is_not_made_torch_again(exported: Path, saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(Mismatch, match="holds a reader 'mlp': only those of kind 'ends'"):
+        restore(exported, saved, tmp_path / "out")
 
 
 @pytest.mark.thorough

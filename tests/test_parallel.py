@@ -289,19 +289,34 @@ def test_masked_words_teach_two_processes_what_they_teach_one(tmp_path: Path, mo
             assert ratio < 0.02, (part, ratio)
 
 
-READER = """
+RECIPE = """
 import sys
 from contextlib import nullcontext
+from importlib import import_module
 import torch
 import torch.distributed as dist
 from index.command import parse
-from pipelines import span_reader
 
 torch.autocast = lambda *_, **__: nullcontext()
-dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=int(sys.argv[3]), world_size=2)
-span_reader.main(parse(span_reader.ReaderConfig, None, ["--config", sys.argv[1]]))
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
+recipe = import_module(sys.argv[1])
+recipe.main(parse(getattr(recipe, sys.argv[2]), None, ["--config", sys.argv[3]]))
 dist.destroy_process_group()
 """
+
+
+def alone_and_together(recipe: Any, config: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str, Any]]]:
+    """What a run logs here, and in two processes."""
+    both = config.out.with_name("two")
+    row = {name: value for name, value in asdict(config).items() if value not in (None, ())} | {"out": both}
+    file = config.out.with_name("two.json")
+    file.write_text(json.dumps(row, default=str))
+    port, given = free_port(), (recipe.__name__, type(config).__name__, str(file))
+    processes = [printed(*given, port, rank, script=RECIPE) for rank in "01"]
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
+    recipe.main(config)
+    end_well(processes)
+    return [read_rows(config.out), read_rows(both)]
 
 
 @pytest.mark.thorough
@@ -312,14 +327,7 @@ def test_two_processes_train_the_reader_of_one(small: Path, tmp_path: Path, monk
         train=(world.train,), index=world.corpus, dev=world.dev, encoder=small, out=tmp_path / "one", steps=4, batch=8,
         accumulate=2, dropout=0.0, lr=1e-3, warmup=1, eval_every=2, patience=2, sample=4, max_input=32, max_span=3,
     )  # fmt: skip
-    row = {name: value for name, value in asdict(config).items() if value not in (None, ())}
-    (tmp_path / "two.json").write_text(json.dumps({**row, "out": tmp_path / "two"}, default=str))
-    port = free_port()
-    processes = [printed(str(tmp_path / "two.json"), port, rank, script=READER) for rank in "01"]
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    span_reader.main(config)
-    end_well(processes)
-    one, two = (read_rows(tmp_path / count) for count in ("one", "two"))
+    one, two = alone_and_together(span_reader, config, monkeypatch)
     assert [row["step"] for row in one] == [row["step"] for row in two] == [0, 1, 2, 2, 3, 4]
     for a, b in zip(one, two, strict=True):
         same = {name: a[name] for name in {"loss", "span_nll", "relevance_bce", "right", "grad_norm", "em"} & set(a)}
@@ -392,21 +400,6 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
             assert {name: b[name] for name in same} == pytest.approx(same, rel=2e-3, abs=1e-5)
 
 
-WARM = """
-import sys
-from contextlib import nullcontext
-import torch
-import torch.distributed as dist
-from index.command import parse
-from pipelines import warm_generator
-
-torch.autocast = lambda *_, **__: nullcontext()
-dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=int(sys.argv[3]), world_size=2)
-warm_generator.main(parse(warm_generator.WarmGeneratorConfig, None, ["--config", sys.argv[1]]))
-dist.destroy_process_group()
-"""
-
-
 @pytest.mark.thorough
 def test_a_generator_made_of_a_reader_takes_the_same_steps_in_two_processes(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -421,15 +414,9 @@ def test_a_generator_made_of_a_reader_takes_the_same_steps_in_two_processes(
     ]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     few: dict[str, Any] = {"steps": 4, "batch": 4, "fitted": 12, "warmup": 1, "max_input": 32, "max_answer": 4}
-    one = WarmGeneratorConfig(reader=reader, questions=tmp_path / "q.jsonl", out=tmp_path / "one", dropout=0.0, **few)
-    row = asdict(one) | {"out": tmp_path / "two"}
-    (tmp_path / "two.json").write_text(json.dumps({k: v for k, v in row.items() if v is not None}, default=str))
-    port = free_port()
-    processes = [printed(str(tmp_path / "two.json"), port, rank, script=WARM) for rank in "01"]
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    warm_generator.main(one)
-    end_well(processes)
-    for a, b in zip(*(read_rows(tmp_path / count) for count in ("one", "two")), strict=True):
+    out = tmp_path / "one"
+    config = WarmGeneratorConfig(reader=reader, questions=tmp_path / "q.jsonl", out=out, dropout=0.0, **few)
+    for a, b in zip(*alone_and_together(warm_generator, config, monkeypatch), strict=True):
         same = {name: a[name] for name in ("nll", "guided", "grad_norm")}
         assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3)
 
