@@ -35,10 +35,10 @@ logger = logging.getLogger("ragqa.refresh")
 
 
 class Saves(Protocol):
-    """A passage tower in training."""
+    """A model, of a refresh a passage tower in training."""
 
     def save(self, folder: Path, /) -> None:
-        """Write into an empty ``folder`` what ``ragqa.runtime.encoder.load_encoder`` takes."""
+        """Write into an empty ``folder``; of a tower what ``ragqa.runtime.encoder.load_encoder`` takes."""
         ...
 
 

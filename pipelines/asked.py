@@ -1,6 +1,7 @@
 """Questions of a run: which there are, and which a step is of."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -14,8 +15,12 @@ from ragqa.types import Question
 
 
 def answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
-    """The questions of a file that have answers, or ``sample`` of them, drawn at random; BadInput if none has."""
-    questions = [question for question in read_questions(file) if question.answers]
+    """The questions of a file that have answers, or ``sample`` of them, drawn at random; BadInput if none has.
+
+    A blank answer is none.
+    """
+    said = ((each, tuple(answer for answer in each.answers if answer.strip())) for each in read_questions(file))
+    questions = [replace(question, answers=answers) for question, answers in said if answers]
     if not questions:
         raise BadInput(f"no questions with answers in {file}")
     chosen = np.random.default_rng(seed).permutation(len(questions))[:sample]

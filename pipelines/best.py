@@ -6,6 +6,7 @@ from typing import Any
 from safetensors.torch import load_model, save_model
 
 from pipelines.run import Run
+from ragqa.artefact import as_bad_input
 from ragqa.errors import DamagedArtefact
 from ragqa.training import parallel
 
@@ -64,10 +65,11 @@ class Best:
         self._run.tell(f"the weights of step {self._mark['step']} are written, the best on held-out questions: {value}")
 
     def _write(self, step: int) -> None:
-        self._folder.mkdir(exist_ok=True)
-        aside = self._folder / ".writing"
-        save_model(self._run.state.model, str(aside))
-        aside.replace(self._file(step))
+        aside, file = self._folder / ".writing", self._file(step)
+        with as_bad_input(file):
+            self._folder.mkdir(exist_ok=True)
+            save_model(self._run.state.model, str(aside))
+            aside.replace(file)
 
     def _tidy(self) -> None:
         """Delete what neither a checkpoint nor the run refers to."""

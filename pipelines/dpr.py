@@ -34,7 +34,7 @@ from pipelines.examination import Examination, examine_anew
 from pipelines.mining import Search, Source, passage_index
 from pipelines.pair_batches import Batch, PairBatches
 from pipelines.pairs import Pair
-from pipelines.run import FREE, Run, held, read_row, running
+from pipelines.run import FREE, Run, held, read_row, running, vacant, write_model
 from pipelines.settings import TrainingConfig, require
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, MissingExtra
@@ -146,6 +146,8 @@ def main(config: DprConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     """
     first = beginning(config, 1)  # what is wrong with it is told before hours of mining
     check(config)
+    if not (config.out / PAIRS).is_file():
+        vacant(config.out)
     config.out.mkdir(parents=True, exist_ok=True)
     with held(config.out):
         limit = first.passages.max_tokens
@@ -206,7 +208,7 @@ def mined(config: DprConfig, progress: Progress, tell: Callable[[str], None]) ->
         "pool": config.pool,
         "corpus-only": config.corpus_only,
     }
-    file = config.out / "pairs.jsonl"
+    file = config.out / PAIRS
     if not file.is_file():
         line = mining.mine(
             config.sources,
@@ -229,7 +231,7 @@ def mined_again(
     folder.mkdir(exist_ok=True)
     file, vectors = folder / "negatives.jsonl", folder / "vectors"
     weights = [artefact.checksum(each) for each in sorted(before.rglob("*.safetensors"))]
-    identity = {"pairs": artefact.checksum(config.out / "pairs.jsonl"), "retriever": weights}
+    identity = {"pairs": artefact.checksum(config.out / PAIRS), "retriever": weights}
     if not file.is_file():
         options: dict[str, Any] = {"device": config.device, "workers": config.workers, "progress": progress}
         with passage_index(before, config.corpus, vectors, **options) as (store, index):
@@ -283,10 +285,12 @@ def train_round(
             train_step(run, retriever, batches[run.step], config)
         best.restore()
     if not parallel.world()[0]:
-        retriever.save(model_of(config, number))
+        write_model(retriever, model_of(config, number))
         resuming.write_whole(own.out / DONE, json.dumps(settings(own)))
 
 
+PAIRS = "pairs.jsonl"
+"""What BM25 found."""
 DONE = "done.json"
 """Settings of a round, once its model is there."""
 

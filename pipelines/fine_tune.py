@@ -10,7 +10,6 @@ spans of the few that are read are one. ``pipelines.assemble`` makes a pipeline 
 Legend: B questions, K passages of the beam, D width, S spans of a passage.
 """
 
-import shutil
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from pipelines.examination import KS, question_vectors
 from pipelines.gold_spans import GoldSpans
 from pipelines.library import Asked, Library, Shelf, open_questions
 from pipelines.reading import span_scores, to_read
-from pipelines.run import Run, Taught, running
+from pipelines.run import Run, Taught, running, write_model
 from pipelines.settings import AnsweringConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
@@ -48,7 +47,7 @@ from ragqa.training.meter import model_flops
 from ragqa.training.precision import mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import groups, optimise
-from ragqa.types import Hit
+from ragqa.types import Hit, Question
 
 _ASKED = 64
 """Questions that are asked at a time in an evaluation."""
@@ -239,6 +238,24 @@ def check_size(config: FineTuneConfig) -> None:
         raise BadInput(f"{config.corpus} holds {live} passages, not {config.read} to read: lower --read")
 
 
+def asking(
+    config: FineTuneConfig, teach: list[Question], ask: list[Question], progress: Progress
+) -> tuple[Library, Asked, Asked]:
+    """The passages, and the questions, those of training and those held out, with where their answers stand."""
+    with parallel.in_turn():
+        library = Library.open(
+            config.corpus,
+            config.retriever,
+            config.out,
+            kind=config.kind,
+            workers=config.workers,
+            device=config.device,
+            progress=progress,
+        )
+        cache = config.out / "answers"
+        return library, *open_questions(library, teach, ask, cache, regex=config.regex, progress=progress)
+
+
 def main(
     config: FineTuneConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
 ) -> Path:
@@ -252,21 +269,11 @@ def main(
     check_size(config)
     torch.manual_seed(config.seed)
     model, retriever = begin(config)
-    with parallel.in_turn():
-        library = Library.open(
-            config.corpus,
-            config.retriever,
-            config.out,
-            kind=config.kind,
-            workers=config.workers,
-            device=config.device,
-            progress=progress,
-        )
-        asked, dev = open_questions(library, teach, ask, config.out / "answers", regex=config.regex, progress=progress)
-    tell(f"{len(asked)} questions of {len(teach)} are answered by a passage")
     optimizer = torch.optim.AdamW(groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="fine-tuning", progress=progress, tell=tell) as run:
         best = Best(run, "em")
+        library, asked, dev = asking(config, teach, ask, progress)
+        tell(f"{len(asked)} questions of {len(teach)} are answered by a passage")
         while True:
             if len(dev) and run.due(config.eval_every) and not parallel.world()[0]:
                 best.told(**evaluate(model, library, dev, config))
@@ -278,9 +285,8 @@ def main(
             train_step(run, model, library, asked, config)
         best.restore()
     if not parallel.world()[0]:
-        retriever.save(config.out / "model")
-        model.reader.save(config.out / "reader")
-        shutil.copyfile(config.encoder / "tokenizer.json", config.out / "reader" / "tokenizer.json")
+        write_model(retriever, config.out / "model")
+        write_model(model.reader, config.out / "reader", config.encoder / "tokenizer.json")
     return config.out / "model"
 
 

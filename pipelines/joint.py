@@ -15,7 +15,6 @@ though those of training are.
 Legend: B texts or questions, K passages.
 """
 
-import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -39,7 +38,7 @@ from pipelines.losses import Part, train_step
 from pipelines.masked_text import MaskedTexts, masked_texts
 from pipelines.pretrain import PretrainConfig, Realm, passages_of
 from pipelines.rag import Rag, RagConfig
-from pipelines.run import Run, Taught, running
+from pipelines.run import Run, Taught, running, write_model
 from pipelines.settings import AnsweringConfig, FollowingConfig, require
 from pipelines.stages import ABOVE, filled
 from ragqa.errors import ArtefactError
@@ -329,12 +328,11 @@ def watch(run: Run, losses: list[Part], found: dict[str, float], questions: int)
 
 def save(config: JointConfig, model: Joint) -> None:
     """Write the four models."""
-    model.retriever.save(config.out / "model")
-    model.masked.save(config.out / "masked")
+    write_model(model.retriever, config.out / "model")
+    write_model(model.masked, config.out / "masked")
     writing.save(model.generator, config.out / "generator", config.out / "model")
     if config.span:
-        model.spans.save(config.out / "reader")
-        shutil.copyfile(config.encoder / "tokenizer.json", config.out / "reader" / "tokenizer.json")
+        write_model(model.spans, config.out / "reader", config.encoder / "tokenizer.json")
 
 
 def after(config: JointConfig) -> AssembleConfig:

@@ -152,6 +152,10 @@ def proposed(index: mips.Mips, queries_BD: np.ndarray, beam: int) -> np.ndarray:
     return np.stack([np.pad(each.rows, (0, beam - len(each)), constant_values=NONE) for each in found])
 
 
+_SEARCH = "search.json"
+"""Of an index: its kind, and how far it is searched."""
+
+
 def _index(
     vectors: Vectors, folder: Path, kind: str, device: str, store: PassageStore, progress: Progress
 ) -> mips.Mips:
@@ -160,10 +164,16 @@ def _index(
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         tuned = mips.build(vectors, kind, aside, progress=progress)
-        (aside / "search.json").write_text(json.dumps(tuned and tuned.as_dict()))
+        (aside / _SEARCH).write_text(json.dumps({"kind": kind, "effort": tuned and tuned.as_dict()}))
         aside.rename(folder)
-    effort = mips.Effort.of(json.loads((folder / "search.json").read_text()))
-    return mips.open_index(folder, kind, effort=effort, device=device, deleted=store.deleted)
+    try:
+        made = json.loads((folder / _SEARCH).read_text())
+        same = made["kind"] == kind
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    if not same:
+        raise BadInput(f"{folder} is no index of kind {kind} that was made here: choose another directory")
+    return mips.open_index(folder, kind, effort=mips.Effort.of(made["effort"]), device=device, deleted=store.deleted)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pipelines.masked_text import MaskedBatch, MaskedTexts, chooser
-from pipelines.run import Run, running
+from pipelines.run import Run, running, write_model
 from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
@@ -113,7 +113,7 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
         for step in run.left(config.save_every):
             train_step(run, model, texts[step].to(config.device), config)
     if not parallel.world()[0]:
-        model.save(config.out / "model")
+        write_model(model, config.out / "model")
     return config.out / "model"
 
 

@@ -28,7 +28,7 @@ from pipelines.candidates import NULL, gold, propose, read, relevance, telling
 from pipelines.examination import Examination, examine
 from pipelines.live_index import LiveIndex
 from pipelines.masked_text import MaskedBatch, masked_texts, named_tagger
-from pipelines.run import Run, Taught, running
+from pipelines.run import Run, Taught, running, vacant, write_model
 from pipelines.settings import FollowingConfig, MaskingConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
@@ -252,6 +252,7 @@ def main(
         NonFiniteLoss: training would have spoiled the weights.
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
+    vacant(config.out)
     torch.manual_seed(config.seed)
     tokenizer = TextTokenizer(config.encoder)
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.from_encoder(config.encoder))
@@ -287,8 +288,8 @@ def main(
             row = train_step(run, model, index, blocks, batch, own, config, staleness=staleness)
             run.alarm(step, health.step(row, learned=step + 1 - config.waits))
     if not parallel.world()[0]:
-        model.retriever.save(config.out / "model")
-        model.reader.save(config.out / "reader")
+        write_model(model.retriever, config.out / "model")
+        write_model(model.reader, config.out / "reader")
     return config.out / "model"
 
 

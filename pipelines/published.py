@@ -26,7 +26,7 @@ from pipelines.assemble import main as assemble
 from pipelines.run import held, settle
 from pipelines.settings import require
 from ragqa import artefact
-from ragqa.errors import ArtefactError, Mismatch
+from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.models.dpr import load_dpr
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generators import load_rag, model_type
@@ -56,9 +56,9 @@ class PublishedConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        require(
-            self, questions=((self.rag is None) != (self.questions is None), "name rag or questions, one of the two")
-        )
+        require(self)
+        if (self.rag is None) == (self.questions is None):
+            raise BadInput("either --rag or --questions is needed: where questions' vectors come from")
 
 
 def main(

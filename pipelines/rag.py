@@ -30,7 +30,7 @@ from pipelines.library import Library, Shelf
 from pipelines.live_index import LiveIndex
 from pipelines.live_library import LiveLibrary
 from pipelines.pretrain import passages_of, rates
-from pipelines.run import Run, Taught, running
+from pipelines.run import Run, Taught, running, write_model
 from pipelines.settings import FollowingConfig, WritingConfig, require
 from ragqa import artefact
 from ragqa.corpus.store import PassageStore
@@ -241,12 +241,15 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     check_size(config.corpus, config.k)
     torch.manual_seed(config.seed)
     model, retriever = begin(config, tell)
-    fixed = None if config.learn_passages else library(config, progress)
     optimizer = torch.optim.AdamW(groups(model.retriever, model.generator, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as held:
         run = held.enter_context(running(config, model, optimizer, name="RAG", progress=progress, tell=tell))
         best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
-        live = fixed or held.enter_context(closing(live_library(config, retriever, run)))
+        live: Shelf = (
+            held.enter_context(closing(live_library(config, retriever, run, progress)))
+            if config.learn_passages
+            else library(config, progress)
+        )
         while True:
             staleness = live.follow(run) if isinstance(live, LiveLibrary) else 0
             if run.due(config.save_every):
@@ -261,7 +264,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
             run.alarm(step, health.step(row))
         best.restore()
     if not parallel.world()[0]:
-        retriever.save(config.out / "model")
+        write_model(retriever, config.out / "model")
         writing.save(model.generator, config.out / "generator", config.out / "model")
     return config.out / "model"
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from index.versions import Saves
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.locks import locked
@@ -194,8 +196,7 @@ def settle(config: Any, *, begun: bool) -> None:
     the directory is something else's: what a run writes would take the place of what is there.
     """
     out: Path = config.out
-    if foreign := _foreign(out):
-        raise BadInput(f"{out} is no run, but holds {foreign} of something else: choose another directory")
+    vacant(out)
     now = json.loads(json.dumps(asdict(config), default=str)) | {INPUTS: inputs(config)}
     file, before = out / CONFIG, None
     if file.is_file():
@@ -210,8 +211,26 @@ def settle(config: Any, *, begun: bool) -> None:
         resuming.write_whole(file, json.dumps(now, indent=1) + "\n")
 
 
+def vacant(out: Path) -> None:
+    """Raise BadInput where a directory holds something else than a run; for recipes that write before theirs begins."""
+    if foreign := _foreign(out):
+        raise BadInput(f"{out} is no run, but holds {foreign} of something else: choose another directory")
+
+
+def write_model(model: Saves, folder: Path, tokenizer: Path | None = None) -> None:
+    """Write what a run has made, whole or not at all, with the file of its ``tokenizer`` where it writes none."""
+    with artefact.writing(folder) as aside:
+        model.save(aside)
+        if tokenizer is not None:
+            shutil.copyfile(tokenizer, aside / "tokenizer.json")
+
+
 def _foreign(out: Path) -> str | None:
     """What of a directory without a run is not a run's, nor hidden."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file: choose a directory")
+    if not out.is_dir():
+        return None
     if (out / artefact.MANIFEST).is_file():
         return artefact.MANIFEST
     if (out / CONFIG).is_file():

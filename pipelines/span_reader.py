@@ -17,7 +17,6 @@ Passages are read in the windows of answering: ``--max-input`` is what the reade
 Legend: B questions, K passages a question, S spans of a passage.
 """
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +37,7 @@ from pipelines.reader_examples import SHARE, DataSet, read_sets, sources_of, spl
 from pipelines.reader_mining import Mined, mine, teachable
 from pipelines.reader_passages import Beside, splitter_of
 from pipelines.reading import ToRead, end_scores
-from pipelines.run import Run, running
+from pipelines.run import Run, running, vacant, write_model
 from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.errors import BadInput
@@ -361,6 +360,7 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[s
         BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
         NonFiniteLoss: training would have spoiled the weights.
     """
+    vacant(config.out)
     tokenizer = TextTokenizer(config.encoder)
     reader, teacher = begin(config, tokenizer)
     config = replace(config, max_input=reader.max_tokens)
@@ -384,8 +384,7 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[s
             train_step(run, reader, teacher, batches[run.step], config)
         best.restore()
     if first:
-        reader.save(config.out / "model")
-        shutil.copyfile(config.encoder / "tokenizer.json", config.out / "model" / "tokenizer.json")
+        write_model(reader, config.out / "model", config.encoder / "tokenizer.json")
     return config.out / "model"
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from pipelines.blocks import Blocks
 from pipelines.candidates import read_beside
 from pipelines.masked_text import MaskedBatch, Text, masked_texts
-from pipelines.run import Run, running
+from pipelines.run import Run, running, vacant, write_model
 from pipelines.settings import MaskingConfig, require
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.options import set_dropout
@@ -157,6 +157,7 @@ def main(config: WarmReaderConfig, *, finds: Tagger | None = None, progress: Pro
         BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
         NonFiniteLoss: training would have spoiled the weights.
     """
+    vacant(config.out)
     torch.manual_seed(config.seed)
     model = KnowledgeAugmentedEncoder.from_encoder(config.encoder).to(config.device)
     set_dropout(model.train(), config.dropout)
@@ -171,7 +172,7 @@ def main(config: WarmReaderConfig, *, finds: Tagger | None = None, progress: Pro
             passages = given.at(step, batch.texts)
             train_step(run, model, batch.to(config.device), passages, blocks.tokenizer.special, config)
     if not parallel.world()[0]:
-        model.save(config.out / "model")
+        write_model(model, config.out / "model")
     return config.out / "model"
 
 

@@ -20,7 +20,7 @@ import torch
 from pipelines.blocks import Blocks
 from pipelines.contrast import contrast
 from pipelines.examination import Examination, examine_anew
-from pipelines.run import Run, running
+from pipelines.run import Run, running, vacant, write_model
 from pipelines.settings import TrainingConfig, require
 from ragqa.corpus.blocks import sentence_spans
 from ragqa.errors import BadInput
@@ -167,6 +167,7 @@ def main(
         BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
         NonFiniteLoss: training would have spoiled the weights.
     """
+    vacant(config.out)
     torch.manual_seed(config.seed)
     retriever = DualEncoder.from_encoder(
         config.encoder, width=config.width, pooling=config.pooling, shared=config.shared, gain=config.gain
@@ -190,7 +191,7 @@ def main(
             run.begin()
             train_step(run, retriever, batches[run.step], config)
     if not parallel.world()[0]:
-        retriever.save(config.out / "model")
+        write_model(retriever, config.out / "model")
     return config.out / "model"
 
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -188,6 +189,11 @@ def as_bad_input(path: Path) -> Iterator[None]:
         if _elsewhere(error.filename, path):
             raise BadInput(f"cannot use {error.filename}: {reason}; {path} was not changed") from error
         raise BadInput(f"cannot write {path}: {reason}; nothing was changed") from error
+    except Exception as error:
+        # What the operating system refuses to safetensors comes as its own kind; it is there only with the weights.
+        if not isinstance(error, getattr(sys.modules.get("safetensors"), "SafetensorError", ())):
+            raise
+        raise BadInput(f"cannot write {path}: {error}; nothing was changed") from error
 
 
 def _elsewhere(name: object, path: Path) -> bool:

@@ -45,13 +45,24 @@ class Asker:
         """Answers in the order of the questions, as they come; one that cannot be asked stops no other."""
         rest = iter(questions)
         while batch := list(islice(rest, BATCH)):
-            refused = {n: Refusal(q, str(error)) for n, q in enumerate(batch) if (error := _unusable(q))}
+            refused = {n: Refusal(_text(q), str(error)) for n, q in enumerate(batch) if (error := _unusable(q))}
             answers = iter(self.ask([q for n, q in enumerate(batch) if n not in refused]))
             yield from (refused[n] if n in refused else next(answers) for n in range(len(batch)))
 
 
+def lines(given: Iterable[str]) -> Iterator[str]:
+    """Questions, one of each line that is not blank; bytes that are no UTF-8 have been read by ``surrogateescape``."""
+    return (line.rstrip("\r\n") for line in given if line.strip())
+
+
+def _text(question: str) -> str:
+    return question.encode("utf-8", "replace").decode("utf-8")
+
+
 def _unusable(question: str) -> BadInput | None:
     try:
+        if any("\udc80" <= c <= "\udcff" for c in question) or "\0" in question:
+            raise BadInput("the question is not in UTF-8: convert the file")
         clean_question(question)
     except BadInput as error:
         return error
@@ -74,7 +85,9 @@ def tell(asker: Asker, question: str, show: Callable[[Answer], str], say: Callab
 def _rest(shown: str, answer: Answer, said: str) -> str:
     """What of an answer is still to be shown; all of it, in lines of its own, where it was declined in the end."""
     text = _one_line(said)
-    if answer.text is None or _one_line(answer.text) != text:
+    if answer.text is None:
+        return f"\nTaken back. {shown}"
+    if _one_line(answer.text) != text:
         return f"\n{shown}"
     return shown.removeprefix(_bold(text))
 
@@ -115,7 +128,7 @@ def as_json(answer: Answer | Refusal) -> str:
         "question": answer.question,
         "answer": answer.text,
         "confidence": round(answer.confidence, 4),
-        "supported": None if answer.text is None else answer.supported,
+        "supported": answer.supported,
         "reason": answer.reason,
         "sources": [_source(source) for source in answer.sources],
         "alternatives": [
@@ -123,8 +136,7 @@ def as_json(answer: Answer | Refusal) -> str:
         ],
         "missing": list(answer.missing),
     }
-    line = json.dumps(row, ensure_ascii=False)
-    return line.encode("utf-8", "replace").decode("utf-8")  # a question need not have been valid text
+    return _text(json.dumps(row, ensure_ascii=False))  # a question need not have been valid text
 
 
 def _source(source: Source) -> dict[str, object]:

@@ -59,19 +59,43 @@ _K = "Passages to read; by default what the reader was trained with, or 10."
 _OWN = "  [default: the reader's own]"
 _Beams = Annotated[int | None, typer.Option(min=1, help="Of a reader that writes: beams; 1 is greedy.")]
 _Fast = Annotated[bool | None, typer.Option("--fast", help="Of rag-sequence: fast decoding, not thorough.")]
-_MaxAnswer = Annotated[int | None, typer.Option(min=1, help="Of a reader that writes: tokens of an answer at most.")]
+_MaxAnswer = Annotated[
+    int | None, typer.Option(help="Of a reader that writes: tokens of an answer at most, 2 or more.")
+]
 _MinAnswer = Annotated[int | None, typer.Option(min=0, help="Of a reader that writes: tokens before it may end.")]
 
 
+_Index = Annotated[list[Path] | None, typer.Option("--index", "--pipeline", metavar="PATH", help=_INDEX)]
+
+
+def _only(places: list[Path] | None) -> Path | None:
+    """The one index or pipeline that was named; raises BadInput where there are several, as none is over another."""
+    if places and len(places) > 1:
+        raise BadInput(
+            f"{' and '.join(map(str, places))}: --index and --pipeline name the same thing, give one of them"
+        )
+    return places[0] if places else None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ragqa import __version__
+
+        say(f"ragqa {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it.")] = False,
+) -> None:
     """Answers from your own documents, with their sources."""
 
 
 @app.command(epilog='Example: ragqa ask "Who built the first reflecting telescope?"')
 def ask(
     question: Annotated[str | None, typer.Argument(help="Without one: a line each from stdin, or a prompt.")] = None,
-    index: Annotated[Path | None, typer.Option("--index", "--pipeline", help=_INDEX)] = None,
+    index: _Index = None,
     k: Annotated[int | None, typer.Option("-k", min=1, help=_K)] = None,
     retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
     reader: Annotated[str | None, typer.Option(help=_READER)] = None,
@@ -90,13 +114,14 @@ def ask(
     from ragqa.pipeline import Pipeline
     from ragqa.reading.base import Decoding
 
-    if index is None:
+    place = _only(index)
+    if place is None:
         from ragqa.demo import demo_index
         from ragqa.progress import Bars
 
-        index = demo_index(progress=Bars())
+        place = demo_index(progress=Bars())
     pipeline = Pipeline.load(
-        index,
+        place,
         retriever=retriever,
         reader=reader,
         encoder=encoder,
@@ -118,9 +143,14 @@ def ask(
         asking.converse(asker, show)
         return
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    for each in asker.stream(line.rstrip("\r\n") for line in sys.stdin if line.strip()):
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")  # with a byte order mark, or without
+    refused = 0
+    for each in asker.stream(asking.lines(sys.stdin)):
         say(show(each))
+        refused += isinstance(each, asking.Refusal)
+    if refused:
+        _complain(f"{refused} of the questions could not be asked")
+        raise typer.Exit(BAD)
 
 
 @app.command(epilog="Example: ragqa index notes/ --out notes.index")
@@ -199,7 +229,7 @@ app.add_typer(evaluation, name="eval")
 @evaluation.command("questions", epilog="Example: ragqa eval questions.jsonl --index notes.index --out notes.report")
 def evaluate_questions(
     questions: Annotated[Path, typer.Argument(help="JSON lines, DPR's TSV, or a SQuAD file; 'demo' for the demo's.")],
-    index: Annotated[Path | None, typer.Option("--index", "--pipeline", help=_INDEX)] = None,
+    index: _Index = None,
     predictions: Annotated[Path | None, typer.Option(help="Score these answers of another system instead.")] = None,
     out: Annotated[Path | None, typer.Option(help="Report to make.  [default: QUESTIONS-INDEX.report]")] = None,
     rule: Annotated[str | None, typer.Option(help="nq (Unicode NFD), squad or regex.  [default: by the file]")] = None,
@@ -229,7 +259,7 @@ def evaluate_questions(
 
     report = scoring.score_file(
         questions,
-        index,
+        _only(index),
         predictions=predictions,
         out=out,
         rule=rule,
@@ -321,7 +351,8 @@ def main() -> None:
         app()
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            _complain("interrupted; `ragqa index` and `ragqa eval` go on where they were when they are started again")
+            goes_on = {"index", "eval"} & set(sys.argv[1:2])
+            _complain("interrupted" + "; the same command goes on where it was" * bool(goes_on))
         raise
     except (RagqaError, OSError, UnicodeError) as error:
         _complain(str(error))

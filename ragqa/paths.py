@@ -4,6 +4,9 @@ import os
 import re
 from pathlib import Path
 
+from ragqa.errors import ArtefactError
+
+_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _URL = re.compile(r"(https?):/{1,2}([^/].*)", re.IGNORECASE)
 
 
@@ -29,6 +32,12 @@ def absolute(path: str | Path) -> Path:
         return whole
     up = len(whole.parts) - whole.parts[::-1].index("..")
     return Path(*whole.parts[:up]).resolve().joinpath(*whole.parts[up:])
+
+
+def check_model(name: str | Path) -> None:
+    """Raise ArtefactError where ``name`` is neither a directory nor, as text, what the hub could call a model."""
+    if not Path(name).is_dir() and (isinstance(name, Path) or not _HUB.fullmatch(name)):
+        raise ArtefactError(f"{name}: no such directory")
 
 
 def as_url(path: object) -> str | None:

@@ -81,6 +81,8 @@ class Pipeline:
                 another.
             RemoteError: no such server, or it does not answer.
         """
+        if not isinstance(path, str | Path):
+            raise BadInput(f"an index or a pipeline directory is needed, and not {path!r:.80}")
         url, path = as_url(path), Path(path)
         settings: dict[str, Any] = dict.fromkeys(("reader", "retriever", "encoder", "fusion", "k", "decoding"))
         settings.update(index=url or str(path), readers={})
@@ -209,8 +211,8 @@ class Pipeline:
     def _found(self, questions: list[str], k: int | None, least: float) -> tuple[list[str], list[list[Hit]]]:
         """The questions as they are asked, and what is found for each; nothing where the book is closed."""
         depth = self.k if k is None else k
-        if depth < 1:
-            raise BadInput(f"k = {depth}: at least one passage must be read")
+        if not isinstance(depth, int) or depth < 1:
+            raise BadInput(f"k = {depth!r}: at least one passage must be read, a whole number of them")
         if not 0 <= least <= 1:
             raise BadInput(f"min_confidence = {least}: from 0 to 1 is needed")
         asked = [clean_question(question) for question in questions]
@@ -267,7 +269,7 @@ def _served(settings: dict[str, Any]) -> Searched:
 def declined(answer: Answer, hits: list[Hit], reason: str) -> Answer:
     """The refusal to give ``answer``: nothing but its confidence, why, and the nearest passages."""
     nearest = tuple(Source(hit, None, 0.0) for hit in hits)
-    return replace(answer, text=None, sources=nearest, alternatives=(), supported=True, reason=reason)
+    return replace(answer, text=None, sources=nearest, alternatives=(), supported=None, reason=reason)
 
 
 def clean_question(question: str) -> str:

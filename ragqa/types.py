@@ -96,7 +96,7 @@ class Answer:
     alternatives: tuple[Alternative, ...] = field(default=())
     missing: tuple[str, ...] = ()
     """Shards of a served index that did not answer: the answer may stand there."""
-    supported: bool = True
-    """Whether the answer stands in one of the passages that were read; a generated one need not."""
+    supported: bool | None = True
+    """Whether the answer stands in one of the passages that were read; a generated one need not. None without one."""
     reason: str | None = None
     """Why there is no answer, or why it is not supported, in a few words."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import run
 
+import ragqa
 from ragqa import artefact, asking, cli
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.indexing import IndexConfig, build_index
@@ -86,14 +87,36 @@ def test_a_batch_from_standard_input_keeps_its_order(index: Path, capsys, monkey
 def test_a_bad_question_of_a_batch_stops_no_other(index: Path, capsys, monkeypatch) -> None:
     lines = [QUESTION.encode(), b"\x07", b"who? \xff", b"  Who discovered\tComet Varga?  "]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(lines)), encoding="utf-8"))
+    status, out, error = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert status == 2 and error == "ragqa: 2 of the questions could not be asked\n"
+    assert [row["question"] for row in rows] == [QUESTION, "\x07", "who? ?", "  Who discovered\tComet Varga?  "]
+    assert rows[0]["answer"] == "Ada Holm"
+    assert rows[1]["answer"] is rows[2]["answer"] is None
+    assert "is empty" in rows[1]["error"] and "is not in UTF-8" in rows[2]["error"]
+    assert rows[3]["answer"] == "Ilona Varga"
+
+
+@pytest.mark.parametrize(("code", "readable"), [("utf-8-sig", True), ("utf-16", False)])
+def test_a_byte_order_mark_is_no_part_of_a_question(
+    index: Path, code: str, readable: bool, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{QUESTION}\n{QUESTION}\n".encode(code))))
     status, out, _ = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
     rows = [json.loads(line) for line in out.splitlines()]
-    assert status == 0
-    assert [row["question"] for row in rows] == [QUESTION, "\x07", "who? \ufffd", "  Who discovered\tComet Varga?  "]
-    assert rows[0]["answer"] == "Ada Holm"
-    assert rows[1]["answer"] is None
-    assert "is empty" in rows[1]["error"]
-    assert rows[3]["answer"] == "Ilona Varga"
+    if readable:
+        assert status == 0 and [row["question"] for row in rows] == [QUESTION, QUESTION]
+    else:
+        assert status == 2 and all("is not in UTF-8" in row["error"] for row in rows)
+
+
+def test_index_and_pipeline_are_one_thing(index: Path, capsys) -> None:
+    status, out, error = run("ask", QUESTION, "--index", str(index), "--pipeline", str(index), capsys=capsys)
+    assert (status, out) == (2, "") and "name the same thing, give one of them" in error
+
+
+def test_the_version_is_told(capsys) -> None:
+    assert run("--version", capsys=capsys) == (0, f"ragqa {ragqa.__version__}\n", "")
 
 
 def test_the_prompt_answers_until_an_empty_line(index: Path, capsys, monkeypatch) -> None:

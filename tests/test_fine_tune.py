@@ -327,6 +327,7 @@ def changed(config: FineTuneConfig, tmp_path: Path, case: str) -> FineTuneConfig
         "an encoder of nowhere": {"encoder": tmp_path / "none"},
         "no retriever": {"retriever": tmp_path},
         "no index": {"corpus": tmp_path},
+        "somebody's directory": {"out": tmp_path},
     }
     return replace(config, **options[case])
 
@@ -344,17 +345,31 @@ def changed(config: FineTuneConfig, tmp_path: Path, case: str) -> FineTuneConfig
         ("a corpus smaller than what is read", BadInput, r"holds 40 passages, not 41 to read: lower --read"),
         ("no file of questions", BadInput, r"none\.jsonl cannot be read: No such file"),
         ("no encoder", ArtefactError, "is not an encoder that can be loaded"),
-        ("an encoder of nowhere", ArtefactError, "none is not an encoder that can be loaded"),
+        ("an encoder of nowhere", ArtefactError, "none: no such directory"),
         ("no retriever", ArtefactError, "is not an encoder that can be loaded"),
         ("no index", ArtefactError, "is not a ragqa directory"),
+        ("somebody's directory", BadInput, "is no run, but holds strange.jsonl of something else"),
     ],
 )
 def test_bad_input_is_one_clear_line(
     config: FineTuneConfig, tmp_path: Path, case: str, kind: type[RagqaError], message: str
 ) -> None:
+    config = changed(config, tmp_path, case)
     with pytest.raises(kind, match=message) as error:
-        main(changed(config, tmp_path, case))
+        main(config)
     assert "\n" not in str(error.value)
+    if config.out == tmp_path:  # nothing was made there
+        assert {file.name for file in tmp_path.iterdir()} <= {"strange.jsonl", "unanswered.jsonl", ".lock"}
+
+
+def test_an_index_of_another_kind_is_not_taken_for_its_own(config: FineTuneConfig) -> None:
+    """What a kill before the first checkpoint leaves, when the run then begins with other settings."""
+    opened(config)
+    opened(config)
+    for _ in range(2):
+        with pytest.raises(BadInput, match="index is no index of kind hnsw that was made here: choose another"):
+            Library.open(config.corpus, config.retriever, config.out, kind="hnsw")
+        (config.out / "index" / "search.json").unlink(missing_ok=True)  # then somebody's folder of that name
 
 
 def test_all_wrong_settings_are_named_at_once(config: FineTuneConfig) -> None:

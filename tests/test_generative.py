@@ -181,7 +181,10 @@ def _said(ids: list[int], candidate: Candidate) -> Any:
 @pytest.mark.parametrize("between", [" ", "  ", " \n"])
 @pytest.mark.parametrize(
     ("least", "shown"),
-    [(0.0, "1956 or 1957   (confidence"), (0.99, "1956 or 1957\nNo answer in these documents: the best has ")],
+    [
+        (0.0, "1956 or 1957   (confidence"),
+        (0.99, "1956 or 1957\nTaken back. No answer in these documents: the best has "),
+    ],
 )
 def test_on_a_terminal_it_is_shown_once(
     between: str, least: float, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -441,7 +444,7 @@ def test_models_that_cannot_be_asked_are_one_line(
         changed(tmp_path / "alike", bart, tokenizer=word_tokenizer(size)): "it is another model's",
         changed(tmp_path / "broken", bart): "has no tokenizer that can be loaded",
         changed(tmp_path / "torn", bart): "is not a seq2seq that can be loaded",
-        tmp_path / "nowhere": "is not a model that can be loaded",
+        tmp_path / "nowhere": "nowhere: no such directory",
     }
     (tmp_path / "broken" / "tokenizer.json").write_text("{")
     (tmp_path / "torn" / "model.safetensors").write_bytes(b"torn")

@@ -12,13 +12,14 @@ from conftest import WORDS
 from safetensors.torch import load_file, save_file
 from seq2seq import write
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, GPT2Config
 
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.generators import load_rag
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.options import compile_encoders, load_seq2seq_module
+from ragqa.models.options import compile_encoders, load_encoder_module, load_seq2seq_module
 from ragqa.models.tower import Tower
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
@@ -310,6 +311,22 @@ def test_models_are_saved_where_they_were_loaded(
         kind.load(folder).save(folder)
         again = kind.load(folder).state_dict()
         assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
+
+
+def test_what_writes_or_reads_one_way_is_no_encoder(tmp_path: Path) -> None:
+    for family in ("bart", "t5"):
+        with pytest.raises(ArtefactError, match=f"is a {family}, not an encoder as BERT and RoBERTa are"):
+            DualEncoder.load(write(family, tmp_path / family))
+    GPT2Config(vocab_size=90, n_embd=16, n_layer=1, n_head=2).save_pretrained(tmp_path / "gpt2")
+    with pytest.raises(ArtefactError, match="is a gpt2, not an encoder"):
+        Tower.load(tmp_path / "gpt2")
+
+
+@pytest.mark.parametrize("name", [Path("owner/model"), "./model", "/model", "a/b/c", "~/model", "a b"], ids=str)
+def test_what_cannot_be_of_the_hub_is_not_looked_for_there(name: str | Path) -> None:
+    for load in (load_seq2seq_module, load_encoder_module, load_rag):
+        with pytest.raises(ArtefactError, match=r"no such directory$"):
+            load(name)
 
 
 def test_damaged_weights_are_one_line(small: Path, tmp_path: Path) -> None:

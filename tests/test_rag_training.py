@@ -201,6 +201,9 @@ def test_bad_input(config: RagConfig, tmp_path: Path, folders: closed_world.Fold
         (tmp_path / "none.jsonl").write_text('{"question": "why?", "answers": []}\n')
         rag.main(replace(config, questions=tmp_path / "none.jsonl"))
     assert not config.out.exists()
+    with pytest.raises(BadInput, match=r"is no run, but holds none\.jsonl of something else"):
+        rag.main(replace(config, out=tmp_path))
+    assert {file.name for file in tmp_path.iterdir()} <= {"none.jsonl", ".lock"}  # nothing was embedded
 
 
 def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path: Path) -> None:

@@ -786,6 +786,7 @@ def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
         "no index": {"index": tmp_path},
         "no vectors": {"retriever": "dense"},
         "no encoder": {"encoder": tmp_path},
+        "somebody's directory": {"out": tmp_path},
         "uneven parts": {"accumulate": 3},
         "no teacher": {"teacher": tmp_path / "none"},
     }
@@ -799,6 +800,7 @@ COMPLAINTS = {
     "no index": "is not a ragqa directory",
     "no vectors": "cannot do dense",
     "no encoder": "has no tokenizer.json",
+    "somebody's directory": "is no run, but holds .* of something else",
     "uneven parts": "cannot be taken in 3 parts: change --accumulate",
     "no teacher": "is not a reader",
 }
@@ -811,6 +813,7 @@ def test_bad_input_is_one_clear_line(config: ReaderConfig, tmp_path: Path, case:
     with pytest.raises(RagqaError, match=COMPLAINTS[case]) as caught:
         main(wrong(config, tmp_path, case))
     assert "\n" not in str(caught.value)
+    assert not (tmp_path / "mined").exists()
 
 
 def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:

@@ -15,9 +15,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import ROOT, wait_for
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from pipelines.run import Run, begun, running
+from pipelines.run import Run, begun, running, write_model
 from pipelines.settings import require
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.objectives import in_batch_nll
@@ -177,6 +178,22 @@ def one_line(call: Callable[[], object], kind: type[Exception], *parts: str) -> 
         call()
     told = str(caught.value)
     assert "\n" not in told and all(part in told for part in parts), told
+
+
+def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = state(0)
+    before = checkpoint.save(one, tmp_path)
+    train(one, 1)
+
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    one_line(lambda: checkpoint.save(one, tmp_path), BadInput, "step-00000001", "No space left on device")
+    assert checkpoint.checkpoints(tmp_path) == [before]
+    linear = SimpleNamespace(save=lambda folder: full())
+    one_line(lambda: write_model(linear, tmp_path / "model"), BadInput, "model", "No space left on device")
+    assert not (tmp_path / "model").exists()
 
 
 def test_checkpoints_that_do_not_fit_are_named(tmp_path: Path) -> None:

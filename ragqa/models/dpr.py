@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, BertConfig, BertModel, DPRContextEncoder, DPRQuestionEncoder
+from transformers import BertConfig, BertModel, DPRContextEncoder, DPRQuestionEncoder
 
 from ragqa.errors import ArtefactError, Mismatch
-from ragqa.models.options import encoder_options, load_weights
+from ragqa.models.options import encoder_options, load_config, load_weights
 
 _KINDS = {"DPRQuestionEncoder": DPRQuestionEncoder, "DPRContextEncoder": DPRContextEncoder}
 
@@ -21,7 +21,7 @@ def load_dpr(source: str | Path, kind: str) -> tuple[nn.Module, nn.Linear | None
     Raises:
         ArtefactError: it is another, or some of its weights are missing.
     """
-    found = next(iter(AutoConfig.from_pretrained(source).architectures or ["nothing that is named"]))
+    found = next(iter(load_config(source).architectures or ["nothing that is named"]))
     if found != kind:
         raise ArtefactError(f"{source} holds {found}, not a {kind}")
     return parts(load_weights(_KINDS[kind], source, {}, "encoder of DPR"))

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, PretrainedConfig, RagSequenceForGeneration, RagTokenForGeneration
+from transformers import PretrainedConfig, RagSequenceForGeneration, RagTokenForGeneration
 
 from ragqa import artefact
-from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.models import dpr
 from ragqa.models.fid import FusionInDecoder
-from ragqa.models.options import check_family, load_weights, quiet
+from ragqa.models.options import check_family, load_config, load_weights
 from ragqa.models.rag import MAX_ANSWER, MAX_INPUT, RagGenerator
 from ragqa.models.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.seq_tokens import SeqTokens
@@ -153,12 +153,7 @@ def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator
 
 def model_type(source: str | Path) -> str:
     """``model_type`` of the model in a directory or on the hub; raises ArtefactError where there is none."""
-    try:
-        with quiet():
-            return str(AutoConfig.from_pretrained(source).model_type)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise ArtefactError(f"{source} is not a model that can be loaded: {reason}") from error
+    return str(load_config(source).model_type)
 
 
 def load_rag(source: str | Path) -> PublishedRag:
@@ -169,7 +164,7 @@ def load_rag(source: str | Path) -> PublishedRag:
     Raises:
         ArtefactError: it is none, weights are missing, or a tokenizer is not there or another model's.
     """
-    config = AutoConfig.from_pretrained(source)
+    config: Any = load_config(source)
     check_family(config.generator.model_type, f"the generator of {source}")
     sequence = "RagSequence" in "".join(config.architectures or [])
     model: Any = load_weights(

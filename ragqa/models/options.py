@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
+from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
@@ -22,6 +25,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
+from ragqa.paths import check_model
 
 SEQ2SEQS = (
     "bart",
@@ -74,11 +78,11 @@ def fresh_masked_lm(path: Path) -> nn.Module:
     Raises:
         ArtefactError: there is none, or it is of an architecture that has no masked language model.
     """
-    if not path.is_dir():  # and no name on the hub
-        raise ArtefactError(f"{path}: no such directory")
+    check_model(path)
     try:
         with quiet():
             config = AutoConfig.from_pretrained(path)
+            check_encoder(config, path)
             return cast(nn.Module, AutoModelForMaskedLM.from_config(config, attn_implementation="eager", dtype=DTYPE))
     except Exception as error:  # of wrong types transformers raises its own
         raise ArtefactError(f"{path} is not the shape of a masked language model: {_first_line(error)}") from error
@@ -101,11 +105,7 @@ def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module
 
     Raises as ``load_encoder_module`` does.
     """
-    try:
-        with quiet():
-            config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise _not_loaded(source, "seq2seq", error) from error
+    config = load_config(source, "seq2seq")
     check_family(config.model_type, source)
     if fresh:
         return cast(nn.Module, AutoModelForSeq2SeqLM.from_config(config, dtype=DTYPE))
@@ -118,15 +118,29 @@ def check_family(family: str, source: str | Path) -> None:
         raise ArtefactError(f"{source} is a {family}, not a seq2seq that is known: {', '.join(SEQ2SEQS)}")
 
 
+def check_encoder(config: PretrainedConfig, source: str | Path) -> None:
+    """Raise ArtefactError for a model that also writes, or whose tokens see none behind them."""
+    onward = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    if config.is_encoder_decoder or onward:
+        raise ArtefactError(f"{source} is a {config.model_type}, not an encoder as BERT and RoBERTa are: give one")
+
+
 def _loaded(
     kind: Any, source: str | Path, options: Callable[[PretrainedConfig], dict[str, Any]], what: str
 ) -> nn.Module:
+    config = load_config(source, what)
+    check_encoder(config, source)
+    return load_weights(kind, source, {"use_safetensors": True, **options(config)}, what)
+
+
+def load_config(source: str | Path, what: str = "model") -> PretrainedConfig:
+    """The configuration of ``what`` lies in a directory or on the hub; raises ArtefactError where there is none."""
+    check_model(source)
     try:
         with quiet():
-            given = options(AutoConfig.from_pretrained(source))
+            return AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise _not_loaded(source, what, error) from error
-    return load_weights(kind, source, {"use_safetensors": True, **given}, what)
 
 
 def load_weights(kind: Any, source: str | Path, options: dict[str, Any], what: str) -> nn.Module:
@@ -139,6 +153,8 @@ def load_weights(kind: Any, source: str | Path, options: dict[str, Any], what: s
         with quiet():
             model, info = kind.from_pretrained(source, output_loading_info=True, **{"dtype": DTYPE, **options})
     except Exception as error:  # whatever a broken file makes torch.load raise
+        if "ignore_mismatched_sizes" in str(error):  # transformers' words are about its own arguments
+            raise ArtefactError(f"{source} holds a {what} of other sizes than its config.json says") from error
         raise _not_loaded(source, what, error) from error
     missing = sorted(name for name in info["missing_keys"] if ".pooler." not in name)  # which nothing reads
     if missing:
@@ -147,6 +163,8 @@ def load_weights(kind: Any, source: str | Path, options: dict[str, Any], what: s
 
 
 def _not_loaded(source: str | Path, what: str, error: Exception) -> ArtefactError:
+    if not Path(source).is_dir():
+        return ArtefactError(f"{source}: no such directory, nor could it be taken from the hub: {_first_line(error)}")
     article = "an" if what[0] in "aeiou" else "a"
     return ArtefactError(f"{source} is not {article} {what} that can be loaded: {_first_line(error)}")
 
@@ -157,14 +175,16 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No report of weights that are left, and no bar for what takes less than a second."""
-    before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    """No report of weights that are left, no bar for what takes less than a second, no try by try of the hub."""
+    before, bar, hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
     logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(before)
+        hub_logging.set_verbosity(hub)
         if bar:
             logging.enable_progress_bar()
 

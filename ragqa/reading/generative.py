@@ -274,4 +274,5 @@ def _evidence(candidate: "Candidate") -> Evidence:
 def declined(question: str, hits: list[Hit] | None = None) -> Answer:
     """No answer: there was nothing to read, or with ``hits`` nothing was written."""
     sources = tuple(Source(hit, None, 0.0) for hit in hits or ())
-    return Answer(question, None, float("-inf"), 0.0, sources, reason=NOTHING_FOUND if hits is None else _EMPTY)
+    reason = NOTHING_FOUND if hits is None else _EMPTY
+    return Answer(question, None, float("-inf"), 0.0, sources, supported=None, reason=reason)

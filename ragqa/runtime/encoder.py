@@ -10,7 +10,7 @@ import numpy as np
 
 from ragqa import artefact
 from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
-from ragqa.paths import weights_dir
+from ragqa.paths import check_model, weights_dir
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -104,8 +104,7 @@ def load_encoder(
         raise BadInput(f"encoder '{name}' is not exported: it cannot be run in int8")
     if path.exists() and not all((Path(part) / "config.json").is_file() for part in towers(str(path))):
         raise ArtefactError(f"{path} is not an encoder: neither {artefact.MANIFEST} nor config.json is in it")
-    if not path.exists() and (path.is_absolute() or str(name).startswith(".")):
-        raise ArtefactError(f"{path}: no such directory")  # and no hub's name for one
+    check_model(str(name))
     check_device(device)
     return _load_torch(str(name), device, precision or ("float32" if device == "cpu" else "bfloat16"), threads)
 
@@ -151,13 +150,16 @@ def _downloaded(name: str) -> Path:
         return Path(name)
     try:
         from transformers.utils.hub import cached_file
+
+        from ragqa.models.options import quiet
     except ImportError as error:
         raise MissingExtra("an encoder by its hub name", "torch") from error
     try:
-        path = Path(str(cached_file(name, "config.json"))).parent
-        cached_file(name, "tokenizer.json")
-        for optional in _MODULES:
-            cached_file(name, optional, _raise_exceptions_for_missing_entries=False)
+        with quiet():
+            path = Path(str(cached_file(name, "config.json"))).parent
+            cached_file(name, "tokenizer.json")
+            for optional in _MODULES:
+                cached_file(name, optional, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ArtefactError(f"{name}: no such directory, and no such model to download: {reason}") from error

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
+from ragqa.artefact import as_bad_input
 from ragqa.errors import DamagedArtefact
 
 STATE = "state.json"
@@ -31,19 +32,23 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     """Write ``folder/step-N`` whole or not at all, and delete all but the newest ``keep``.
 
     One that is there stays: a run that goes on from it comes by its step again, in the same state.
+
+    Raises:
+        BadInput: the disk is full, say.
     """
     target = folder / f"step-{state.step:08d}"
     if target in checkpoints(folder):
         return target
     aside = folder / f".{target.name}.writing"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    save_model(state.model, str(aside / "model.safetensors"))  # tied weights once
-    save_file(_optimizer_tensors(state.optimizer), aside / "optimizer.safetensors")
-    save_file(_random_states(), aside / "random.safetensors")
-    (aside / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra}))
-    shutil.rmtree(target, ignore_errors=True)  # what a kill left of deleting it
-    aside.rename(target)
+    with as_bad_input(target):
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        save_model(state.model, str(aside / "model.safetensors"))  # tied weights once
+        save_file(_optimizer_tensors(state.optimizer), aside / "optimizer.safetensors")
+        save_file(_random_states(), aside / "random.safetensors")
+        (aside / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra}))
+        shutil.rmtree(target, ignore_errors=True)  # what a kill left of deleting it
+        aside.rename(target)
     for old in checkpoints(folder)[:-keep]:
         (old / STATE).unlink()  # first: half of a checkpoint is none
         shutil.rmtree(old)
