@@ -147,7 +147,7 @@ def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: s
     _, err = process.communicate(timeout=60)
     assert process.returncode == (130 if stop == signal.SIGINT else -9)
     assert b"Traceback" not in err
-    assert (b"ragqa: interrupted; `ragqa index`" in err) == (stop == signal.SIGINT)
+    assert (b"ragqa: interrupted; the same command goes on where it was" in err) == (stop == signal.SIGINT)
     assert artefact.read(out, "index").fingerprint == old
     assert Pipeline.load(out).ask("What is document number 1?").question
 

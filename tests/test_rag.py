@@ -304,7 +304,7 @@ def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(row))
     with pytest.raises(ArtefactError, match=r"lacks \d+ weights of its checkpoint of RAG, rag.generator"):
         load_rag(tmp_path)
-    with pytest.raises(ArtefactError, match="is not a model that can be loaded"):
+    with pytest.raises(ArtefactError, match="generator_tokenizer: no such directory"):
         load_generator(tmp_path / "generator_tokenizer")
     assert model_type(tmp_path) == "rag"
 
