@@ -51,6 +51,7 @@ LEARNS = ("RAG-Token", "RAG-Sequence", "joint", "closed book")
 ORDERS = ("RAG alone", "joint from the first step", "REALM, then RAG", "REALM, then joint")
 DRAWN = (*ORDERS, "joint")
 """Arms of the picture."""
+LABELS = {"joint": "joint by default: masked words first"}
 
 
 @dataclass(frozen=True)
@@ -286,10 +287,12 @@ def picture(rows: list[dict[str, Any]], out: Path) -> None:
         own = [row for row in rows if row["arm"] == arm]
         counts = sorted({row["questions"] for row in own})
         found = [[100 * row["em"] for row in own if row["questions"] == count] for count in counts]
-        axis.plot(counts, [sum(each) / len(each) for each in found], f"C{colour}-", label=arm)
+        axis.plot(counts, [sum(each) / len(each) for each in found], f"C{colour}-", label=LABELS.get(arm, arm))
         for count, each in zip(counts, found, strict=True):
             axis.plot([count] * len(each), each, f"C{colour}.", ms=4)
     axis.set_xscale("log")
+    axis.set_xticks(ticks := sorted({row["questions"] for row in rows}), [f"{count:,}" for count in ticks], minor=False)
+    axis.minorticks_off()
     axis.set_xlabel("training questions")
     axis.set_ylabel("exact match on facts never trained on, %")
     axis.legend(fontsize=8)
