@@ -1,6 +1,7 @@
 """A recipe in several processes, started by Ray Train."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,7 +57,7 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
         try:
             result: Any = trainer.fit()
         except Exception as error:  # of Ray Train, around whatever went wrong in a process
-            raise RagqaError(f"training in {config.processes} processes ended: {_cause(error)}") from error
+            raise RagqaError(f"training in {config.processes} processes ended: {cause(error)}") from error
     return Path(result.return_value)
 
 
@@ -109,7 +110,9 @@ def _work(loop: dict[str, Any]) -> str:
     return str(loop["main"](config, **options))
 
 
-def _cause(error: BaseException) -> str:
+def cause(error: BaseException) -> str:
+    """What went wrong in a worker, in a line: an error of ours in its own words, of others the end of what is told."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return " ".join(str(error).split())[-300:]
+    ours = re.findall(r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE)  # at the end of a worker's traceback
+    return ours[-1].strip() if ours else " ".join(str(error).split())[-300:]

@@ -30,7 +30,7 @@ from pipelines import (
     warm_reader,
     warm_start,
 )
-from pipelines.cluster import absolute, together
+from pipelines.cluster import absolute, cause, together
 from pipelines.dpr import DprConfig
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.pair_batches import Batch
@@ -443,6 +443,15 @@ def test_a_worker_is_told_whole_paths(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     assert absolute((Path("a"), Path("/b"))) == (tmp_path / "a", Path("/b"))
     assert (absolute(Path("c")), absolute("c"), absolute(3), absolute(None)) == (tmp_path / "c", "c", 3, None)
+
+
+def test_what_went_wrong_in_a_worker_is_one_line() -> None:
+    trace = 'Traceback (most recent call last):\n  File "locks.py", line 24, in locked\n    raise BadInput("wait")\n'
+    own = RuntimeError(f"2 workers failed\n{trace}ragqa.errors.BadInput: another process is at work: wait for it\n")
+    assert cause(own) == "another process is at work: wait for it"
+    wrapped = RuntimeError("the run failed")
+    wrapped.__cause__ = RuntimeError("out of\n memory")
+    assert cause(wrapped) == "out of memory"
 
 
 @pytest.fixture(scope="module")
