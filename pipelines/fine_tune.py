@@ -242,16 +242,8 @@ def asking(
     config: FineTuneConfig, teach: list[Question], ask: list[Question], progress: Progress
 ) -> tuple[Library, Asked, Asked]:
     """The passages, and the questions, those of training and those held out, with where their answers stand."""
+    library = Library.of(config, progress)
     with parallel.in_turn():
-        library = Library.open(
-            config.corpus,
-            config.retriever,
-            config.out,
-            kind=config.kind,
-            workers=config.workers,
-            device=config.device,
-            progress=progress,
-        )
         cache = config.out / "answers"
         return library, *open_questions(library, teach, ask, cache, regex=config.regex, progress=progress)
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from ragqa.retrieval import mips
 from ragqa.retrieval.vectors import Vectors
 from ragqa.runtime.encoder import tokenizer_folder
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
 from ragqa.types import Passage, Question
 
 NONE = -1
@@ -125,6 +126,20 @@ class Library:
         index = _index(vectors, work / "index", kind, device if kind == "flat" else "cpu", store, progress)
         tokenizer = TextTokenizer(tokenizer_folder(str(retriever)))
         return cls(store, source.parents["corpus"], tokenizer, index, vectors)
+
+    @classmethod
+    def of(cls, config: Any, progress: Progress = SILENT) -> "Library":
+        """That of a recipe's settings, beside its run; one of several processes after the other."""
+        with parallel.in_turn():
+            return cls.open(
+                config.corpus,
+                config.retriever,
+                config.out,
+                kind=config.kind,
+                workers=config.workers,
+                device=config.device,
+                progress=progress,
+            )
 
     def propose(self, queries_BD: np.ndarray, beam: int) -> np.ndarray:
         """Rows [B, K] of the best passages, at most all there are, ``NONE`` where fewer were found."""

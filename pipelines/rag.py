@@ -199,20 +199,6 @@ def begin(config: RagConfig, tell: Callable[[str], None] = lambda line: None) ->
     return Rag(retriever if config.learn_passages else retriever.questions, generator), retriever
 
 
-def library(config: RagConfig, progress: Progress = SILENT) -> Library:
-    """The passages with vectors that stay as they are."""
-    with parallel.in_turn():
-        return Library.open(
-            config.corpus,
-            config.retriever,
-            config.out,
-            kind=config.kind,
-            workers=config.workers,
-            device=config.device,
-            progress=progress,
-        )
-
-
 def live_library(config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT) -> LiveLibrary:
     """The passages with a tower that learns, and the index of a run."""
     assert retriever.tokenizer is not None
@@ -248,7 +234,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
         live: Shelf = (
             held.enter_context(closing(live_library(config, retriever, run, progress)))
             if config.learn_passages
-            else library(config, progress)
+            else Library.of(config, progress)
         )
         while True:
             staleness = live.follow(run) if isinstance(live, LiveLibrary) else 0

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from eval import closed_answers, closed_world
 from pipelines import assemble, rag, warm_start, writing
 from pipelines.asked import answerable
-from pipelines.library import NONE
+from pipelines.library import NONE, Library
 from pipelines.rag import RagConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -65,7 +65,7 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     config = replace(frozen_passages(config), marginal=marginal, dropout=0.0, smoothing=0.0)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     model, retriever = rag.begin(config)
-    library = rag.library(config)
+    library = Library.of(config)
     asked, answers = writing.taught(answerable(config.questions), config, 0)
     with torch.no_grad():
         found = rag.read(model, library, [question.text for question in asked], answers, config)
@@ -100,7 +100,7 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
 def test_smoothing_changes_what_is_learned_and_not_what_is_said_of_it(config: RagConfig) -> None:
     config = replace(frozen_passages(config), dropout=0.0)
     model, _ = rag.begin(config)
-    library = rag.library(config)
+    library = Library.of(config)
     batch = writing.taught(answerable(config.questions), config, 0)
     with torch.no_grad():
         rows = [rag.learn(model, library, *batch, replace(config, smoothing=s)).figures for s in (0.0, 0.1)]
@@ -228,7 +228,7 @@ def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: cl
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
     assert all(len(answer.sources) == 3 for answer in answers)
     model, retriever = rag.begin(replace(config, retriever=config.out / "model", generator=config.out / "generator"))
-    search = writing.searching(rag.library(config), retriever.questions, 3, "cpu")
+    search = writing.searching(Library.of(config), retriever.questions, 3, "cpu")
     said = writing.evaluate(model.generator, search, asked, device="cpu", regex=False)
     right = writing.right([answer.text or "" for answer in answers], asked, regex=False)
     assert said["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
