@@ -1,6 +1,6 @@
 """Questions of a run: which there are, and which a step is of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,16 @@ def answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Que
     return questions if sample is None else [questions[at] for at in np.sort(chosen)]
 
 
+def asked_in(files: Iterable[Path]) -> set[str]:
+    """What the questions of files ask, for ``unasked``."""
+    return {normalize_answer(question.text) for file in files for question in read_questions(file)}
+
+
+def unasked(questions: Sequence[Question], known: Collection[str]) -> list[Question]:
+    """Those that ask nothing of what is ``known``: case, punctuation and articles aside."""
+    return [question for question in questions if normalize_answer(question.text) not in known]
+
+
 class Answered(Protocol):
     """Settings of questions; see ``settings.AnsweringConfig``."""
 
@@ -49,8 +59,7 @@ def taught_and_asked(config: Answered, tell: Callable[[str], None]) -> tuple[lis
     if config.dev is None:
         return teach, []
     ask = answerable(config.dev, config.sample, config.seed)
-    held = {normalize_answer(question.text) for question in read_questions(config.dev)}
-    fresh = [question for question in teach if normalize_answer(question.text) not in held]
+    fresh = unasked(teach, asked_in([config.dev]))
     if not fresh:
         raise BadInput(f"all questions of {config.questions} are asked in {config.dev}, too: hold others out")
     if len(fresh) < len(teach):

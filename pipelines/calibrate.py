@@ -16,8 +16,8 @@ counts as wrong there, and a reader would think too little of itself. So an answ
 
 What retrieval's scores count in reading (a weight per standard deviation) is chosen first: the one under which right
 answers are most probable. Into the reader goes ``calibration.json``: that weight, the regression, and the threshold
-below which questions are declined, the highest that refuses at most 5 % of the right answers. Figures are those of fits
-on one half of the questions, asked about the other.
+below which questions are declined, the highest that refuses at most 5 % of the right answers over any of the indexes.
+Figures are those of fits on one half of the questions, asked about the other.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.asked import answerable
+from pipelines.asked import answerable, asked_in, unasked
 from pipelines.conditions import ANSWERABLE, VAIN, Condition, gold, kind_of, over, without
-from pipelines.confidence import fitted, install
+from pipelines.confidence import Fitted, fitted, install
 from pipelines.reader_examples import SHARE, held_out, split
-from pipelines.trust import curve, figures, plot, threshold
+from pipelines.trust import REFUSED, curve, figures, plot, threshold
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.indexing import IndexConfig, build_index
@@ -60,6 +60,8 @@ FEWER, FEWER_COUNTS = 3, 0.25
 """Hits that are read by those who read few, and what an answer out of them counts."""
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Of retrieval, that are tried."""
+OWN = "SQuAD, own paragraph"
+"""Set of questions that are read beside their paragraphs."""
 _FLOOR = 1e-4
 """Probability of a right answer that is not among those found."""
 _ASKED = 16
@@ -67,12 +69,26 @@ _ASKED = 16
 
 
 def index_of(paragraphs: list[SquadParagraph], out: Path, retriever: str = "hybrid") -> Path:
-    """An index of the paragraphs, a passage each; made unless it is there."""
-    if not (out / artefact.MANIFEST).is_file():
-        out.parent.mkdir(parents=True, exist_ok=True)
-        corpus = out.with_suffix(".jsonl")
-        write_documents(((each.title, each.text) for each in paragraphs), corpus)
-        build_index([corpus], out, IndexConfig(retriever=retriever, block_size=10_000), progress=Bars())
+    """An index of the paragraphs, a passage each; made unless it is there.
+
+    Raises:
+        BadInput: what is there is of other paragraphs, or of another retriever.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    corpus, made = out.with_suffix(".jsonl"), out.with_suffix(".new.jsonl")
+    try:
+        write_documents(((each.title, each.text) for each in paragraphs), made)
+        if not (out / artefact.MANIFEST).is_file():
+            made.replace(corpus)
+            build_index([corpus], out, IndexConfig(retriever=retriever, block_size=10_000), progress=Bars())
+        elif (
+            artefact.peek(out).config["retriever"] != retriever
+            or not corpus.is_file()
+            or artefact.checksum(corpus) != artefact.checksum(made)
+        ):
+            raise BadInput(f"{out} is not of these paragraphs and {retriever}: remove it, or name another directory")
+    finally:
+        made.unlink(missing_ok=True)
     return out
 
 
@@ -149,10 +165,10 @@ def _row(held: Held, number: int, question: Question, hits: list[Hit], answers: 
 
 def likelihood(rows: Sequence[Row]) -> float:
     """Mean log probability of the right answers to the answerable questions; BadInput where there is none."""
-    likely = [row.likely for row in rows if row.kind == ANSWERABLE]
-    if not likely:
+    asked = [row for row in rows if row.kind == ANSWERABLE]
+    if not asked:
         raise BadInput("no passage that was read holds an answer to any of the questions: there is nothing to fit")
-    return float(np.mean(likely))
+    return float(np.average([row.likely for row in asked], weights=[row.counts for row in asked]))
 
 
 def squad(args: argparse.Namespace) -> list[Held]:
@@ -161,7 +177,7 @@ def squad(args: argparse.Namespace) -> list[Held]:
     asked = rest(asked, args, args.squad)
     retriever = open_retriever(index_of(list(read_squad(args.squad)), args.work / "squad-train.index"), args.retriever)
     return [
-        Held("SQuAD, own paragraph", asked, gold, close),
+        Held(OWN, asked, gold, close),
         Held("SQuAD, all paragraphs", asked, over(retriever, args.k), close),
         Held("SQuAD, all paragraphs", asked[: len(asked) // 2], without(retriever, args.k), close, vain=True),
     ]
@@ -182,11 +198,23 @@ def others(args: argparse.Namespace) -> list[Held]:
 
 def rest(asked: Sequence[Question], args: argparse.Namespace, file: Path) -> list[Question]:
     """Those that did not choose the weights, ``--count`` at most; raises BadInput where there is none."""
-    found = split(asked, args.judged_by, args.seed)[1][: args.count]
+    found = unasked(split(asked, args.judged_by, args.seed)[1], asked_in(args.refuse))[: args.count]
     if not found:
         left = f"of {len(asked)} held-out questions --judged-by {args.judged_by} chose the weights"
         raise BadInput(f"{file}: {left}: none is left to calibrate on")
     return found
+
+
+def thresholds(rows: Sequence[Row], found: Fitted) -> dict[str, float]:
+    """Below which confidence 5 % of the right answers lie, of each set that is asked as users ask, over an index.
+
+    A set with too few of them to tell says nothing; if none has enough, all of them together do.
+    """
+    name = np.array([row.name for row in rows])
+    asked = np.array([row.name != OWN and not row.few and row.kind != VAIN for row in rows])
+    sets = {str(each): asked & (name == each) for each in dict.fromkeys(name[asked])}
+    told = {each: inside for each, inside in sets.items() if REFUSED * found.right[inside].sum() >= 1}
+    return {each: threshold(found.said[on], found.right[on]) for each, on in (told or {"all": asked}).items()}
 
 
 def told(rows: Sequence[Row], said: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -211,6 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--count", type=int, default=1200, help="questions of each file")
     add("--judged-by", type=int, default=500, help="of each file, so many chose the weights (--sample of training)")
     add("--seed", type=int, default=0, help="of the training, which drew them")
+    add("--refuse", type=Path, nargs="+", default=[], help="files whose questions are not asked: those of the tests")
     add("--held-out", type=float, default=SHARE, help="share of SQuAD's articles that the training held out")
     add("--out", type=Path, required=True, help="JSON file of figures")
     add("--plot", type=Path, help="picture of them")
@@ -224,8 +253,9 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     """Ask, fit, install, and write what is wanted."""
     if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-    sets = [*(squad(args) if args.squad else []), *(others(args) if args.questions else [])]
+    artefact.read(args.reader, "reader")  # what cannot be calibrated is told before anything is asked
     reader = ExtractiveReader.load(args.reader)
+    sets = [*(squad(args) if args.squad else []), *(others(args) if args.questions else [])]
     parts = [read(reader, held, Bars()) for held in sets]
     by_weight = {weight: [row for part in parts for row in part[at]] for at, weight in enumerate(WEIGHTS)}
     likely = {weight: likelihood(rows) for weight, rows in by_weight.items()}
@@ -241,15 +271,15 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     )
     usual = np.array([not row.few for row in rows])
     kind = np.array([row.kind for row in rows])
-    declines = threshold(found.said[usual & (kind != VAIN)], found.right[usual & (kind != VAIN)])
-    calibration = replace(found.calibration, threshold=declines, prior=weight)
-    install(calibration, args.reader)
+    refuses = thresholds(rows, found)
+    calibration = replace(found.calibration, threshold=min(refuses.values()), prior=weight)
     by_set = told(rows, found.said)
     row = {
         "command": "python -m pipelines.calibrate " + " ".join(sys.argv[1:] if arguments is None else arguments),
         "fitted_on": calibration.fitted_on,
         "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
-        "threshold": declines,
+        "threshold": calibration.threshold,
+        "threshold_of_each_set": refuses,
         "retrieval_counts": weight,
         "log_likelihood_of_right_answers": {str(each): round(value, 4) for each, value in likely.items()},
         "by_a_fit_on_the_other_half": by_set,
@@ -258,6 +288,7 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     write_whole(args.out, json.dumps(row, indent=1) + "\n")
     if args.plot:
         plot(by_set, args.plot)
+    install(calibration, args.reader)
     print(args.out.read_text())
 
 

@@ -7,11 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from pipelines.asked import answerable
+from pipelines.asked import answerable, asked_in, unasked
 from ragqa.evaluation.statistics import calibration_error
 from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
-from ragqa.questions import read_questions
 from ragqa.reading import choose
 from ragqa.reading.base import passages_of
 from ragqa.reading.confidence import BASIC, Calibration, Evidence, fit
@@ -19,7 +18,6 @@ from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.runtime.export import amending
-from ragqa.text import normalize_answer
 from ragqa.types import Hit, Question
 
 LEAST = 10
@@ -92,8 +90,7 @@ def unseen(file: Path, taught: Path | None, judged_by: int, seed: int) -> list[Q
             enough others remain.
         seed: of that.
     """
-    known = {normalize_answer(question.text) for question in read_questions(taught)} if taught else set()
-    fresh = [question for question in answerable(file) if normalize_answer(question.text) not in known]
+    fresh = unasked(answerable(file), asked_in([taught] if taught else []))
     asked = {question.id for question in answerable(file, judged_by, seed)} if judged_by else set()
     others = [question for question in fresh if question.id not in asked]
     return others if len(others) >= ENOUGH else fresh

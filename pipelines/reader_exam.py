@@ -6,11 +6,11 @@ from typing import Literal
 
 import torch
 
-from pipelines.pairs import golds_of
+from pipelines.conditions import gold
 from ragqa.metrics import exact_match, f1
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
-from ragqa.types import Hit, Passage, Question
+from ragqa.types import Hit, Question
 
 _ASKED = 64
 """Questions that are asked at a time."""
@@ -52,12 +52,8 @@ def open_exam(questions: Sequence[Question], retriever: Retriever, read: int) ->
 
 def gold_exam(questions: Sequence[Question]) -> Exam:
     """Questions beside their own paragraph, without its title: SQuAD's task, as the suites ask it with ``--gold``."""
-    return Exam("gold", questions, [_own(question) for question in questions], None)
+    return Exam("gold", questions, gold(questions), None)
 
 
 def _search(questions: Sequence[Question], retriever: Retriever, read: int) -> list[list[Hit]]:
     return retriever.search([question.text for question in questions], read)
-
-
-def _own(question: Question) -> list[Hit]:
-    return [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 0.0) for n, text in enumerate(golds_of(question))]

@@ -1,16 +1,16 @@
 """What a span reader is trained on: questions with gold passages (SQuAD, QED), and pairs of question and answer."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from pipelines.asked import unasked
 from pipelines.mining import Source
 from ragqa.errors import BadInput
 from ragqa.questions import is_squad, read_questions
-from ragqa.text import normalize_answer
 from ragqa.types import Question
 
 SHARE = 0.05
@@ -31,27 +31,25 @@ def held_out(title: str, share: float) -> bool:
 
 
 def read_sets(
-    sources: Sequence[Source], *, share: float, dev: Iterable[Question] = ()
-) -> tuple[list[DataSet], list[Question]]:
-    """The questions with answers of each file, and those of the articles that are held out.
+    sources: Sequence[Source], *, share: float, known: Collection[str] = ()
+) -> tuple[list[DataSet], list[list[Question]]]:
+    """The questions with answers of each file, and of each SQuAD file those of the articles that are held out.
 
     Args:
         sources: files of questions.
         share: of the articles of SQuAD files, which are held out.
-        dev: questions that must not be trained on; case, punctuation and articles aside.
+        known: what must not be trained on (see ``pipelines.asked.asked_in``).
 
     Raises:
         BadInput, BadLine: a file cannot be read, or nothing is left to train on.
     """
-    refused = {normalize_answer(question.text) for question in dev}
     sets, held = [], []
     for source in sources:
-        kept = []
-        for question in read_questions(source.file):
-            if is_squad(source.file) and held_out(question.titles[0], share):
-                held.append(question)
-            elif question.answers and normalize_answer(question.text) not in refused:
-                kept.append(question)
+        kept = [question for question in read_questions(source.file) if question.answers]
+        if is_squad(source.file):
+            held.append([question for question in kept if held_out(question.titles[0], share)])
+            kept = [question for question in kept if not held_out(question.titles[0], share)]
+        kept = unasked(kept, known)
         if not kept:
             raise BadInput(f"{source.file}: no question with answers that is not held out")
         sets.append(DataSet(source, kept))

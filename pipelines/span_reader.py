@@ -17,7 +17,7 @@ Passages are read in the windows of answering: ``--max-input`` is what the reade
 Legend: B questions, K passages a question, S spans of a passage.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from pipelines.asked import answerable
+from pipelines.asked import answerable, asked_in, unasked
 from pipelines.best import Best
 from pipelines.mining import Search, Source
 from pipelines.pairs import golds_of
@@ -73,7 +73,7 @@ class ReaderConfig(TrainingConfig):
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     shares: tuple[float, ...] = ()
-    """Of the questions of a step, a number a file, those of ``patterns`` last; by default each counts by its size."""
+    """Of the questions, a number a file, those of ``patterns`` last; by default each counts by its size."""
     index: Path | None = None
     """Index directory that passages are found in; without it questions need passages, and negatives are random."""
     retriever: Literal["bm25", "dense", "hybrid"] | None = None
@@ -98,7 +98,8 @@ class ReaderConfig(TrainingConfig):
     loss: Literal["marginal", "hard"] = "marginal"
     """Some right span, whichever; or the one that is thought best."""
     tau: float = 0.5
-    """Share of the steps in which ``hard`` takes the place of ``marginal``, at random in more and more of them."""
+    """Share of the steps over which ``hard`` would take the place of ``marginal`` in more and more of them, up to
+    ``MOST_HARD``."""
     apart: bool = False
     """Normalise the spans of each passage by itself (an ablation)."""
     relevance: float = 0.5
@@ -123,12 +124,14 @@ class ReaderConfig(TrainingConfig):
     """Keep the encoder's embeddings, so that its export and the reader's share them."""
     dev: Path | None = None
     """File of held-out questions, asked over the index as training goes on; what stands there is not trained on."""
+    refuse: tuple[Path, ...] = ()
+    """Files of questions, those of the tests, say, that are neither trained on nor asked as training goes on."""
     read: int = 10
     """Passages of each that are read."""
     held_out: float = SHARE
     """Share of the articles of SQuAD's files, by a hash of the title, whose questions are not trained on but asked."""
     sample: int = 500
-    """How many of each are asked."""
+    """How many of each file are asked."""
     eval_every: int = 500
     patience: int | None = None
     """Evaluations without a better one after which training stops; the best weights are written in any case."""
@@ -147,6 +150,7 @@ class ReaderConfig(TrainingConfig):
             negatives=(self.negatives >= 0, "0 or more"),
             relevance=(self.relevance >= 0, "0 or more"),
             patience=(self.patience is None or self.patience > 0, "above 0"),
+            max_span=(0 < self.max_span <= MAX_ANSWER, f"from 1 to {MAX_ANSWER}, the longest that is ever answered"),
             shares=(not self.shares or (len(self.shares) == files and min(self.shares) > 0), f"{files} above 0"),
         )
         if not files:
@@ -171,7 +175,7 @@ class Losses:
     """Whether there is a right span to be found."""
 
     def total(self, config: ReaderConfig) -> Tensor:
-        """Mean over the questions; one without a right span teaches relevance only."""
+        """Mean over the questions; one without a right span teaches relevance, and what a teacher says of it."""
         spans_B = self.nll_B if config.teacher is None else (1 - config.taught) * self.nll_B + config.taught * self.kl_B
         return (spans_B + config.relevance * self.relevance_B).mean()
 
@@ -272,7 +276,7 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     goes_on = reader_kind(config.encoder) == SpanReader.kind
     reader = SpanReader.load(config.encoder) if goes_on else SpanReader.from_encoder(config.encoder)
     reader.to(config.device).train()
-    reader.config.reader_tokens = config.max_input  # it answers as it was trained
+    reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span  # answers as trained
     set_dropout(reader, config.dropout)
     if config.freeze_embeddings:
         encoder: Any = reader.encoder
@@ -295,6 +299,7 @@ def mined(sets: Sequence[DataSet], retriever: LiveRetriever, config: ReaderConfi
         "train": [artefact.checksum(each.source.file) for each in sets],
         "patterns": [each.source.regex for each in sets],
         "dev": config.dev and artefact.checksum(config.dev),
+        "refuse": [artefact.checksum(file) for file in config.refuse],
         "held_out": config.held_out,
         "depth": config.depth,
         "pool": config.pool,
@@ -345,11 +350,18 @@ def batches_of(
     )
 
 
-def exams_of(held: Sequence[Question], retriever: LiveRetriever | None, config: ReaderConfig) -> list[Exam]:
+def exams_of(
+    held: Sequence[Sequence[Question]], retriever: LiveRetriever | None, config: ReaderConfig, refused: Collection[str]
+) -> list[Exam]:
     """What the reader is asked as it learns: questions of held-out articles, those of ``dev``, or both."""
-    exams = [gold_exam(split(held, config.sample, config.seed)[0])] if held else []
+
+    def chosen(questions: Sequence[Question]) -> list[Question]:
+        return unasked(split(questions, config.sample, config.seed)[0], refused)
+
+    own = [question for file in held for question in chosen(file)]
+    exams = [gold_exam(own)] if own else []
     if config.dev and retriever:
-        exams.append(open_exam(split(answerable(config.dev), config.sample, config.seed)[0], retriever, config.read))
+        exams.append(open_exam(chosen(answerable(config.dev)), retriever, config.read))
     return exams
 
 
@@ -364,12 +376,13 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[s
     tokenizer = TextTokenizer(config.encoder)
     reader, teacher = begin(config, tokenizer)
     config = replace(config, max_input=reader.max_tokens)
-    refused = answerable(config.dev) if config.dev else []
-    sets, held = read_sets(config.sources, share=config.held_out, dev=refused)
+    refused = asked_in(config.refuse)
+    known = refused | asked_in([config.dev] if config.dev else [])
+    sets, held = read_sets(config.sources, share=config.held_out, known=known)
     retriever = open_retriever(config.index, config.retriever) if config.index else None
     batches = batches_of(sets, retriever, tokenizer, config, progress=progress, tell=tell)
     first = not parallel.world()[0]
-    exams = exams_of(held, retriever, config) if first else []
+    exams = exams_of(held, retriever, config, refused) if first else []
     optimizer = torch.optim.AdamW(groups(reader, decay=config.weight_decay), lr=config.lr)
     with running(config, reader, optimizer, name="reader", progress=progress, tell=tell) as run:
         best = Best(run, "em")

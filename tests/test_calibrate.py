@@ -12,9 +12,9 @@ from conftest import run
 
 from pipelines import calibrate
 from pipelines.asked import answerable
-from pipelines.calibrate import Row, close, index_of, likelihood, main
+from pipelines.calibrate import Held, Row, close, index_of, likelihood, main, thresholds
 from pipelines.conditions import ANSWERABLE, MISSED, VAIN, gold, kind_of, over, without
-from pipelines.confidence import install
+from pipelines.confidence import Fitted, install
 from pipelines.reader_examples import SHARE, held_out, split
 from pipelines.trust import figures, threshold
 from ragqa import artefact
@@ -22,6 +22,7 @@ from ragqa.errors import BadInput
 from ragqa.evaluation.statistics import calibration_error, refusals
 from ragqa.questions import read_questions, read_squad
 from ragqa.reading.confidence import Calibration, Evidence
+from ragqa.reading.span import Found
 from ragqa.types import Hit, Passage, Question
 
 
@@ -118,6 +119,46 @@ def test_the_likelihood_is_that_of_answerable_questions() -> None:
     assert likelihood(rows) == -1.5
     with pytest.raises(BadInput, match="there is nothing to fit"):
         likelihood(rows[2:])
+    few = replace(row(ANSWERABLE, -10), few=True)
+    assert likelihood([*rows, few]) == pytest.approx((-1 - 2 - 0.25 * 10) / 2.25)
+
+
+def test_what_is_likely_of_an_answer() -> None:
+    """0.5 + 0.1 of the weight is on right answers; the best one is wrong."""
+    held = Held("nq", [], gold, lambda said, answers: said in answers)
+    found = [Found(text, [], Evidence(weight, 0, 0)) for text, weight in (("a", 0.3), ("b", 0.5), ("c", 0.1))]
+    row = calibrate._row(held, 4, Question("?", ("b", "c")), [hit(0, "", "b")], found, few=True)
+    assert (row.name, row.number, row.kind, row.right, row.few) == ("nq, first 3", 4, ANSWERABLE, False, True)
+    assert row.likely == pytest.approx(np.log(0.6)) and row.evidence.weight == 0.3
+
+
+def test_a_threshold_refuses_few_right_answers_of_any_index() -> None:
+    """Over the wiki folder right answers are given with less confidence than over SQuAD's paragraphs."""
+
+    def answers(name: str, said: list[float], *, few: bool = False) -> list[tuple[Row, float]]:
+        return [(Row(name, 0, ANSWERABLE, Evidence(0.5, 0, 0), True, 0.0, few), each) for each in said]
+
+    paragraphs = answers("paragraphs", [0.5 + n / 100 for n in range(40)])
+    wiki = answers("wiki", [0.1 + n / 100 for n in range(20)])
+    others = [*answers(calibrate.OWN, [0.01] * 50), *answers("first", [0.02] * 50, few=True)]
+
+    def told(*rows: tuple[Row, float]) -> dict[str, float]:
+        said = np.array([each for _, each in rows])
+        return thresholds([row for row, _ in rows], Fitted(Calibration(()), said, np.ones(len(rows))))
+
+    assert told(*paragraphs, *wiki, *others) == {"paragraphs": 0.52, "wiki": 0.11}
+    assert told(*paragraphs, *wiki[1:], *others) == {"paragraphs": 0.52}, "nineteen are too few to tell"
+    assert told(*wiki[:10], *paragraphs[:15]) == {"all": 0.11}
+
+
+def test_an_index_of_other_paragraphs_is_not_asked(tmp_path: Path) -> None:
+    squad = towns.write(tmp_path)[0]
+    paragraphs, out = list(read_squad(squad))[:3], tmp_path / "squad.index"
+    assert index_of(paragraphs, out, "bm25") == index_of(paragraphs, out, "bm25") == out
+    for others, retriever in ((paragraphs[:2], "bm25"), (paragraphs, "hybrid")):
+        with pytest.raises(BadInput, match="is not of these paragraphs"):
+            index_of(others, out, retriever)
+    assert index_of(paragraphs, out, "bm25") == out
 
 
 def test_what_an_answer_counts_in_the_fit() -> None:
@@ -137,8 +178,13 @@ def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
     assert split(held, 100, 3) == (held, [])
     for count, seed in ((7, 0), (20, 5)):  # as training draws those of its file of held-out questions
         assert split(answerable(dev), count, seed)[0] == answerable(dev, count, seed)
-    args = argparse.Namespace(judged_by=10, seed=3, count=5)
+    args = argparse.Namespace(judged_by=10, seed=3, count=5, refuse=[])
     assert calibrate.rest(held, args, squad) == rest[:5]
+    test = tmp_path / "test.jsonl"
+    test.write_text(json.dumps({"question": rest[1].text.upper(), "answers": ["x"]}))
+    args.refuse = [test]
+    asked_too = rest[1].text
+    assert calibrate.rest(held, args, squad) == [each for each in rest if each.text != asked_too][:5]
 
 
 @pytest.mark.thorough

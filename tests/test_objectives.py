@@ -9,6 +9,7 @@ import torch
 
 from ragqa.objectives import (
     IGNORED,
+    distilled_kl,
     in_batch_nll,
     rag_sequence_nll,
     rag_token_nll,
@@ -103,6 +104,19 @@ def test_a_passage_that_helps_more_than_average_rises() -> None:
 
 
 RAG = {"sequence": rag_sequence_nll, "token": rag_token_nll}
+
+
+def test_a_teacher_by_hand() -> None:
+    """Scores 0, 0 are (1/2, 1/2); a teacher's 2 ln 3, 0 at temperature 2 are (3/4, 1/4)."""
+    taught = torch.tensor([[2 * math.log(3), 0.0]])
+    score = torch.zeros(1, 2, requires_grad=True)
+    kl = distilled_kl(score, taught, temperature=2.0)
+    assert kl.item() == pytest.approx(4 * (0.75 * math.log(1.5) + 0.25 * math.log(0.5)))
+    kl.sum().backward()
+    assert score.grad is not None
+    assert score.grad[0].tolist() == pytest.approx([2 * (0.5 - 0.75), 2 * (0.5 - 0.25)]), (
+        "T (q - p): towards the teacher"
+    )
 
 
 @pytest.mark.parametrize("marginal", RAG)

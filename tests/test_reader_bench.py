@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from eval.generate_questions import SQUAD_TRAIN, TREC_TEST, WEBQ_TEST
 from eval.suite import Split
 from pipelines import span_reader
 from pipelines.calibrate import index_of
-from pipelines.span_reader import ReaderConfig
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.progress import SILENT
 from ragqa.questions import read_squad
@@ -81,22 +80,22 @@ def arm(name: str, sizes: Sizes = SMOKE) -> dict[str, Any]:
     ],
 )
 def test_an_arm_differs_in_its_part_alone(name: str, changed: set[str]) -> None:
-    sizes = Sizes(recipe={"shares": [4, 3, 2, 2, 1, 1], "steps": 3})
+    sizes = Sizes(recipe={"shares": [4, 3, 2, 2, 1, 1], "steps": 100})
     full, other = arm("full", sizes), arm(name, sizes)
     assert {key for key in full if full[key] != other[key]} == changed
     assert set(ARMS) == {"full", "float32", "apart", "gold-only", "no-hard", "no-negatives", "hard-em", "taught"}
 
 
 def test_the_full_arm_is_the_recipe() -> None:
-    """Its settings are those of the documented command: the defaults, and all training files."""
-    full = arm("full", Sizes())
-    usual = {each.name: each.default for each in fields(ReaderConfig)}
-    placed = ("train", "patterns", "dev", "index", "encoder", "teacher", "out")
-    assert all(full[name] == usual[name] for name in full if name not in placed)
+    """Its settings are those of the documented command, and so are its training files."""
+    full, settings = arm("full", Sizes()), json.loads(bench.RECIPE.read_text())
     docs = (ROOT / "docs" / "training.md").read_text()
     (told,) = re.findall(r"\npython -m pipelines\.span_reader .*?\n(?=ragqa)", docs, re.S)
-    files = [file for file in re.findall(r"[a-z]+/[a-z-]+(?:-v1\.1)?\.json\S*", told) if file != "nq/dev.jsonl"]
-    assert [str(file.relative_to("here")) for file in (*full["train"], *full["patterns"])] == files
+    assert f"--config {bench.RECIPE.relative_to(ROOT)} " in told
+    assert {name: full[name] for name in settings} == {**settings, "shares": tuple(settings["shares"])}
+    files = {name: re.findall(rf"--{name} ((?:[^- \\]\S* )+)", told)[0].split() for name in ("train", "refuse")}
+    assert [str(file.relative_to("here")) for file in full["train"]] == files["train"]
+    assert {str(file.relative_to("here")) for file in full["refuse"]} == set(files["refuse"])
 
 
 def refused(command: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:

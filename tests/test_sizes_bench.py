@@ -10,8 +10,7 @@ from eval.bench import sizes
 from pipelines.reader_examples import SHARE, held_out
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.paths import weights_dir
-from ragqa.runtime.scorer import load_scorer
-from ragqa.runtime.tokens import TextTokenizer, TokenInput
+from ragqa.runtime.tokens import TextTokenizer
 
 
 def test_occurrences_by_hand() -> None:
@@ -21,15 +20,16 @@ def test_occurrences_by_hand() -> None:
     assert (count_V[the], count_V[cat], count_V.sum()) == (3, 1, 4)
 
 
-def test_pieces_that_are_not_kept_are_read_as_unknown() -> None:
-    scorer = load_scorer()
-    kept_V = np.zeros(30_522, dtype=bool)
-    kept_V[[7592, 2088]] = True
-    fewer = sizes.Trimmed(scorer, kept_V)
-    assert fewer.kept == 5  # those two, [CLS], [SEP] and [UNK]
-    whole = fewer.score([TokenInput([101, 7592, 102, 2088, 2003, 102], 3)])[0]
-    same = scorer.score([TokenInput([101, 7592, 102, 2088, 100, 102], 3)])[0]
-    assert np.array_equal(whole.start, same.start) and whole.relevance == same.relevance
+def test_words_are_cut_into_the_pieces_that_are_left(tmp_path: Path) -> None:
+    whole = TextTokenizer(weights_dir() / "encoder")
+    kept_V = np.ones(30_522, dtype=bool)
+    kept_V[whole.pieces("lighthouse").ids] = False
+    assert sizes.without(weights_dir() / "encoder", kept_V, tmp_path) == 30_521
+    fewer = TextTokenizer(tmp_path)
+    assert fewer.pieces("lighthouse").ids == [*whole.pieces("light").ids, whole.pieces("doghouse").ids[-1]]
+    assert fewer.pieces("a lamp").ids == whole.pieces("a lamp").ids and fewer.special == whole.special
+    assert sizes.without(weights_dir() / "encoder", np.zeros(30_522, dtype=bool), tmp_path) == 5
+    assert TextTokenizer(tmp_path).pieces("a lamp").ids == [whole.unknown] * 2
 
 
 @pytest.mark.thorough

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -282,3 +283,11 @@ def test_windows_cover_every_piece_and_overlap() -> None:
     assert seen == sorted(map(tuple, TOKENIZER.pieces(text).offsets))
     first, second = parts[0].offsets, parts[1].offsets
     assert first[-OVERLAP].tolist() == second[0].tolist()
+
+
+def test_two_calibrations_are_two_readers() -> None:
+    """What was answered by one must not be gone on with by the other, though their weights are the same."""
+    scorer: Any = Scorer({}, {})
+    one, other = Calibration((0.0, 1.0, 0.0, 0.0)), Calibration((0.0, 1.0, 0.0, 0.0), prior=0.5)
+    assert ExtractiveReader(scorer, one).fingerprint == ExtractiveReader(scorer, replace(one)).fingerprint
+    assert ExtractiveReader(scorer, one).fingerprint != ExtractiveReader(scorer, other).fingerprint

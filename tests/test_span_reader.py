@@ -17,7 +17,7 @@ from test_models import shape
 from torch import Tensor
 
 from pipelines import reader_mining, reading, run, span_reader
-from pipelines.asked import drawn
+from pipelines.asked import asked_in, drawn
 from pipelines.gold_passages import write
 from pipelines.mining import Search, Source
 from pipelines.reader_batches import POOL, Cut, ReaderBatches, apportioned
@@ -25,7 +25,7 @@ from pipelines.reader_exam import gold_exam
 from pipelines.reader_examples import SHARE, held_out, read_sets
 from pipelines.reader_mining import Mined, mine, teachable
 from pipelines.reader_passages import Beside, Passages, Text, by_rank, splitter_of
-from pipelines.span_reader import MOST_HARD, ReaderConfig, is_hard, losses, main
+from pipelines.span_reader import MOST_HARD, Losses, ReaderConfig, is_hard, losses, main
 from ragqa.corpus.blocks import words
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.indexing import IndexConfig, build_index
@@ -104,8 +104,8 @@ def figures(out: Path) -> list[dict[str, Any]]:
 def test_what_is_held_out_is_not_trained_on(config: ReaderConfig, world: tiny.Tiny) -> None:
     again = config.out.with_name("again.jsonl")
     again.write_text('{"question": "The w60 w61, w139?", "answers": ["w1"]}\n{"question": "w60", "answers": ["w1"]}\n')
-    dev = list(read_questions(world.dev))  # asks "w60 w61 w139" among others
-    sets, held = read_sets([Source(config.train[0]), Source(again, True)], share=0.3, dev=dev)
+    known = asked_in([world.dev])  # "w60 w61 w139" among others
+    sets, (held,) = read_sets([Source(config.train[0]), Source(again, True)], share=0.3, known=known)
     assert {question.titles[0] for question in held} == {f"w{n}" for n in range(8) if held_out(f"w{n}", 0.3)}
     assert not {question.titles[0] for question in sets[0].questions} & {question.titles[0] for question in held}
     assert len(held) + len(sets[0].questions) == 8 * 3 * 5
@@ -556,6 +556,14 @@ def test_the_head_is_computed_in_float32(small: Path) -> None:
     assert not torch.equal(rounded.float(), logits)
 
 
+def test_what_a_teacher_counts(config: ReaderConfig, tmp_path: Path) -> None:
+    """A quarter of the spans' part: 0.75 · 2 + 0.25 · 6 = 3, and 0.5 of the relevance 4, are 5; the other's are 2."""
+    nll_B, relevance_B, kl_B = torch.tensor([[2.0, 0.0], [4.0, 4.0], [6.0, 0.0]])
+    found = Losses(nll_B, relevance_B, kl_B, torch.tensor([True, False]))
+    assert found.total(replace(config, teacher=tmp_path, taught=0.25, relevance=0.5)).item() == (5 + 2) / 2
+    assert found.total(replace(config, relevance=0.5)).item() == (2 + 2 + 2) / 2
+
+
 def test_a_teacher_that_is_the_reader_teaches_nothing(config: ReaderConfig, tmp_path: Path) -> None:
     config = replace(config, teacher=tmp_path)
     torch.manual_seed(1)
@@ -624,7 +632,10 @@ def test_held_out_questions_are_asked_as_training_goes_on(config: ReaderConfig) 
     assert all(row["em"] == pytest.approx((row["gold_em"] + row["dev_em"]) / 2) for row in rows)
     assert told[0].startswith("questions to train on: ") and "are written, the best on held-out" in told[-1]
     saved = SpanReader.load(config.out / "model")
-    assert saved.max_tokens == 32 and saved.config.reader == "ends"
+    assert (saved.max_tokens, saved.max_span, saved.config.reader) == (32, 4, "ends")
+    scorer = load_scorer(config.out / "model")
+    (scores,) = scorer.score([TokenInput([2, 10, 3, *range(20, 30), 3], 3)])
+    assert scores.table(slice(3, 13), 30).shape == (10, 4), "spans that it never learned do not compete"
 
 
 def test_what_is_written_answered_most(config: ReaderConfig, monkeypatch) -> None:
@@ -680,7 +691,7 @@ def test_any_encoder_becomes_a_reader(family: str, config: ReaderConfig, tmp_pat
     (encoder / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
     model = main(replace(config, encoder=encoder, steps=2))
     assert all(math.isfinite(row["loss"]) for row in figures(config.out) if "loss" in row)
-    export(model, tmp_path / "onnx")
+    assert export(model, tmp_path / "onnx").config["max_span"] == 4
     items = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4), TokenInput([2, 10, 3, 30, 31, 3], 3)]
     whole, quantised = (load_scorer(path).score(items) for path in (model, tmp_path / "onnx"))
     for one, other in zip(whole, quantised, strict=True):

@@ -15,15 +15,15 @@ import time
 from pathlib import Path
 
 
-def read(folder: Path, asked: list[dict]) -> None:
-    """Read the contexts of each question together; passages a second, and the best answers."""
+def read(folder: Path, asked: list[dict], batch: int | None) -> None:
+    """Read the contexts of each question, ``batch`` or all at once; passages a second, and the best answers."""
     from transformers import pipeline
 
     reader = pipeline("question-answering", str(folder), device="cpu")
 
     def best(row: dict) -> str:
         contexts = row["contexts"]
-        found = reader(question=[row["question"]] * len(contexts), context=contexts, batch_size=len(contexts))
+        found = reader(question=[row["question"]] * len(contexts), context=contexts, batch_size=batch or len(contexts))
         return max(found if isinstance(found, list) else [found], key=lambda each: each["score"])["answer"]
 
     best(asked[0])
@@ -40,9 +40,10 @@ def main() -> None:
     parser.add_argument("question", nargs="*")
     parser.add_argument("--passages", type=Path, help="time embedding these instead: JSON list of texts")
     parser.add_argument("--read", type=Path, help="time reading instead: JSON list of questions, each with contexts")
+    parser.add_argument("--batch", type=int, help="contexts that are read at once; default: all of a question")
     args = parser.parse_args()
     if args.read:
-        read(args.folder / "reader", json.loads(args.read.read_text()))
+        read(args.folder / "reader", json.loads(args.read.read_text()), args.batch)
         return
 
     import numpy as np

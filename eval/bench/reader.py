@@ -11,11 +11,12 @@ questions (one gold passage shows nothing of how passages compete), and the hits
 test-a over ``--asked``. The arm gold-only mines for itself; the others share what was mined. Figures of an arm are kept
 in its folder as soon as they are there, and the same command goes on after whatever ended it.
 
-The arms have the recipe's own settings, the defaults of ``pipelines.span_reader``; others come from ``--sizes
+The arms have the settings of the reader that is shipped, ``pipelines/span_reader.json``; others come from ``--sizes
 FILE.json``, as ``{"recipe": {"steps": 3000, "lr": 3e-4}, "limit": 500}``.
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -33,10 +34,13 @@ from eval.squad import SQUAD
 from eval.suite import Suite
 from eval.webq import WEBQ
 from pipelines import span_reader
+from pipelines.confidence import install
 from pipelines.span_reader import ReaderConfig
 from pipelines.stages import finished
+from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.progress import Bars, Progress
+from ragqa.reading.confidence import Calibration
 from ragqa.runtime.export import export
 from ragqa.training.log import read_rows
 
@@ -48,8 +52,10 @@ GOLD = (SQUAD_TRAIN, QED)
 """Training files of the data folder with passages."""
 PAIRS, PATTERNS = (NQ_TRAIN, "webq/train.jsonl", "trivia/train.jsonl"), ("curatedtrec/train.jsonl",)
 """Those without passages, and those whose answers are patterns."""
-PLACED = {"train", "patterns", "dev", "index", "encoder", "out", "teacher", "device"}
+PLACED = {"train", "patterns", "dev", "refuse", "index", "encoder", "out", "teacher", "device"}
 """Settings of a training that are not the recipe's to say."""
+RECIPE = Path(span_reader.__file__).with_suffix(".json")
+"""Settings of the reader that is shipped."""
 OPEN = "squad-open"
 """SQuAD's questions over an index of paragraphs."""
 
@@ -84,14 +90,20 @@ class Sizes:
     """How much each arm does."""
 
     recipe: dict[str, Any] = field(default_factory=dict)
-    """Settings of ``ReaderConfig`` that are others than its own; an arm that leaves training files out takes their
-    ``shares`` along."""
+    """Settings of ``ReaderConfig`` that are others than those of ``RECIPE``; an arm that leaves training files out
+    takes their ``shares`` along."""
     limit: int | None = None
     """Questions of each test set that are answered; None for all."""
+    retrieval_counts: float = 0.5
+    """What a standard deviation of retrieval's scores counts in reading, near what ``pipelines.calibrate`` finds for
+    the whole recipe; the same for every arm, since much of it would spare those whose passages compare badly."""
 
 
 SMOKE = Sizes(
-    recipe={"steps": 3, "batch": 2, "max_input": 64, "depth": 10, "pool": 3, "sample": 4, "eval_every": 3, "read": 2},
+    recipe={
+        **{"steps": 3, "batch": 2, "accumulate": 1, "warmup": 1, "max_input": 64, "depth": 10, "pool": 3},
+        **{"sample": 4, "eval_every": 3, "read": 2},
+    },
     limit=4,
 )
 """A few steps of everything: does it run from end to end?"""
@@ -143,7 +155,7 @@ class Bench:
     def config(self, name: str) -> ReaderConfig:
         """The settings of an arm's training."""
         places, arm = self.places, ARMS[ARMS[name].like or name]
-        recipe = dict(self.sizes.recipe)
+        recipe = {**json.loads(RECIPE.read_text()), **self.sizes.recipe}
         if unknown := set(recipe) - {each.name for each in fields(ReaderConfig)} | PLACED & set(recipe):
             raise BadInput(f"--sizes: {', '.join(sorted(unknown))}: no settings of the recipe, or said by options")
         shares = tuple(recipe.pop("shares", ()))
@@ -154,6 +166,7 @@ class Bench:
             "patterns": tuple(places.data / file for file in patterns),
             "shares": shares if arm.pairs else shares[: len(GOLD)],
             "dev": places.data / NQ_DEV,
+            "refuse": tuple(_tests(places.data)),
             "index": places.index,
             "encoder": places.encoder,
             "out": self.places.arm(ARMS[name].like or name) / "train",
@@ -174,6 +187,10 @@ class Bench:
         out = self.places.arm(name) / "reader"
         if not out.is_dir():
             export(model, out, share=self.places.share)
+        calibration = Calibration((0.0, 1.0, 0.0, 0.0), prior=self.sizes.retrieval_counts)
+        if Calibration.load(out) != calibration:
+            install(calibration, out)
+        calibration.save(model)
         return out
 
     def tell(self, name: str, line: str) -> None:
@@ -222,10 +239,16 @@ class Bench:
         return {"questions": figures["about"]["questions"], **{key: figures[key] for key in kept}}
 
     def settings(self, name: str) -> list[Any]:
-        """All that the figures of an arm depend on."""
-        paragraphs = self.places.paragraphs and self.places.paragraphs.name
-        asked = [self.places.asked.name, paragraphs, self.sizes.limit, name == "float32"]
-        return [*asked, *common.plain([self.config(name)], self.places.work)]
+        """All that the figures of an arm depend on; files and indexes by what is in them."""
+        asked = {
+            "tests": [artefact.checksum(file) for file in _tests(self.places.data)],
+            "indexes": [artefact.peek(each.index).fingerprint for each in self.tests],
+            "share": self.places.share and artefact.peek(self.places.share).fingerprint,
+            "limit": self.sizes.limit,
+            "retrieval_counts": self.sizes.retrieval_counts,
+            "float32": name == "float32",
+        }
+        return [asked, *common.plain([self.config(name)], self.places.work)]
 
     def row(self, name: str) -> dict[str, Any]:
         """The figures of an arm, and what its training took."""
@@ -241,16 +264,15 @@ class Bench:
         }
 
 
+def _tests(data: Path) -> list[Path]:
+    """The files of the test questions."""
+    return [data / each.key / each.splits[each.default_split].file for each in SUITES]
+
+
 def check(places: Places, arms: Sequence[str]) -> None:
     """Raise BadInput now for what would else be found out after hours."""
-    files = (
-        *GOLD,
-        *PAIRS,
-        *PATTERNS,
-        NQ_DEV,
-        *(f"{each.key}/{each.splits[each.default_split].file}" for each in SUITES),
-    )
-    if missing := [file for file in files if not (places.data / file).is_file()]:
+    files = (*(places.data / file for file in (*GOLD, *PAIRS, *PATTERNS, NQ_DEV)), *_tests(places.data))
+    if missing := [str(file.relative_to(places.data)) for file in files if not file.is_file()]:
         raise BadInput(f"{places.data} lacks {', '.join(missing)}")
     if not (places.encoder / "tokenizer.json").is_file():
         raise BadInput(f"{places.encoder} is no encoder: give the folder of torch weights with a tokenizer.json")

@@ -7,15 +7,16 @@ Asked are questions of the articles of SQuAD train that were held out, beside th
 
 - ``float32``: the torch weights; ``own table``: their export; ``shared table``: their export with the word embeddings
   of ``--encoder``, where they are those. With ``--unfrozen DIR`` the export of a reader that learned its own.
-- ``trimmed``: the wordpieces that occur less than so many times in the passages of ``--index`` and in SQuAD's other
-  articles and their questions are read as [UNK]; their rows of the table are the megabytes saved.
+- ``trimmed``: without the wordpieces that occur less than so many times in the passages of ``--index`` and in SQuAD's
+  other articles and their questions; words are cut into those that are left. Their rows of the table are the megabytes
+  saved. What that costs an encoder which shares the table, and so retrieval, is not measured.
 
 Megabytes are those of the reader and the encoder together, tokenizers included.
 """
 
 import argparse
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ from ragqa.reading.confidence import Calibration
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.export import export
-from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer
-from ragqa.runtime.tokens import TextTokenizer, TokenInput
+from ragqa.runtime.scorer import load_scorer
+from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Question
 
 LEAST = (1, 10, 100, 1000)
@@ -44,25 +45,27 @@ _ASKED = 64
 """Questions that are asked at a time."""
 
 
-class Trimmed:
-    """A scorer that reads some wordpieces as [UNK], as one does whose table lacks their rows."""
+def without(tokenizer: Path, kept_V: np.ndarray, out: Path) -> int:
+    """Write a tokenizer.json that lacks the pieces which are not kept, into ``out``; how many it has.
 
-    def __init__(self, scorer: SpanScorer, kept_V: np.ndarray) -> None:
-        """``kept_V``: bool, whether the piece of each id stays; raises BadInput where there is no [UNK]."""
-        self._scorer = scorer
-        self.tokenizer, self.max_tokens, self.prior = scorer.tokenizer, scorer.max_tokens, scorer.prior
-        self.fingerprint = scorer.fingerprint
-        if (unknown := scorer.tokenizer.unknown) is None:
-            raise BadInput("the tokenizer knows no [UNK]: its vocabulary cannot be trimmed")
-        kept_V = kept_V.copy()
-        kept_V[[*scorer.tokenizer.special, unknown]] = True
-        self.kept = int(kept_V.sum())
-        """Wordpieces that stay; those that every sequence needs do."""
-        self._id_V = np.where(kept_V, np.arange(len(kept_V)), unknown)
+    A word whose piece is gone is cut into smaller ones; where that cannot be done it is read as [UNK]. The others keep
+    their ids, so that the model need not be made anew. Those that every sequence needs stay.
 
-    def score(self, inputs: Sequence[TokenInput]) -> list[Scores]:
-        """As that of ``SpanScorer``."""
-        return self._scorer.score([replace(item, ids=self._id_V[list(item.ids)].tolist()) for item in inputs])
+    Raises:
+        BadInput: it is no WordPiece: others' pieces are made of each other.
+    """
+    told = json.loads((tokenizer / "tokenizer.json").read_text())
+    if told["model"]["type"] != "WordPiece":
+        raise BadInput(f"{tokenizer}: a vocabulary is trimmed of WordPiece only, not of {told['model']['type']}")
+    stays = {*TextTokenizer(tokenizer).special, *(each["id"] for each in told["added_tokens"])}
+    told["model"]["vocab"] = {
+        piece: id
+        for piece, id in told["model"]["vocab"].items()
+        if kept_V[id] or id in stays or piece == told["model"]["unk_token"]
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "tokenizer.json").write_text(json.dumps(told))
+    return len(told["model"]["vocab"])
 
 
 def occurrences(tokenizer: TextTokenizer, texts: Iterable[list[str]], size: int) -> np.ndarray:
@@ -140,10 +143,12 @@ def trimmed(
     scorer, (size, width) = load_scorer(reader), artefact.read(reader, "reader").config["embeddings"]["shape"]
     count_V = occurrences(scorer.tokenizer, texts(args.index, args.squad, args.held_out, progress), size)
     for least in LEAST:
-        fewer = Trimmed(scorer, count_V >= least)
-        saved = round((size - fewer.kept) * width / 1e6, 2)
-        figures = asked(fewer, questions, f"at least {least} times", progress)
-        yield {"arm": "trimmed", "least": least, "kept": fewer.kept, "megabytes_saved": saved, **figures}
+        fewer = args.work / f"least-{least}"
+        kept = without(reader, count_V >= least, fewer)
+        scorer.tokenizer = TextTokenizer(fewer)
+        saved = round((size - kept) * width / 1e6, 2)
+        figures = asked(scorer, questions, f"at least {least} times", progress)
+        yield {"arm": "trimmed", "least": least, "kept": kept, "megabytes_saved": saved, **figures}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

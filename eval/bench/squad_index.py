@@ -9,6 +9,7 @@ Over it ``python -m eval.squad --pipeline squad.index …`` scores gold-passage 
 import argparse
 from pathlib import Path
 
+from eval.command import one_line
 from pipelines.calibrate import index_of
 from ragqa.questions import read_squad
 
@@ -19,7 +20,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="index directory to make")
     args = parser.parse_args()
     files = (args.squad / "train-v1.1.json.xz", args.squad / "dev-a-v1.1.json.xz")
-    index_of([paragraph for file in files for paragraph in read_squad(file)], args.out)
+    with one_line():
+        index_of([paragraph for file in files for paragraph in read_squad(file)], args.out)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,8 @@ def from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
         ArtefactError, DamagedArtefact: there is no reader, or see ``from_encoder``.
     """
     encoder: Any = load_reader(path).encoder
-    vars(encoder.config).pop("reader_tokens", None)
+    for own in ("reader_tokens", "reader_span"):
+        vars(encoder.config).pop(own, None)
     with tempfile.TemporaryDirectory() as scratch, quiet():
         save_head(encoder, Path(scratch))  # by ``save_pretrained`` only the first of several processes would
         if (path / "tokenizer.json").is_file():

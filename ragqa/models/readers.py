@@ -44,4 +44,9 @@ def load_reader(path: Path) -> SpanReader | MlpSpanReader:
 
 def settings(reader: SpanReader | MlpSpanReader) -> dict[str, Any]:
     """What decoding must know of a reader, for its ``SpanScorer``."""
-    return {"reader": reader.kind, "prior": reader.prior, "max_tokens": reader.max_tokens}
+    return {
+        "reader": reader.kind,
+        "prior": reader.prior,
+        "max_tokens": reader.max_tokens,
+        "max_span": reader.max_span,
+    }

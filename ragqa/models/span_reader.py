@@ -43,6 +43,11 @@ class SpanReader(nn.Module):
         """Longest sequence it should read."""
         return longest_input(self.config)
 
+    @property
+    def max_span(self) -> int | None:
+        """Longest answer in tokens that it was trained to give (``reader_span`` of its configuration); None: any."""
+        return getattr(self.config, "reader_span", None)
+
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,9 +6,12 @@ that a confident passage beats a vague one; spans that say the same are merged.
 Legend: P wordpieces of a window, W longest answer in wordpieces.
 """
 
+import hashlib
+import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +81,8 @@ class ExtractiveReader:
         self._scorer, self._calibration = scorer, calibration
         self._max_tokens = min(max_tokens or scorer.max_tokens, scorer.max_tokens)
         self._alternatives = alternatives
-        self.fingerprint = scorer.fingerprint
+        self.fingerprint = _digest(scorer.fingerprint, asdict(calibration))
+        """Of the scorer and of the calibration, which decides about answers, too."""
         self.prior = scorer.prior
         """``RAW`` or ``SPREAD``: what of retrieval's scores it counts."""
 
@@ -133,6 +137,10 @@ class ExtractiveReader:
         score = best.candidates[0].score
         confidence = self._calibration.confidence(best.evidence)
         return Answer(question, _cited(sources), score, confidence, sources, alternatives)
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _apart(found: list[Found], count: int) -> list[Found]:

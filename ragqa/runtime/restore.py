@@ -45,6 +45,8 @@ def restore(exported: Path, like: Path, out: Path) -> None:
         raise Mismatch(f"{like} has not the tokenizer.json of {exported}: name the encoder that it was made of")
     reader = SpanReader.from_encoder(like)
     reader.config.reader_tokens = config["max_tokens"]
+    if config.get("max_span"):
+        reader.config.reader_span = config["max_span"]
     weights = _weights(onnx.load(exported / "model.onnx", load_external_data=False).graph, _table(exported, config))
     told = {name: torch.from_numpy(value) for name, value in weights.items() if name in reader.state_dict()}
     try:

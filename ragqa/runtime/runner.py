@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -21,6 +21,9 @@ Outputs = tuple[np.ndarray, ...]
 
 class Runner(Protocol):
     """Runs a model over token sequences."""
+
+    engine: ClassVar[str]
+    """Its name."""
 
     def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
         """The outputs of each sequence, in order, free of its neighbours'."""
@@ -39,6 +42,8 @@ class OnnxRunner:
     differently beside other texts; alone it never does, and on a CPU it is faster, too.
     So many ``threads`` run; by default one a core.
     """
+
+    engine: ClassVar[str] = "onnx"
 
     def __init__(self, path: Path, config: dict[str, Any], threads: int | None = None) -> None:
         import onnxruntime
@@ -77,6 +82,8 @@ def _embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
 
 class TorchRunner:
     """A torch function over padded batches, sorted by length, within a budget of tokens."""
+
+    engine: ClassVar[str] = "torch"
 
     def __init__(
         self,

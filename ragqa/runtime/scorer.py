@@ -5,6 +5,7 @@ Legend: L tokens of a sequence, P of them, W longest span in tokens.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,12 @@ class SpanScores:
     start: np.ndarray
     end: np.ndarray
     relevance: float
+    longest: int | None = None
+    """Tokens of a span at most, where the reader learned no longer ones."""
 
     def table(self, part: slice, longest: int) -> np.ndarray:
         """``[P, W]`` of the tokens in ``part``: start + end + relevance of the span of w + 1 tokens from p."""
+        longest = min(longest, self.longest or longest)
         start, end = self.start[part].astype(np.float64), self.end[part]
         ends = np.full(len(end) + longest - 1, -np.inf)
         ends[: len(end)] = end
@@ -74,8 +78,10 @@ class SpanScorer:
         """Longest sequence in wordpieces."""
         self.prior: str = config.get("prior", SPREAD)
         """``RAW`` or ``SPREAD``."""
-        self.fingerprint: str = config["identity"]
-        self._scores: Callable[..., Scores] = _of_spans if config.get("reader") == "mlp" else _of_ends
+        self.fingerprint: str = f"{config['identity']} {runner.engine}"
+        """Of the weights, and of what computes with them: 8 bits and float32 do not say the same."""
+        ends = partial(_of_ends, config.get("max_span"))
+        self._scores: Callable[..., Scores] = _of_spans if config.get("reader") == "mlp" else ends
 
     def score(self, inputs: Sequence[TokenInput]) -> list[Scores]:
         """The scores of each sequence, in order."""
@@ -85,8 +91,8 @@ class SpanScorer:
         ]
 
 
-def _of_ends(length: int, start: np.ndarray, end: np.ndarray, relevance: np.ndarray) -> SpanScores:
-    return SpanScores(start[:length], end[:length], float(relevance))
+def _of_ends(longest: int | None, length: int, start: np.ndarray, end: np.ndarray, relevance: np.ndarray) -> SpanScores:
+    return SpanScores(start[:length], end[:length], float(relevance), longest)
 
 
 def _of_spans(length: int, spans: np.ndarray) -> SpanTable:
