@@ -16,7 +16,7 @@ counts as wrong there, and a reader would think too little of itself. So an answ
 
 What retrieval's scores count in reading (a weight per standard deviation) is chosen first: the one under which right
 answers are most probable. Into the reader goes ``calibration.json``: that weight, the regression, and the threshold
-below which questions are declined, the highest that refuses at most 5 % of the right answers over any of the indexes.
+below which questions are declined, the highest that refuses at most 5 % of the right answers over indexes.
 Figures are those of fits on one half of the questions, asked about the other.
 """
 
@@ -35,7 +35,7 @@ from pipelines.asked import answerable, asked_in, unasked
 from pipelines.conditions import ANSWERABLE, VAIN, Condition, gold, kind_of, over, without
 from pipelines.confidence import Fitted, fitted, install
 from pipelines.reader_examples import SHARE, held_out, split
-from pipelines.trust import REFUSED, curve, figures, plot, threshold
+from pipelines.trust import curve, figures, plot, threshold
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.indexing import IndexConfig, build_index
@@ -205,16 +205,17 @@ def rest(asked: Sequence[Question], args: argparse.Namespace, file: Path) -> lis
     return found
 
 
-def thresholds(rows: Sequence[Row], found: Fitted) -> dict[str, float]:
-    """Below which confidence 5 % of the right answers lie, of each set that is asked as users ask, over an index.
+def declines(rows: Sequence[Row], found: Fitted) -> tuple[float, dict[str, float]]:
+    """The highest threshold that refuses at most 5 % of the right answers to what is asked as users ask, over an index.
 
-    A set with too few of them to tell says nothing; if none has enough, all of them together do.
+    Beside it, of each such set the share of its right answers that are refused: where few questions have an answer,
+    right ones are less sure and more of them are.
     """
     name = np.array([row.name for row in rows])
     asked = np.array([row.name != OWN and not row.few and row.kind != VAIN for row in rows])
-    sets = {str(each): asked & (name == each) for each in dict.fromkeys(name[asked])}
-    told = {each: inside for each, inside in sets.items() if REFUSED * found.right[inside].sum() >= 1}
-    return {each: threshold(found.said[on], found.right[on]) for each, on in (told or {"all": asked}).items()}
+    chosen = threshold(found.said[asked], found.right[asked])
+    right = {str(each): found.said[asked & (name == each) & (found.right == 1)] for each in dict.fromkeys(name[asked])}
+    return chosen, {each: round(float((said < chosen).mean()), 4) for each, said in right.items() if len(said)}
 
 
 def told(rows: Sequence[Row], said: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -271,15 +272,15 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     )
     usual = np.array([not row.few for row in rows])
     kind = np.array([row.kind for row in rows])
-    refuses = thresholds(rows, found)
-    calibration = replace(found.calibration, threshold=min(refuses.values()), prior=weight)
+    chosen, refused = declines(rows, found)
+    calibration = replace(found.calibration, threshold=chosen, prior=weight)
     by_set = told(rows, found.said)
     row = {
         "command": "python -m pipelines.calibrate " + " ".join(sys.argv[1:] if arguments is None else arguments),
         "fitted_on": calibration.fitted_on,
         "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
         "threshold": calibration.threshold,
-        "threshold_of_each_set": refuses,
+        "right_answers_refused_below": refused,
         "retrieval_counts": weight,
         "log_likelihood_of_right_answers": {str(each): round(value, 4) for each, value in likely.items()},
         "by_a_fit_on_the_other_half": by_set,
