@@ -1,4 +1,4 @@
-"""Training computes in bfloat16 where the machine has instructions for it, and nowhere else."""
+"""Training computes in bfloat16 where the machine has instructions for it that are worth it, and nowhere else."""
 
 from pathlib import Path
 
@@ -8,19 +8,28 @@ import torch
 from ragqa.training import meter, precision
 
 
-@pytest.mark.parametrize("fast", [True, False])
-def test_products_are_of_the_precision_that_is_fast(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
-    monkeypatch.setattr(precision, "_cpu_has_instructions", lambda: fast)
+@pytest.mark.parametrize("has", [True, False])
+@pytest.mark.parametrize("worth", [True, False])
+def test_products_are_of_the_precision_that_is_fast(monkeypatch: pytest.MonkeyPatch, has: bool, worth: bool) -> None:
+    taken = {torch.bfloat16: 1.0 if worth else 3.0, torch.float32: 2.0}
+    monkeypatch.setattr(precision, "_cpu_has_instructions", lambda: has)
+    monkeypatch.setattr(precision, "_product_seconds", taken.__getitem__)
     with precision.mixed("cpu"):
         found = torch.ones(2, 2) @ torch.ones(2, 2)
-    assert found.dtype == (torch.bfloat16 if fast else torch.float32)
-    assert precision.bfloat16_is_fast("cpu") is fast
+    assert found.dtype == (torch.bfloat16 if has and worth else torch.float32)
+    assert precision.bfloat16_is_fast("cpu") is (has and worth)
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").is_file(), reason="the kernel's list of instructions is Linux's")
 def test_the_instructions_are_those_that_the_kernel_names() -> None:
     flags = Path("/proc/cpuinfo").read_text().split()
-    assert precision.bfloat16_is_fast("cpu") == bool({"avx512_bf16", "amx_tile", "bf16"}.intersection(flags))
+    assert precision._cpu_has_instructions() == bool({"avx512_bf16", "amx_tile", "bf16"}.intersection(flags))
+
+
+def test_a_product_is_timed_and_leaves_the_dropout_of_a_run_alone() -> None:
+    before = torch.get_rng_state()
+    assert 0 < precision._product_seconds.__wrapped__(torch.float32) < 1
+    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_gpus_that_would_emulate_it_compute_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
