@@ -32,6 +32,7 @@ from ragqa.corpus.store import PassageStore  # noqa: E402
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RefreshFailed, StaleIndex  # noqa: E402
 from ragqa.indexing import IndexConfig, build_index  # noqa: E402
 from ragqa.runtime.encoder import load_encoder  # noqa: E402
+from ragqa.training import precision  # noqa: E402
 from ragqa.updating import update_index  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
@@ -167,7 +168,7 @@ def test_an_index_is_that_of_the_snapshot(corpus: Path, tmp_path: Path, tower) -
     assert torch.equal(torch.random.get_rng_state(), before)  # a refresh does not change the steps that follow
     index = refresher.poll(7)
     with_seed.save(tmp_path / "encoder")
-    encoder = load_encoder(tmp_path / "encoder", precision="bfloat16")
+    encoder = load_encoder(tmp_path / "encoder", precision=precision.name("cpu"))
     wanted = encoder.encode([p.titled for p in PassageStore.open(corpus / "passages").get(range(PASSAGES))])
     assert np.allclose(np.asarray(index.vectors[0:PASSAGES]), wanted, atol=2e-3)
     assert [r.rows[0] for r in index.search(wanted, 1)] == list(range(PASSAGES))

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 
@@ -20,10 +20,15 @@ def bfloat16_is_fast(device: torch.device | str) -> bool:
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return _cpu_has_instructions() and _product_seconds(torch.bfloat16) < _product_seconds(torch.float32)
+    return _cpu_has_instructions() and _bfloat16_takes_less()
 
 
-@lru_cache(1)
+def name(device: torch.device | str) -> str:
+    """Of the precision in which an encoder of a run in training embeds."""
+    return "bfloat16" if bfloat16_is_fast(device) else "float32"
+
+
+@cache
 def _cpu_has_instructions() -> bool:
     if platform.machine() in ("arm64", "aarch64"):
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -31,13 +36,15 @@ def _cpu_has_instructions() -> bool:
 
 
 @cache
-def _product_seconds(dtype: torch.dtype) -> float:
-    """The best of some products of a small model's size: other work on the machine makes some of them slower."""
+def _bfloat16_takes_less() -> bool:
+    """Of products of a small model's size, by the best of some in turn: other work on the machine slows down some."""
     own = torch.Generator().manual_seed(0)  # to measure must not change the dropout of a run
-    a_MD, b_DD = (torch.randn(rows, 512, generator=own).to(dtype) for rows in (1024, 512))
-    taken = []
+    a_MD, b_DD = (torch.randn(rows, 512, generator=own) for rows in (1024, 512))
+    taken: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}
     for _ in range(10):
-        began = time.perf_counter()
-        a_MD @ b_DD
-        taken.append(time.perf_counter() - began)
-    return min(taken)
+        for dtype, seconds in taken.items():
+            a, b = a_MD.to(dtype), b_DD.to(dtype)
+            began = time.perf_counter()
+            a @ b
+            seconds.append(time.perf_counter() - began)
+    return min(taken[torch.bfloat16]) < min(taken[torch.float32])
