@@ -37,7 +37,7 @@ from ragqa.models.options import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.objectives import retrieval_nll, span_nll
 from ragqa.progress import SILENT, Progress
-from ragqa.reading.confidence import Calibration
+from ragqa.reading.confidence import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Ranking
 from ragqa.runtime.scorer import torch_scorer
@@ -194,7 +194,7 @@ def evaluate(model: OpenQA, library: Shelf, asked: Asked, config: FineTuneConfig
     """
     model.eval()
     scorer = torch_scorer(model.reader, model.tokenizer, config.out, "in training", device=config.device)
-    reader = ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0)))
+    reader = ExtractiveReader(scorer, UNCALIBRATED)
     beam = min(config.beam, library.store.live)
     depths = {**{f"recall@{k}": k for k in KS}, "in_beam": beam, "in_read": config.read}
     right = dict.fromkeys(("em", *depths), 0)

@@ -8,6 +8,7 @@ import torch
 
 from pipelines.conditions import gold
 from ragqa.metrics import exact_match, f1
+from ragqa.progress import SILENT, Progress
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.types import Hit, Question
@@ -27,16 +28,17 @@ class Exam:
     """Rule of exact match: that of NQ-open, or SQuAD's."""
 
     @torch.no_grad()
-    def taken(self, reader: ExtractiveReader) -> dict[str, float]:
+    def taken(self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT) -> dict[str, float]:
         """``NAME_em`` and ``NAME_f1``."""
-        right = overlap = 0.0
-        for first in range(0, len(self.questions), _ASKED):
-            some = self.questions[first : first + _ASKED]
-            answers = reader.read([each.text for each in some], list(self.hits[first : first + _ASKED]))
-            for question, answer in zip(some, answers, strict=True):
-                right += exact_match(answer.text, question.answers, unicode=self.unicode)
-                overlap += f1(answer.text, question.answers)
-        count = len(self.questions)
+        right, overlap, count = 0.0, 0.0, len(self.questions)
+        with progress.step(title, count, "questions") as step:
+            for first in range(0, count, _ASKED):
+                some = self.questions[first : first + _ASKED]
+                answers = reader.read([each.text for each in some], list(self.hits[first : first + _ASKED]))
+                for question, answer in zip(some, answers, strict=True):
+                    right += exact_match(answer.text, question.answers, unicode=self.unicode)
+                    overlap += f1(answer.text, question.answers)
+                step.at(first + len(some))
         return {f"{self.name}_em": right / count, f"{self.name}_f1": overlap / count}
 
 

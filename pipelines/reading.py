@@ -20,8 +20,11 @@ from ragqa.reading.windows import Window, windows
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
 
-_WORTH = {"cpu": 512, "cuda": 8192}
-"""Tokens of padding that are worth a call of the reader of its own, by device."""
+_WORTH = 8192
+"""Tokens of padding that are worth a call of the reader of its own, on a GPU."""
+_ROWS, _GRID = 8, 16
+"""Rows that a CPU encodes together, and what their length is a multiple of: little padding, and what lies between the
+layers fits its caches. All rows in as few calls as on a GPU took a fifth longer (2 cores of a Xeon with AMX)."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,10 @@ class ToRead:
         length_N = self.mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()
-        worth = _WORTH.get(self.mask_NL.device.type, 8192)
-        return [(order_N[begin:end], lengths[begin]) for begin, end in of_like_length(lengths, worth)]
+        if self.mask_NL.device.type != "cpu":
+            return [(order_N[begin:end], lengths[begin]) for begin, end in of_like_length(lengths, _WORTH)]
+        padded_to = [min(-(-length // _GRID) * _GRID, self.mask_NL.shape[1]) for length in lengths[::_ROWS]]
+        return list(zip(order_N.split(_ROWS), padded_to, strict=True))
 
     @property
     def tokens(self) -> int:

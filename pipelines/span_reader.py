@@ -41,19 +41,20 @@ from pipelines.run import Run, running, vacant, write_model
 from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.errors import BadInput
+from ragqa.models.half_attention import halve_attention
 from ragqa.models.options import set_dropout
 from ragqa.models.readers import load_reader, reader_kind
 from ragqa.models.span_reader import SpanReader
 from ragqa.objectives import distilled_kl, span_nll
 from ragqa.progress import SILENT, Progress
-from ragqa.reading.confidence import Calibration
+from ragqa.reading.confidence import UNCALIBRATED
 from ragqa.reading.span import MAX_ANSWER, ExtractiveReader
 from ragqa.retrieval.open import LiveRetriever, open_retriever
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import model_flops
-from ragqa.training.precision import mixed
+from ragqa.training.precision import bfloat16_is_fast, mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import apply, groups
 from ragqa.types import Question
@@ -256,7 +257,7 @@ def examined(
     """What the exams come to, and ``em``, the mean of their exact matches."""
     reader.eval()
     scorer = torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
-    answering = ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0)))
+    answering = ExtractiveReader(scorer, UNCALIBRATED)
     with mixed(config.device):  # as in training, half the time
         found = {name: value for exam in exams for name, value in exam.taken(answering).items()}
     reader.train()
@@ -278,6 +279,8 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     reader.to(config.device).train()
     reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span  # answers as trained
     set_dropout(reader, config.dropout)
+    if config.device == "cpu" and bfloat16_is_fast(config.device):
+        halve_attention(reader)
     if config.freeze_embeddings:
         encoder: Any = reader.encoder
         encoder.get_input_embeddings().requires_grad_(False)

@@ -21,7 +21,7 @@ from ragqa.models.seq2seq import Seq2Seq
 from ragqa.pipeline import Pipeline
 from ragqa.reading.base import Decoding
 from ragqa.reading.choose import open_reader
-from ragqa.reading.confidence import Calibration
+from ragqa.reading.confidence import UNCALIBRATED
 from ragqa.reading.generative import GenerativeReader
 from ragqa.retrieval.open import open_retriever
 from ragqa.text import occurrence
@@ -81,7 +81,7 @@ class Words:
 
 
 def reader(*answers: Any, **options: Any) -> GenerativeReader:
-    return GenerativeReader(Words(*answers, **options), Calibration((0.0, 1.0, 0.0, 0.0)), fingerprint="f")
+    return GenerativeReader(Words(*answers, **options), UNCALIBRATED, fingerprint="f")
 
 
 def test_passages_are_cited_by_their_posterior_and_marked_where_the_answer_stands() -> None:

@@ -1,5 +1,6 @@
 """The torch modules of retrieval and pretraining: what they compute, save and load."""
 
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -15,8 +16,10 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, GPT2Config
 
 from ragqa.errors import ArtefactError, Mismatch
+from ragqa.models import half_attention
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generators import load_rag
+from ragqa.models.half_attention import halve_attention
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.options import compile_encoders, load_encoder_module, load_seq2seq_module
@@ -258,6 +261,25 @@ def test_any_masked_language_model_will_do(family: str) -> None:
         whole = model.model(input_ids=IDS, attention_mask=MASK).logits
         some = model(IDS, MASK, types, positions)
     assert torch.allclose(some[:, 0], whole[torch.arange(2), positions[:, 0]], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_in_bfloat16(family: str) -> None:
+    """The same but for rounding, in what is read and in what is learned; DeBERTa lets nobody choose."""
+    torch.manual_seed(3)
+    encoder = AutoModel.from_config(shape(family), attn_implementation="eager").eval()
+    halved = copy.deepcopy(encoder)
+    halve_attention(halved)
+    assert (halved.config._attn_implementation == half_attention.NAME) == (family != "deberta-v2")
+    found = []
+    for model in (encoder, halved):
+        hidden = model(input_ids=IDS, attention_mask=MASK).last_hidden_state[MASK.bool()]
+        hidden.square()[:, 0].sum().backward()
+        found.append((hidden.detach(), [p.grad for p in model.parameters() if p.grad is not None]))
+    (whole, grads), (half, others) = found
+    assert half.dtype == torch.float32
+    assert torch.allclose(half, whole, atol=0.02) and torch.equal(half, whole) == (family == "deberta-v2")
+    assert all(torch.allclose(one, other, atol=0.05) for one, other in zip(others, grads, strict=True))
 
 
 @pytest.mark.thorough

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragqa.paths import weights_dir
-from ragqa.reading.confidence import Calibration
+from ragqa.reading.confidence import UNCALIBRATED, Calibration
 from ragqa.reading.span import ExtractiveReader
 from ragqa.reading.windows import OVERLAP, windows
 from ragqa.runtime.scorer import RAW, SPREAD, SpanScores, SpanTable
@@ -71,7 +71,7 @@ def hit(text: str, number: int = 0, title: str = "") -> Hit:
 
 
 def reader(scorer: Scorer, **options: int) -> ExtractiveReader:
-    return ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0)), **options)  # type: ignore[arg-type]
+    return ExtractiveReader(scorer, UNCALIBRATED, **options)  # type: ignore[arg-type]
 
 
 def test_probability_by_hand() -> None:
@@ -288,6 +288,6 @@ def test_windows_cover_every_piece_and_overlap() -> None:
 def test_two_calibrations_are_two_readers() -> None:
     """What was answered by one must not be gone on with by the other, though their weights are the same."""
     scorer: Any = Scorer({}, {})
-    one, other = Calibration((0.0, 1.0, 0.0, 0.0)), Calibration((0.0, 1.0, 0.0, 0.0), prior=0.5)
+    one, other = UNCALIBRATED, Calibration((0.0, 1.0, 0.0, 0.0), prior=0.5)
     assert ExtractiveReader(scorer, one).fingerprint == ExtractiveReader(scorer, replace(one)).fingerprint
     assert ExtractiveReader(scorer, one).fingerprint != ExtractiveReader(scorer, other).fingerprint

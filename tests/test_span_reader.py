@@ -25,6 +25,7 @@ from pipelines.reader_exam import gold_exam
 from pipelines.reader_examples import SHARE, held_out, read_sets
 from pipelines.reader_mining import Mined, mine, teachable
 from pipelines.reader_passages import Beside, Passages, Text, by_rank, splitter_of
+from pipelines.reading import Marked, collated
 from pipelines.span_reader import MOST_HARD, Losses, ReaderConfig, is_hard, losses, main
 from ragqa.corpus.blocks import words
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
@@ -33,8 +34,9 @@ from ragqa.metrics import has_answer
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
 from ragqa.paths import weights_dir
 from ragqa.questions import read_questions
-from ragqa.reading.confidence import Calibration
+from ragqa.reading.confidence import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
+from ragqa.reading.windows import Window
 from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.export import export
 from ragqa.runtime.scorer import load_scorer
@@ -529,7 +531,8 @@ def by_loops(reader: SpanReader, reads: Any, size: int, *, hard: bool, apart: bo
 @pytest.mark.parametrize("apart", [False, True])
 def test_losses_are_those_of_loops(config: ReaderConfig, tmp_path: Path, monkeypatch, hard: bool, apart: bool) -> None:
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: torch.enable_grad())  # in float32, to compare
-    monkeypatch.setitem(reading._WORTH, "cpu", 1)  # every length by itself
+    monkeypatch.setattr(reading, "_ROWS", 1)  # every length by itself
+    monkeypatch.setattr(reading, "_GRID", 1)
     config = replace(config, apart=apart)
     reader = SpanReader.from_encoder(config.encoder).eval()
     (reads,) = batches(config, tmp_path / "mined", positives=2, distant=2, negatives=1.5)[1]
@@ -540,6 +543,22 @@ def test_losses_are_those_of_loops(config: ReaderConfig, tmp_path: Path, monkeyp
     assert found.relevance_B.tolist() == pytest.approx(told, rel=1e-4)
     assert found.right_B.tolist() == [value > 0 for value in nll]
     assert found.total(config).item() == pytest.approx(np.mean(nll) + 0.5 * np.mean(told), rel=1e-4)
+
+
+def test_a_cpu_reads_eight_rows_at_a_time() -> None:
+    lengths = [3, 40, 33, 20, 16, 17, 5, 4, 60, 1]
+    found = [(0, Marked(window, set())) for window in map(window_of, lengths)]
+    reads = collated(found, 1)
+    assert [(rows.tolist(), longest) for rows, longest in reads.groups] == [
+        ([8, 1, 2, 3, 5, 4, 6, 7], 60),  # 64 would be more than the batch has
+        ([0, 9], 16),
+    ]
+    assert reads.tokens == 8 * 60 + 2 * 16
+
+
+def window_of(length: int) -> Window:
+    one = np.ones(1, dtype=bool)
+    return Window(0, TokenInput([1] * length, 0), 0, np.zeros((1, 2), dtype=np.int64), 0, one, one)
 
 
 def test_the_head_is_computed_in_float32(small: Path) -> None:
@@ -698,9 +717,7 @@ def test_any_encoder_becomes_a_reader(family: str, config: ReaderConfig, tmp_pat
         assert np.corrcoef([*one.start, *one.end], [*other.start, *other.end])[0, 1] > 0.95
     text = "w5 w6 w7 w8"
     hit = Hit(Passage(0, "0", "w9", text, "", 0, len(text)), 0.0)
-    (answer,) = ExtractiveReader(load_scorer(tmp_path / "onnx"), Calibration((0.0, 1.0, 0.0, 0.0))).read(
-        ["w6"], [[hit]]
-    )
+    (answer,) = ExtractiveReader(load_scorer(tmp_path / "onnx"), UNCALIBRATED).read(["w6"], [[hit]])
     assert answer.text is not None and answer.sources[0].span is not None
     assert text[answer.sources[0].span.start : answer.sources[0].span.end] == answer.text
 

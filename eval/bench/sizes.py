@@ -24,14 +24,13 @@ import numpy as np
 
 from eval.bench.record import record
 from eval.command import one_line
-from pipelines.conditions import gold
+from pipelines.reader_exam import gold_exam
 from pipelines.reader_examples import SHARE, held_out, split
 from ragqa import artefact
 from ragqa.errors import BadInput, Mismatch
-from ragqa.metrics import exact_match, f1
 from ragqa.progress import Bars, Progress
 from ragqa.questions import read_questions
-from ragqa.reading.confidence import Calibration
+from ragqa.reading.confidence import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.export import export
@@ -41,8 +40,6 @@ from ragqa.types import Question
 
 LEAST = (1, 10, 100, 1000)
 """Times that a wordpiece has to occur to be kept."""
-_ASKED = 64
-"""Questions that are asked at a time."""
 
 
 def without(tokenizer: Path, kept_V: np.ndarray, out: Path) -> int:
@@ -96,16 +93,8 @@ def texts(index: Path, squad: Path, share: float, progress: Progress) -> Iterato
 
 def asked(scorer: Any, questions: Sequence[Question], name: str, progress: Progress) -> dict[str, float]:
     """Exact match and F1 of a reader beside the gold paragraphs."""
-    reader = ExtractiveReader(scorer, Calibration((0.0, 1.0, 0.0, 0.0)))
-    right = overlap = 0.0
-    with progress.step(name, len(questions), "questions") as step:
-        for at in range(0, len(questions), _ASKED):
-            some = questions[at : at + _ASKED]
-            for question, answer in zip(some, reader.read([each.text for each in some], gold(some)), strict=True):
-                right += exact_match(answer.text, question.answers)
-                overlap += f1(answer.text, question.answers)
-            step.at(at + len(some))
-    return {"em": round(right / len(questions), 4), "f1": round(overlap / len(questions), 4)}
+    found = gold_exam(questions).taken(ExtractiveReader(scorer, UNCALIBRATED), name, progress)
+    return {"em": round(found["gold_em"], 4), "f1": round(found["gold_f1"], 4)}
 
 
 def megabytes(*folders: Path) -> float:

@@ -9,7 +9,7 @@ retrieval's scores count in reading.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
 
@@ -108,7 +108,7 @@ class Calibration:
         """
         file = folder / CALIBRATION
         if not file.is_file():
-            return cls((0.0, 1.0, 0.0, 0.0), threshold=threshold)
+            return replace(UNCALIBRATED, threshold=threshold)
         try:
             row = json.loads(file.read_text())
             made = cls(
@@ -137,6 +137,10 @@ class Calibration:
         aside = folder / f".{CALIBRATION}"
         aside.write_text(json.dumps(asdict(self), indent=1) + "\n")
         aside.replace(folder / CALIBRATION)
+
+
+UNCALIBRATED = Calibration((0.0, 1.0, 0.0, 0.0))
+"""The raw probability of the answer."""
 
 
 def fit(

@@ -1,0 +1,55 @@
+"""Attention in bfloat16 from end to end, for training on a CPU that multiplies in it faster.
+
+Under autocast the softmax is computed, and kept for backward, in float32, and so is what is added to mask padding. On a
+CPU these passes over all pairs of tokens take as long as the matrix products between them.
+
+Legend: N sequences, H heads, G heads of keys and values, L queries, M keys, D width of a head.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout as drop
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface, eager_mask
+
+NAME = "ragqa_bfloat16"
+"""What transformers' models know it by: ``attn_implementation``."""
+
+
+def halve_attention(model: nn.Module) -> None:
+    """Have every encoder of transformers in ``model`` that lets its attention be chosen compute it in bfloat16."""
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel) and part.base_model is part and part._supports_attention_backend:
+            part.set_attn_implementation(NAME)
+
+
+def half_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """``[N, L, H, D]`` of queries ``[N, H, L, D]``, keys and values ``[N, G, M, D]``.
+
+    ``attention_mask`` is added to the scores, ``[N, 1, L, M]``. Sums are made in float32 by the kernels themselves.
+    """
+    dtype, scale = query.dtype, query.shape[-1] ** -0.5 if scaling is None else scaling
+    with torch.autocast(query.device.type, enabled=False):
+        query, key, value = (each.to(torch.bfloat16) for each in (query * scale, key, value))
+        if (shared := query.shape[1] // key.shape[1]) > 1:
+            key, value = (each.repeat_interleave(shared, dim=1) for each in (key, value))
+        score_NHLM = query @ key.transpose(2, 3)
+        if attention_mask is not None:
+            score_NHLM = score_NHLM + attention_mask.to(torch.bfloat16)
+        weight_NHLM = drop(score_NHLM.softmax(-1), dropout, module.training)
+        return (weight_NHLM @ value).transpose(1, 2).contiguous().to(dtype), None
+
+
+AttentionInterface.register(NAME, half_attention)
+AttentionMaskInterface.register(NAME, eager_mask)
