@@ -30,15 +30,16 @@ class Best:
 
     @property
     def stale(self) -> int | None:
-        """Steps that were taken since the best evaluation; None before any."""
-        return self._run.step - self._mark["step"] if self._mark else None
+        """Steps that were taken since an evaluation was better than all before it; None before any."""
+        return self._run.step - self._mark.get("better", self._mark["step"]) if self._mark else None
 
     def told(self, **figures: float) -> None:
         """Log and say an evaluation and which was the best so far; of equal ones, that is the last."""
         step, value = self._run.step, figures[self._metric]
         if self._mark is None or value >= self._mark["value"]:
+            level = self._mark if self._mark and value == self._mark["value"] else None
             self._write(step)
-            self._mark = {"step": step, "value": value}
+            self._mark = {"step": step, "value": value, "better": level.get("better", level["step"]) if level else step}
             self._tidy()
         self._run.told(**figures, best_step=self._mark["step"])
 

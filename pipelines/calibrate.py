@@ -8,7 +8,8 @@ all paragraphs of the file; of ``--questions``, over ``--index``. Those that cho
 ``--held-out`` and ``--judged-by`` are the ``--seed``, ``--held-out`` and ``--sample`` of the training. Half of them are
 asked once more with the documents taken out that the question names or that hold an answer: whatever is answered then
 is wrong. These answers count ``VAIN_COUNTS`` each, so that confidence is that of questions as they are asked. Answers
-out of the first ``FEWER`` hits alone count ``FEWER_COUNTS``: not everybody reads as many.
+out of the first ``FEWER`` hits alone count ``FEWER_COUNTS``: not everybody reads as many. The files count as much as
+each other, in however many ways their questions are asked.
 
 SQuAD's training questions have one gold answer, its test questions about three: what is right by another's judgement
 counts as wrong there, and a reader would think too little of itself. So an answer whose F1 with the gold one is
@@ -33,7 +34,7 @@ import numpy as np
 
 from pipelines.asked import answerable, asked_in, unasked
 from pipelines.conditions import ANSWERABLE, VAIN, Condition, gold, kind_of, over, without
-from pipelines.confidence import Fitted, fitted, install
+from pipelines.confidence import LEAST, Fitted, fitted, install
 from pipelines.reader_examples import SHARE, held_out, split
 from pipelines.trust import curve, figures, plot, threshold
 from ragqa import artefact
@@ -96,6 +97,8 @@ def index_of(paragraphs: list[SquadParagraph], out: Path, retriever: str = "hybr
 class Held:
     """Questions that a reader was not trained on, and one way to ask them."""
 
+    file: Path
+    """Where they stand."""
     name: str
     questions: Sequence[Question]
     condition: Condition
@@ -111,6 +114,7 @@ class Held:
 class Row:
     """The answer to a question, under one of the weights."""
 
+    file: Path
     name: str
     number: int
     """Of the question in its set."""
@@ -124,7 +128,7 @@ class Row:
 
     @property
     def counts(self) -> float:
-        """In the fit."""
+        """Beside other answers of its file."""
         return (VAIN_COUNTS if self.kind == VAIN else 1.0) * (FEWER_COUNTS if self.few else 1.0)
 
 
@@ -153,6 +157,7 @@ def _row(held: Held, number: int, question: Question, hits: list[Hit], answers: 
     right = [held.right(each.text, question.answers) for each in answers]
     likely = sum(each.evidence.weight for each, good in zip(answers, right, strict=True) if good)
     return Row(
+        file=held.file,
         name=f"{held.name}, first {FEWER}" if few else held.name,
         number=number,
         kind=kind_of(hits, question, vain=held.vain),
@@ -163,12 +168,21 @@ def _row(held: Held, number: int, question: Question, hits: list[Hit], answers: 
     )
 
 
+def balanced(rows: Sequence[Row]) -> np.ndarray:
+    """What the answers count in the fit: those to the questions of a file as much together as those to another's."""
+    own = np.array([row.counts for row in rows])
+    file = np.array([str(row.file) for row in rows])
+    for each in np.unique(file):
+        own[file == each] *= len(rows) / own[file == each].sum()
+    return own
+
+
 def likelihood(rows: Sequence[Row]) -> float:
     """Mean log probability of the right answers to the answerable questions; BadInput where there is none."""
     asked = [row for row in rows if row.kind == ANSWERABLE]
     if not asked:
         raise BadInput("no passage that was read holds an answer to any of the questions: there is nothing to fit")
-    return float(np.average([row.likely for row in asked], weights=[row.counts for row in asked]))
+    return float(np.average([row.likely for row in asked], weights=balanced(asked)))
 
 
 def squad(args: argparse.Namespace) -> list[Held]:
@@ -177,9 +191,11 @@ def squad(args: argparse.Namespace) -> list[Held]:
     asked = rest(asked, args, args.squad)
     retriever = open_retriever(index_of(list(read_squad(args.squad)), args.work / "squad-train.index"), args.retriever)
     return [
-        Held(OWN, asked, gold, close),
-        Held("SQuAD, all paragraphs", asked, over(retriever, args.k), close),
-        Held("SQuAD, all paragraphs", asked[: len(asked) // 2], without(retriever, args.k), close, vain=True),
+        Held(args.squad, OWN, asked, gold, close),
+        Held(args.squad, "SQuAD, all paragraphs", asked, over(retriever, args.k), close),
+        Held(
+            args.squad, "SQuAD, all paragraphs", asked[: len(asked) // 2], without(retriever, args.k), close, vain=True
+        ),
     ]
 
 
@@ -191,8 +207,8 @@ def others(args: argparse.Namespace) -> list[Held]:
     )
     name, right = args.questions.stem, partial(exact_match, unicode="NFD")
     return [
-        Held(name, asked, over(retriever, args.k), right),
-        Held(name, asked[: len(asked) // 2], without(retriever, args.k), right, vain=True),
+        Held(args.questions, name, asked, over(retriever, args.k), right),
+        Held(args.questions, name, asked[: len(asked) // 2], without(retriever, args.k), right, vain=True),
     ]
 
 
@@ -254,6 +270,8 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     """Ask, fit, install, and write what is wanted."""
     if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
+    if args.count < 1 or args.k < 1 or args.judged_by < 0 or not 0 <= args.held_out < 1:
+        raise BadInput("--count and -k are 1 or more, --judged-by 0 or more, --held-out is 0 or more and below 1")
     artefact.read(args.reader, "reader")  # what cannot be calibrated is told before anything is asked
     reader = ExtractiveReader.load(args.reader)
     sets = [*(squad(args) if args.squad else []), *(others(args) if args.questions else [])]
@@ -262,12 +280,17 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     likely = {weight: likelihood(rows) for weight, rows in by_weight.items()}
     weight = max(likely, key=lambda each: likely[each]) if reader.prior == SPREAD else 1.0
     rows = by_weight[weight]
+    good = sum(row.right for row in rows if not row.few)
+    if good < LEAST:
+        raise BadInput(
+            f"{args.reader} answers {good} of the questions rightly: a fit needs {LEAST}; nothing is installed"
+        )
     asked = "; ".join(f"{len(held.questions)} of {held}" for held in sets)
     found = fitted(
         [(row.evidence, row.right) for row in rows],
         f"questions that training held out: {asked}; k = {args.k}",
         features=FEATURES,
-        counts=[row.counts for row in rows],
+        counts=balanced(rows),
         halves=[row.number % 2 for row in rows],
     )
     usual = np.array([not row.few for row in rows])
@@ -291,6 +314,7 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
         plot(by_set, args.plot)
     install(calibration, args.reader)
     print(args.out.read_text())
+    print(f"installed in {args.reader}: questions are declined below {chosen}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,10 @@ def put(card: Path, of: Path) -> None:
     """
     if not card.is_file():
         raise BadInput(f"--card {card}: there is no such file")
+    try:
+        card.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"--card {card} is not in UTF-8: {error}") from error
     with amending(of) as folder:
         shutil.copyfile(card, folder / CARD)
 

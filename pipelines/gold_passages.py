@@ -19,8 +19,11 @@ def write(files: Sequence[Path], out: Path) -> int:
     """Write the different gold passages of the questions in ``files``, with their titles; how many there are.
 
     Raises:
-        BadInput: a file is none of questions (see ``read_questions``), or no question names a passage.
+        BadInput: a file is none of questions (see ``read_questions``), ``out`` is one of them, or no question names a
+            passage.
     """
+    if out.resolve() in [file.resolve() for file in files]:
+        raise BadInput(f"--out {out} is one of the files that are read: choose another")
     aside = out.with_name(f".{out.name}.writing")
     try:
         texts = (gold for file in files for question in read_questions(file) for gold in titled_golds(question))

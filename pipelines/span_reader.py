@@ -42,7 +42,7 @@ from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.models.half_attention import halve_attention
-from ragqa.models.options import set_dropout
+from ragqa.models.options import longest_input, set_dropout
 from ragqa.models.readers import load_reader, reader_kind
 from ragqa.models.span_reader import SpanReader
 from ragqa.objectives import distilled_kl, span_nll
@@ -135,7 +135,8 @@ class ReaderConfig(TrainingConfig):
     """How many of each file are asked."""
     eval_every: int = 500
     patience: int | None = None
-    """Evaluations without a better one after which training stops; the best weights are written in any case."""
+    """Evaluations without a better one after which training stops; the best weights are written in any case, of equal
+    ones the last."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
@@ -278,6 +279,7 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     reader = SpanReader.load(config.encoder) if goes_on else SpanReader.from_encoder(config.encoder)
     reader.to(config.device).train()
     reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span  # answers as trained
+    reader.config.reader_tokens = reader.max_tokens  # that its encoder has positions for
     set_dropout(reader, config.dropout)
     if config.device == "cpu" and bfloat16_is_fast(config.device):
         halve_attention(reader)
@@ -289,6 +291,8 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     teacher = load_reader(config.teacher)
     if not isinstance(teacher, SpanReader) or not TextTokenizer(config.teacher).cuts_like(tokenizer):
         raise BadInput(f"--teacher {config.teacher}: a reader of this recipe with the encoder's wordpieces is needed")
+    if (longest := longest_input(teacher.config, "tower_tokens")) < reader.max_tokens:
+        raise BadInput(f"--teacher {config.teacher} reads {longest} wordpieces at most: lower --max-input to that")
     return reader, teacher.to(config.device).eval().requires_grad_(False)
 
 
@@ -376,8 +380,14 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[s
         NonFiniteLoss: training would have spoiled the weights.
     """
     vacant(config.out)
+    for name in ("encoder", "teacher"):
+        path = getattr(config, name)
+        if path and (path / artefact.MANIFEST).is_file():
+            raise BadInput(f"--{name} {path} is an export: ragqa.runtime.restore makes torch weights of it")
     tokenizer = TextTokenizer(config.encoder)
     reader, teacher = begin(config, tokenizer)
+    if reader.max_tokens < config.max_input:
+        tell(f"--max-input {config.max_input}: {config.encoder} reads {reader.max_tokens} wordpieces at most")
     config = replace(config, max_input=reader.max_tokens)
     refused = asked_in(config.refuse)
     known = refused | asked_in([config.dev] if config.dev else [])

@@ -57,6 +57,20 @@ def evaluations(out: Path) -> list[dict[str, Any]]:
     return [row for row in read_rows(out) if "em" in row]
 
 
+def test_level_evaluations_are_no_better(tmp_path: Path) -> None:
+    """The first of them counts for patience, the last is written."""
+    model = torch.nn.Linear(1, 1)
+    config = Config(tmp_path / "run")
+    with running(config, model, torch.optim.SGD(model.parameters(), lr=1.0), name="counting") as run:
+        best, stale = Best(run, "em"), []
+        for value in (0.5, 0.5, 0.4, 0.5, 0.6):
+            best.told(em=value)
+            stale.append(best.stale)
+            run.stepped(nll=0.0)
+    assert stale == [0, 1, 2, 3, 0]
+    assert [row["best_step"] for row in evaluations(config.out)] == [0, 1, 1, 3, 4]
+
+
 def test_the_best_is_written_and_of_equal_ones_the_last(tmp_path: Path) -> None:
     told: list[str] = []
     assert recipe(Config(tmp_path), VALUES, told=told) == 9

@@ -13,7 +13,7 @@ from conftest import run
 
 from pipelines import calibrate
 from pipelines.asked import answerable
-from pipelines.calibrate import Held, Row, close, declines, index_of, likelihood, main
+from pipelines.calibrate import Held, Row, balanced, close, declines, index_of, likelihood, main
 from pipelines.conditions import ANSWERABLE, MISSED, VAIN, gold, kind_of, over, without
 from pipelines.confidence import Fitted, install
 from pipelines.reader_examples import SHARE, held_out, split
@@ -38,6 +38,7 @@ def test_refusals_by_hand() -> None:
     assert refusals([0.5], [])[1].tolist() == [0, 0]
 
 
+NQ = Path("nq.jsonl")
 KIND = np.array([ANSWERABLE] * 5 + [MISSED] + [VAIN] * 4)
 SAID = np.array([0.9, 0.8, 0.7, 0.6, 0.2, 0.5, 0.1, 0.3, 0.15, 0.65])
 RIGHT = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 0.0])
@@ -114,7 +115,7 @@ def test_an_answer_close_to_the_only_gold_one_is_right() -> None:
 
 def test_the_likelihood_is_that_of_answerable_questions() -> None:
     def row(kind: str, likely: float) -> Row:
-        return Row("nq", 0, kind, Evidence(0.5, 0, 0), right=True, likely=likely)
+        return Row(NQ, "nq", 0, kind, Evidence(0.5, 0, 0), right=True, likely=likely)
 
     rows = [row(ANSWERABLE, -1), row(ANSWERABLE, -2), row(MISSED, -9), row(VAIN, -9)]
     assert likelihood(rows) == -1.5
@@ -126,7 +127,7 @@ def test_the_likelihood_is_that_of_answerable_questions() -> None:
 
 def test_what_is_likely_of_an_answer() -> None:
     """0.5 + 0.1 of the weight is on right answers; the best one is wrong."""
-    held = Held("nq", [], gold, lambda said, answers: said in answers)
+    held = Held(NQ, "nq", [], gold, lambda said, answers: said in answers)
     found = [Found(text, [], Evidence(weight, 0, 0)) for text, weight in (("a", 0.3), ("b", 0.5), ("c", 0.1))]
     row = calibrate._row(held, 4, Question("?", ("b", "c")), [hit(0, "", "b")], found, few=True)
     assert (row.name, row.number, row.kind, row.right, row.few) == ("nq, first 3", 4, ANSWERABLE, False, True)
@@ -137,7 +138,7 @@ def test_a_threshold_refuses_few_right_answers_over_indexes() -> None:
     """Of sixty, three: 0.10, 0.11 and 0.12 of the wiki's twenty. What is asked otherwise has no say."""
 
     def answers(name: str, said: list[float], **other: Any) -> list[tuple[Row, float]]:
-        row = Row(name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, likely=0.0)
+        row = Row(NQ, name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, likely=0.0)
         return [(replace(row, **other), each) for each in said]
 
     rows = [
@@ -163,9 +164,16 @@ def test_an_index_of_other_paragraphs_is_not_asked(tmp_path: Path) -> None:
 
 
 def test_what_an_answer_counts_in_the_fit() -> None:
-    row = Row("nq", 0, VAIN, Evidence(0.5, 0, 0), right=False, likely=0.0, few=True)
+    row = Row(NQ, "nq", 0, VAIN, Evidence(0.5, 0, 0), right=False, likely=0.0, few=True)
     assert row.counts == 0.025 and replace(row, kind=MISSED).counts == 0.25
     assert replace(row, few=False).counts == 0.1 and replace(row, kind=ANSWERABLE, few=False).counts == 1
+
+
+def test_files_count_as_much_as_each_other() -> None:
+    """Three answers of one, one of which was asked in vain, and one of the other."""
+    one = Row(NQ, "nq", 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, likely=0.0)
+    rows = [one, one, replace(one, kind=VAIN), replace(one, file=Path("squad.json"))]
+    assert balanced(rows).tolist() == pytest.approx([4 / 2.1, 4 / 2.1, 0.4 / 2.1, 4])
 
 
 def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
@@ -219,7 +227,7 @@ def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert found["log_likelihood_of_right_answers"][str(saved.prior)] == max(
         found["log_likelihood_of_right_answers"].values()
     )
-    capsys.readouterr()
+    assert "questions are declined below" in capsys.readouterr().err
     for wrong, told in (
         (["--questions", dev], "--questions FILE with --index DIR"),
         (
@@ -227,11 +235,15 @@ def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
             "of 24 held-out questions --judged-by 24 chose the weights: none is left",
         ),
         (["--squad", squad, "--held-out", 0], "of 0 held-out questions"),
+        (["--squad", squad, "--held-out", 2], "--held-out is 0 or more and below 1"),
+        (["--squad", squad, "--count", -4], "--count and -k are 1 or more"),
+        (["--squad", squad, "--count", 3], "a fit needs 10; nothing is installed"),
     ):
         with pytest.raises(SystemExit):
             main([str(part) for part in [*options, *wrong]])
         said = capsys.readouterr().err
-        assert told in said and said.count("\n") == 1
+        assert told in said and said.splitlines()[-1].startswith("pipelines.calibrate")
+    assert Calibration.load(reader) == saved
 
 
 def test_below_the_threshold_of_its_reader_a_question_is_declined(

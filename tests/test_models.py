@@ -282,6 +282,16 @@ def test_attention_in_bfloat16(family: str) -> None:
     assert all(torch.allclose(one, other, atol=0.05) for one, other in zip(others, grads, strict=True))
 
 
+def test_a_query_that_may_look_nowhere_is_not_nan() -> None:
+    """Padding behind the reach of local attention (ModernBERT): nothing comes of it, and nothing else is spoilt."""
+    value = torch.arange(6.0).reshape(1, 1, 3, 2).requires_grad_()
+    mask = torch.full((1, 1, 3, 3), torch.finfo(torch.float32).min)
+    found, _ = half_attention.half_attention(nn.Module(), value, value, value, mask)
+    assert found.tolist() == [[[[2.0, 3.0]]] * 3]  # the mean
+    found.sum().backward()
+    assert torch.isfinite(value.grad).all()
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES[2:])
 def test_any_encoder_can_retrieve_and_read(family: str, small: Path, tmp_path: Path) -> None:

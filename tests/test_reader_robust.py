@@ -100,6 +100,17 @@ def test_passages_with_nothing_to_say_are_declined(text: str) -> None:
     assert beside.text == "1871" and is_exact(beside, *both)
 
 
+def test_an_endless_word_is_no_answer() -> None:
+    assert read("Who built it?", "x" * 100_000).text is None
+    assert read("When was Skarvik built?", f"{'x' * 101} Skarvik was built in 1871.").text == "1871"
+
+
+def test_half_a_character_is_read_as_one_that_is_none() -> None:
+    text = "\ud83d Skarvik was built in 1871 \udfff by Ada Holm."
+    answer = read("When was \ud800 Skarvik built?", text)
+    assert answer.text == "1871" and text[answer.sources[0].span.start : answer.sources[0].span.end] == "1871"  # type: ignore[union-attr]
+
+
 def test_no_passages_are_no_answer() -> None:
     assert read("When was it built?").reason == "no passages were found"
 

@@ -28,7 +28,7 @@ from pipelines.reader_passages import Beside, Passages, Text, by_rank, splitter_
 from pipelines.reading import Marked, collated
 from pipelines.span_reader import MOST_HARD, Losses, ReaderConfig, is_hard, losses, main
 from ragqa.corpus.blocks import words
-from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.indexing import IndexConfig, build_index
 from ragqa.metrics import has_answer
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
@@ -127,6 +127,13 @@ def test_titles_of_passages_are_read(tmp_path: Path) -> None:
     file.write_text(json.dumps({"question": "q", "answers": ["a"], "passages": ["a", "b"], "titles": ["T"]}))
     with pytest.raises(BadInput, match=r"qed\.jsonl:1: .*titles must be as many as passages"):
         list(read_questions(file))
+
+
+def test_gold_passages_do_not_take_the_place_of_questions(config: ReaderConfig) -> None:
+    before = config.train[0].read_bytes()
+    with pytest.raises(BadInput, match="is one of the files that are read"):
+        write(config.train, config.train[0].parent / "." / config.train[0].name)
+    assert config.train[0].read_bytes() == before
 
 
 def test_gold_passages_become_documents(tmp_path: Path) -> None:
@@ -778,6 +785,45 @@ def test_a_teacher_of_the_same_wordpieces(config: ReaderConfig, tmp_path: Path) 
         main(replace(config, out=tmp_path / "other", teacher=teacher))
 
 
+def test_a_window_that_there_are_no_positions_for(config: ReaderConfig, tmp_path: Path) -> None:
+    """Is not written down, and a teacher with a shorter one is refused."""
+    from transformers import AutoModel
+
+    short = tmp_path / "short"
+    AutoModel.from_config(shape("bert", vocabulary=len(WORDS))).save_pretrained(short)
+    (short / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
+    config, told = replace(config, dev=None, held_out=0.0, steps=2, max_input=60), []
+    made = main(replace(config, encoder=short, out=tmp_path / "made"), tell=told.append)
+    assert told[0] == f"--max-input 60: {short} reads 40 wordpieces at most"
+    assert json.loads((made / "config.json").read_text())["reader_tokens"] == SpanReader.load(made).max_tokens == 40
+    with pytest.raises(BadInput, match="reads 40 wordpieces at most: lower --max-input to that"):
+        main(replace(config, teacher=made))
+
+
+@pytest.mark.parametrize(("name", "value"), [("reader_tokens", "many"), ("reader_span", -4)])
+def test_a_configuration_that_cannot_be_meant(config: ReaderConfig, tmp_path: Path, name: str, value: Any) -> None:
+    made = main(replace(config, dev=None, held_out=0.0, steps=2))
+    settings = json.loads((made / "config.json").read_text())
+    (made / "config.json").write_text(json.dumps({**settings, name: value}))
+    with pytest.raises(DamagedArtefact, match=f"says {name}: {value!r}"):
+        export(made, tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
+@pytest.mark.thorough
+def test_what_onnx_runtime_cannot_compute_is_not_exported(config: ReaderConfig, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    positions = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16}
+    deberta = AutoConfig.for_model("deberta-v2", **sizes, **positions, vocab_size=len(WORDS), pad_token_id=0)
+    SpanReader(AutoModel.from_config(deberta)).save(tmp_path / "deberta")
+    (tmp_path / "deberta" / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
+    with pytest.raises(ArtefactError, match=r"cannot compute this model in 8 bits .*answer with its torch directory"):
+        export(tmp_path / "deberta", tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
 def test_a_reader_goes_on_from_what_it_has_learned(config: ReaderConfig, tmp_path: Path) -> None:
     config = replace(config, dev=None, held_out=0.0, steps=2)
     made = main(config)
@@ -817,6 +863,7 @@ def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
         "somebody's directory": {"out": tmp_path},
         "uneven parts": {"accumulate": 3},
         "no teacher": {"teacher": tmp_path / "none"},
+        "an export": {"encoder": weights_dir() / "reader"},
     }
     return replace(config, **options[case])
 
@@ -831,6 +878,7 @@ COMPLAINTS = {
     "somebody's directory": "is no run, but holds .* of something else",
     "uneven parts": "cannot be taken in 3 parts: change --accumulate",
     "no teacher": "is not a reader",
+    "an export": "is an export: ragqa.runtime.restore makes torch weights of it",
 }
 
 

@@ -23,6 +23,7 @@ from eval.squad import SQUAD
 from eval.suite import Suite, read_split
 from pipelines.conditions import Condition, gold, kind_of, over, without
 from pipelines.trust import figures, plot
+from ragqa.errors import BadInput
 from ragqa.metrics import exact_match
 from ragqa.progress import Bars, Progress
 from ragqa.reading.base import PASSAGES
@@ -100,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def go(args: argparse.Namespace) -> None:
     """Ask, and write what came of it."""
+    if args.limit is not None and args.limit < 1:
+        raise BadInput(f"--limit {args.limit}: 1 or more")
     progress = Bars()
     reader = ExtractiveReader.load(args.reader)
     retrievers = {key: open_retriever(index, args.retriever) for key, index in _indexes(args).items()}

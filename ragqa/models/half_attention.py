@@ -46,7 +46,8 @@ def half_attention(
             key, value = (each.repeat_interleave(shared, dim=1) for each in (key, value))
         score_NHLM = query @ key.transpose(2, 3)
         if attention_mask is not None:
-            score_NHLM = score_NHLM + attention_mask.to(torch.bfloat16)
+            lowest = torch.finfo(torch.bfloat16).min  # not -inf: a row of nothing else would be NaN
+            score_NHLM = score_NHLM + attention_mask.clamp_min(lowest).to(torch.bfloat16)
         weight_NHLM = drop(score_NHLM.softmax(-1), dropout, module.training)
         return (weight_NHLM @ value).transpose(1, 2).contiguous().to(dtype), None
 

@@ -239,7 +239,10 @@ _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
 def longest_input(config: Any, own: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
     """Longest sequence of a reader or a tower: what its configuration says itself, or what its positions allow."""
     longest = min(512, int(getattr(config, "max_position_embeddings", 512)))
-    return min(longest, int(getattr(config, own, longest)))
+    said = getattr(config, own, longest)
+    if not isinstance(said, int) or said < 1:
+        raise DamagedArtefact(f"config.json of a model says {own}: {said!r}, which is no number of wordpieces")
+    return min(longest, said)
 
 
 def save_head(module: Any, path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
+from ragqa.errors import DamagedArtefact
 from ragqa.models.options import encoder_options, load_encoder_module, load_head, longest_input, save_head, segments
 
 IMPOSSIBLE = -1e4
@@ -46,7 +47,10 @@ class SpanReader(nn.Module):
     @property
     def max_span(self) -> int | None:
         """Longest answer in tokens that it was trained to give (``reader_span`` of its configuration); None: any."""
-        return getattr(self.config, "reader_span", None)
+        said = getattr(self.config, "reader_span", None)
+        if said is not None and (not isinstance(said, int) or said < 1):
+            raise DamagedArtefact(f"config.json of a reader says reader_span: {said!r}, no number of wordpieces")
+        return said
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor

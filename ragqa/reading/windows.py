@@ -14,6 +14,8 @@ from ragqa.runtime.tokens import MAX_QUESTION, MAX_TITLE, Pieces, TextTokenizer,
 
 OVERLAP = 32
 """Wordpieces that two neighbouring windows of a passage share."""
+LONGEST_WORD = 100
+"""Characters of a wordpiece: what is longer is no word ([UNK] stands for as many as come), so no answer."""
 _IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
@@ -78,10 +80,12 @@ def _word_edges(text: str, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
     word = np.array([-1 if w is None else w for w in pieces.words], dtype=np.int64)
     changes = word[1:] != word[:-1]
     begins, ends = np.concatenate([[True], changes]), np.concatenate([changes, [True]])
+    offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
+    words = offsets[:, 1] - offsets[:, 0] <= LONGEST_WORD
+    begins, ends = begins & words, ends & words
     # BERT cuts numbers at their commas and points: 12,345 must not answer "345".
     inner = [edge for match in _IN_NUMBER.finditer(text) for edge in match.span()]
     if inner:
-        offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
         begins &= ~np.isin(offsets[:, 0], inner)
         ends &= ~np.isin(offsets[:, 1], inner)
     return begins, ends

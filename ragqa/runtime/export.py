@@ -165,7 +165,25 @@ def _quantised(module: Any, kind: str, scratch: Path) -> Any:
         # VNNI, sums of two products are kept in 16 bits, and those of the whole range do not fit.
         signed = {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
         quantize_dynamic(scratch / "fused.onnx", scratch / "int8.onnx", **signed)
+        _check_runs(scratch / "int8.onnx")
     return onnx.load(scratch / "int8.onnx")
+
+
+def _check_runs(model: Path) -> None:
+    """Raise ArtefactError where ONNX Runtime cannot compute it: DeBERTa's products of positions in 8 bits, say."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    ids = np.arange(9)[None]
+    try:
+        session.run(None, {each.name: ids if each.name == "input_ids" else ids * 0 for each in session.get_inputs()})
+    except Exception as error:  # of its own kinds
+        reason = str(error).strip().split("\n")[0][:200]
+        raise ArtefactError(
+            f"ONNX Runtime cannot compute this model in 8 bits ({reason}): answer with its torch directory"
+        ) from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ MAX_QUESTION = 64
 """Wordpieces of a question that are read; the rest is cut (REALM: 64)."""
 MAX_TITLE = 16
 """Wordpieces of a title that are read before its passage."""
+_HALVES = re.compile("[\ud800-\udfff]")
 _SPECIAL = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
 
 
@@ -100,16 +102,16 @@ class TextTokenizer:
 
     def pieces(self, text: str) -> Pieces:
         """The wordpieces of ``text`` alone, nothing added."""
-        return _pieces(self._tokenizer.encode(text, add_special_tokens=False))
+        return _pieces(self._tokenizer.encode(_whole(text), add_special_tokens=False))
 
     def many(self, texts: list[str]) -> list[Pieces]:
         """``pieces`` of each text, on all cores."""
-        return [_pieces(e) for e in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+        return [_pieces(e) for e in self._tokenizer.encode_batch(list(map(_whole, texts)), add_special_tokens=False)]
 
     def text_input(self, text: str, max_tokens: int) -> TokenInput:
         """[CLS] text [SEP], cut to ``max_tokens``."""
         first, last = self.special
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids = self._tokenizer.encode(_whole(text), add_special_tokens=False).ids
         ids = [first, *ids[: max_tokens - 2], last]
         return TokenInput(ids, len(ids))
 
@@ -122,6 +124,11 @@ class TextTokenizer:
         head = [first, *question[:MAX_QUESTION], last]
         tail = [*title[:MAX_TITLE], last] if title else []
         return head + tail, len(head)
+
+
+def _whole(text: str) -> str:
+    """A text as it can be encoded: half of a pair of UTF-16 becomes the character that stands for what is none."""
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _pieces(encoding: Encoding) -> Pieces:
