@@ -18,7 +18,7 @@ FILE.json``, as ``{"recipe": {"steps": 3000, "lr": 3e-4}, "limit": 500}``.
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from pipelines.stages import finished
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.progress import Bars, Progress
-from ragqa.reading.confidence import Calibration
+from ragqa.reading.confidence import UNCALIBRATED, Calibration
 from ragqa.runtime.export import export
 from ragqa.training.log import read_rows
 
@@ -94,7 +94,7 @@ class Sizes:
     takes their ``shares`` along."""
     limit: int | None = None
     """Questions of each test set that are answered; None for all."""
-    retrieval_counts: float = 0.75
+    retrieval_counts: float = 0.25
     """What a standard deviation of retrieval's scores counts in reading, as ``pipelines.calibrate`` found it for the
     shipped reader; the same for every arm, since much of it would spare those whose passages compare badly."""
 
@@ -187,7 +187,7 @@ class Bench:
         out = self.places.arm(name) / "reader"
         if not out.is_dir():
             export(model, out, share=self.places.share)
-        calibration = Calibration((0.0, 1.0, 0.0, 0.0), prior=self.sizes.retrieval_counts)
+        calibration = replace(UNCALIBRATED, prior=self.sizes.retrieval_counts)
         if Calibration.load(out) != calibration:
             install(calibration, out)
         calibration.save(model)
