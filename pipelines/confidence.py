@@ -126,7 +126,7 @@ def fitted(
     where: str,
     *,
     features: Sequence[str] = BASIC,
-    counts: Sequence[float] | None = None,
+    counts: Sequence[float] | np.ndarray | None = None,
     halves: Sequence[int] | None = None,
 ) -> Fitted:
     """Fit on all answers; judge each by a fit on the other half.
