@@ -278,8 +278,8 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     goes_on = reader_kind(config.encoder) == SpanReader.kind
     reader = SpanReader.load(config.encoder) if goes_on else SpanReader.from_encoder(config.encoder)
     reader.to(config.device).train()
-    reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span  # answers as trained
-    reader.config.reader_tokens = reader.max_tokens  # that its encoder has positions for
+    reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span  # answers as trained,
+    reader.config.reader_tokens = reader.max_tokens  # as far as its encoder has positions
     set_dropout(reader, config.dropout)
     if config.device == "cpu" and bfloat16_is_fast(config.device):
         halve_attention(reader)

@@ -74,8 +74,8 @@ def test_an_answer_in_a_passage_of_10_000_words() -> None:
     before, after = sentence * 600, sentence * 320
     text = before + fact + after
     assert len(text.split()) > 10_000
-    answer = read("Who built Skarvik Lighthouse?", text)
-    assert is_exact(answer, text) and answer.text is not None and "Ada" in answer.text
+    answer = read("When was Skarvik Lighthouse built?", text)
+    assert is_exact(answer, text) and answer.text == "1871"
     assert len(before) < answer.sources[0].span.start < len(before) + len(fact)  # type: ignore[union-attr]
 
 
