@@ -16,12 +16,14 @@ counts as wrong there, and a reader would think too little of itself. So an answ
 ``CLOSE`` or more counts as right on these, too: a word more or less in two or three. A guess, not a measurement.
 
 What retrieval's scores count in reading (a weight per standard deviation) is chosen first: the one under which right
-answers are most probable. Into the reader goes ``calibration.json``: that weight, the regression, and the threshold
-below which questions are declined, the highest that refuses at most 5 % of the right answers over indexes.
+answers are most probable, those to every question that an index was asked alike. Into the reader goes
+``calibration.json``: that weight, the regression, and the threshold below which questions are declined, the highest
+that refuses at most 5 % of the right answers over indexes.
 Figures are those of fits on one half of the questions, asked about the other.
 """
 
 import argparse
+import datetime
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -35,11 +37,13 @@ import numpy as np
 from pipelines.asked import answerable, asked_in, unasked
 from pipelines.conditions import ANSWERABLE, VAIN, Condition, gold, kind_of, over, without
 from pipelines.confidence import LEAST, Fitted, fitted, install
+from pipelines.plot import check_plot
 from pipelines.reader_examples import SHARE, held_out, split
 from pipelines.trust import curve, figures, plot, threshold
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.indexing import IndexConfig, build_index
+from ragqa.machine import hardware
 from ragqa.metrics import exact_match, f1
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.questions import SquadParagraph, read_questions, read_squad, write_documents
@@ -178,11 +182,15 @@ def balanced(rows: Sequence[Row]) -> np.ndarray:
 
 
 def likelihood(rows: Sequence[Row]) -> float:
-    """Mean log probability of the right answers to the answerable questions; BadInput where there is none."""
+    """Mean log probability of the right answers to the answerable questions; BadInput where there is none.
+
+    Where an index was asked, nothing else says what retrieval should count: a paragraph alone reads the same.
+    """
     asked = [row for row in rows if row.kind == ANSWERABLE]
     if not asked:
         raise BadInput("no passage that was read holds an answer to any of the questions: there is nothing to fit")
-    return float(np.average([row.likely for row in asked], weights=balanced(asked)))
+    asked = [row for row in asked if row.name != OWN] or asked
+    return float(np.average([row.likely for row in asked], weights=[row.counts for row in asked]))
 
 
 def squad(args: argparse.Namespace) -> list[Held]:
@@ -272,7 +280,11 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
     if args.count < 1 or args.k < 1 or args.judged_by < 0 or not 0 <= args.held_out < 1:
         raise BadInput("--count and -k are 1 or more, --judged-by 0 or more, --held-out is 0 or more and below 1")
-    artefact.read(args.reader, "reader")  # what cannot be calibrated is told before anything is asked
+    # What cannot be calibrated, drawn or written is told before anything is asked.
+    identity = artefact.read(args.reader, "reader").config["identity"]
+    if args.plot:
+        check_plot()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader.load(args.reader)
     sets = [*(squad(args) if args.squad else []), *(others(args) if args.questions else [])]
     parts = [read(reader, held, Bars()) for held in sets]
@@ -299,6 +311,9 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     calibration = replace(found.calibration, threshold=chosen, prior=weight)
     by_set = told(rows, found.said)
     row = {
+        "date": datetime.date.today().isoformat(),
+        "hardware": hardware(),
+        "reader": identity,
         "command": "python -m pipelines.calibrate " + " ".join(sys.argv[1:] if arguments is None else arguments),
         "fitted_on": calibration.fitted_on,
         "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
@@ -309,10 +324,10 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
         "by_a_fit_on_the_other_half": by_set,
         "refusals_of_all_sets": curve(found.said[usual], found.right[usual], kind[usual]),
     }
+    install(calibration, args.reader)
     write_whole(args.out, json.dumps(row, indent=1) + "\n")
     if args.plot:
         plot(by_set, args.plot)
-    install(calibration, args.reader)
     print(args.out.read_text())
     print(f"installed in {args.reader}: questions are declined below {chosen}", file=sys.stderr)
 

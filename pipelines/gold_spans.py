@@ -35,7 +35,10 @@ class GoldSpans:
     def spans(self, window: Window, text: str) -> set[Place]:
         """The spans in a window of the passage ``text``."""
         found = self._matches(window, text) if self._patterns else self._equal(window, text)
-        return {(first, last) for first, last in found if window.begins[first] and window.ends[last]}
+        begins, ends, of_words = window.begins, window.ends, window.words
+        return {
+            (first, last) for first, last in found if begins[first] and ends[last] and of_words[first : last + 1].all()
+        }
 
     def _equal(self, window: Window, text: str) -> Iterator[Place]:
         ids = list(window.tokens.ids[window.offset : window.offset + len(window.offsets)])

@@ -39,6 +39,15 @@ _MEAN = 0.02
 """Of a run's rows, over which the running mean goes."""
 
 
+def check_plot() -> None:
+    """Raise MissingExtra without matplotlib; with it, have it draw into files."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingExtra("a plot", "eval") from error
+    matplotlib.use("Agg")
+
+
 def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
     """Draw ``runs`` into the file ``out``.
 
@@ -53,11 +62,7 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
         below = sorted({str(file.parent) for run in empty for file in run.glob("*/metrics.jsonl")})
         there = f"; there are runs in {', '.join(below)}" if below else ""
         raise BadInput(f"{', '.join(map(str, empty))}: no metrics.jsonl with figures there{there}")
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtra("a plot", "eval") from error
-    matplotlib.use("Agg")
+    check_plot()
     from matplotlib import pyplot
     from matplotlib.lines import Line2D
 

@@ -41,8 +41,8 @@ from pipelines.run import Run, running, vacant, write_model
 from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.errors import BadInput
-from ragqa.models.half_attention import halve_attention
-from ragqa.models.options import longest_input, set_dropout
+from ragqa.models.encoder_attention import HALF, choose_attention
+from ragqa.models.options import longest_sequence, set_dropout
 from ragqa.models.readers import load_reader, reader_kind
 from ragqa.models.span_reader import SpanReader
 from ragqa.objectives import distilled_kl, span_nll
@@ -282,7 +282,7 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     reader.config.reader_tokens = reader.max_tokens  # as far as its encoder has positions
     set_dropout(reader, config.dropout)
     if config.device == "cpu" and bfloat16_is_fast(config.device):
-        halve_attention(reader)
+        choose_attention(reader, HALF)
     if config.freeze_embeddings:
         encoder: Any = reader.encoder
         encoder.get_input_embeddings().requires_grad_(False)
@@ -291,7 +291,7 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     teacher = load_reader(config.teacher)
     if not isinstance(teacher, SpanReader) or not TextTokenizer(config.teacher).cuts_like(tokenizer):
         raise BadInput(f"--teacher {config.teacher}: a reader of this recipe with the encoder's wordpieces is needed")
-    if (longest := longest_input(teacher.config, "tower_tokens")) < reader.max_tokens:
+    if (longest := longest_sequence(teacher.config)) < reader.max_tokens:
         raise BadInput(f"--teacher {config.teacher} reads {longest} wordpieces at most: lower --max-input to that")
     return reader, teacher.to(config.device).eval().requires_grad_(False)
 
@@ -353,8 +353,15 @@ def batches_of(
             untitled=config.untitled,
         ),
         cut=Cut(batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, width=config.max_span),
-        seed=config.seed,
+        seed=drawn_by(config),
     )
+
+
+def drawn_by(config: ReaderConfig) -> int:
+    """Seed of what is read: one that goes on from a reader would else read what that one read, in the same order."""
+    if reader_kind(config.encoder) is None:
+        return config.seed
+    return config.seed + int(artefact.checksum(config.encoder / "model.safetensors")[:8], 16)
 
 
 def exams_of(

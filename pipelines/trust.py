@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.conditions import ANSWERABLE, MISSED, VAIN
-from ragqa.errors import MissingExtra
+from pipelines.plot import check_plot
 from ragqa.evaluation.statistics import accuracy_at_coverage, calibration_error, refusals, reliability, risk_coverage
 
 REFUSED, COVERED = 0.05, 0.5
@@ -80,11 +80,7 @@ def threshold(said: np.ndarray, right: np.ndarray) -> float:
 
 def plot(found: Mapping[str, dict[str, Any]], file: Path) -> None:
     """Draw the curves of refusals of each set beside their reliability; raises MissingExtra without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtra("a plot", "eval") from error
-    matplotlib.use("Agg")
+    check_plot()
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.4))

@@ -123,6 +123,9 @@ def test_the_likelihood_is_that_of_answerable_questions() -> None:
         likelihood(rows[2:])
     few = replace(row(ANSWERABLE, -10), few=True)
     assert likelihood([*rows, few]) == pytest.approx((-1 - 2 - 0.25 * 10) / 2.25)
+    alone = replace(row(ANSWERABLE, -7), name=calibrate.OWN, file=Path("squad.json"))
+    assert likelihood([*rows, alone]) == -1.5, "which reads the same whatever retrieval counts"
+    assert likelihood([alone]) == -7
 
 
 def test_what_is_likely_of_an_answer() -> None:
@@ -222,7 +225,7 @@ def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     artefact.read(reader, "reader")  # sealed again
     assert (reader / "README.md").read_text() == card
     saved = Calibration.load(reader)
-    assert saved.questions == 140 and list(saved.coefficients) == list(found["coefficients"].values())
+    assert saved.answers == 140 and list(saved.coefficients) == list(found["coefficients"].values())
     assert (saved.threshold, saved.prior) == (found["threshold"], found["retrieval_counts"])
     assert found["log_likelihood_of_right_answers"][str(saved.prior)] == max(
         found["log_likelihood_of_right_answers"].values()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines.confidence import fitted
-from ragqa.errors import DamagedArtefact
+from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.paths import weights_dir
 from ragqa.reading.confidence import BASIC, FEATURES, Calibration, Evidence, fit
 
@@ -32,7 +32,7 @@ def test_fit_recovers_the_true_probabilities() -> None:
     fitted = fit(evidence, right, "made up")
     said = np.array([fitted.confidence(e) for e in evidence])
     assert np.abs(said - truth).max() < 0.05
-    assert fitted.questions == 20_000
+    assert fitted.answers == 20_000
 
 
 def test_answers_that_count_twice_are_as_two() -> None:
@@ -41,7 +41,7 @@ def test_answers_that_count_twice_are_as_two() -> None:
     right = (rng.uniform(size=40) < [each.weight for each in evidence]).tolist()
     twice = fit(evidence, right, "made up", counts=[2] * 10 + [1] * 30)
     assert twice.coefficients == pytest.approx(fit([*evidence, *evidence[:10]], [*right, *right[:10]], "").coefficients)
-    assert twice.questions == 40
+    assert twice.answers == 40
 
 
 def test_each_half_is_judged_by_a_fit_on_the_other() -> None:
@@ -72,7 +72,7 @@ def test_a_file_of_the_first_version_means_what_it_meant(tmp_path) -> None:
     row = {"coefficients": [-1.1, 0.9, -0.14, 0.4], "fitted_on": "data", "questions": 7}
     (tmp_path / "calibration.json").write_text(json.dumps(row))
     found = Calibration.load(tmp_path)
-    assert (found.threshold, found.prior, found.features) == (0.2, 1.0, BASIC)
+    assert (found.threshold, found.prior, found.features, found.answers) == (0.2, 1.0, BASIC, 7)
     wanted = 1 / (1 + np.exp(1.1 - 0.9 * np.log(3) + 0.14 * 5 - 0.4 * 2))
     assert found.confidence(Evidence(0.75, 5.0, 2.0, own=9.0, lead=9.0, agree=9)) == pytest.approx(wanted)
 
@@ -99,7 +99,14 @@ def test_a_damaged_file_is_named(changed: dict[str, Any], tmp_path) -> None:
 
 def test_the_packaged_reader_is_calibrated() -> None:
     found = Calibration.load(weights_dir() / "reader")
-    assert found.questions > 0 and 0 < found.threshold < 1
+    assert found.answers > 0 and 0 < found.threshold < 1
+
+
+def test_a_fit_that_does_not_settle_is_refused() -> None:
+    """Without a ridge the likeliest slope of separable data is endless."""
+    evidence = [Evidence(0.9, 5, 5)] * 10 + [Evidence(0.1, -5, -5)] * 10
+    with pytest.raises((BadInput, np.linalg.LinAlgError), match=r"does not settle|Singular"):
+        fit(evidence, [True] * 10 + [False] * 10, "made up", features=("constant", "span"), ridge=1e-300)
 
 
 def test_separable_data_stay_finite() -> None:

@@ -16,13 +16,18 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, GPT2Config
 
 from ragqa.errors import ArtefactError, Mismatch
-from ragqa.models import half_attention
+from ragqa.models import encoder_attention
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generators import load_rag
-from ragqa.models.half_attention import halve_attention
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.options import compile_encoders, load_encoder_module, load_seq2seq_module
+from ragqa.models.options import (
+    compile_encoders,
+    load_encoder_module,
+    load_seq2seq_module,
+    longest_input,
+    longest_sequence,
+)
 from ragqa.models.tower import Tower
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
@@ -269,8 +274,8 @@ def test_attention_in_bfloat16(family: str) -> None:
     torch.manual_seed(3)
     encoder = AutoModel.from_config(shape(family), attn_implementation="eager").eval()
     halved = copy.deepcopy(encoder)
-    halve_attention(halved)
-    assert (halved.config._attn_implementation == half_attention.NAME) == (family != "deberta-v2")
+    encoder_attention.choose_attention(halved, encoder_attention.HALF)
+    assert (halved.config._attn_implementation == encoder_attention.HALF) == (family != "deberta-v2")
     found = []
     for model in (encoder, halved):
         hidden = model(input_ids=IDS, attention_mask=MASK).last_hidden_state[MASK.bool()]
@@ -282,11 +287,35 @@ def test_attention_in_bfloat16(family: str) -> None:
     assert all(torch.allclose(one, other, atol=0.05) for one, other in zip(others, grads, strict=True))
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, "gpt2"])
+def test_an_unpadded_text_is_read_without_a_mask(family: str) -> None:
+    """Where all tokens see each other; those of local or causal attention see what they are to see."""
+    torch.manual_seed(3)
+    config = GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2) if family == "gpt2" else shape(family)
+    if family == "modernbert":
+        config.num_hidden_layers, config.local_attention, config.layer_types = 3, 4, ["sliding_attention"] * 3
+    encoder = AutoModel.from_config(config, attn_implementation="eager").eval()
+    unmasked, ids = copy.deepcopy(encoder), torch.arange(3, 23).unsqueeze(0)
+    encoder_attention.choose_attention(unmasked, encoder_attention.UNPADDED)
+    assert (unmasked.config._attn_implementation == encoder_attention.UNPADDED) == (family != "deberta-v2")
+    for mask in (None, torch.ones_like(ids)):
+        one, other = (model(input_ids=ids, attention_mask=mask).last_hidden_state for model in (encoder, unmasked))
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_positions_of_a_family_that_begins_behind_its_padding() -> None:
+    found = {family: longest_sequence(shape(family)) for family in FAMILIES}
+    assert found == {**dict.fromkeys(FAMILIES, 40), "roberta": 39}
+    assert longest_sequence(AutoConfig.for_model("roberta", max_position_embeddings=514)) == 512
+    towers = AutoConfig.for_model("bert", tower_tokens=64, reader_tokens=80)
+    assert (longest_sequence(towers), longest_input(towers), longest_input(towers, "tower_tokens")) == (512, 80, 64)
+
+
 def test_a_query_that_may_look_nowhere_is_not_nan() -> None:
     """Padding behind the reach of local attention (ModernBERT): nothing comes of it, and nothing else is spoilt."""
     value = torch.arange(6.0).reshape(1, 1, 3, 2).requires_grad_()
     mask = torch.full((1, 1, 3, 3), torch.finfo(torch.float32).min)
-    found, _ = half_attention.half_attention(nn.Module(), value, value, value, mask)
+    found, _ = encoder_attention.half_attention(nn.Module(), value, value, value, mask)
     assert found.tolist() == [[[[2.0, 3.0]]] * 3]  # the mean
     found.sum().backward()
     assert torch.isfinite(value.grad).all()

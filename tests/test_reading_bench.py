@@ -44,7 +44,7 @@ def test_the_ratio_of_two_sides(corpus: Path, questions: Path, tmp_path: Path, m
     script = "import json, sys; rows = json.load(open(sys.argv[-1]))\n"
     script += "answers = [row['contexts'][0] if n else None for n, row in enumerate(rows)]\n"
     script += "speed = 0.5 if sys.argv[-2] == '--batch' else 0.25\n"
-    script += "print(json.dumps({'passages_per_s': speed, 'answers': answers}))\n"
+    script += "print(json.dumps({'passages_per_s': speed, 'answers': answers, 'packages': {'torch': '1'}}))\n"
     (tmp_path / "peer.py").write_text(script.replace("sys.argv[-1]", "sys.argv[4]"))
     peer.write_text(f'#!/bin/sh\n[ "$1" = "-c" ] || exec "{sys.executable}" "{tmp_path}/peer.py" "$@"\n')
     peer.chmod(0o755)
@@ -54,6 +54,7 @@ def test_the_ratio_of_two_sides(corpus: Path, questions: Path, tmp_path: Path, m
     reading.main(arguments(corpus, questions, tmp_path, *side))
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["peer"]["passages_per_s"] == 0.2 and found["same_answers"] == 0.0
+    assert found["peer's packages"] == {"torch": "1"}
     assert found["peer, one by one"]["passages_per_s"] == 0.5, "the faster way is what counts"
     assert found["ratio_passages_per_s"] == pytest.approx(2 * found["ragqa"]["passages_per_s"], rel=0.01)
 

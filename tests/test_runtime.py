@@ -84,6 +84,17 @@ def test_export_is_the_torch_model_but_for_rounding(small: Path, exported: Path)
     assert onnx_encoder.max_tokens == 512
 
 
+@pytest.mark.parametrize("kind", ["encoder", "reader"])
+def test_what_is_slow_is_not_in_an_export(exported: Path, kind: str) -> None:
+    """Nor a mask, of which one unpadded text has no need."""
+    import onnx
+
+    graph = onnx.load(exported / kind / "model.onnx", load_external_data=False).graph
+    operators = {node.op_type for node in graph.node}
+    assert operators >= {"MatMulInteger", "Softmax", "LayerNormalization"}
+    assert not operators & {"SkipLayerNormalization", "BiasGelu", "Where", "GreaterOrEqual"}
+
+
 def test_an_exported_reader_scores_like_the_torch_one(small_reader: Path, exported: Path) -> None:
     inputs = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4), TokenInput([2, 10, 3, 30, 31, 3], 3)]
     ours, theirs = load_scorer(exported / "reader").score(inputs), load_scorer(small_reader).score(inputs)
@@ -120,7 +131,7 @@ def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small
     assert set(artefact.read(reader, "reader").files) >= {"README.md", "calibration.json"}
     assert (reader / "model.onnx").read_bytes() == before and load_scorer(reader)
     export(small_reader, reader, share=encoder)
-    assert Calibration.load(reader).questions == 7 and (reader / "README.md").read_text() == "# A card\n"
+    assert Calibration.load(reader).answers == 7 and (reader / "README.md").read_text() == "# A card\n"
     other = tmp_path / "other"
     shutil.copytree(small_reader, other)
     weights = load_file(other / "model.safetensors")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragqa.errors import BadInput
 from ragqa.paths import weights_dir
 from ragqa.reading.confidence import UNCALIBRATED, Calibration
 from ragqa.reading.span import ExtractiveReader
@@ -219,6 +220,26 @@ def test_no_answer_is_cut_out_of_a_number() -> None:
         "tons",
     ]
     assert [text[slice(*o)] for o, ok in zip(pieces.offsets, end, strict=True) if ok] == ["It", "weighs", "345", "tons"]
+
+
+def test_no_answer_holds_an_endless_word() -> None:
+    text = f"built by {'x' * 101} in 1871"
+    window = next(windows(TOKENIZER, "?", [("", text)], 64))
+    pieces = [text[slice(*each)] for each in window.offsets]
+    assert [piece[0] for piece in pieces] == ["b", "b", "x", "i", "1"]
+    spans = {(first, first + more) for first, more in np.argwhere(window.possible(5))}
+    assert spans == {(0, 0), (0, 1), (1, 1), (3, 3), (3, 4), (4, 4)}
+
+
+@pytest.mark.parametrize("tokens", [-1, 0, 1, 5, 15])
+def test_a_window_without_place_for_a_passage_is_refused(tokens: int) -> None:
+    with pytest.raises(BadInput, match="has no place for a passage: 16 are needed"):
+        list(windows(TOKENIZER, "who built it?", [("title", "built by Ada")], tokens))
+    whole = " ".join(f"w{i}" for i in range(50))
+    found = list(windows(TOKENIZER, "who built it? " * 9, [("a long title " * 9, whole)], 16))
+    assert {int(at) for window in found for at in window.offsets[:, 0]} == {
+        begin for begin, _ in TOKENIZER.pieces(whole).offsets
+    }
 
 
 def test_a_span_in_two_windows_counts_once() -> None:

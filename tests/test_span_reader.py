@@ -831,6 +831,8 @@ def test_a_reader_goes_on_from_what_it_has_learned(config: ReaderConfig, tmp_pat
     assert reader.max_tokens == 64  # as it is to be trained now, whatever it was before
     before = SpanReader.load(made)
     assert all(torch.equal(a, b) for a, b in zip(reader.parameters(), before.parameters(), strict=True))
+    assert span_reader.drawn_by(config) == config.seed
+    assert span_reader.drawn_by(replace(config, encoder=made)) != config.seed, "it would read the same once more"
     main(replace(config, encoder=made, out=tmp_path / "on"))
 
 

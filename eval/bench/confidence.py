@@ -22,6 +22,7 @@ from eval.nq import NQ
 from eval.squad import SQUAD
 from eval.suite import Suite, read_split
 from pipelines.conditions import Condition, gold, kind_of, over, without
+from pipelines.plot import check_plot
 from pipelines.trust import figures, plot
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--index", type=Path, required=True, help="index that NQ is asked over")
     add("--retriever", help="dense, bm25 or hybrid; default: all that an index can do")
     add("-k", type=int, default=PASSAGES, help="passages that are read")
-    add("--limit", type=int, help="the first N questions of each set only")
+    add("--limit", type=int, help="so many questions of each set only, drawn by chance: files are in order of articles")
     add("--out", type=Path, required=True, help="JSON file of figures")
     add("--plot", type=Path, help="picture of them")
     args = parser.parse_args(arguments)
@@ -103,13 +104,12 @@ def go(args: argparse.Namespace) -> None:
     """Ask, and write what came of it."""
     if args.limit is not None and args.limit < 1:
         raise BadInput(f"--limit {args.limit}: 1 or more")
+    if args.plot:
+        check_plot()
     progress = Bars()
     reader = ExtractiveReader.load(args.reader)
     retrievers = {key: open_retriever(index, args.retriever) for key, index in _indexes(args).items()}
-    questions = {
-        key: list(read_split(suite, suite.default_split, args.data / key)[0])[: args.limit]
-        for key, suite in SUITES.items()
-    }
+    questions = {key: drawn(suite, args.data / key, args.limit) for key, suite in SUITES.items()}
     found = {
         "SQuAD dev-a, own paragraph": measured("own paragraph", reader, questions["squad"], [gold], SQUAD, progress)
     }
@@ -121,6 +121,13 @@ def go(args: argparse.Namespace) -> None:
     record(args.out, about, corpus=", ".join(each.name for each in _indexes(args).values()), questions=counts)
     if args.plot:
         plot(found, args.plot)
+
+
+def drawn(suite: Suite, data: Path, limit: int | None) -> list[Question]:
+    """The questions of a suite, or ``limit`` of them, the same ones each time, in their order."""
+    questions = list(read_split(suite, suite.default_split, data)[0])
+    order = np.random.default_rng(0).permutation(len(questions))[:limit]
+    return [questions[at] for at in np.sort(order)]
 
 
 def _indexes(args: argparse.Namespace) -> dict[str, Path]:

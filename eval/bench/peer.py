@@ -12,6 +12,7 @@ import argparse
 import json
 import resource
 import time
+from importlib import metadata
 from pathlib import Path
 
 
@@ -31,7 +32,8 @@ def read(folder: Path, asked: list[dict], batch: int | None) -> None:
     answers = [best(row) for row in asked]
     seconds = time.perf_counter() - began
     count = sum(len(row["contexts"]) for row in asked)
-    print(json.dumps({"passages_per_s": count / seconds, "answers": answers}))
+    packages = {name: metadata.version(name) for name in ("torch", "transformers")}
+    print(json.dumps({"passages_per_s": count / seconds, "answers": answers, "packages": packages}))
 
 
 def main() -> None:

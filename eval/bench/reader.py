@@ -40,6 +40,7 @@ from pipelines.stages import finished
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.progress import Bars, Progress
+from ragqa.reading.base import PASSAGES
 from ragqa.reading.confidence import UNCALIBRATED, Calibration
 from ragqa.runtime.export import export
 from ragqa.training.log import read_rows
@@ -184,8 +185,8 @@ class Bench:
         self.sharing(config)
         tell = partial(self.tell, name)
         model = finished(config, partial(span_reader.main, progress=self.progress, tell=tell), common.tell)
-        out = self.places.arm(name) / "reader"
-        if not out.is_dir():
+        out, weights = self.places.arm(name) / "reader", artefact.checksum(model / "model.safetensors")[:16]
+        if not out.is_dir() or artefact.peek(out).parents["weights"] != weights:
             export(model, out, share=self.places.share)
         calibration = replace(UNCALIBRATED, prior=self.sizes.retrieval_counts)
         if Calibration.load(out) != calibration:
@@ -223,7 +224,7 @@ class Bench:
         reader = self.train(name)
         if name == "float32":
             reader = self.config(name).out / "model"
-        how: dict[str, Any] = {"gold": True} if test.gold else {"k": self.config(name).read}
+        how: dict[str, Any] = {"gold": True} if test.gold else {"k": PASSAGES}
         figures = common.scored(
             test.suite,
             test.index,

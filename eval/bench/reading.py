@@ -167,6 +167,7 @@ def go(args: argparse.Namespace) -> None:
         ours, theirs = (runs[name][0]["answers"] for name in ("ragqa", PEER))
         speeds = {name: each["passages_per_s"] for name, each in found.items()}
         found["ratio_passages_per_s"] = round(speeds.pop("ragqa") / max(speeds.values()), 2)
+        found[f"{PEER}'s packages"] = runs[PEER][0].get("packages")
         found["same_answers"] = round(float(np.mean([a == b for a, b in zip(ours, theirs, strict=True)])), 3)
     about = {"passages": count, "cores": len(cores), "runs": args.runs}
     record(args.out, {**about, **found}, corpus=args.index.name, questions=f"{args.count} of {args.questions.name}")

@@ -232,13 +232,31 @@ def _encodes(config: Any) -> bool:
     return config.model_type not in SEQ2SEQS and not getattr(config, "is_decoder", False)
 
 
+_BEHIND_PADDING = {
+    "camembert",
+    "data2vec-text",
+    "longformer",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+}
+"""Families whose first position is the one behind the padding's id: so many rows of their table are of no text."""
 _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
 """Shares that BART and its like keep as plain numbers."""
 
 
+def longest_sequence(config: Any) -> int:
+    """What an encoder's positions allow; 512 at most, which is what all are trained with."""
+    positions = int(getattr(config, "max_position_embeddings", 512))
+    if config.model_type in _BEHIND_PADDING:
+        positions -= (config.pad_token_id or 0) + 1
+    return min(512, positions)
+
+
 def longest_input(config: Any, own: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
     """Longest sequence of a reader or a tower: what its configuration says itself, or what its positions allow."""
-    longest = min(512, int(getattr(config, "max_position_embeddings", 512)))
+    longest = longest_sequence(config)
     said = getattr(config, own, longest)
     if not isinstance(said, int) or said < 1:
         raise DamagedArtefact(f"config.json of a model says {own}: {said!r}, which is no number of wordpieces")

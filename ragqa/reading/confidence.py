@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragqa.artefact import CALIBRATION
-from ragqa.errors import DamagedArtefact
+from ragqa.errors import BadInput, DamagedArtefact
 
 BASIC = ("constant", "log-odds of weight", "span", "relevance")
 """Features of a reader that knows no more, and of a calibration that names none."""
@@ -59,7 +59,7 @@ class Evidence:
     ahead: float = 0.0
     """Those between the best one and the mean of all; 0 or more."""
     agree: int = 1
-    """Passages whose best span says the same."""
+    """Passages whose best span says the same, of those that have one among the best of all."""
 
     def features(self, names: Sequence[str] = BASIC) -> np.ndarray:
         """``[F]``: those of these names; KeyError where one is none. Weights and their ratio are bounded."""
@@ -86,7 +86,8 @@ class Calibration:
 
     coefficients: tuple[float, ...]
     fitted_on: str = "nothing: the raw probability of the answer"
-    questions: int = 0
+    answers: int = 0
+    """To whatever was asked, however often."""
     features: tuple[str, ...] = BASIC
     """What the coefficients are of."""
     threshold: float = THRESHOLD
@@ -114,7 +115,7 @@ class Calibration:
             made = cls(
                 tuple(map(float, row["coefficients"])),
                 row["fitted_on"],
-                row["questions"],
+                row["answers"] if "answers" in row else row["questions"],  # what earlier versions called them
                 tuple(row.get("features", BASIC)),
                 float(row.get("threshold", THRESHOLD)),
                 float(row.get("prior", 1.0)),
@@ -161,6 +162,9 @@ def fit(
         features: what of the evidence counts.
         counts: how much each answer does; by default 1.
         ridge: of the squares of the coefficients, an answer; of the constant a thousandth of it.
+
+    Raises:
+        BadInput: it does not settle.
     """
     x_NF = np.stack([each.features(features) for each in evidence])
     y_N = np.asarray(right, dtype=np.float64)
@@ -176,4 +180,6 @@ def fit(
         beta_F += step
         if np.abs(step).max() < 1e-9:
             break
+    else:
+        raise BadInput(f"the confidence's fit on {len(y_N)} answers does not settle: it needs more of them")
     return Calibration(tuple(float(b) for b in beta_F), fitted_on, len(y_N), tuple(features))

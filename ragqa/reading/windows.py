@@ -10,12 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ragqa.errors import BadInput
 from ragqa.runtime.tokens import MAX_QUESTION, MAX_TITLE, Pieces, TextTokenizer, TokenInput
 
 OVERLAP = 32
 """Wordpieces that two neighbouring windows of a passage share."""
 LONGEST_WORD = 100
-"""Characters of a wordpiece: what is longer is no word ([UNK] stands for as many as come), so no answer."""
+"""Characters of a wordpiece: what is longer is no word ([UNK] stands for as many as come), and in no answer."""
+SHORTEST = 16
+"""Wordpieces of a window at least: fewer have no place for a question, its title and a passage."""
 _IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
@@ -36,6 +39,12 @@ class Window:
     ends: np.ndarray
     """``[P]`` bool: a word ends here."""
 
+    @property
+    def words(self) -> np.ndarray:
+        """``[P]`` bool: the wordpiece is of a word, see ``LONGEST_WORD``."""
+        found: np.ndarray = self.offsets[:, 1] - self.offsets[:, 0] <= LONGEST_WORD
+        return found
+
     def possible(self, width: int) -> np.ndarray:
         """``[P, W]`` bool: an answer may be the span of w + 1 wordpieces from p.
 
@@ -44,13 +53,22 @@ class Window:
         ends = np.zeros(len(self.ends) + width - 1, dtype=bool)
         ends[self.seen : len(self.ends)] = self.ends[self.seen :]
         found: np.ndarray = self.begins[:, None] & np.lib.stride_tricks.sliding_window_view(ends, width)
+        if not (words := self.words).all():
+            words = np.concatenate([words, np.ones(width - 1, dtype=bool)])
+            found &= np.logical_and.accumulate(np.lib.stride_tricks.sliding_window_view(words, width), axis=1)
         return found
 
 
 def windows(
     tokenizer: TextTokenizer, question: str, passages: list[tuple[str, str]], max_tokens: int
 ) -> Iterator[Window]:
-    """The windows of (title, text) passages, in order; a passage without a wordpiece has none."""
+    """The windows of (title, text) passages, in order; a passage without a wordpiece has none.
+
+    Raises:
+        BadInput: ``max_tokens`` is less than ``SHORTEST``.
+    """
+    if max_tokens < SHORTEST:
+        raise BadInput(f"a reader of {max_tokens} wordpieces has no place for a passage: {SHORTEST} are needed")
     asked = tokenizer.pieces(question).ids[: min(MAX_QUESTION, max_tokens // 4)]
     titles = tokenizer.many([title for title, _ in passages])
     texts = tokenizer.many([text for _, text in passages])
@@ -81,8 +99,6 @@ def _word_edges(text: str, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
     changes = word[1:] != word[:-1]
     begins, ends = np.concatenate([[True], changes]), np.concatenate([changes, [True]])
     offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
-    words = offsets[:, 1] - offsets[:, 0] <= LONGEST_WORD
-    begins, ends = begins & words, ends & words
     # BERT cuts numbers at their commas and points: 12,345 must not answer "345".
     inner = [edge for match in _IN_NUMBER.finditer(text) for edge in match.span()]
     if inner:

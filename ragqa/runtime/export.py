@@ -19,6 +19,7 @@ import numpy as np
 from ragqa import artefact
 from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
 from ragqa.runtime import encoder as encoders
+from ragqa.runtime.runner import session
 
 EMBEDDINGS = "embeddings.bin"
 CARD = "README.md"
@@ -106,6 +107,7 @@ def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     import torch
 
     from ragqa.models import readers
+    from ragqa.models.encoder_attention import UNPADDED, choose_attention
 
     path = Path(source)
     weights = path / "model.safetensors"
@@ -125,9 +127,11 @@ def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
 
     if is_reader:
         reader = readers.load_reader(path).eval()
+        choose_attention(reader, UNPADDED)
         config = {**readers.settings(reader), "identity": artefact.checksum(weights)[:16]}
         return "reader", Alone(reader, reader), path, config
     function, path, settings = encoders.torch_encoder(str(source))
+    choose_attention(function.model, UNPADDED)
     config = {**settings, "identity": encoders.identity(path, settings)}
     return "encoder", Alone(function.model, function), path, config
 
@@ -160,7 +164,7 @@ def _quantised(module: Any, kind: str, scratch: Path) -> Any:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(scratch / "fused.onnx")
         options.log_severity_level = 3
-        onnxruntime.InferenceSession(str(scratch / "full.onnx"), options, providers=["CPUExecutionProvider"])
+        session(scratch / "full.onnx", options)
         # Signed weights: unsigned ones run at 0.6 of the speed on AVX-512 VNNI. Half their range, so 7 bits: without
         # VNNI, sums of two products are kept in 16 bits, and those of the whole range do not fit.
         signed = {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
@@ -175,10 +179,10 @@ def _check_runs(model: Path) -> None:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    runs = session(model, options)
     ids = np.arange(9)[None]
     try:
-        session.run(None, {each.name: ids if each.name == "input_ids" else ids * 0 for each in session.get_inputs()})
+        runs.run(None, {each.name: ids if each.name == "input_ids" else ids * 0 for each in runs.get_inputs()})
     except Exception as error:  # of its own kinds
         reason = str(error).strip().split("\n")[0][:200]
         raise ArtefactError(
