@@ -1,17 +1,20 @@
 """Questions of a run: which there are, and which a step is of."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ragqa.errors import BadInput
+from ragqa.progress import Progress
 from ragqa.questions import read_questions
 from ragqa.text import normalize_answer
 from ragqa.types import Question
+
+Item = TypeVar("Item")
 
 
 def answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
@@ -35,6 +38,16 @@ def asked_in(files: Iterable[Path]) -> set[str]:
 def unasked(questions: Sequence[Question], known: Collection[str]) -> list[Question]:
     """Those that ask nothing of what is ``known``: case, punctuation and articles aside."""
     return [question for question in questions if normalize_answer(question.text) not in known]
+
+
+def batches(
+    items: Sequence[Item], progress: Progress, title: str, size: int = 16, *, done: int = 0
+) -> Iterator[Sequence[Item]]:
+    """Questions, or what is kept of them, that are asked ``size`` at a time, those left out that are ``done``."""
+    with progress.step(title, len(items), "questions", done) as step:
+        for first in range(done, len(items), size):
+            yield items[first : first + size]
+            step.at(min(first + size, len(items)))
 
 
 class Answered(Protocol):

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.asked import answerable, asked_in, unasked
+from pipelines.asked import answerable, asked_in, batches, unasked
 from pipelines.conditions import ANSWERABLE, VAIN, Condition, gold, kind_of, over, without
 from pipelines.confidence import LEAST, Fitted, fitted, install
 from pipelines.plot import check_plot
@@ -69,8 +69,6 @@ OWN = "SQuAD, own paragraph"
 """Set of questions that are read beside their paragraphs."""
 _FLOOR = 1e-4
 """Probability of a right answer that is not among those found."""
-_ASKED = 16
-"""Questions that are asked at a time."""
 
 
 def index_of(paragraphs: list[SquadParagraph], out: Path, retriever: str = "hybrid") -> Path:
@@ -144,16 +142,14 @@ def close(said: str, answers: Sequence[str]) -> bool:
 def read(reader: ExtractiveReader, held: Held, progress: Progress = SILENT) -> list[list[Row]]:
     """For each of ``WEIGHTS`` the answers to all questions for which there is one."""
     rows: list[list[Row]] = [[] for _ in WEIGHTS]
-    with progress.step(str(held), len(held.questions), "questions") as step:
-        for at in range(0, len(held.questions), _ASKED):
-            some = held.questions[at : at + _ASKED]
-            scored = reader.score([question.text for question in some], held.condition(some))
-            for number, (question, whole) in enumerate(zip(some, scored, strict=True), at):
-                for each in (whole, whole.first(FEWER)) if len(whole.hits) > FEWER else (whole,):
-                    for weight, of_weight in zip(WEIGHTS, rows, strict=True):
-                        if answers := reader.found(each, weight):
-                            of_weight.append(_row(held, number, question, each.hits, answers, few=each is not whole))
-            step.at(at + len(some))
+    for some in batches(list(enumerate(held.questions)), progress, str(held)):
+        asked = [question for _, question in some]
+        scored = reader.score([question.text for question in asked], held.condition(asked))
+        for (number, question), whole in zip(some, scored, strict=True):
+            for each in (whole, whole.first(FEWER)) if len(whole.hits) > FEWER else (whole,):
+                for weight, of_weight in zip(WEIGHTS, rows, strict=True):
+                    if answers := reader.found(each, weight):
+                        of_weight.append(_row(held, number, question, each.hits, answers, few=each is not whole))
     return rows
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pipelines.asked import answerable, asked_in, unasked
+from pipelines.asked import answerable, asked_in, batches, unasked
 from ragqa.evaluation.statistics import calibration_error
 from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
@@ -24,8 +24,6 @@ LEAST = 10
 """Right answers, and wrong ones, that a fit needs."""
 ENOUGH = 200
 """Questions that had no say in which weights were kept, without which those that had are asked as well."""
-_ASKED = 16
-"""Questions that are asked at a time."""
 
 
 class HasAnswers(Protocol):
@@ -107,17 +105,14 @@ def judged(
 ) -> list[tuple[Evidence, bool]]:
     """Of every question for which an answer is found: what speaks for it, and whether it is right."""
     rows = []
-    with progress.step("asking", len(questions), "questions") as step:
-        for at in range(0, len(questions), _ASKED):
-            asked = questions[at : at + _ASKED]
-            texts = [question.text for question in asked]
-            found = reader.find(texts, retriever.search(texts, k))
-            rows += [
-                (answers[0].evidence, right(answers[0].text, question.answers))
-                for question, answers in zip(asked, found, strict=True)
-                if answers
-            ]
-            step.at(at + len(asked))
+    for asked in batches(questions, progress, "asking"):
+        texts = [question.text for question in asked]
+        found = reader.find(texts, retriever.search(texts, k))
+        rows += [
+            (answers[0].evidence, right(answers[0].text, question.answers))
+            for question, answers in zip(asked, found, strict=True)
+            if answers
+        ]
     return rows
 
 

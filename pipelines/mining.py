@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from index.embed import EmbedConfig, embed
+from pipelines.asked import batches
 from pipelines.pairs import Pair, as_rows, golds_of, is_right, pair_of, without
 from ragqa.corpus.store import PassageStore
 from ragqa.embedding import open_shards
@@ -24,11 +25,9 @@ from ragqa.retrieval.exact import ExactIndex
 from ragqa.text import normalize_answer
 from ragqa.types import Hit, Question
 
-Item = TypeVar("Item")
-
 NEAR = 20
 """Passages among which a gold text is looked for."""
-_TOGETHER = 256
+TOGETHER = 256
 """Questions that are searched for at a time."""
 
 ASKED, KEPT = "asked", "kept"
@@ -93,7 +92,7 @@ def mine(
     counts: Counter[str] = Counter()
 
     def rows() -> Iterator[dict[str, Any]]:
-        for some in batches(asked, progress):
+        for some in batches(asked, progress, "mining", TOGETHER):
             for found in _pairs(some, search, texts, refused):
                 counts.update(_counted(found))
                 if isinstance(found, Pair):
@@ -113,7 +112,7 @@ def mine_again(
     counts: Counter[str] = Counter()
 
     def rows() -> Iterator[dict[str, Any]]:
-        for some in batches(pairs, progress):
+        for some in batches(pairs, progress, "mining", TOGETHER):
             for pair, hits in zip(some, search(pair.question for pair in some), strict=True):
                 right = {hit.passage.id for hit in hits if is_right(hit.passage, pair.question, pair.regex)}
                 known = right.union(pair.known.tolist())
@@ -193,14 +192,6 @@ def _pairs(
             yield NOTHING
         else:
             yield pair_of(question, regex, hits, near, pool=search.pool, texts=texts) or NO_PASSAGE
-
-
-def batches(items: Sequence[Item], progress: Progress, *, done: int = 0) -> Iterator[Sequence[Item]]:
-    """Questions that are searched for together, those left out that an earlier run has ``done``."""
-    with progress.step("mining", len(items), "questions", done) as step:
-        for first in range(done, len(items), _TOGETHER):
-            yield items[first : first + _TOGETHER]
-            step.at(min(first + _TOGETHER, len(items)))
 
 
 def _row(pair: Pair) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from typing import Literal
 
 import torch
 
-from pipelines.conditions import gold
+from pipelines.asked import batches
+from pipelines.conditions import gold, over
 from ragqa.metrics import exact_match, f1
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.span import ExtractiveReader
@@ -31,31 +32,21 @@ class Exam:
     def taken(self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT) -> dict[str, float]:
         """``NAME_em`` and ``NAME_f1``."""
         right, overlap, count = 0.0, 0.0, len(self.questions)
-        with progress.step(title, count, "questions") as step:
-            for first in range(0, count, _ASKED):
-                some = self.questions[first : first + _ASKED]
-                answers = reader.read([each.text for each in some], list(self.hits[first : first + _ASKED]))
-                for question, answer in zip(some, answers, strict=True):
-                    right += exact_match(answer.text, question.answers, unicode=self.unicode)
-                    overlap += f1(answer.text, question.answers)
-                step.at(first + len(some))
+        for some in batches(list(zip(self.questions, self.hits, strict=True)), progress, title, _ASKED):
+            answers = reader.read([question.text for question, _ in some], [hits for _, hits in some])
+            for (question, _), answer in zip(some, answers, strict=True):
+                right += exact_match(answer.text, question.answers, unicode=self.unicode)
+                overlap += f1(answer.text, question.answers)
         return {f"{self.name}_em": right / count, f"{self.name}_f1": overlap / count}
 
 
 def open_exam(questions: Sequence[Question], retriever: Retriever, read: int) -> Exam:
     """Questions beside the ``read`` passages that are found for them."""
-    hits = [
-        each
-        for at in range(0, len(questions), _ASKED)
-        for each in _search(questions[at : at + _ASKED], retriever, read)
-    ]
+    search = over(retriever, read)
+    hits = [each for some in batches(questions, SILENT, "searching", _ASKED) for each in search(some)]
     return Exam("dev", questions, hits, "NFD")
 
 
 def gold_exam(questions: Sequence[Question]) -> Exam:
     """Questions beside their own paragraph, without its title: SQuAD's task, as the suites ask it with ``--gold``."""
     return Exam("gold", questions, gold(questions), None)
-
-
-def _search(questions: Sequence[Question], retriever: Retriever, read: int) -> list[list[Hit]]:
-    return retriever.search([question.text for question in questions], read)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.mining import Search, batches
+from pipelines.asked import batches
+from pipelines.mining import TOGETHER, Search
 from pipelines.pairs import as_rows, golds_of, is_right
 from pipelines.reader_examples import DataSet
 from pipelines.run import read_row
@@ -64,7 +65,7 @@ def mine(
     """
     _settle(folder, identity)
     done = sum(len(_read(file)) for file in _files(folder))
-    for some in batches(asked, progress, done=done):
+    for some in batches(asked, progress, "mining", TOGETHER, done=done):
         hits = search(question for question, _ in some)
         rows = [_row(*each, found, search.pool) for each, found in zip(some, hits, strict=True)]
         resuming.write_whole(folder / f"{done:08d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -84,7 +85,10 @@ def teachable(sets: Sequence[DataSet], mined: Sequence[Mined]) -> tuple[list[Dat
         pairs = [(question, rows) for question, rows in zip(each.questions, found, strict=False)]
         pairs = [(question, rows) for question, rows in pairs if golds_of(question) or len(rows.positives)]
         if not pairs:
-            raise BadInput(f"{each.source.file}: the index finds no passage that holds an answer to any question")
+            doubt = " (do its patterns compile?)" if each.source.regex else ""
+            raise BadInput(
+                f"{each.source.file}: the index finds no passage that holds an answer to any question{doubt}"
+            )
         kept.append(replace(each, questions=[question for question, _ in pairs]))
         left += [rows for _, rows in pairs]
     return kept, left

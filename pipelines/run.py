@@ -181,6 +181,8 @@ def running(
         settle(config, begun=begun(out))
         parallel.wait()
         checkpoint.restore(state, out / CHECKPOINTS)
+        if state.step:
+            tell(f"{out}: goes on at step {state.step:,} of {config.steps:,}")
         log = MetricLog(out, state.step)
         try:
             with progress.step(name, config.steps, "steps", state.step) as bar:

@@ -105,6 +105,15 @@ def test_a_failed_write_leaves_the_old_one(made: Path) -> None:
     assert [p.name for p in made.parent.iterdir()] == ["thing"]
 
 
+def test_files_have_the_mode_of_new_ones(tmp_path: Path) -> None:
+    """Whatever wrote them: safetensors lets nobody else read."""
+    (tmp_path / "new").touch()
+    with artefact.writing(tmp_path / "made") as folder:
+        (folder / "part").mkdir()
+        (folder / "part" / "weights").touch(mode=0o600)
+    assert (tmp_path / "made" / "part" / "weights").stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 def test_an_artefact_is_replaced(made: Path, exchange: bool, monkeypatch) -> None:
     if not exchange:  # a file system that cannot swap two directories in one step

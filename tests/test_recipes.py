@@ -168,7 +168,7 @@ def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: Or
     before = Pipeline.load(trained.out / "system" / "pipeline").ask([row["question"] for row in asked])
     assert [answer.text for answer in before] == [answer.text for answer in answers]
     fitted = Calibration.load(tmp_path / "system" / "reader")
-    assert fitted.fitted_on == "60 questions of dev.jsonl that it was not trained on, k = 3" and fitted.questions == 60
+    assert fitted.fitted_on == "60 questions of dev.jsonl that it was not trained on, k = 3" and fitted.answers == 60
 
 
 def test_confidence_that_cannot_be_fitted_is_said_to_be_raw(trained: OrqaConfig, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_a_part_of_a_gold_passage_is_wrong_only_where_the_whole_is_clearly_right
 
 
 def test_mining_goes_on_where_it_was_killed(config: ReaderConfig, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("pipelines.mining._TOGETHER", 16)
+    monkeypatch.setattr("pipelines.reader_mining.TOGETHER", 16)
     whole = mined(config, tmp_path / "whole")
     searched: list[int] = []
     row = reader_mining._row

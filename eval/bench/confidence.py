@@ -21,6 +21,7 @@ from eval.command import one_line
 from eval.nq import NQ
 from eval.squad import SQUAD
 from eval.suite import Suite, read_split
+from pipelines.asked import batches
 from pipelines.conditions import Condition, gold, kind_of, over, without
 from pipelines.plot import check_plot
 from pipelines.trust import figures, plot
@@ -33,8 +34,6 @@ from ragqa.retrieval.open import open_retriever
 from ragqa.types import Question
 
 SUITES = {"squad": SQUAD, "nq": NQ}
-_ASKED = 16
-"""Questions that are asked at a time."""
 
 
 def asked(
@@ -51,17 +50,12 @@ def asked(
     said: list[float] = []
     right: list[bool] = []
     kinds: list[str] = []
-    with progress.step(name, len(questions), "questions") as step:
-        for at in range(0, len(questions), _ASKED):
-            some = questions[at : at + _ASKED]
-            hits = condition(some)
-            for question, found, answer in zip(
-                some, hits, reader.read([each.text for each in some], hits), strict=True
-            ):
-                said.append(answer.confidence)
-                right.append(not vain and exact_match(answer.text, question.answers, unicode=suite.unicode))
-                kinds.append(kind_of(found, question, vain=vain))
-            step.at(at + len(some))
+    for some in batches(questions, progress, name):
+        hits = condition(some)
+        for question, found, answer in zip(some, hits, reader.read([each.text for each in some], hits), strict=True):
+            said.append(answer.confidence)
+            right.append(not vain and exact_match(answer.text, question.answers, unicode=suite.unicode))
+            kinds.append(kind_of(found, question, vain=vain))
     return said, right, kinds
 
 
