@@ -18,37 +18,35 @@ Legend: B questions, K passages a question, S spans of a passage.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipelines.asked import answerable, asked_in, unasked
 from pipelines.best import Best
-from pipelines.mining import Search, Source
+from pipelines.mining import Search
 from pipelines.pairs import golds_of
 from pipelines.reader_batches import Cut, ReaderBatches
+from pipelines.reader_config import ReaderConfig
 from pipelines.reader_exam import Exam, gold_exam, open_exam
-from pipelines.reader_examples import SHARE, DataSet, read_sets, sources_of, split
+from pipelines.reader_examples import DataSet, read_sets, split
+from pipelines.reader_loss import is_hard, losses
 from pipelines.reader_mining import Mined, mine, teachable
 from pipelines.reader_passages import Beside, splitter_of
-from pipelines.reading import ToRead, end_scores
+from pipelines.reading import ToRead
 from pipelines.run import Run, running, vacant, write_model
-from pipelines.settings import TrainingConfig, require
 from ragqa import artefact
 from ragqa.errors import BadInput
 from ragqa.models.encoder_attention import HALF, choose_attention
 from ragqa.models.options import longest_sequence, set_dropout
 from ragqa.models.readers import load_reader, reader_kind
 from ragqa.models.span_reader import SpanReader
-from ragqa.objectives import distilled_kl, span_nll
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.confidence import UNCALIBRATED
-from ragqa.reading.span import MAX_ANSWER, ExtractiveReader
+from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.open import LiveRetriever, open_retriever
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
@@ -58,167 +56,6 @@ from ragqa.training.precision import bfloat16_is_fast, mixed
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import apply, groups
 from ragqa.types import Question
-
-MOST_HARD = 0.8
-"""Share of the steps that hard EM takes at most once it is warm (Min et al. 2019, released code)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReaderConfig(TrainingConfig):
-    """What a reader is trained from and how. The defaults are reckoned, not tuned."""
-
-    encoder: Path
-    """Directory (config, safetensors, tokenizer.json) of the encoder it begins from, or of a reader that goes on."""
-    train: tuple[Path, ...] = ()
-    """Files of questions: SQuAD's .json, .jsonl with passages (QED's) or without them, pairs of question and answer."""
-    patterns: tuple[Path, ...] = ()
-    """Files whose answers are regular expressions (CuratedTREC)."""
-    shares: tuple[float, ...] = ()
-    """Of the questions, a number a file, those of ``patterns`` last; by default each counts by its size."""
-    index: Path | None = None
-    """Index directory that passages are found in; without it questions need passages, and negatives are random."""
-    retriever: Literal["bm25", "dense", "hybrid"] | None = None
-    """Who finds them; by default all that the index can do."""
-    depth: int = 50
-    """Passages of a question that are looked at."""
-    pool: int = 20
-    """Of these as many are kept that hold an answer, and that hold none; the best of them."""
-    positives: int = 1
-    """Passages with an answer that a question is read in, if it has gold ones: these first, then those found."""
-    distant: int = 3
-    """The same of a question that has none; the best of those found are drawn most often."""
-    negatives: float = 1.0
-    """Passages without one beside them, on average."""
-    hard: float = 0.8
-    """Share of these that are near the question: found for it, or of the same article; the others are any."""
-    whole: float = 0.5
-    """Share of the passages of a question with gold ones that are paragraphs, right and wrong ones; the others are
-    blocks, cut as those of the index, so that their form says nothing."""
-    untitled: float = 0.1
-    """Share of the passages that are read without their title."""
-    loss: Literal["marginal", "hard"] = "marginal"
-    """Some right span, whichever; or the one that is thought best."""
-    tau: float = 0.5
-    """Share of the steps over which ``hard`` would take the place of ``marginal`` in more and more of them, up to
-    ``MOST_HARD``."""
-    apart: bool = False
-    """Normalise the spans of each passage by itself (an ablation)."""
-    relevance: float = 0.5
-    """Weight of the loss that asks the first token whether its passage holds an answer."""
-    teacher: Path | None = None
-    """Directory of a larger reader, in torch, of the same wordpieces."""
-    temperature: float = 2.0
-    """At which its spans are compared."""
-    taught: float = 0.5
-    """Weight of what the teacher says; that of the answers is the rest."""
-    steps: int = 8000
-    batch: int = 32
-    """Questions a step."""
-    accumulate: int = 1
-    """Parts of a batch, and of a process's share of it, that are computed one after the other."""
-    lr: float = 2e-4
-    max_input: int = 384
-    """Wordpieces of question, title and passage that are read together."""
-    max_span: int = MAX_ANSWER
-    """Wordpieces of an answer."""
-    freeze_embeddings: bool = True
-    """Keep the encoder's embeddings, so that its export and the reader's share them."""
-    dev: Path | None = None
-    """File of held-out questions, asked over the index as training goes on; what stands there is not trained on."""
-    refuse: tuple[Path, ...] = ()
-    """Files of questions, those of the tests, say, that are neither trained on nor asked as training goes on."""
-    read: int = 10
-    """Passages of each that are read."""
-    held_out: float = SHARE
-    """Share of the articles of SQuAD's files, by a hash of the title, whose questions are not trained on but asked."""
-    sample: int = 500
-    """How many of each file are asked."""
-    eval_every: int = 500
-    patience: int | None = None
-    """Evaluations without a better one after which training stops; the best weights are written in any case, of equal
-    ones the last."""
-
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        shares, counts = ("hard", "whole", "untitled", "taught"), ("positives", "distant", "accumulate")
-        within = {name: (0 <= getattr(self, name) <= 1, "from 0 to 1") for name in shares}
-        above = {name: (getattr(self, name) > 0, "above 0") for name in (*counts, "tau", "temperature")}
-        files = len(self.sources)
-        require(
-            self,
-            **within,
-            **above,
-            held_out=(0 <= self.held_out < 1, "0 or more and below 1"),
-            negatives=(self.negatives >= 0, "0 or more"),
-            relevance=(self.relevance >= 0, "0 or more"),
-            patience=(self.patience is None or self.patience > 0, "above 0"),
-            max_span=(0 < self.max_span <= MAX_ANSWER, f"from 1 to {MAX_ANSWER}, the longest that is ever answered"),
-            shares=(not self.shares or (len(self.shares) == files and min(self.shares) > 0), f"{files} above 0"),
-        )
-        if not files:
-            raise BadInput("--train or --patterns is needed: files of training questions")
-        if self.dev and not self.index:
-            raise BadInput("--dev is asked over an index: give --index, too")
-
-    @property
-    def sources(self) -> list[Source]:
-        """Files of training questions."""
-        return sources_of(self.train, self.patterns)
-
-
-@dataclass(frozen=True)
-class Losses:
-    """What the questions of a part teach."""
-
-    nll_B: Tensor
-    relevance_B: Tensor
-    kl_B: Tensor
-    right_B: Tensor
-    """Whether there is a right span to be found."""
-
-    def total(self, config: ReaderConfig) -> Tensor:
-        """Mean over the questions; one without a right span teaches relevance, and what a teacher says of it."""
-        spans_B = self.nll_B if config.teacher is None else (1 - config.taught) * self.nll_B + config.taught * self.kl_B
-        return (spans_B + config.relevance * self.relevance_B).mean()
-
-
-def losses(
-    reader: SpanReader, teacher: SpanReader | None, reads: ToRead, size: int, config: ReaderConfig, *, hard: bool
-) -> Losses:
-    """Of a part of ``size`` questions."""
-    shape = size, int(reads.rank_N.max()) + 1
-    with mixed(config.device):
-        score_BKS, relevance_BK, correct_BKS = end_scores(reader, reads, shape)
-    right_BK = correct_BKS.any(-1)
-    kl_B = torch.zeros(size, device=score_BKS.device)
-    if teacher is not None:
-        with torch.no_grad(), mixed(config.device):
-            taught_BKS, deemed_BK, _ = end_scores(teacher, reads, shape)
-        ours_BS, theirs_BS = (joint(*each) for each in ((score_BKS, relevance_BK), (taught_BKS, deemed_BK)))
-        kl_B = distilled_kl(ours_BS, theirs_BS, temperature=config.temperature)
-    if config.apart:
-        one_BK1S, alone_BK1, own_BK1S = score_BKS.unsqueeze(2), relevance_BK.unsqueeze(2), correct_BKS.unsqueeze(2)
-        nll_BK = span_nll(one_BK1S, alone_BK1, own_BK1S, hard=hard)
-        nll_B = nll_BK.sum(-1) / right_BK.sum(-1).clamp_min(1)
-    else:
-        nll_B = span_nll(score_BKS, relevance_BK, correct_BKS, hard=hard)
-    present_BK = reads.by_question(torch.ones_like(reads.rank_N, dtype=torch.float), shape, 0.0)
-    bce_BK = binary_cross_entropy_with_logits(relevance_BK, right_BK.float(), reduction="none")
-    relevance_B = (bce_BK * present_BK).sum(-1) / present_BK.sum(-1).clamp_min(1)
-    return Losses(nll_B, relevance_B, kl_B, right_BK.any(-1))
-
-
-def joint(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
-    """``[B, K S]``: the scores of all spans of all passages of a question."""
-    return (score_BKS + relevance_BK.unsqueeze(-1)).flatten(1)
-
-
-def is_hard(step: int, config: ReaderConfig) -> bool:
-    """Whether only the best right span counts: never at first, in the end in four steps of five."""
-    if config.loss == "marginal":
-        return False
-    share = min(step / (config.tau * config.steps), MOST_HARD)
-    return bool(np.random.default_rng([config.seed, 2, step]).random() < share)
 
 
 def train_step(

@@ -34,8 +34,8 @@ from pipelines.cluster import absolute, cause, together
 from pipelines.dpr import DprConfig
 from pipelines.fine_tune import FineTuneConfig
 from pipelines.pair_batches import Batch
+from pipelines.reader_config import ReaderConfig
 from pipelines.relay import Teller, repeat
-from pipelines.span_reader import ReaderConfig
 from pipelines.warm_generator import WarmGeneratorConfig
 from pipelines.warm_reader import WarmReaderConfig
 from ragqa.errors import BadInput

@@ -21,12 +21,14 @@ from pipelines.asked import asked_in, drawn
 from pipelines.gold_passages import write
 from pipelines.mining import Search, Source
 from pipelines.reader_batches import POOL, Cut, ReaderBatches, apportioned
+from pipelines.reader_config import MOST_HARD, ReaderConfig
 from pipelines.reader_exam import gold_exam
 from pipelines.reader_examples import SHARE, held_out, read_sets
+from pipelines.reader_loss import Losses, is_hard, losses
 from pipelines.reader_mining import Mined, mine, teachable
 from pipelines.reader_passages import Beside, Passages, Text, by_rank, splitter_of
 from pipelines.reading import Marked, collated
-from pipelines.span_reader import MOST_HARD, Losses, ReaderConfig, is_hard, losses, main
+from pipelines.span_reader import main
 from ragqa.corpus.blocks import words
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.indexing import IndexConfig, build_index

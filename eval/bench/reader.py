@@ -35,7 +35,7 @@ from eval.suite import Suite
 from eval.webq import WEBQ
 from pipelines import span_reader
 from pipelines.confidence import install
-from pipelines.span_reader import ReaderConfig
+from pipelines.reader_config import ReaderConfig
 from pipelines.stages import finished
 from ragqa import artefact
 from ragqa.errors import BadInput
