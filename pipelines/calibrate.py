@@ -279,7 +279,9 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     # What cannot be calibrated, drawn or written is told before anything is asked.
     identity = artefact.read(args.reader, "reader").config["identity"]
     if args.plot:
-        check_plot()
+        check_plot(args.plot)
+    if args.out.is_dir():
+        raise BadInput(f"--out {args.out} is a directory: name a file")
     args.out.parent.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader.load(args.reader)
     sets = [*(squad(args) if args.squad else []), *(others(args) if args.questions else [])]
@@ -309,7 +311,7 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     row = {
         "date": datetime.date.today().isoformat(),
         "hardware": hardware(),
-        "reader": identity,
+        "weights": identity,
         "command": "python -m pipelines.calibrate " + " ".join(sys.argv[1:] if arguments is None else arguments),
         "fitted_on": calibration.fitted_on,
         "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),

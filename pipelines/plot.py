@@ -39,8 +39,16 @@ _MEAN = 0.02
 """Of a run's rows, over which the running mean goes."""
 
 
-def check_plot() -> None:
-    """Raise MissingExtra without matplotlib; with it, have it draw into files."""
+def check_plot(out: Path) -> None:
+    """Have matplotlib draw into files, and make the folder of ``out``.
+
+    Raises:
+        BadInput: ``out`` is no name of a picture.
+        MissingExtra: matplotlib is not installed.
+    """
+    if out.suffix not in KINDS:
+        raise BadInput(f"{out}: a picture's name ends in {', '.join(KINDS)}")
+    out.parent.mkdir(parents=True, exist_ok=True)
     try:
         import matplotlib
     except ImportError as error:
@@ -55,14 +63,12 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
         BadInput: a directory holds no figures, or ``out`` is no name of a picture.
         MissingExtra: matplotlib is not installed.
     """
-    if out.suffix not in KINDS:
-        raise BadInput(f"{out}: a picture's name ends in {', '.join(KINDS)}")
+    check_plot(out)
     logs = [_points(run) for run in runs]
     if empty := [run for run, rows in zip(runs, logs, strict=True) if not rows]:
         below = sorted({str(file.parent) for run in empty for file in run.glob("*/metrics.jsonl")})
         there = f"; there are runs in {', '.join(below)}" if below else ""
         raise BadInput(f"{', '.join(map(str, empty))}: no metrics.jsonl with figures there{there}")
-    check_plot()
     from matplotlib import pyplot
     from matplotlib.lines import Line2D
 

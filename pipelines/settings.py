@@ -8,6 +8,7 @@ from typing import Any
 
 from ragqa.errors import BadInput
 from ragqa.models.rag import MAX_ANSWER, MAX_INPUT
+from ragqa.reading.windows import SHORTEST
 from ragqa.retrieval import mips
 
 MASKINGS = ("salient", "spans", "words", "uniform")
@@ -36,7 +37,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("rate", "thin"), _WITHIN),
     **dict.fromkeys(("max_query", "max_text", "max_block"), _TEXT),
     "dropout": (lambda value: 0 <= value < 1, "0 or more and below 1"),
-    "max_input": (lambda value: value >= 16, "16 or more"),
+    "max_input": (lambda value: value >= SHORTEST, f"{SHORTEST} or more"),
     "max_answer": (lambda value: value > 1, "more than 1"),
     "kind": _one_of(mips.KINDS),
     "masking": _one_of(MASKINGS),

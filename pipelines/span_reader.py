@@ -13,8 +13,6 @@ with ``--loss hard`` the one that is thought best (Min et al. 2019). The first t
 answer at all. ``--teacher`` has a larger reader say how probable each span is.
 
 Passages are read in the windows of answering: ``--max-input`` is what the reader says of itself as ``reader_tokens``.
-
-Legend: B questions, K passages a question, S spans of a passage.
 """
 
 from collections.abc import Callable, Collection, Sequence

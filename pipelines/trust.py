@@ -79,8 +79,8 @@ def threshold(said: np.ndarray, right: np.ndarray) -> float:
 
 
 def plot(found: Mapping[str, dict[str, Any]], file: Path) -> None:
-    """Draw the curves of refusals of each set beside their reliability; raises MissingExtra without matplotlib."""
-    check_plot()
+    """Draw the curves of refusals of each set beside their reliability; raises as ``check_plot``."""
+    check_plot(file)
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.4))
@@ -102,6 +102,6 @@ def plot(found: Mapping[str, dict[str, Any]], file: Path) -> None:
             axes.legend(fontsize=7)
     figure.tight_layout()
     aside = file.with_name(f".{file.name}")
-    figure.savefig(aside, dpi=110, format=file.suffix[1:] or "png")
+    figure.savefig(aside, dpi=110, format=file.suffix[1:])
     aside.replace(file)
     pyplot.close(figure)

@@ -107,8 +107,8 @@ def writing(target: Path) -> Iterator[Path]:
     try:
         with as_bad_input(target):
             yield aside
-            for file in (each for each in aside.rglob("*") if each.is_file()):
-                file.chmod(aside.stat().st_mode & 0o666)  # safetensors writes for its owner's eyes only
+            for weights in aside.rglob("*.safetensors"):  # which are written for their owner's eyes only
+                weights.chmod(aside.stat().st_mode & 0o666)
             put_in_place(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

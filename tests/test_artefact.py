@@ -105,13 +105,16 @@ def test_a_failed_write_leaves_the_old_one(made: Path) -> None:
     assert [p.name for p in made.parent.iterdir()] == ["thing"]
 
 
-def test_files_have_the_mode_of_new_ones(tmp_path: Path) -> None:
-    """Whatever wrote them: safetensors lets nobody else read."""
+def test_weights_have_the_mode_of_new_files(tmp_path: Path) -> None:
+    """The library lets nobody but their owner read them; what else is private stays so."""
     (tmp_path / "new").touch()
     with artefact.writing(tmp_path / "made") as folder:
         (folder / "part").mkdir()
-        (folder / "part" / "weights").touch(mode=0o600)
-    assert (tmp_path / "made" / "part" / "weights").stat().st_mode == (tmp_path / "new").stat().st_mode
+        for name in ("model.safetensors", "notes"):
+            (folder / "part" / name).touch(mode=0o600)
+    weights, notes = (tmp_path / "made" / "part" / name for name in ("model.safetensors", "notes"))
+    assert weights.stat().st_mode == (tmp_path / "new").stat().st_mode
+    assert notes.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("exchange", [True, False])

@@ -41,7 +41,9 @@ def test_from_end_to_end(data: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert own["answers"] == {ANSWERABLE: 8, MISSED: 0, VAIN: 0} and own["refusals"] is None
     for each in (over, others):
         assert each["answers"][VAIN] == 8 and each["answers"][ANSWERABLE] >= 6
-        assert 0.5 <= each["em"] <= 0.875  # a question of four is answered wrongly by its article
+        assert (
+            0.5 <= each["em"] <= 0.875
+        )  # a question of four is answered wrongly by its article, here one to three of the eight drawn
         assert each["mean_confidence"][VAIN] < each["mean_confidence"][ANSWERABLE]
     told = capsys.readouterr().err
     assert "own paragraph" in told and "NQ test-a, in vain" in told

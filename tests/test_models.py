@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from seq2seq import write
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, GPT2Config
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models import encoder_attention
@@ -287,11 +288,13 @@ def test_attention_in_bfloat16(family: str) -> None:
     assert all(torch.allclose(one, other, atol=0.05) for one, other in zip(others, grads, strict=True))
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "gpt2"])
+@pytest.mark.parametrize("family", [*FAMILIES, "gpt2", "eurobert"])
 def test_an_unpadded_text_is_read_without_a_mask(family: str) -> None:
     """Where all tokens see each other; those of local or causal attention see what they are to see."""
     torch.manual_seed(3)
     config = GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2) if family == "gpt2" else shape(family)
+    if family == "eurobert":
+        config.num_key_value_heads = 1
     if family == "modernbert":
         config.num_hidden_layers, config.local_attention, config.layer_types = 3, 4, ["sliding_attention"] * 3
     encoder = AutoModel.from_config(config, attn_implementation="eager").eval()
@@ -301,6 +304,10 @@ def test_an_unpadded_text_is_read_without_a_mask(family: str) -> None:
     for mask in (None, torch.ones_like(ids)):
         one, other = (model(input_ids=ids, attention_mask=mask).last_hidden_state for model in (encoder, unmasked))
         assert torch.allclose(one, other, atol=1e-5)
+    sizes = {"batch_size": 1, "q_length": 4, "kv_length": 4}
+    assert encoder_attention.unpadded_mask(mask_function=bidirectional_mask_function, **sizes) is None
+    causal = encoder_attention.unpadded_mask(mask_function=causal_mask_function, **sizes)
+    assert torch.equal(causal[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
 
 
 def test_positions_of_a_family_that_begins_behind_its_padding() -> None:

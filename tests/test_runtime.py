@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,24 @@ def test_what_is_slow_is_not_in_an_export(exported: Path, kind: str) -> None:
     operators = {node.op_type for node in graph.node}
     assert operators >= {"MatMulInteger", "Softmax", "LayerNormalization"}
     assert not operators & {"SkipLayerNormalization", "BiasGelu", "Where", "GreaterOrEqual"}
+
+
+def test_what_is_slow_is_not_fused_when_an_export_is_opened(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime
+
+    opened = tmp_path / "opened.onnx"
+
+    class Session(onnxruntime.InferenceSession):
+        def __init__(self, model: str, options: Any, **given: Any) -> None:
+            options.optimized_model_filepath = str(opened)
+            super().__init__(model, options, **given)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    load_scorer(exported / "reader")
+    graph = opened.read_bytes()
+    assert b"LayerNormalization" in graph and not any(name in graph for name in (b"SkipLayerNorm", b"BiasGelu"))
 
 
 def test_an_exported_reader_scores_like_the_torch_one(small_reader: Path, exported: Path) -> None:

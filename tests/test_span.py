@@ -312,3 +312,4 @@ def test_two_calibrations_are_two_readers() -> None:
     one, other = UNCALIBRATED, Calibration((0.0, 1.0, 0.0, 0.0), prior=0.5)
     assert ExtractiveReader(scorer, one).fingerprint == ExtractiveReader(scorer, replace(one)).fingerprint
     assert ExtractiveReader(scorer, one).fingerprint != ExtractiveReader(scorer, other).fingerprint
+    assert ExtractiveReader(scorer, one).fingerprint == "fe7873620f1fc9ec", "pipelines that were saved would not load"

@@ -99,7 +99,7 @@ def go(args: argparse.Namespace) -> None:
     if args.limit is not None and args.limit < 1:
         raise BadInput(f"--limit {args.limit}: 1 or more")
     if args.plot:
-        check_plot()
+        check_plot(args.plot)
     progress = Bars()
     reader = ExtractiveReader.load(args.reader)
     retrievers = {key: open_retriever(index, args.retriever) for key, index in _indexes(args).items()}

@@ -246,6 +246,7 @@ class Bench:
             "indexes": [artefact.peek(each.index).fingerprint for each in self.tests],
             "share": self.places.share and artefact.peek(self.places.share).fingerprint,
             "limit": self.sizes.limit,
+            "k": PASSAGES,
             "retrieval_counts": self.sizes.retrieval_counts,
             "float32": name == "float32",
         }

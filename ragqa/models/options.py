@@ -233,6 +233,11 @@ def _encodes(config: Any) -> bool:
 
 
 _BEHIND_PADDING = {
+    "esm",
+    "ibert",
+    "luke",
+    "xlm-roberta-xl",
+    "xmod",
     "camembert",
     "data2vec-text",
     "longformer",

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ragqa.artefact import CALIBRATION
-from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.errors import DamagedArtefact
 
 BASIC = ("constant", "log-odds of weight", "span", "relevance")
 """Features of a reader that knows no more, and of a calibration that names none."""
@@ -95,6 +96,13 @@ class Calibration:
     prior: float = 1.0
     """What a standard deviation of retrieval's scores counts in reading (see ``reading.prior``)."""
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All of it, by the names that its parts had first: what readers are known by must not change with these."""
+        row = asdict(self)
+        row["questions"] = row.pop("answers")
+        return row
+
     def confidence(self, evidence: Evidence) -> float:
         """Probability in [0, 1] that the answer is right."""
         return float(1 / (1 + np.exp(-np.dot(self.coefficients, evidence.features(self.features)))))
@@ -162,9 +170,6 @@ def fit(
         features: what of the evidence counts.
         counts: how much each answer does; by default 1.
         ridge: of the squares of the coefficients, an answer; of the constant a thousandth of it.
-
-    Raises:
-        BadInput: it does not settle.
     """
     x_NF = np.stack([each.features(features) for each in evidence])
     y_N = np.asarray(right, dtype=np.float64)
@@ -180,6 +185,4 @@ def fit(
         beta_F += step
         if np.abs(step).max() < 1e-9:
             break
-    else:
-        raise BadInput(f"the confidence's fit on {len(y_N)} answers does not settle: it needs more of them")
     return Calibration(tuple(float(b) for b in beta_F), fitted_on, len(y_N), tuple(features))

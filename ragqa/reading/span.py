@@ -9,7 +9,7 @@ Legend: P wordpieces of a window, W longest answer in wordpieces.
 import hashlib
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ class ExtractiveReader:
         self._scorer, self._calibration = scorer, calibration
         self._max_tokens = min(max_tokens or scorer.max_tokens, scorer.max_tokens)
         self._alternatives = alternatives
-        self.fingerprint = _digest(scorer.fingerprint, asdict(calibration))
+        self.fingerprint = _digest(scorer.fingerprint, calibration.identity)
         """Of the scorer and of the calibration, which decides about answers, too."""
         self.prior = scorer.prior
         """``RAW`` or ``SPREAD``: what of retrieval's scores it counts."""

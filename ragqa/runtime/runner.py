@@ -19,7 +19,7 @@ from ragqa.runtime.tokens import TokenInput
 Outputs = tuple[np.ndarray, ...]
 
 SLOWER = ("SkipLayerNormFusion", "BiasGeluFusion")
-"""What ONNX Runtime fuses into an operator that takes longer on a CPU than its parts: eight times as long for a sum and
+"""What ONNX Runtime fuses into an operator that takes longer on a CPU than its parts: five times as long for a sum and
 its layer norm, and half as long again for a bias and GELU (one core of a Xeon, onnxruntime 1.31)."""
 
 
