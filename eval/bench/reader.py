@@ -95,7 +95,7 @@ class Sizes:
     takes their ``shares`` along."""
     limit: int | None = None
     """Questions of each test set that are answered; None for all."""
-    retrieval_counts: float = 0.25
+    retrieval_counts: float = 0.5
     """What a standard deviation of retrieval's scores counts in reading, as ``pipelines.calibrate`` found it for the
     shipped reader; the same for every arm, since much of it would spare those whose passages compare badly."""
 
