@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pipelines.run import write_model
 from ragqa.errors import BadInput, Mismatch
-from ragqa.models.readers import load_reader
+from ragqa.models.readers import load_reader, reader_kind
 from ragqa.runtime.tokens import TextTokenizer
 
 
@@ -30,7 +30,7 @@ def average(readers: Sequence[Path], out: Path) -> None:
     """
     if len(readers) < 2:
         raise BadInput("a mean is of two readers at least")
-    if out.exists() and any(out.iterdir()) and not (out / "model.safetensors").is_file():
+    if out.exists() and (out.is_file() or any(out.iterdir())) and reader_kind(out) is None:
         raise BadInput(f"--out {out} holds something else: choose another directory")
     made, tokenizer = load_reader(readers[-1]), TextTokenizer(readers[-1])
     total = {name: value.double() for name, value in made.state_dict().items()}

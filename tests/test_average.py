@@ -43,8 +43,9 @@ def test_what_has_no_mean(readers: list[Path], small: Path, tmp_path: Path) -> N
         average(readers[:1], tmp_path / "out")
     with pytest.raises(ArtefactError, match="is not a reader"):
         average([small, *readers], tmp_path / "out")
-    with pytest.raises(BadInput, match="holds something else"):
-        average(readers, tmp_path)
+    for other in (tmp_path, small, small / "tokenizer.json"):  # a folder, an encoder, a file
+        with pytest.raises(BadInput, match="holds something else"):
+            average(readers, other)
     MlpSpanReader.from_encoder(small, hidden=16, max_span=4).save(tmp_path / "mlp")
     with pytest.raises(Mismatch, match="is of another kind or size"):
         average([tmp_path / "mlp", *readers], tmp_path / "out")
