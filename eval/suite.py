@@ -7,7 +7,6 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +18,7 @@ from ragqa.evaluation.summary import summary
 from ragqa.evaluation.systems import GoldPassages
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
-from ragqa.questions import read_questions
+from ragqa.questions import drawn, read_questions
 from ragqa.reading.base import Decoding
 from ragqa.types import Question
 
@@ -160,7 +159,8 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
     if args.limit is not None and args.limit < 1:
         raise BadInput(f"limit = {args.limit}: at least one question must be asked")
     if args.limit is not None and args.limit < total:
-        questions, total, part = islice(questions, args.limit), args.limit, f"first {args.limit} of {split}"
+        part = f"{args.limit} of {split}, drawn by chance"
+        questions, total = drawn(questions, total, args.limit), args.limit
     pipeline = Pipeline.load(
         args.pipeline,
         retriever=args.retriever,
@@ -250,7 +250,7 @@ def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
     add("-k", type=int, help="passages to read; default: what the reader was trained with, or 10")
     add("--depth", type=int, default=100, help="hits to look for answers in")
     add("--batch", type=int, default=1, help="questions asked together; with 1 the times are latencies")
-    add("--limit", type=int, help="the first N questions only")
+    add("--limit", type=int, help="so many of the questions only, drawn by chance, the same ones each time")
     add("--restart", action="store_true", help="drop the rows of a run that did not end")
     add("--gold", action="store_true", help="score the reader alone, on each question's gold passage")
     add("--no-read", action="store_true", help="score retrieval alone")

@@ -236,7 +236,7 @@ def evaluate_questions(
     k: Annotated[int | None, typer.Option("-k", min=1, help=_K)] = None,
     depth: Annotated[int, typer.Option(min=1, help="Hits to look for answers in.")] = 100,
     batch: Annotated[int, typer.Option(min=1, help="Questions asked together.")] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="The first N questions only.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask so many only, drawn by chance.")] = None,
     retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
     reader: Annotated[str | None, typer.Option(help=_READER)] = None,
     beams: _Beams = None,

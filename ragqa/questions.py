@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import numpy as np
+
 from ragqa.errors import BadInput, BadLine
 from ragqa.types import Question
 
@@ -109,6 +111,15 @@ def read_questions(path: Path) -> Iterator[Question]:
 def _plain_name(path: Path) -> str:
     """In lower case, and without what says that the file is compressed."""
     return path.name.lower().removesuffix(".xz").removesuffix(".gz")
+
+
+def drawn(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
+    """``count`` of ``total`` questions, drawn by chance, the same ones each time, in their order.
+
+    Not the first ones: files are in order of articles, and a few of these stand for no others.
+    """
+    kept = set(np.random.default_rng(0).permutation(total)[:count].tolist())
+    return (question for at, question in enumerate(questions) if at in kept)
 
 
 def is_squad(path: Path) -> bool:

@@ -4,7 +4,6 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ragqa.evaluation.summary import comparison_summary, summary
 from ragqa.evaluation.systems import Predictions, System
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
-from ragqa.questions import is_squad, read_questions
+from ragqa.questions import drawn, is_squad, read_questions
 from ragqa.reading.base import Decoding
 from ragqa.types import Question
 
@@ -68,7 +67,8 @@ def score_file(
     questions: Iterable[Question] = read_questions(file)
     part = split
     if limit is not None and limit < total:
-        questions, total, part = islice(questions, limit), limit, f"the first {limit:,}" + f" of {split}" * bool(split)
+        part = f"{limit:,} of {split or 'them'}, drawn by chance"
+        questions, total = drawn(questions, total, limit), limit
     asked: Pipeline | System
     if predictions is not None:
         _refuse({**pipeline, **decoding, "k": k})

@@ -50,10 +50,10 @@ def test_from_end_to_end(data: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_part_of_the_questions_is_of_all_articles(data: Path) -> None:
-    whole, some = (bench.drawn(bench.SUITES["squad"], data / "squad", limit) for limit in (None, 8))
+    whole, some = (bench.questions_of(bench.SUITES["squad"], data / "squad", limit) for limit in (None, 8))
     places = [whole.index(each) for each in some]
     assert places == sorted(set(places)) and len(places) == 8 and places[-1] > 0.7 * len(whole)
-    assert some == bench.drawn(bench.SUITES["squad"], data / "squad", 8)
+    assert some == bench.questions_of(bench.SUITES["squad"], data / "squad", 8)
 
 
 def test_what_is_missing_is_told_in_a_line(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -460,7 +460,9 @@ def test_options_reach_the_pipeline(command: Callable[..., str], tmp_path: Path)
 
 
 def test_a_part_of_a_split_is_called_one(command: Callable[..., str], tmp_path: Path) -> None:
-    assert command("--no-read", "--limit", "2").startswith("Three Questions, first 2 of test-a: 2 questions\n")
+    assert command("--no-read", "--limit", "2").startswith(
+        "Three Questions, 2 of test-a, drawn by chance: 2 questions\n"
+    )
     assert len(list(Report.load(tmp_path / "r").rows())) == 2
     for limit in ("3", "4"):
         assert command("--no-read", "--limit", limit).startswith("Three Questions, test-a: 3 questions\n")

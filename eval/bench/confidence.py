@@ -28,6 +28,7 @@ from pipelines.trust import figures, plot
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match
 from ragqa.progress import Bars, Progress
+from ragqa.questions import drawn
 from ragqa.reading.base import PASSAGES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.open import open_retriever
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--index", type=Path, required=True, help="index that NQ is asked over")
     add("--retriever", help="dense, bm25 or hybrid; default: all that an index can do")
     add("-k", type=int, default=PASSAGES, help="passages that are read")
-    add("--limit", type=int, help="so many questions of each set only, drawn by chance: files are in order of articles")
+    add("--limit", type=int, help="so many questions of each set only, drawn by chance")
     add("--out", type=Path, required=True, help="JSON file of figures")
     add("--plot", type=Path, help="picture of them")
     args = parser.parse_args(arguments)
@@ -103,7 +104,7 @@ def go(args: argparse.Namespace) -> None:
     progress = Bars()
     reader = ExtractiveReader.load(args.reader)
     retrievers = {key: open_retriever(index, args.retriever) for key, index in _indexes(args).items()}
-    questions = {key: drawn(suite, args.data / key, args.limit) for key, suite in SUITES.items()}
+    questions = {key: questions_of(suite, args.data / key, args.limit) for key, suite in SUITES.items()}
     found = {
         "SQuAD dev-a, own paragraph": measured("own paragraph", reader, questions["squad"], [gold], SQUAD, progress)
     }
@@ -117,11 +118,10 @@ def go(args: argparse.Namespace) -> None:
         plot(found, args.plot)
 
 
-def drawn(suite: Suite, data: Path, limit: int | None) -> list[Question]:
-    """The questions of a suite, or ``limit`` of them, the same ones each time, in their order."""
-    questions = list(read_split(suite, suite.default_split, data)[0])
-    order = np.random.default_rng(0).permutation(len(questions))[:limit]
-    return [questions[at] for at in np.sort(order)]
+def questions_of(suite: Suite, data: Path, limit: int | None) -> list[Question]:
+    """Those of a suite, or ``limit`` of them."""
+    questions, total = read_split(suite, suite.default_split, data)
+    return list(questions if limit is None else drawn(questions, total, limit))
 
 
 def _indexes(args: argparse.Namespace) -> dict[str, Path]:
