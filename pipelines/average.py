@@ -24,12 +24,14 @@ def average(readers: Sequence[Path], out: Path) -> None:
     """Write the mean of the weights of ``readers`` into the directory ``out``, with the last one's configuration.
 
     Raises:
-        BadInput: fewer than two are given, or ``out`` is something else's.
+        BadInput: fewer than two are given, or ``out`` is something else's, or one of them.
         ArtefactError, DamagedArtefact: a directory is no torch reader, or not whole.
         Mismatch: they are not of one kind, size and tokenizer.
     """
     if len(readers) < 2:
         raise BadInput("a mean is of two readers at least")
+    if out.resolve() in [path.resolve() for path in readers]:
+        raise BadInput(f"--out {out} is one of the readers: choose another directory")
     if out.exists() and (out.is_file() or any(out.iterdir())) and reader_kind(out) is None:
         raise BadInput(f"--out {out} holds something else: choose another directory")
     made, tokenizer = load_reader(readers[-1]), TextTokenizer(readers[-1])

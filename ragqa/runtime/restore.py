@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefact
-from ragqa.errors import DamagedArtefact, Mismatch, MissingExtra
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch, MissingExtra
 
 _OWN = "function."
 """What the exporter puts before a reader's own names."""
@@ -23,9 +23,10 @@ def restore(exported: Path, like: Path, out: Path) -> None:
     Args:
         exported: directory that ``ragqa export`` wrote of a reader, or the one that comes with ragqa.
         like: directory of the encoder that the reader was made of: its shape is in no export.
-        out: as ``ragqa.models`` saves readers.
+        out: as ``ragqa.models`` saves readers; a reader there is replaced.
 
     Raises:
+        BadInput: something else lies at ``out``.
         MissingExtra: torch, transformers or onnx is not installed.
         ArtefactError, DamagedArtefact: there is no exported reader, or it is not whole.
         Mismatch: it is not of the shape of ``like``, or has another tokenizer; or is not a reader of starts and ends.
@@ -34,9 +35,12 @@ def restore(exported: Path, like: Path, out: Path) -> None:
         import onnx
         import torch
 
+        from ragqa.models.readers import reader_kind
         from ragqa.models.span_reader import SpanReader
     except ImportError as error:
         raise MissingExtra("making torch weights of an export", "torch") from error
+    if out.exists() and (out.is_file() or any(out.iterdir())) and reader_kind(out) is None:
+        raise BadInput(f"{out} holds something else: choose another directory")
     config = artefact.read(exported, "reader").config
     if (kind := config.get("reader", SpanReader.kind)) != SpanReader.kind:
         raise Mismatch(f"{exported} holds a reader '{kind}': only those of kind '{SpanReader.kind}' can be made again")
@@ -55,8 +59,9 @@ def restore(exported: Path, like: Path, out: Path) -> None:
         raise Mismatch(f"{exported} is not of the shape of {like}: {' '.join(str(error).split())[:200]}") from error
     if missing:
         raise Mismatch(f"{exported} has no {missing[0]}, which a reader made of {like} has")
-    reader.save(out)
-    shutil.copyfile(own, out / "tokenizer.json")
+    with artefact.writing(out) as folder:
+        reader.save(folder)
+        shutil.copyfile(own, folder / "tokenizer.json")
 
 
 def _table(exported: Path, config: dict[str, Any]) -> np.ndarray:
