@@ -1,15 +1,15 @@
 """What the parts of the reader's recipe are worth: each taken away in turn, then asked the test sets.
 
     python -m pipelines.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz --out gold.jsonl
-    ragqa index wiki/ gold.jsonl --out reader.index
+    ragqa index wiki/ gold.jsonl --retriever bm25 --out reader.index
     python -m eval.bench.reader --work DIR --encoder MINILM --index reader.index --asked wiki.index --data DIR \\
-        --out docs/measurements/reader.json
+        --out docs/measurements/reader_ablation.json
 
-Every arm takes as many steps from one start by the same rates and is chosen by the same held-out questions; what is
-exported to 8 bits then reads SQuAD dev-a's gold paragraphs, with ``--paragraphs`` what that index finds for its
-questions (one gold passage shows nothing of how passages compete), and the hits of NQ, WebQuestions and CuratedTREC
-test-a over ``--asked``. The arm gold-only mines for itself; the others share what was mined. Figures of an arm are kept
-in its folder as soon as they are there, and the same command goes on after whatever ended it.
+Every arm takes as many steps from one start by the same rates; what is exported to 8 bits then reads SQuAD dev-a's gold
+paragraphs, with ``--paragraphs`` what that index finds for its questions (one gold passage shows nothing of how
+passages compete), and the hits of NQ, WebQuestions and CuratedTREC test-a over ``--asked``. Nothing is chosen by these
+figures. The arm gold-only mines for itself; the others share what was mined. Figures of an arm are kept in its folder
+as soon as they are there, and the same command goes on after whatever ended it.
 
 The arms have the settings of the reader that is shipped, ``pipelines/span_reader.json``; others come from ``--sizes
 FILE.json``, as ``{"recipe": {"steps": 3000, "lr": 3e-4}, "limit": 500}``.
@@ -82,6 +82,7 @@ ARMS = {
     "no-hard": Arm("negatives at random", (("hard", 0.0),)),
     "no-negatives": Arm("without negatives", (("negatives", 0.0),)),
     "hard-em": Arm("hard EM", (("loss", "hard"),)),
+    "unfrozen": Arm("word embeddings learned, so none that the encoder shares", (("freeze_embeddings", False),)),
     "taught": Arm("taught by a larger reader (--teacher)"),
 }
 
@@ -94,7 +95,7 @@ class Sizes:
     """Settings of ``ReaderConfig`` that are others than those of ``RECIPE``; an arm that leaves training files out
     takes their ``shares`` along."""
     limit: int | None = None
-    """Questions of each test set that are answered; None for all."""
+    """Questions of each test set that are answered, drawn by chance; None for all."""
     retrieval_counts: float = 0.5
     """What a standard deviation of retrieval's scores counts in reading, as ``pipelines.calibrate`` found it for the
     shipped reader; the same for every arm, since much of it would spare those whose passages compare badly."""
@@ -187,7 +188,7 @@ class Bench:
         model = finished(config, partial(span_reader.main, progress=self.progress, tell=tell), common.tell)
         out, weights = self.places.arm(name) / "reader", artefact.checksum(model / "model.safetensors")[:16]
         if not out.is_dir() or artefact.peek(out).parents["weights"] != weights:
-            export(model, out, share=self.places.share)
+            export(model, out, share=self.places.share if config.freeze_embeddings else None)
         calibration = replace(UNCALIBRATED, prior=self.sizes.retrieval_counts)
         if Calibration.load(out) != calibration:
             install(calibration, out)
