@@ -78,9 +78,10 @@ class SpanScorer:
         """Longest sequence in wordpieces."""
         self.prior: str = config.get("prior", SPREAD)
         """``RAW`` or ``SPREAD``."""
-        self.fingerprint: str = f"{config['identity']} {runner.engine}"
-        """Of the weights, and of what computes with them: 8 bits and float32 do not say the same."""
-        ends = partial(_of_ends, config.get("max_span"))
+        longest = config.get("max_span")
+        self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {longest}"
+        """Of what computes, be it the same weights in 8 bits or in float32, of its windows and longest spans."""
+        ends = partial(_of_ends, longest)
         self._scores: Callable[..., Scores] = _of_spans if config.get("reader") == "mlp" else ends
 
     def score(self, inputs: Sequence[TokenInput]) -> list[Scores]:
@@ -107,7 +108,9 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     """
     path = weights_dir() / "reader" if path is None else path
     if (path / artefact.MANIFEST).is_file():
-        config = artefact.read(path, "reader").config
+        manifest = artefact.read(path, "reader")
+        # The file as it is: another exporter makes another one of the same weights, which rounds otherwise.
+        config = {**manifest.config, "identity": manifest.files["model.onnx"]["sha256"][:16]}
         return SpanScorer(OnnxRunner(path, config), TextTokenizer(path), config, path)
     if not (path / "config.json").is_file():
         raise ArtefactError(f"{path} is not a reader: neither {artefact.MANIFEST} nor config.json is in it")
