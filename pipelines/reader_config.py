@@ -91,10 +91,10 @@ class ReaderConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for values that cannot be meant."""
-        shares, counts = ("hard", "whole", "untitled", "taught"), ("positives", "distant", "accumulate")
+        shares, counts = ("hard", "whole", "untitled", "taught"), ("positives", "distant")
         within = {name: (0 <= getattr(self, name) <= 1, "from 0 to 1") for name in shares}
         above = {name: (getattr(self, name) > 0, "above 0") for name in (*counts, "tau", "temperature")}
-        files = len(self.sources)
+        files, even = len(self.sources), self.accumulate > 0 and self.batch % self.accumulate == 0
         require(
             self,
             **within,
@@ -102,6 +102,8 @@ class ReaderConfig(TrainingConfig):
             held_out=(0 <= self.held_out < 1, "0 or more and below 1"),
             negatives=(self.negatives >= 0, "0 or more"),
             relevance=(self.relevance >= 0, "0 or more"),
+            accumulate=(even, f"a divisor of the batch, {self.batch}"),
+            apart=(not (self.apart and self.teacher), "without a teacher, whose spans are those of all passages"),
             patience=(self.patience is None or self.patience > 0, "above 0"),
             max_span=(0 < self.max_span <= MAX_ANSWER, f"from 1 to {MAX_ANSWER}, the longest that is ever answered"),
             shares=(not self.shares or (len(self.shares) == files and min(self.shares) > 0), f"{files} above 0"),

@@ -11,6 +11,7 @@ from pipelines.asked import unasked
 from pipelines.mining import Source
 from ragqa.errors import BadInput
 from ragqa.questions import is_squad, read_questions
+from ragqa.text import normalize_answer
 from ragqa.types import Question
 
 SHARE = 0.05
@@ -35,6 +36,8 @@ def read_sets(
 ) -> tuple[list[DataSet], list[list[Question]]]:
     """The questions with answers of each file, and of each SQuAD file those of the articles that are held out.
 
+    Of no file are questions trained on that ask what a held-out one asks, or that name its article.
+
     Args:
         sources: files of questions.
         share: of the articles of SQuAD files, which are held out.
@@ -43,13 +46,17 @@ def read_sets(
     Raises:
         BadInput, BadLine: a file cannot be read, or nothing is left to train on.
     """
-    sets, held = [], []
-    for source in sources:
-        kept = [question for question in read_questions(source.file) if question.answers]
-        if is_squad(source.file):
-            held.append([question for question in kept if held_out(question.titles[0], share)])
-            kept = [question for question in kept if not held_out(question.titles[0], share)]
-        kept = unasked(kept, known)
+    found = [[question for question in read_questions(source.file) if question.answers] for source in sources]
+    held = [
+        [question for question in file if held_out(question.titles[0], share)]
+        for source, file in zip(sources, found, strict=True)
+        if is_squad(source.file)
+    ]
+    articles = {question.titles[0] for file in held for question in file}
+    known = {*known, *(normalize_answer(question.text) for file in held for question in file)}
+    sets = []
+    for source, file in zip(sources, found, strict=True):
+        kept = unasked([question for question in file if articles.isdisjoint(question.titles)], known)
         if not kept:
             raise BadInput(f"{source.file}: no question with answers that is not held out")
         sets.append(DataSet(source, kept))

@@ -202,7 +202,11 @@ def drawn_by(config: ReaderConfig) -> int:
 def exams_of(
     held: Sequence[Sequence[Question]], retriever: LiveRetriever | None, config: ReaderConfig, refused: Collection[str]
 ) -> list[Exam]:
-    """What the reader is asked as it learns: questions of held-out articles, those of ``dev``, or both."""
+    """What the reader is asked as it learns: questions of held-out articles, those of ``dev``, or both.
+
+    Raises:
+        BadInput: ``dev`` has none but those of ``refuse``, or there are none at all, and ``patience`` waits for them.
+    """
 
     def chosen(questions: Sequence[Question]) -> list[Question]:
         return unasked(split(questions, config.sample, config.seed)[0], refused)
@@ -210,7 +214,11 @@ def exams_of(
     own = [question for file in held for question in chosen(file)]
     exams = [gold_exam(own)] if own else []
     if config.dev and retriever:
-        exams.append(open_exam(chosen(answerable(config.dev)), retriever, config.read))
+        if not (asked := chosen(answerable(config.dev))):
+            raise BadInput(f"--dev {config.dev}: all that would be asked stands in a file of --refuse")
+        exams.append(open_exam(asked, retriever, config.read))
+    if config.patience and not exams:
+        raise BadInput("--patience waits for held-out questions: give --dev, or SQuAD's file with --held-out above 0")
     return exams
 
 

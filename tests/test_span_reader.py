@@ -116,6 +116,19 @@ def test_what_is_held_out_is_not_trained_on(config: ReaderConfig, world: tiny.Ti
     assert [question.text for question in sets[1].questions] == ["w60"] and sets[1].source.regex
 
 
+def test_what_a_held_out_question_asks_is_not_trained_on_from_elsewhere(config: ReaderConfig) -> None:
+    _, ((first, *_),) = read_sets([Source(config.train[0])], share=0.3)
+    rows = [
+        {"question": f"{first.text.title()}?", "answers": ["w1"]},
+        {"question": "of its article", "answers": ["w1"], "passages": ["w1"], "titles": list(first.titles)},
+        {"question": "of another", "answers": ["w1"], "passages": ["w1"], "titles": ["elsewhere"]},
+    ]
+    other = config.out.with_name("other.jsonl")
+    other.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sets, _ = read_sets([Source(config.train[0]), Source(other)], share=0.3)
+    assert [question.text for question in sets[1].questions] == ["of another"]
+
+
 def test_held_out_is_a_share_of_the_titles() -> None:
     share = sum(held_out(f"title {n}", SHARE) for n in range(5000)) / 5000
     assert share == pytest.approx(0.05, abs=0.01)
@@ -865,7 +878,8 @@ def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
         "no vectors": {"retriever": "dense"},
         "no encoder": {"encoder": tmp_path},
         "somebody's directory": {"out": tmp_path},
-        "uneven parts": {"accumulate": 3},
+        "nobody to ask": {"refuse": (config.dev,)},
+        "nothing to wait for": {"patience": 2, "dev": None, "held_out": 0.0},
         "no teacher": {"teacher": tmp_path / "none"},
         "an export": {"encoder": weights_dir() / "reader"},
     }
@@ -880,7 +894,8 @@ COMPLAINTS = {
     "no vectors": "cannot do dense",
     "no encoder": "has no tokenizer.json",
     "somebody's directory": "is no run, but holds .* of something else",
-    "uneven parts": "cannot be taken in 3 parts: change --accumulate",
+    "nobody to ask": "all that would be asked stands in a file of --refuse",
+    "nothing to wait for": "--patience waits for held-out questions: give --dev, or",
     "no teacher": "is not a reader",
     "an export": "is an export: ragqa.runtime.restore makes torch weights of it",
 }
@@ -893,7 +908,7 @@ def test_bad_input_is_one_clear_line(config: ReaderConfig, tmp_path: Path, case:
     with pytest.raises(RagqaError, match=COMPLAINTS[case]) as caught:
         main(wrong(config, tmp_path, case))
     assert "\n" not in str(caught.value)
-    assert not (tmp_path / "mined").exists()
+    assert not (config.out / "model").exists()
 
 
 def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:
@@ -901,6 +916,10 @@ def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:
         replace(config, negatives=-1, batch=0)
     with pytest.raises(BadInput, match=r"batch = 0, .*shares = "):
         replace(config, shares=(1.0,), batch=0)
+    with pytest.raises(BadInput, match=r"accumulate = 3: out of range \(accumulate: a divisor of the batch, 4\)"):
+        replace(config, accumulate=3)
+    with pytest.raises(BadInput, match=r"apart: without a teacher"):
+        replace(config, apart=True, teacher=config.encoder)
     with pytest.raises(BadInput, match=r"--train or --patterns is needed"):
         replace(config, train=())
     with pytest.raises(BadInput, match="give --index, too"):
