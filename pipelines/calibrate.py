@@ -11,9 +11,9 @@ is wrong. These answers count ``VAIN_COUNTS`` each, so that confidence is that o
 out of the first ``FEWER`` hits alone count ``FEWER_COUNTS``: not everybody reads as many. The files count as much as
 each other, in however many ways their questions are asked.
 
-SQuAD's training questions have one gold answer, its test questions about three: what is right by another's judgement
-counts as wrong there, and a reader would think too little of itself. So an answer whose F1 with the gold one is
-``CLOSE`` or more counts as right on these, too: a word more or less in two or three. A guess, not a measurement.
+SQuAD's training questions have the answer of one annotator, its test questions those of three, any of which is right:
+by one's judgement alone a reader would think too little of itself. So an answer that shares a word with the one gives
+it the probability that another would have said it (``agreed``): an assumption, not a measurement.
 
 What retrieval's scores count in reading (a weight per standard deviation) is chosen first: the one under which right
 answers are most probable, those to every question that an index was asked alike. Into the reader goes
@@ -28,7 +28,6 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +54,10 @@ from ragqa.retrieval.open import open_retriever
 from ragqa.runtime.scorer import SPREAD
 from ragqa.types import Hit, Question
 
-Right = Callable[[str, Sequence[str]], bool]
-"""Whether an answer is right, by the gold ones."""
-CLOSE = 0.8
-"""F1 from which an answer to a question with a single gold answer counts as right."""
+Right = Callable[[Sequence[Found], Sequence[str]], list[float]]
+"""Of each answer that was found the probability that it is right, by the gold ones."""
+OTHERS = 2
+"""Annotators of SQuAD's test questions beside the first (Rajpurkar et al. 2016, section 3.3)."""
 VAIN_COUNTS = 0.1
 """Of an answer to a question that is asked in vain, in the fit."""
 FEWER, FEWER_COUNTS = 3, 0.25
@@ -67,18 +66,20 @@ WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Of retrieval, that are tried."""
 OWN = "SQuAD, own paragraph"
 """Set of questions that are read beside their paragraphs."""
+JUDGED_BY, SEED = 500, 0
+"""Questions of each file that chose the shipped reader's weights, and what drew them."""
 _FLOOR = 1e-4
 """Probability of a right answer that is not among those found."""
 
 
 def index_of(paragraphs: list[SquadParagraph], out: Path, retriever: str = "hybrid") -> Path:
-    """An index of the paragraphs, a passage each; made unless it is there.
+    """An index of the paragraphs, a passage each; made unless it is there. They are kept beside it, in a hidden file.
 
     Raises:
         BadInput: what is there is of other paragraphs, or of another retriever.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    corpus, made = out.with_suffix(".jsonl"), out.with_suffix(".new.jsonl")
+    corpus, made = out.with_name(f".{out.name}.jsonl"), out.with_name(f".{out.name}.new.jsonl")
     try:
         write_documents(((each.title, each.text) for each in paragraphs), made)
         if not (out / artefact.MANIFEST).is_file():
@@ -122,7 +123,8 @@ class Row:
     """Of the question in its set."""
     kind: str
     evidence: Evidence
-    right: bool
+    right: float
+    """The probability that it is."""
     likely: float
     """Log of the probability of all right answers together."""
     few: bool = False
@@ -134,9 +136,23 @@ class Row:
         return (VAIN_COUNTS if self.kind == VAIN else 1.0) * (FEWER_COUNTS if self.few else 1.0)
 
 
-def close(said: str, answers: Sequence[str]) -> bool:
-    """Whether an answer is right where one gold answer was asked for."""
-    return exact_match(said, answers) or f1(said, answers) >= CLOSE
+def exactly(found: Sequence[Found], answers: Sequence[str]) -> list[float]:
+    """1 for each answer that is a gold one, by NQ's rule; else 0."""
+    return [float(exact_match(each.text, answers, unicode="NFD")) for each in found]
+
+
+def agreed(found: Sequence[Found], answers: Sequence[str]) -> list[float]:
+    """The probability that each answer is the known annotator's, or one of ``OTHERS`` who were not asked.
+
+    These are taken to mean the same thing, and to put it as the reader would, each for himself: of all answers that
+    share a word with the known one, they say each as often as its weight among them.
+    """
+    near = [each.evidence.weight if f1(each.text, answers) else 0.0 for each in found]
+    total = sum(near) or 1.0
+    return [
+        1.0 if exact_match(each.text, answers) else 1 - (1 - weight / total) ** OTHERS
+        for each, weight in zip(found, near, strict=True)
+    ]
 
 
 def read(reader: ExtractiveReader, held: Held, progress: Progress = SILENT) -> list[list[Row]]:
@@ -154,15 +170,15 @@ def read(reader: ExtractiveReader, held: Held, progress: Progress = SILENT) -> l
 
 
 def _row(held: Held, number: int, question: Question, hits: list[Hit], answers: list[Found], *, few: bool) -> Row:
-    right = [held.right(each.text, question.answers) for each in answers]
-    likely = sum(each.evidence.weight for each, good in zip(answers, right, strict=True) if good)
+    right = held.right(answers, question.answers)
+    likely = sum(each.evidence.weight * good for each, good in zip(answers, right, strict=True))
     return Row(
         file=held.file,
         name=f"{held.name}, first {FEWER}" if few else held.name,
         number=number,
         kind=kind_of(hits, question, vain=held.vain),
         evidence=answers[0].evidence,
-        right=right[0] and not held.vain,
+        right=0.0 if held.vain else right[0],
         likely=float(np.log(max(likely, _FLOOR))),
         few=few,
     )
@@ -191,14 +207,14 @@ def likelihood(rows: Sequence[Row]) -> float:
 
 def squad(args: argparse.Namespace) -> list[Held]:
     """Questions of the held-out articles: beside their paragraphs, over those of all articles, and in vain."""
-    asked = [question for question in read_questions(args.squad) if held_out(question.titles[0], args.held_out)]
-    asked = rest(asked, args, args.squad)
+    found = [question for question in read_questions(args.squad) if question.answers]
+    asked = rest([each for each in found if held_out(each.titles[0], args.held_out)], args, args.squad)
     retriever = open_retriever(index_of(list(read_squad(args.squad)), args.work / "squad-train.index"), args.retriever)
     return [
-        Held(args.squad, OWN, asked, gold, close),
-        Held(args.squad, "SQuAD, all paragraphs", asked, over(retriever, args.k), close),
+        Held(args.squad, OWN, asked, gold, agreed),
+        Held(args.squad, "SQuAD, all paragraphs", asked, over(retriever, args.k), agreed),
         Held(
-            args.squad, "SQuAD, all paragraphs", asked[: len(asked) // 2], without(retriever, args.k), close, vain=True
+            args.squad, "SQuAD, all paragraphs", asked[: len(asked) // 2], without(retriever, args.k), agreed, vain=True
         ),
     ]
 
@@ -209,10 +225,10 @@ def others(args: argparse.Namespace) -> list[Held]:
         rest(answerable(args.questions), args, args.questions),
         open_retriever(args.index, args.retriever),
     )
-    name, right = args.questions.stem, partial(exact_match, unicode="NFD")
+    name = args.questions.stem
     return [
-        Held(args.questions, name, asked, over(retriever, args.k), right),
-        Held(args.questions, name, asked[: len(asked) // 2], without(retriever, args.k), right, vain=True),
+        Held(args.questions, name, asked, over(retriever, args.k), exactly),
+        Held(args.questions, name, asked[: len(asked) // 2], without(retriever, args.k), exactly, vain=True),
     ]
 
 
@@ -241,7 +257,7 @@ def declines(rows: Sequence[Row], found: Fitted) -> tuple[float, dict[str, float
 def told(rows: Sequence[Row], said: np.ndarray) -> dict[str, dict[str, Any]]:
     """Figures of each set, of what a fit ``said`` of answers that it had not seen."""
     name, kind = np.array([row.name for row in rows]), np.array([row.kind for row in rows])
-    right = np.array([row.right for row in rows], dtype=float)
+    right = np.array([row.right for row in rows])
     return {each: figures(*(values[name == each] for values in (said, right, kind))) for each in dict.fromkeys(name)}
 
 
@@ -258,8 +274,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--retriever", help="dense, bm25 or hybrid; default: all that an index can do")
     add("--work", type=Path, required=True, help="where the index of SQuAD's paragraphs is kept")
     add("--count", type=int, default=1200, help="questions of each file")
-    add("--judged-by", type=int, default=500, help="of each file, so many chose the weights (--sample of training)")
-    add("--seed", type=int, default=0, help="of the training, which drew them")
+    add(
+        "--judged-by",
+        type=int,
+        default=JUDGED_BY,
+        help="of each file, so many chose the weights (--sample of training)",
+    )
+    add("--seed", type=int, default=SEED, help="of the training, which drew them")
     add("--refuse", type=Path, nargs="+", default=[], help="files whose questions are not asked: those of the tests")
     add("--held-out", type=float, default=SHARE, help="share of SQuAD's articles that the training held out")
     add("--out", type=Path, required=True, help="JSON file of figures")

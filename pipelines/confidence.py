@@ -70,7 +70,7 @@ class Fitted:
     said: np.ndarray
     """That fit's confidence in each answer."""
     right: np.ndarray
-    """Whether it is right, 1 or 0."""
+    """Whether it is right, 1 or 0, or the probability."""
 
     @property
     def error(self) -> float:
@@ -117,7 +117,7 @@ def judged(
 
 
 def fitted(
-    rows: Sequence[tuple[Evidence, bool]],
+    rows: Sequence[tuple[Evidence, float]],
     where: str,
     *,
     features: Sequence[str] = BASIC,
@@ -127,13 +127,13 @@ def fitted(
     """Fit on all answers; judge each by a fit on the other half.
 
     Args:
-        rows: answers, and whether each is right.
+        rows: answers, and whether each is right: 0, 1 or the probability.
         where: what they are to.
         features: what of the evidence counts.
         counts: how much each of the answers does; by default 1.
         halves: which half each belongs to, 0 or 1; by default every other one.
     """
-    evidence, right = [each for each, _ in rows], np.array([each for _, each in rows])
+    evidence, right = [each for each, _ in rows], np.array([float(each) for _, each in rows])
     count = np.ones(len(rows)) if counts is None else np.asarray(counts)
     half = np.arange(len(rows)) % 2 if halves is None else np.asarray(halves)
 
@@ -143,7 +143,7 @@ def fitted(
 
     others = of(half == 1), of(half == 0)
     said = np.array([others[at].confidence(each) for at, each in zip(half, evidence, strict=True)])
-    return Fitted(of(np.ones(len(rows), dtype=bool)), said, right.astype(float))
+    return Fitted(of(np.ones(len(rows), dtype=bool)), said, right)
 
 
 def install(calibration: Calibration, reader: Path) -> None:

@@ -25,7 +25,7 @@ def figures(said: np.ndarray, right: np.ndarray, kind: np.ndarray) -> dict[str, 
 
     Args:
         said: confidence of each answer; 0 where there is none.
-        right: whether it is, 1 or 0.
+        right: whether it is, 1 or 0, or the probability; right answers that are counted are those with 1.
         kind: of its question, see ``pipelines.conditions``.
     """
     asked = kind != VAIN
@@ -73,7 +73,7 @@ def curve(said: np.ndarray, right: np.ndarray, kind: np.ndarray) -> dict[str, An
 
 
 def threshold(said: np.ndarray, right: np.ndarray) -> float:
-    """The highest confidence, in hundredths, below which at most ``REFUSED`` of the right answers ``[N]`` lie."""
+    """The highest confidence, in hundredths, below which at most ``REFUSED`` of the right answers lie; both ``[N]``."""
     sure = np.sort(said[right == 1])
     return float(np.floor(100 * sure[int(REFUSED * len(sure))]) / 100) if len(sure) else 0.0
 

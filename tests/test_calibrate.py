@@ -11,11 +11,12 @@ import pytest
 import towns
 from conftest import run
 
-from pipelines import calibrate
+from pipelines import calibrate, span_reader
 from pipelines.asked import answerable
-from pipelines.calibrate import Held, Row, balanced, close, declines, index_of, likelihood, main
+from pipelines.calibrate import Held, Row, agreed, balanced, declines, exactly, index_of, likelihood, main
 from pipelines.conditions import ANSWERABLE, MISSED, VAIN, gold, kind_of, over, without
 from pipelines.confidence import Fitted, install
+from pipelines.reader_config import ReaderConfig
 from pipelines.reader_examples import SHARE, held_out, split
 from pipelines.trust import figures, threshold
 from ragqa import artefact
@@ -108,9 +109,16 @@ def test_kinds_of_questions() -> None:
     assert [(each.passage.title, each.passage.text) for each in gold([question])[0]] == [("", "It is Oslo.")]
 
 
-def test_an_answer_close_to_the_only_gold_one_is_right() -> None:
-    assert close("the Duke Aldo", ["Duke Aldo"]) and close("old Duke Aldo", ["Duke Aldo"])  # F1 2 · 2/3 / (5/3) = 0.8
-    assert not close("in 1500", ["1500"]) and not close("Aldo", ["Duke Aldo"])  # 0.67 both
+def found_of(*answers: tuple[str, float]) -> list[Found]:
+    return [Found(text, [], Evidence(weight, 0, 0)) for text, weight in answers]
+
+
+def test_two_annotators_more_may_have_said_it() -> None:
+    """Of 0.8 that is near the one who did, half is on "Aldo": both others say something else in a quarter."""
+    found = found_of(("Aldo", 0.4), ("the Duke Aldo", 0.2), ("old Duke Aldo", 0.2), ("1500", 0.15))
+    assert agreed(found, ["Duke Aldo"]) == pytest.approx([0.75, 1.0, 1 - 0.75**2, 0.0])
+    assert agreed(found[3:], ["Duke Aldo"]) == [0.0]
+    assert exactly(found, ["Duke Aldo"]) == [0.0, 1.0, 0.0, 0.0]
 
 
 def test_the_likelihood_is_that_of_answerable_questions() -> None:
@@ -130,11 +138,14 @@ def test_the_likelihood_is_that_of_answerable_questions() -> None:
 
 def test_what_is_likely_of_an_answer() -> None:
     """0.5 + 0.1 of the weight is on right answers; the best one is wrong."""
-    held = Held(NQ, "nq", [], gold, lambda said, answers: said in answers)
-    found = [Found(text, [], Evidence(weight, 0, 0)) for text, weight in (("a", 0.3), ("b", 0.5), ("c", 0.1))]
-    row = calibrate._row(held, 4, Question("?", ("b", "c")), [hit(0, "", "b")], found, few=True)
-    assert (row.name, row.number, row.kind, row.right, row.few) == ("nq, first 3", 4, ANSWERABLE, False, True)
+    held = Held(NQ, "nq", [], gold, exactly)
+    found, asked = found_of(("x", 0.3), ("b", 0.5), ("c", 0.1)), Question("?", ("b", "c"))
+    row = calibrate._row(held, 4, asked, [hit(0, "", "b")], found, few=True)
+    assert (row.name, row.number, row.kind, row.right, row.few) == ("nq, first 3", 4, ANSWERABLE, 0, True)
     assert row.likely == pytest.approx(np.log(0.6)) and row.evidence.weight == 0.3
+    assert calibrate._row(held, 4, asked, [hit(0, "", "b")], found[1:], few=True).right == 1
+    vain = replace(held, vain=True)
+    assert calibrate._row(vain, 4, asked, [hit(0, "", "b")], found[1:], few=True).right == 0
 
 
 def test_a_threshold_refuses_few_right_answers_over_indexes() -> None:
@@ -164,6 +175,19 @@ def test_an_index_of_other_paragraphs_is_not_asked(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="is not of these paragraphs"):
             index_of(others, out, retriever)
     assert index_of(paragraphs, out, "bm25") == out
+
+
+def test_files_beside_an_index_of_paragraphs_are_somebody_elses(tmp_path: Path) -> None:
+    for name in ("squad.jsonl", "squad.new.jsonl"):
+        (tmp_path / name).write_text("mine")
+    index_of(list(read_squad(towns.write(tmp_path)[0]))[:3], tmp_path / "squad.index", "bm25")
+    assert [(tmp_path / name).read_text() for name in ("squad.jsonl", "squad.new.jsonl")] == ["mine", "mine"]
+
+
+def test_by_default_nobody_who_chose_the_shipped_weights_calibrates() -> None:
+    recipe = json.loads(Path(span_reader.__file__).with_suffix(".json").read_text())
+    recipe = ReaderConfig(encoder=Path(), out=Path(), train=(Path("x"),) * 6, **recipe)
+    assert recipe.sample == calibrate.JUDGED_BY and recipe.seed == calibrate.SEED and recipe.held_out == SHARE
 
 
 def test_what_an_answer_counts_in_the_fit() -> None:

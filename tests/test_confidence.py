@@ -57,9 +57,10 @@ def test_each_half_is_judged_by_a_fit_on_the_other() -> None:
 def test_features_by_hand() -> None:
     evidence = Evidence(0.75, 2.0, 1.5, own=2.5, read=1, lead=-99.0, behind=-1.0, ahead=1.25, agree=3)
     assert evidence.features(BASIC).tolist() == pytest.approx([1, np.log(3), 2, 1.5])
-    wanted = [1, np.log(3), 2, 2.5, 1, 0, -10, -1, 1.25, np.log(4)]
+    wanted = [1, np.log(3), 2, 2.5, 1, 0, -10, -1, 1.25, np.log(4), np.log(3), 2, 2.5, -10]
     assert evidence.features(FEATURES).tolist() == pytest.approx(wanted)
-    assert replace(evidence, read=10).features(FEATURES)[4:6].tolist() == pytest.approx([0, np.log(10)])
+    wanted[4:6], wanted[10:] = [0, np.log(10)], [0] * 4
+    assert replace(evidence, read=10).features(FEATURES).tolist() == pytest.approx(wanted)
 
 
 def test_saved_and_loaded(tmp_path) -> None:

@@ -22,6 +22,7 @@ from ragqa.errors import DamagedArtefact
 
 BASIC = ("constant", "log-odds of weight", "span", "relevance")
 """Features of a reader that knows no more, and of a calibration that names none."""
+_ALONE = ", one passage"
 FEATURES = (
     "constant",
     "log-odds of weight",
@@ -33,8 +34,13 @@ FEATURES = (
     "behind",
     "ahead",
     "passages that agree",
+    f"log-odds of weight{_ALONE}",
+    f"span{_ALONE}",
+    f"own relevance{_ALONE}",
+    f"lead{_ALONE}",
 )
-"""Of a span reader. Retrieval's scores count in standard deviations: they come on any scale."""
+"""Of a span reader. Retrieval's scores count in standard deviations: they come on any scale. What speaks for an answer
+says something else where no other passage competes with it: those of one passage are 0 where more were read."""
 THRESHOLD = 0.2
 """Confidence below which a reader declines whose calibration names none."""
 
@@ -78,6 +84,7 @@ class Evidence:
             "ahead": self.ahead,
             "passages that agree": np.log1p(self.agree),
         }
+        values |= {f"{name}{_ALONE}": value * (self.read == 1) for name, value in values.items()}
         return np.array([values[name] for name in names])
 
 
