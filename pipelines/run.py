@@ -28,7 +28,7 @@ FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "devi
 
 Losses stay the same but for rounding, with two exceptions: another number of ``processes``, and ``compile``, drop out
 other units, and with ``workers`` it depends on their speed when a new index is there. Another machine may round more or
-less: see ``ragqa.training.precision``.
+less: see ``ragqa.training.precision``. Where the best weights are written, ``eval_every`` says which can be.
 """
 
 
