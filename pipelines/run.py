@@ -17,9 +17,10 @@ from index.versions import Saves
 from ragqa import artefact, resuming
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.locks import locked
+from ragqa.machine import hardware
 from ragqa.models.options import compile_encoders, fuse_attention
 from ragqa.progress import SILENT, Progress, Step
-from ragqa.training import checkpoint, parallel
+from ragqa.training import checkpoint, parallel, precision
 from ragqa.training.log import NO_LOG, Log, MetricLog
 from ragqa.training.meter import peak_flops
 
@@ -165,6 +166,21 @@ def running(
             process is at it.
         DamagedArtefact: its checkpoint is of another model, or its settings cannot be read.
     """
+    begun_in = precision.settled(_precision(config))
+    with begun_in, _running(config, model, optimizer, name=name, progress=progress, tell=tell) as run:
+        yield run
+
+
+@contextmanager
+def _running(
+    config: Any,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    name: str,
+    progress: Progress,
+    tell: Callable[[str], None],
+) -> Iterator[Run]:
     out: Path = config.out
     if config.device.startswith("cuda"):
         fuse_attention(model)
@@ -191,6 +207,20 @@ def running(
             log.close()
 
 
+def _precision(config: Any) -> str | None:
+    """What a run on a CPU computes in: on the machine where it began as it began, elsewhere as that one is timed.
+
+    All processes of a run as the first.
+    """
+    if config.device.startswith("cuda"):
+        return None
+    row = read_row(config.out / CONFIG) if (config.out / CONFIG).is_file() else {}
+    name, machine = row.get(PRECISION) or (None, None)
+    if machine != hardware() or name not in NAMES:
+        name = precision.name(config.device)
+    return NAMES[parallel.told(NAMES.index(name)) or 0]
+
+
 def settle(config: Any, *, begun: bool) -> None:
     """Write the settings into ``config.out``, or see that they are those that a run there began with.
 
@@ -200,10 +230,11 @@ def settle(config: Any, *, begun: bool) -> None:
     out: Path = config.out
     vacant(out)
     now = json.loads(json.dumps(asdict(config), default=str)) | {INPUTS: inputs(config)}
+    now[PRECISION] = [precision.name(config.device), hardware()]
     file, before = out / CONFIG, None
     if file.is_file():
         before = read_row(file)
-        spelled = [k for k in now if k not in (*FREE, INPUTS) and before.get(k) != now[k]]
+        spelled = [k for k in now if k not in (*FREE, INPUTS, PRECISION) and before.get(k) != now[k]]
         held = {k: now[INPUTS][k] == before[INPUTS][k] for k in known(before.get(INPUTS, {}), now[INPUTS])}
         told = [f"{k} {before.get(k)}, not {now[k]}" for k in spelled if not held.get(k)]
         told += [f"what is in {k}" for k, same in held.items() if not same and k not in spelled]
@@ -247,6 +278,9 @@ BEFORE = ("negatives.jsonl",)
 """Files that a recipe makes before its run begins."""
 RESULTS = ("model", "best", "generator", "pipeline", "system")
 """Directories that a run puts in the place of what is called so."""
+PRECISION = "precision"
+"""Under this they say what the run computes in, and on which machine."""
+NAMES = ("float32", "bfloat16")
 INPUTS = "inputs"
 """Under this the settings of a run say what was in the files and directories that they name."""
 

@@ -116,8 +116,6 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span  # answers as trained,
     reader.config.reader_tokens = reader.max_tokens  # as far as its encoder has positions
     set_dropout(reader, config.dropout)
-    if config.device == "cpu" and bfloat16_is_fast(config.device):
-        choose_attention(reader, HALF)
     if config.freeze_embeddings:
         encoder: Any = reader.encoder
         encoder.get_input_embeddings().requires_grad_(False)
@@ -248,6 +246,8 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[s
     exams = exams_of(held, retriever, config, refused) if first else []
     optimizer = torch.optim.AdamW(groups(reader, decay=config.weight_decay), lr=config.lr)
     with running(config, reader, optimizer, name="reader", progress=progress, tell=tell) as run:
+        if config.device == "cpu" and bfloat16_is_fast(config.device):
+            choose_attention(reader, HALF)
         best = Best(run, "em")
         while True:
             if exams and run.step and run.due(config.eval_every):

@@ -32,6 +32,7 @@ from pipelines.span_reader import main
 from ragqa.corpus.blocks import words
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.indexing import IndexConfig, build_index
+from ragqa.machine import hardware
 from ragqa.metrics import has_answer
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
 from ragqa.paths import weights_dir
@@ -670,6 +671,30 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert figures(broken.out) == figures(config.out)
     assert [row["step"] for row in figures(config.out) if "span_nll" in row] == list(range(6))
+
+
+def test_a_run_goes_on_in_the_precision_it_began_in(config: ReaderConfig, monkeypatch) -> None:
+    """Whatever the clock says later, beside other work; on another machine it is timed anew."""
+    monkeypatch.setattr(precision, "_cpu_has_instructions", lambda: True)
+    monkeypatch.setattr(precision, "_bfloat16_takes_less", lambda: True)
+    main(config)
+    broken = replace(config, out=config.out.with_name("broken"))
+    step = killed(monkeypatch, 5)
+    with pytest.raises(KeyboardInterrupt):
+        main(broken)
+    monkeypatch.setattr(span_reader, "train_step", step)
+    monkeypatch.setattr(precision, "_bfloat16_takes_less", lambda: False)
+    main(broken)
+    assert figures(broken.out) == figures(config.out)
+
+    def said() -> list[str]:
+        found: list[str] = json.loads((broken.out / "config.json").read_text())["precision"]
+        return found
+
+    assert said() == ["bfloat16", hardware()]
+    monkeypatch.setattr("pipelines.run.hardware", lambda: "another")
+    main(broken)
+    assert said() == ["float32", "another"] and not precision.bfloat16_is_fast("cpu")
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

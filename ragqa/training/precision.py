@@ -2,6 +2,8 @@
 
 import platform
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -20,7 +22,21 @@ def bfloat16_is_fast(device: torch.device | str) -> bool:
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return _cpu_has_instructions() and _bfloat16_takes_less()
+    return _cpu_has_instructions() and (_bfloat16_takes_less() if _settled is None else _settled == "bfloat16")
+
+
+_settled: str | None = None
+
+
+@contextmanager
+def settled(name: str | None) -> Iterator[None]:
+    """Have CPUs with the instructions compute as a run began, not as they would be timed now; None times them."""
+    global _settled
+    before, _settled = _settled, name
+    try:
+        yield
+    finally:
+        _settled = before
 
 
 def name(device: torch.device | str) -> str:
@@ -41,7 +57,7 @@ def _bfloat16_takes_less() -> bool:
     own = torch.Generator().manual_seed(0)  # to measure must not change the dropout of a run
     a_MD, b_DD = (torch.randn(rows, 512, generator=own) for rows in (1024, 512))
     taken: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}
-    for _ in range(10):
+    for _ in range(30):
         for dtype, seconds in taken.items():
             a, b = a_MD.to(dtype), b_DD.to(dtype)
             began = time.perf_counter()
