@@ -1,6 +1,7 @@
 """Decoding: joint over all passages, on whole words, equal answers merged, offsets exact."""
 
 import math
+import unicodedata
 from dataclasses import replace
 from typing import Any
 
@@ -220,6 +221,16 @@ def test_no_answer_is_cut_out_of_a_number() -> None:
         "tons",
     ]
     assert [text[slice(*o)] for o, ok in zip(pieces.offsets, end, strict=True) if ok] == ["It", "weighs", "345", "tons"]
+
+
+@pytest.mark.parametrize("text", ["the Cafe\u0301 of Rene\u0301", "สมชาย ใจดี", "مُحَمَّدٌ", "z\u0351\u036ba\u0332go 1871"])
+def test_marks_belong_to_the_letter_before_them(text: str) -> None:
+    """BERT's tokenizer drops them, but an answer that ends there does not."""
+    offsets = next(windows(TOKENIZER, "?", [("", text)], 64)).offsets
+    assert offsets[-1, 1] == len(text) and (offsets[1:, 0] >= offsets[:-1, 1]).all()
+    assert not any(unicodedata.category(text[end]).startswith("M") for end in offsets[:-1, 1])
+    if "Cafe" in text:
+        assert {"Cafe\u0301", "Rene\u0301"} <= {text[start:end] for start, end in offsets}
 
 
 def test_no_answer_holds_an_endless_word() -> None:

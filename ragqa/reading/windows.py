@@ -5,6 +5,7 @@ begin and end (on whole words of the passage) is decided here, once, for every s
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -78,7 +79,7 @@ def windows(
         width = max_tokens - len(prefix) - 1
         overlap = min(OVERLAP, width // 2)
         begins, ends = _word_edges(passages[row][1], pieces)
-        offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
+        offsets = _places(passages[row][1], pieces)
         for first in _starts(len(pieces.ids), width, overlap):
             part = slice(first, first + width)
             tokens = TokenInput([*prefix, *pieces.ids[part], last], first_segment)
@@ -91,6 +92,18 @@ def _starts(length: int, width: int, overlap: int) -> Iterator[int]:
     while length and (first == 0 or first + overlap < length):
         yield first
         first += width - overlap
+
+
+def _places(text: str, pieces: Pieces) -> np.ndarray:
+    """``[P, 2]`` characters of each wordpiece, with the marks behind them, which BERT's tokenizer drops: those of é in
+    two characters, of Thai vowels, of Arabic."""
+    offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
+    if not text.isascii():
+        for row, end in enumerate(offsets[:, 1].tolist()):
+            while end < len(text) and unicodedata.category(text[end]).startswith("M"):
+                end += 1
+            offsets[row, 1] = end
+    return offsets
 
 
 def _word_edges(text: str, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
