@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pipelines.run import write_model
 from ragqa.errors import BadInput, Mismatch
-from ragqa.models.readers import load_reader, reader_kind
+from ragqa.models.readers import check_replaceable, load_reader
 from ragqa.runtime.tokens import TextTokenizer
 
 
@@ -32,8 +32,7 @@ def average(readers: Sequence[Path], out: Path) -> None:
         raise BadInput("a mean is of two readers at least")
     if out.resolve() in [path.resolve() for path in readers]:
         raise BadInput(f"--out {out} is one of the readers: choose another directory")
-    if out.exists() and (out.is_file() or any(out.iterdir())) and reader_kind(out) is None:
-        raise BadInput(f"--out {out} holds something else: choose another directory")
+    check_replaceable(out)
     made, tokenizer = load_reader(readers[-1]), TextTokenizer(readers[-1])
     total = {name: value.double() for name, value in made.state_dict().items()}
     for path in readers[:-1]:

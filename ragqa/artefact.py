@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,6 +167,14 @@ def check_replaceable(target: Path, *kinds: str) -> None:
     except ArtefactError:
         pass
     raise BadInput(f"{target} exists and is not a ragqa {' or '.join(kinds)}: choose another place")
+
+
+def check_alone(folder: Path, own: Collection[str]) -> None:
+    """Raise BadInput where ``folder`` holds more than what is called as one of ``own``, and would be lost with it."""
+    with as_bad_input(folder):
+        there = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    if others := [name for name in there if name not in own and not name.startswith(".")]:
+        raise BadInput(f"{folder} holds {others[0]}, too, which would be deleted: move it, or choose another place")
 
 
 def is_artefact(folder: Path) -> bool:

@@ -1,5 +1,6 @@
 """The mean of readers' weights, by hand, and what has none."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,10 @@ def test_what_has_no_mean(readers: list[Path], small: Path, tmp_path: Path) -> N
         average([small, *readers], tmp_path / "out")
     with pytest.raises(BadInput, match="is one of the readers"):
         average(readers, readers[0])
+    shutil.copytree(readers[0], tmp_path / "noted")
+    (tmp_path / "noted" / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match=r"holds notes\.txt, too"):
+        average(readers, tmp_path / "noted")
     for other in (tmp_path, small, small / "tokenizer.json"):  # a folder, an encoder, a file
         with pytest.raises(BadInput, match="holds something else"):
             average(readers, other)

@@ -220,6 +220,25 @@ def test_an_exported_reader_is_restored_but_for_rounding(
     assert np.allclose(one.start, other.start, atol=1e-2) and np.allclose(one.end, other.end, atol=1e-2)
 
 
+def test_files_of_somebody_else_are_not_written_over(
+    small: Path, small_reader: Path, exported: Path, tmp_path: Path
+) -> None:
+    from ragqa.runtime.export import export
+
+    shutil.copytree(small, tmp_path / "encoder")
+    shutil.copytree(small_reader, tmp_path / "reader")
+    shutil.copytree(exported / "reader", tmp_path / "exported")
+    for name in ("reader", "exported"):
+        (tmp_path / name / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match="holds something else"):
+        restore(exported / "reader", small, tmp_path / "encoder")
+    with pytest.raises(BadInput, match=r"reader holds notes\.txt, too, which would be deleted"):
+        restore(exported / "reader", small, tmp_path / "reader")
+    with pytest.raises(BadInput, match=r"exported holds notes\.txt, too"):
+        export(small_reader, tmp_path / "exported")
+    assert all((tmp_path / name / "notes.txt").read_text() == "mine" for name in ("reader", "exported"))
+
+
 def test_what_cannot_be_restored_is_refused(small: Path, exported: Path, tmp_path: Path) -> None:
     import json
 

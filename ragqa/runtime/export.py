@@ -24,6 +24,8 @@ from ragqa.runtime.runner import session
 EMBEDDINGS = "embeddings.bin"
 CARD = "README.md"
 KINDS = ("encoder", "reader")
+OWN = (artefact.MANIFEST, "model.onnx", EMBEDDINGS, "tokenizer.json", "questions", artefact.CALIBRATION, CARD)
+"""What lies in an export."""
 
 
 def export(source: str | Path, out: Path, *, share: Path | None = None, card: Path | None = None) -> artefact.Manifest:
@@ -50,6 +52,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
     except ImportError as error:
         raise MissingExtra("exporting a model", "torch") from error
     artefact.check_replaceable(out, *KINDS)
+    artefact.check_alone(out, OWN)
     first, *second = encoders.towers(str(source))
     kind, module, path, config = _trained(first)
     with artefact.writing(out) as folder:

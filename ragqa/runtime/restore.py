@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefact
-from ragqa.errors import BadInput, DamagedArtefact, Mismatch, MissingExtra
+from ragqa.errors import DamagedArtefact, Mismatch, MissingExtra
 
 _OWN = "function."
 """What the exporter puts before a reader's own names."""
@@ -26,7 +26,7 @@ def restore(exported: Path, like: Path, out: Path) -> None:
         out: as ``ragqa.models`` saves readers; a reader there is replaced.
 
     Raises:
-        BadInput: something else lies at ``out``.
+        BadInput: something else lies at ``out``, or beside a reader there.
         MissingExtra: torch, transformers or onnx is not installed.
         ArtefactError, DamagedArtefact: there is no exported reader, or it is not whole.
         Mismatch: it is not of the shape of ``like``, or has another tokenizer; or is not a reader of starts and ends.
@@ -35,12 +35,11 @@ def restore(exported: Path, like: Path, out: Path) -> None:
         import onnx
         import torch
 
-        from ragqa.models.readers import reader_kind
+        from ragqa.models.readers import check_replaceable
         from ragqa.models.span_reader import SpanReader
     except ImportError as error:
         raise MissingExtra("making torch weights of an export", "torch") from error
-    if out.exists() and (out.is_file() or any(out.iterdir())) and reader_kind(out) is None:
-        raise BadInput(f"{out} holds something else: choose another directory")
+    check_replaceable(out)
     config = artefact.read(exported, "reader").config
     if (kind := config.get("reader", SpanReader.kind)) != SpanReader.kind:
         raise Mismatch(f"{exported} holds a reader '{kind}': only those of kind '{SpanReader.kind}' can be made again")
