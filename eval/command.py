@@ -1,5 +1,6 @@
 """What the commands of this layer share: their own line as it is typed, and errors in one line."""
 
+import argparse
 import os
 import shlex
 import sys
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index import command as command_of_jobs
+from ragqa.errors import BadInput
 
 
 def command() -> str:
@@ -30,3 +32,13 @@ def _module() -> str:
 def _relative(argument: str) -> str:
     path = Path(argument)
     return os.path.relpath(path) if path.is_absolute() and path.exists() else argument
+
+
+def check(args: argparse.Namespace, *counts: str) -> None:
+    """Raise BadInput, before hours are spent, where ``--out`` is a directory or an option of ``counts`` less than 1."""
+    wrong = [name for name in counts if getattr(args, name) is not None and getattr(args, name) < 1]
+    if wrong:
+        told = ", ".join(f"{'-' * min(2, len(name))}{name} {getattr(args, name)}" for name in wrong)
+        raise BadInput(f"{told}: 1 or more")
+    if args.out is not None and args.out.is_dir():
+        raise BadInput(f"--out {args.out} is a directory: name a file")

@@ -153,7 +153,7 @@ def sizes_of(usual: Sizes, smoke: Sizes, args: argparse.Namespace) -> Sizes:
     """As the command line has them; raises BadInput where ``--sizes`` is no such file."""
     base: Any = smoke if args.smoke else usual
     try:
-        given = dict(json.loads(args.sizes.read_text())) if args.sizes else {}
+        given = json.loads(args.sizes.read_text()) if args.sizes else {}
         made: Sizes = replace(base, **given)
     except (OSError, ValueError, TypeError) as error:
         where = f"{type(usual).__module__}.{type(usual).__qualname__}"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from eval.bench.record import record
-from eval.command import one_line
+from eval.command import check, one_line
 from eval.nq import NQ
 from eval.squad import SQUAD
 from eval.suite import Suite, read_split
@@ -25,7 +25,6 @@ from pipelines.asked import batches
 from pipelines.conditions import Condition, gold, kind_of, over, without
 from pipelines.plot import check_plot
 from pipelines.trust import figures, plot
-from ragqa.errors import BadInput
 from ragqa.metrics import exact_match
 from ragqa.progress import Bars, Progress
 from ragqa.questions import drawn
@@ -97,8 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def go(args: argparse.Namespace) -> None:
     """Ask, and write what came of it."""
-    if args.limit is not None and args.limit < 1:
-        raise BadInput(f"--limit {args.limit}: 1 or more")
+    check(args, "limit", "k")
     if args.plot:
         check_plot(args.plot)
     progress = Bars()

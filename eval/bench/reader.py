@@ -26,6 +26,7 @@ from typing import Any
 from eval.ablation_sources import NQ_DEV, NQ_TRAIN, QED
 from eval.bench import arms as common
 from eval.bench.record import record
+from eval.command import check as check_options
 from eval.command import one_line
 from eval.curatedtrec import CURATEDTREC
 from eval.generate_questions import SQUAD_TRAIN
@@ -307,6 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def go(args: argparse.Namespace) -> None:
     """Train and ask the arms, and write what is wanted."""
+    check_options(args)
     sizes, arms = common.sizes_of(Sizes(), SMOKE, args), [name for name in ARMS if name in args.arms]
     places = Places(
         work=args.work,

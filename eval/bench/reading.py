@@ -27,7 +27,7 @@ import numpy as np
 from eval.bench.latency import as_peers_reader
 from eval.bench.process import timed
 from eval.bench.record import record
-from eval.command import one_line
+from eval.command import check, one_line
 from pipelines.asked import answerable
 from ragqa import artefact
 from ragqa.errors import BadInput, Mismatch
@@ -138,6 +138,7 @@ def go(args: argparse.Namespace) -> None:
     """Measure both sides in turn, and write what came of it."""
     if missing := [name for name in ("index", "questions", "work", "out") if getattr(args, name) is None]:
         raise BadInput(f"{', '.join(f'--{name}' for name in missing)}: not given")
+    check(args, "count", "k", "cores", "runs")
     texts, count = prepare(args.index, args.questions, args.count, args.k, args.work)
     ours = [sys.executable, "-m", "eval.bench.reading", "--child", str(texts)]
     ours += ["--reader", str(args.reader)] if args.reader else []

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from eval.bench.record import record
-from eval.command import one_line
+from eval.command import check, one_line
 from pipelines.reader_exam import gold_exam
 from pipelines.reader_examples import SHARE, held_out, split
 from ragqa import artefact
@@ -167,10 +167,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def go(args: argparse.Namespace) -> None:
     """Export, ask, and write what came of it."""
+    check(args, "count")
+    if (args.model / artefact.MANIFEST).is_file():
+        raise BadInput(f"--model {args.model} is an export: torch weights are needed, which this exports")
     held = [question for question in read_questions(args.squad) if held_out(question.titles[0], args.held_out)]
     questions = split(held, args.judged_by, args.seed)[1][: args.count]
     if not questions:
-        raise BadInput(f"{args.squad}: all {len(held)} held-out questions chose the weights (--judged-by)")
+        raise BadInput(f"{args.squad}: of {len(held)} held-out questions --judged-by {args.judged_by} leaves none")
     args.work.mkdir(parents=True, exist_ok=True)
     rows = list(arms(args, questions, Bars()))
     record(
