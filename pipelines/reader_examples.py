@@ -10,6 +10,7 @@ import numpy as np
 from pipelines.asked import unasked
 from pipelines.mining import Source
 from ragqa.errors import BadInput
+from ragqa.metrics import has_answer
 from ragqa.questions import is_squad, read_questions
 from ragqa.text import normalize_answer
 from ragqa.types import Question
@@ -36,7 +37,8 @@ def read_sets(
 ) -> tuple[list[DataSet], list[list[Question]]]:
     """The questions with answers of each file, and of each SQuAD file those of the articles that are held out.
 
-    Of no file are questions trained on that ask what a held-out one asks, or that name its article.
+    Of no file are questions trained on that ask what a held-out one asks, or that name its article, or whose gold
+    passages do not hold their answers.
 
     Args:
         sources: files of questions.
@@ -59,8 +61,21 @@ def read_sets(
         kept = unasked([question for question in file if articles.isdisjoint(question.titles)], known)
         if not kept:
             raise BadInput(f"{source.file}: no question with answers that is not held out")
+        kept = [question for question in kept if _can_be_told(question)]
+        if not kept:
+            raise BadInput(f"{source.file}: no question names a passage where its answer stands")
         sets.append(DataSet(source, kept))
     return sets, held
+
+
+def _can_be_told(question: Question) -> bool:
+    """Whether one of its gold passages, if it has any, holds an answer."""
+    texts = question.passages
+    return (
+        not texts
+        or any(answer in text for answer in question.answers for text in texts)
+        or any(has_answer(text, question.answers) for text in texts)
+    )
 
 
 def split(held: Sequence[Question], count: int, seed: int) -> tuple[list[Question], list[Question]]:

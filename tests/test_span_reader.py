@@ -506,7 +506,7 @@ def test_a_long_passage_is_cut_so_that_an_answer_stays(small: Path, tmp_path: Pa
 
 def test_a_question_without_a_word_to_read_is_read_as_nothing(small: Path, tmp_path: Path) -> None:
     file = tmp_path / "blank.jsonl"
-    file.write_text(json.dumps({"question": "w9", "answers": ["w7"], "passages": ["\u200b"]}))
+    file.write_text(json.dumps({"question": "w9", "answers": ["\u200b"], "passages": ["\u200b"]}))
     (reads,) = batches(ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=1), negatives=0.0)[0]
     assert len(reads.ids_NL) == 1 and not reads.correct_NLW.any()
 
@@ -913,9 +913,12 @@ def test_it_learns_from_answers_alone(config: ReaderConfig) -> None:
 def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
     strange = tmp_path / "strange.jsonl"
     strange.write_text('{"question": "w60 w61 w100", "answers": ["nowhere"]}\n')
+    elsewhere = tmp_path / "elsewhere.jsonl"
+    elsewhere.write_text('{"question": "w60", "answers": ["nowhere"], "passages": ["w1 w2"]}\n')
     options: dict[str, dict[str, Any]] = {
         "no index for pairs": {"index": None, "dev": None},
         "answers that stand nowhere": {"train": (strange,)},
+        "answers that stand in no passage": {"train": (elsewhere,)},
         "no file": {"train": (tmp_path / "none.jsonl",)},
         "no index": {"index": tmp_path},
         "no vectors": {"retriever": "dense"},
@@ -932,6 +935,7 @@ def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
 COMPLAINTS = {
     "no index for pairs": "train.jsonl: questions without passages need --index to find some",
     "answers that stand nowhere": "strange.jsonl: the index finds no passage that holds an answer",
+    "answers that stand in no passage": "no question names a passage where its answer stands",
     "no file": "none.jsonl cannot be read",
     "no index": "is not a ragqa directory",
     "no vectors": "cannot do dense",
