@@ -115,7 +115,7 @@ def as_json(answer: Answer | Refusal) -> str:
     """One line: question, answer or null, confidence, sources, alternatives, missing; or why it could not be asked.
 
     ``supported`` is false where a written answer stands in none of its passages, null where there is no answer;
-    ``reason`` says why;
+    ``reason`` says why; ``note``, or null, what else is to be known, such as that a long question was cut;
     ``start`` and ``end`` of a source are those of its ``text`` in the document at ``path``;
     ``answer_start`` and ``answer_end`` those of the answer, null where it was declined;
     ``missing`` are the shards of a served index that did not answer.
@@ -130,6 +130,7 @@ def as_json(answer: Answer | Refusal) -> str:
         "confidence": round(answer.confidence, 4),
         "supported": answer.supported,
         "reason": answer.reason,
+        "note": answer.note,
         "sources": [_source(source) for source in answer.sources],
         "alternatives": [
             {"answer": other.text, "confidence": round(other.confidence, 4)} for other in answer.alternatives
@@ -170,6 +171,8 @@ def as_text(answer: Answer | Refusal) -> str:
     others = [f"{_one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives if o.confidence >= 0.005]
     if others:
         lines += ["", "Runners-up: " + " · ".join(others)]
+    if answer.note:
+        lines += ["", f"Note: {answer.note}."]
     if answer.missing:
         names = ", ".join(map(_one_line, answer.missing))
         lines += ["", f"Partial: shard{'s' * (len(answer.missing) > 1)} {names} did not answer."]

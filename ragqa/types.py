@@ -100,3 +100,5 @@ class Answer:
     """Whether the answer stands in one of the passages that were read; a generated one need not. None without one."""
     reason: str | None = None
     """Why there is no answer, or why it is not supported, in a few words."""
+    note: str | None = None
+    """What else is to be known of it, such as that the question was cut."""

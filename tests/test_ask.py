@@ -58,6 +58,15 @@ def test_runners_up_are_shown_unless_they_are_hopeless() -> None:
     assert shown == "red   (confidence 0.70)\n\nRunners-up: blue (0.25)"
 
 
+def test_a_question_that_was_cut_is_told(index: Path, capsys) -> None:
+    asked = f"{QUESTION} {'Please tell me. ' * 30}"
+    _, out, _ = run("ask", asked, "--index", str(index), "--min-confidence", "0", capsys=capsys)
+    assert re.search(r"\n\nNote: the question has \d+ wordpieces; its first 64 were read\.\n$", out)
+    for question, told in ((asked, True), (QUESTION, False)):
+        _, out, _ = run("ask", question, "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+        assert bool(json.loads(out)["note"]) is told
+
+
 def test_declined_is_exit_status_1(index: Path, capsys) -> None:
     arguments = ("ask", QUESTION, "--index", str(index), "--min-confidence", "1")
     status, out, _ = run(*arguments, capsys=capsys)

@@ -117,11 +117,19 @@ def test_no_passages_are_no_answer() -> None:
 
 @pytest.mark.parametrize("words", [MAX_QUESTION, 1000, 20_000])
 def test_a_question_longer_than_the_window(words: int) -> None:
-    """Its beginning is read."""
+    """Its beginning is read, and the answer says so."""
     asked = "When was Skarvik built? " + "and so on " * (words // 3)
     text = "Skarvik was built in 1871 by Ada Holm."
     answer = read(asked, text)
     assert is_exact(answer, text) and answer.text == "1871"
+    assert answer.note and answer.note.endswith(f" wordpieces; its first {MAX_QUESTION} were read")
+
+
+@pytest.mark.parametrize("words", [1, MAX_QUESTION - 1, MAX_QUESTION])
+def test_a_question_that_fits_is_read_whole(words: int) -> None:
+    note = read("what " * words, "It was built in 1871.").note
+    assert note is None
+    assert read("what " * (words + MAX_QUESTION), "It was built in 1871.").note
 
 
 def test_titles_of_any_length() -> None:

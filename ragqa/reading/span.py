@@ -9,7 +9,7 @@ Legend: P wordpieces of a window, W longest answer in wordpieces.
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from ragqa.reading.base import NOTHING_FOUND
 from ragqa.reading.confidence import Calibration, Evidence
 from ragqa.reading.prior import prior_of, spread
-from ragqa.reading.windows import Window, windows
+from ragqa.reading.windows import Window, question_room, windows
 from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer
 from ragqa.text import normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
@@ -100,7 +100,8 @@ class ExtractiveReader:
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         """One answer a question, in order."""
         found = self.find(questions, hits)
-        return [self._answer(*each) for each in zip(questions, hits, found, strict=True)]
+        answers = [self._answer(*each) for each in zip(questions, hits, found, strict=True)]
+        return [replace(answer, note=self._note(answer.question)) for answer in answers]
 
     def find(self, questions: list[str], hits: list[list[Hit]]) -> list[list[Found]]:
         """The answers found for each question, most probable first, and what speaks for them.
@@ -121,6 +122,13 @@ class ExtractiveReader:
     def found(self, read: Scored, weight: float) -> list[Found]:
         """The answers, most probable first, where retrieval counts ``weight`` (see ``prior_of``)."""
         return _merge(read, prior_of(self.prior, weight)(read.hits)) if read.windows else []
+
+    def _note(self, question: str) -> str | None:
+        room = question_room(self._max_tokens)
+        if len(question) <= room:  # a wordpiece is of a character at least
+            return None
+        count = len(self._scorer.tokenizer.pieces(question).ids)
+        return f"the question has {count:,} wordpieces; its first {room} were read" if count > room else None
 
     def _answer(self, question: str, hits: list[Hit], found: list[Found]) -> Answer:
         if not found:

@@ -60,6 +60,11 @@ class Window:
         return found
 
 
+def question_room(max_tokens: int) -> int:
+    """Wordpieces of a question that are read in such windows; the rest is cut."""
+    return min(MAX_QUESTION, max_tokens // 4)
+
+
 def windows(
     tokenizer: TextTokenizer, question: str, passages: list[tuple[str, str]], max_tokens: int
 ) -> Iterator[Window]:
@@ -70,7 +75,7 @@ def windows(
     """
     if max_tokens < SHORTEST:
         raise BadInput(f"a reader of {max_tokens} wordpieces has no place for a passage: {SHORTEST} are needed")
-    asked = tokenizer.pieces(question).ids[: min(MAX_QUESTION, max_tokens // 4)]
+    asked = tokenizer.pieces(question).ids[: question_room(max_tokens)]
     titles = tokenizer.many([title for title, _ in passages])
     texts = tokenizer.many([text for _, text in passages])
     last = tokenizer.special[1]
