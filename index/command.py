@@ -196,5 +196,5 @@ def one_line(name: str) -> Iterator[None]:
         print(f"{name}: {' '.join(told.split())}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print(f"{name}: interrupted; the same command goes on where it was", file=sys.stderr)
+        print(f"{name}: interrupted; the same command goes on from what it has written last", file=sys.stderr)
         raise SystemExit(130) from None

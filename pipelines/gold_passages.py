@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.pairs import titled_golds
+from ragqa.artefact import as_bad_input
 from ragqa.errors import BadInput
 from ragqa.questions import read_questions, write_documents
 
@@ -24,13 +25,16 @@ def write(files: Sequence[Path], out: Path) -> int:
     """
     if out.resolve() in [file.resolve() for file in files]:
         raise BadInput(f"--out {out} is one of the files that are read: choose another")
+    if out.is_dir():
+        raise BadInput(f"--out {out} is a directory: name a file")
     aside = out.with_name(f".{out.name}.writing")
     try:
         texts = (gold for file in files for question in read_questions(file) for gold in titled_golds(question))
-        count = write_documents(texts, aside)
-        if not count:
-            raise BadInput(f"{', '.join(map(str, files))}: no question names a passage where its answer stands")
-        aside.replace(out)
+        with as_bad_input(out):
+            count = write_documents(texts, aside)
+            if not count:
+                raise BadInput(f"{', '.join(map(str, files))}: no question names a passage where its answer stands")
+            aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)
     return count

@@ -235,7 +235,8 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[s
     tokenizer = TextTokenizer(config.encoder)
     reader, teacher = begin(config, tokenizer)
     if reader.max_tokens < config.max_input:
-        tell(f"--max-input {config.max_input}: {config.encoder} reads {reader.max_tokens} wordpieces at most")
+        most = f"{config.encoder} reads {reader.max_tokens} wordpieces at most"
+        tell(f"{most}: trained with these, not {config.max_input}")
     config = replace(config, max_input=reader.max_tokens)
     refused = asked_in(config.refuse)
     known = refused | asked_in([config.dev] if config.dev else [])

@@ -61,7 +61,9 @@ def _text(question: str) -> str:
 
 def _unusable(question: str) -> BadInput | None:
     try:
-        if any("\udc80" <= c <= "\udcff" for c in question) or "\0" in question:
+        if "\0" in question:  # every other byte of UTF-16
+            raise BadInput("the question holds zero bytes: convert the file to UTF-8")
+        if any("\udc80" <= c <= "\udcff" for c in question):
             raise BadInput("the question is not in UTF-8: convert the file")
         clean_question(question)
     except BadInput as error:

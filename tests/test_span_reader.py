@@ -854,7 +854,7 @@ def test_a_window_that_there_are_no_positions_for(config: ReaderConfig, tmp_path
     (short / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
     config, told = replace(config, dev=None, held_out=0.0, steps=2, max_input=60), []
     made = main(replace(config, encoder=short, out=tmp_path / "made"), tell=told.append)
-    assert told[0] == f"--max-input 60: {short} reads 40 wordpieces at most"
+    assert told[0] == f"{short} reads 40 wordpieces at most: trained with these, not 60"
     assert json.loads((made / "config.json").read_text())["reader_tokens"] == SpanReader.load(made).max_tokens == 40
     with pytest.raises(BadInput, match="reads 40 wordpieces at most: lower --max-input to that"):
         main(replace(config, teacher=made))

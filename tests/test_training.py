@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -206,6 +207,20 @@ def test_checkpoints_that_do_not_fit_are_named(tmp_path: Path) -> None:
     file = path / "optimizer.safetensors"
     file.write_bytes(file.read_bytes()[:40])
     one_line(lambda: checkpoint.restore(state(0), tmp_path), DamagedArtefact, str(path))
+
+
+def test_a_byte_of_a_checkpoint_that_changed_is_noticed(tmp_path: Path) -> None:
+    saved = state(0)
+    train(saved, 1)
+    first = checkpoint.save(saved, tmp_path)
+    train(saved, 1)
+    last = checkpoint.save(saved, tmp_path)
+    weights = last / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    told = "model.safetensors is not as it was written"
+    one_line(lambda: checkpoint.restore(state(0), tmp_path), DamagedArtefact, told, "delete it to go on from the one")
+    shutil.rmtree(last)
+    assert checkpoint.restore(other := state(0), tmp_path) and other.step == int(first.name[-8:])
 
 
 # The log

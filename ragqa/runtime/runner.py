@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ragqa import artefact
-from ragqa.errors import BadInput, Mismatch, MissingExtra
+from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
 from ragqa.runtime.tokens import TokenInput
 
 Outputs = tuple[np.ndarray, ...]
@@ -85,6 +85,8 @@ def _embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
     """The word embeddings, memory-mapped: two models of one family share the file and its pages."""
     file = path / table["file"]
     if file.parent.resolve() != path.resolve():
+        if not file.parent.is_dir():
+            raise ArtefactError(f"{path} shares the embeddings of {file.parent}, which is not there: copy it along")
         owner = artefact.read(file.parent, "encoder")
         if owner.files.get(file.name, {}).get("sha256") != table["sha256"]:
             raise Mismatch(f"{path} shares the embeddings of {file.parent}, but those are others now: export it again")

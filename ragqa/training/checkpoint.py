@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
+from ragqa import artefact
 from ragqa.artefact import as_bad_input
 from ragqa.errors import DamagedArtefact
 
@@ -46,7 +47,8 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
         save_model(state.model, str(aside / "model.safetensors"))  # tied weights once
         save_file(_optimizer_tensors(state.optimizer), aside / "optimizer.safetensors")
         save_file(_random_states(), aside / "random.safetensors")
-        (aside / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra}))
+        sums = {file.name: artefact.checksum(file) for file in sorted(aside.iterdir())}
+        (aside / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra, "files": sums}))
         shutil.rmtree(target, ignore_errors=True)  # what a kill left of deleting it
         aside.rename(target)
     for old in checkpoints(folder)[:-keep]:
@@ -75,14 +77,19 @@ def restore(state: TrainState, folder: Path) -> bool:
     if not found:
         return False
     path = found[-1]
+    other = "delete it to go on from the one before, or" * (len(found) > 1)
     try:
+        row = json.loads((path / STATE).read_text())
+        for name, digest in row.get("files", {}).items():  # earlier versions have none
+            if artefact.checksum(path / name) != digest:
+                raise ValueError(f"{name} is not as it was written")
         load_model(state.model, path / "model.safetensors")
         saved = load_file(path / "optimizer.safetensors")
         random = load_file(path / "random.safetensors")
-        row = json.loads((path / STATE).read_text())
     except Exception as error:  # safetensors raises its own kinds
         reason = str(error).strip().split("\n")[0]
-        raise DamagedArtefact(f"{path} does not fit this run ({reason}): begin in an empty directory") from error
+        told = f"{path} does not fit this run ({reason}): {other} begin in an empty directory"
+        raise DamagedArtefact(" ".join(told.split())) from error
     for index, parameter in enumerate(_parameters(state.optimizer)):
         entries = {
             k.split("/")[1]: v.to(_place(k, parameter)) for k, v in saved.items() if k.split("/")[0] == str(index)
