@@ -37,7 +37,7 @@ from pipelines.asked import answerable, asked_in, batches, unasked
 from pipelines.conditions import ANSWERABLE, VAIN, Condition, gold, kind_of, over, without
 from pipelines.confidence import LEAST, Fitted, fitted, install
 from pipelines.plot import check_plot
-from pipelines.reader_examples import SHARE, held_out, split
+from pipelines.reader_examples import SHARE, held_of, split
 from pipelines.trust import curve, figures, plot, threshold
 from ragqa import artefact
 from ragqa.errors import BadInput
@@ -45,9 +45,9 @@ from ragqa.indexing import IndexConfig, build_index
 from ragqa.machine import hardware
 from ragqa.metrics import exact_match, f1
 from ragqa.progress import SILENT, Bars, Progress
-from ragqa.questions import SquadParagraph, read_questions, read_squad, write_documents
+from ragqa.questions import SquadParagraph, read_squad, write_documents
 from ragqa.reading.base import PASSAGES
-from ragqa.reading.confidence import FEATURES, Evidence
+from ragqa.reading.confidence import FEATURES, Calibration, Evidence
 from ragqa.reading.span import ExtractiveReader, Found
 from ragqa.resuming import write_whole
 from ragqa.retrieval.open import open_retriever
@@ -207,8 +207,7 @@ def likelihood(rows: Sequence[Row]) -> float:
 
 def squad(args: argparse.Namespace) -> list[Held]:
     """Questions of the held-out articles: beside their paragraphs, over those of all articles, and in vain."""
-    found = [question for question in read_questions(args.squad) if question.answers]
-    asked = rest([each for each in found if held_out(each.titles[0], args.held_out)], args, args.squad)
+    asked = rest(held_of(args.squad, args.held_out), args, args.squad)
     retriever = open_retriever(index_of(list(read_squad(args.squad)), args.work / "squad-train.index"), args.retriever)
     return [
         Held(args.squad, OWN, asked, gold, agreed),
@@ -291,64 +290,81 @@ def main(arguments: Sequence[str] | None = None) -> None:
         go(args, arguments)
 
 
-def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
-    """Ask, fit, install, and write what is wanted."""
+def check(args: argparse.Namespace) -> None:
+    """Raise BadInput for what cannot be calibrated, drawn or written, before anything is asked."""
     if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
     if args.count < 1 or args.k < 1 or args.judged_by < 0 or not 0 <= args.held_out < 1:
         raise BadInput("--count and -k are 1 or more, --judged-by 0 or more, --held-out is 0 or more and below 1")
-    # What cannot be calibrated, drawn or written is told before anything is asked.
-    identity = artefact.read(args.reader, "reader").config["identity"]
     if args.plot:
         check_plot(args.plot)
     if args.out.is_dir():
         raise BadInput(f"--out {args.out} is a directory: name a file")
+
+
+def chosen_weight(by_weight: dict[float, list[Row]], prior: str) -> tuple[float, dict[float, float]]:
+    """What retrieval's scores count, and how likely right answers are under each of the weights."""
+    likely = {weight: likelihood(rows) for weight, rows in by_weight.items()}
+    return max(likely, key=lambda each: likely[each]) if prior == SPREAD else 1.0, likely
+
+
+def calibrated(rows: list[Row], where: str, weight: float) -> tuple[Calibration, dict[str, Any]]:
+    """The calibration by ``rows``, and the figures that say how good it is.
+
+    Raises:
+        BadInput: too few answers are right.
+    """
+    good = sum(row.right for row in rows if not row.few)
+    if good < LEAST:
+        raise BadInput(f"{good:.0f} of the questions are answered rightly: a fit needs {LEAST}; nothing is installed")
+    found = fitted(
+        [(row.evidence, row.right) for row in rows],
+        where,
+        features=FEATURES,
+        counts=balanced(rows),
+        halves=[row.number % 2 for row in rows],
+    )
+    least, refused = declines(rows, found)
+    calibration = replace(found.calibration, threshold=least, prior=weight)
+    usual, kind = np.array([not row.few for row in rows]), np.array([row.kind for row in rows])
+    return calibration, {
+        "fitted_on": where,
+        "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
+        "threshold": least,
+        "right_answers_refused_below": refused,
+        "retrieval_counts": weight,
+        "by_a_fit_on_the_other_half": told(rows, found.said),
+        "refusals_of_all_sets": curve(found.said[usual], found.right[usual], kind[usual]),
+    }
+
+
+def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
+    """Ask, fit, install, and write what is wanted."""
+    check(args)
+    identity = artefact.read(args.reader, "reader").config["identity"]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader.load(args.reader)
     sets = [*(squad(args) if args.squad else []), *(others(args) if args.questions else [])]
     parts = [read(reader, held, Bars()) for held in sets]
     by_weight = {weight: [row for part in parts for row in part[at]] for at, weight in enumerate(WEIGHTS)}
-    likely = {weight: likelihood(rows) for weight, rows in by_weight.items()}
-    weight = max(likely, key=lambda each: likely[each]) if reader.prior == SPREAD else 1.0
-    rows = by_weight[weight]
-    good = sum(row.right for row in rows if not row.few)
-    if good < LEAST:
-        raise BadInput(
-            f"{args.reader} answers {good} of the questions rightly: a fit needs {LEAST}; nothing is installed"
-        )
+    weight, likely = chosen_weight(by_weight, reader.prior)
     asked = "; ".join(f"{len(held.questions)} of {held}" for held in sets)
-    found = fitted(
-        [(row.evidence, row.right) for row in rows],
-        f"questions that training held out: {asked}; k = {args.k}",
-        features=FEATURES,
-        counts=balanced(rows),
-        halves=[row.number % 2 for row in rows],
-    )
-    usual = np.array([not row.few for row in rows])
-    kind = np.array([row.kind for row in rows])
-    chosen, refused = declines(rows, found)
-    calibration = replace(found.calibration, threshold=chosen, prior=weight)
-    by_set = told(rows, found.said)
+    where = f"questions that training held out: {asked}; k = {args.k}"
+    calibration, found = calibrated(by_weight[weight], where, weight)
     row = {
         "date": datetime.date.today().isoformat(),
         "hardware": hardware(),
         "weights": identity,
         "command": "python -m pipelines.calibrate " + " ".join(sys.argv[1:] if arguments is None else arguments),
-        "fitted_on": calibration.fitted_on,
-        "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
-        "threshold": calibration.threshold,
-        "right_answers_refused_below": refused,
-        "retrieval_counts": weight,
         "log_likelihood_of_right_answers": {str(each): round(value, 4) for each, value in likely.items()},
-        "by_a_fit_on_the_other_half": by_set,
-        "refusals_of_all_sets": curve(found.said[usual], found.right[usual], kind[usual]),
+        **found,
     }
     install(calibration, args.reader)
     write_whole(args.out, json.dumps(row, indent=1) + "\n")
     if args.plot:
-        plot(by_set, args.plot)
+        plot(found["by_a_fit_on_the_other_half"], args.plot)
     print(args.out.read_text())
-    print(f"installed in {args.reader}: questions are declined below {chosen}", file=sys.stderr)
+    print(f"installed in {args.reader}: questions are declined below {calibration.threshold}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,10 @@ import torch
 
 from pipelines.asked import answerable, asked_in, batches, unasked
 from pipelines.conditions import gold, over
-from pipelines.reader_examples import SHARE, held_out, split
+from pipelines.reader_examples import SHARE, held_of, split
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match, f1
 from ragqa.progress import SILENT, Bars, Progress
-from ragqa.questions import read_questions
 from ragqa.reading.base import PASSAGES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
@@ -110,9 +109,7 @@ def exams_of(args: argparse.Namespace) -> list[Exam]:
 
     exams = []
     if args.squad:
-        asked = [question for question in read_questions(args.squad) if question.answers]
-        asked = [question for question in asked if held_out(question.titles[0], args.held_out)]
-        exams.append(gold_exam(left(asked, args.squad)))
+        exams.append(gold_exam(left(held_of(args.squad, args.held_out), args.squad)))
     if args.questions:
         asked = left(answerable(args.questions), args.questions)
         exams.append(open_exam(asked, open_retriever(args.index, args.retriever), args.k))

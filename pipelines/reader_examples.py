@@ -32,6 +32,11 @@ def held_out(title: str, share: float) -> bool:
     return int(hashlib.sha256(title.encode()).hexdigest()[:8], 16) < share * 2**32
 
 
+def held_of(squad: Path, share: float) -> list[Question]:
+    """The questions with answers of a SQuAD file's articles that are held out."""
+    return [each for each in read_questions(squad) if each.answers and held_out(each.titles[0], share)]
+
+
 def read_sets(
     sources: Sequence[Source], *, share: float, known: Collection[str] = ()
 ) -> tuple[list[DataSet], list[list[Question]]]:

@@ -25,7 +25,7 @@ import numpy as np
 from eval.bench.record import record
 from eval.command import check, one_line
 from pipelines.reader_exam import gold_exam
-from pipelines.reader_examples import SHARE, held_out, split
+from pipelines.reader_examples import SHARE, held_of, held_out, split
 from ragqa import artefact
 from ragqa.errors import BadInput, Mismatch
 from ragqa.progress import Bars, Progress
@@ -170,7 +170,7 @@ def go(args: argparse.Namespace) -> None:
     check(args, "count")
     if (args.model / artefact.MANIFEST).is_file():
         raise BadInput(f"--model {args.model} is an export: torch weights are needed, which this exports")
-    held = [question for question in read_questions(args.squad) if held_out(question.titles[0], args.held_out)]
+    held = held_of(args.squad, args.held_out)
     questions = split(held, args.judged_by, args.seed)[1][: args.count]
     if not questions:
         raise BadInput(f"{args.squad}: of {len(held)} held-out questions --judged-by {args.judged_by} leaves none")
