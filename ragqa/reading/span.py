@@ -211,6 +211,7 @@ def _merge(read: Scored, prior_K: np.ndarray) -> list[Found]:
     }
     order = sorted(groups, key=lambda key: -weights[key])
     agree, spread_K = Counter(said_K.values()), spread(read.hits)
+    ahead = -float(spread_K.mean())
     found = []
     for key in order:
         best = groups[key][0]
@@ -223,7 +224,7 @@ def _merge(read: Scored, prior_K: np.ndarray) -> list[Found]:
             read=len(read.hits),
             lead=_log(weights[key]) - _log(next(others, 0.0)),
             behind=float(spread_K[best.passage]),
-            ahead=-float(spread_K.mean()),
+            ahead=ahead,
             agree=agree[key],
         )
         found.append(Found(_text(read, best), groups[key], evidence))
