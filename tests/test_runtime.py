@@ -239,6 +239,17 @@ def test_files_of_somebody_else_are_not_written_over(
     assert all((tmp_path / name / "notes.txt").read_text() == "mine" for name in ("reader", "exported"))
 
 
+@pytest.mark.parametrize(("name", "value"), [("reader_span", 3), ("reader_tokens", 20)])
+def test_a_reader_with_other_limits_is_another_one(small_reader: Path, tmp_path: Path, name: str, value: int) -> None:
+    import json
+
+    other = tmp_path / "other"
+    shutil.copytree(small_reader, other)
+    settings = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**settings, name: value}))
+    assert load_scorer(other).fingerprint != load_scorer(small_reader).fingerprint
+
+
 def test_what_cannot_be_restored_is_refused(small: Path, exported: Path, tmp_path: Path) -> None:
     import json
 
