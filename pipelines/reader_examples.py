@@ -66,20 +66,20 @@ def read_sets(
         kept = unasked([question for question in file if articles.isdisjoint(question.titles)], known)
         if not kept:
             raise BadInput(f"{source.file}: no question with answers that is not held out")
-        kept = [question for question in kept if _can_be_told(question)]
+        kept = [question for question in kept if _can_be_told(question, source.regex)]
         if not kept:
             raise BadInput(f"{source.file}: no question names a passage where its answer stands")
         sets.append(DataSet(source, kept))
     return sets, held
 
 
-def _can_be_told(question: Question) -> bool:
+def _can_be_told(question: Question, regex: bool) -> bool:
     """Whether one of its gold passages, if it has any, holds an answer."""
     texts = question.passages
     return (
         not texts
         or any(answer in text for answer in question.answers for text in texts)
-        or any(has_answer(text, question.answers) for text in texts)
+        or any(has_answer(text, question.answers, regex=regex) for text in texts)
     )
 
 

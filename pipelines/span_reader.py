@@ -138,6 +138,7 @@ def mined(sets: Sequence[DataSet], retriever: LiveRetriever, config: ReaderConfi
         "retriever": config.retriever or manifest.config["retriever"],
         "train": [artefact.checksum(each.source.file) for each in sets],
         "patterns": [each.source.regex for each in sets],
+        "questions": [len(each.questions) for each in sets],  # which are left out has changed, and may again
         "dev": config.dev and artefact.checksum(config.dev),
         "refuse": [artefact.checksum(file) for file in config.refuse],
         "held_out": config.held_out,

@@ -129,6 +129,11 @@ def test_what_a_held_out_question_asks_is_not_trained_on_from_elsewhere(config: 
     other.write_text("".join(json.dumps(row) + "\n" for row in rows))
     sets, _ = read_sets([Source(config.train[0]), Source(other)], share=0.3)
     assert [question.text for question in sets[1].questions] == ["of another"]
+    other.write_text('{"question": "a pattern", "answers": ["w[0-9]"], "passages": ["it is w1"]}\n')
+    sets, _ = read_sets([Source(other, True)], share=0.3)
+    assert len(sets[0].questions) == 1
+    with pytest.raises(BadInput, match="no question names a passage where its answer stands"):
+        read_sets([Source(other)], share=0.3)
 
 
 def test_held_out_is_a_share_of_the_titles() -> None:
@@ -506,7 +511,7 @@ def test_a_long_passage_is_cut_so_that_an_answer_stays(small: Path, tmp_path: Pa
 
 def test_a_question_without_a_word_to_read_is_read_as_nothing(small: Path, tmp_path: Path, monkeypatch) -> None:
     """Such are not trained on, but what is drawn for one may come to this."""
-    monkeypatch.setattr("pipelines.reader_examples._can_be_told", lambda question: True)
+    monkeypatch.setattr("pipelines.reader_examples._can_be_told", lambda *_: True)
     file = tmp_path / "blank.jsonl"
     file.write_text(json.dumps({"question": "w9", "answers": ["w7"], "passages": ["\u200b"]}))
     (reads,) = batches(ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=1), negatives=0.0)[0]

@@ -172,7 +172,7 @@ def fit(
 
     Args:
         evidence: of ``N`` answers.
-        right: whether each is.
+        right: whether each is, 0 or 1, or the probability.
         fitted_on: what they are to.
         features: what of the evidence counts.
         counts: how much each answer does; by default 1.
