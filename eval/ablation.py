@@ -11,11 +11,11 @@ from typing import Literal
 from eval.ablation_corpus import INDEX, QUESTIONS
 from eval.ablation_questions import DEV, RECALL, TRAIN
 from eval.ablation_sizes import Sizes
-from pipelines.dpr import DprConfig
-from pipelines.fine_tune import FineTuneConfig
-from pipelines.pretrain import PretrainConfig
-from pipelines.warm_reader import WarmReaderConfig
-from pipelines.warm_start import WarmStartConfig
+from pipelines.dpr.train import DprConfig
+from pipelines.orqa.fine_tune import FineTuneConfig
+from pipelines.orqa.inverse_cloze import WarmStartConfig
+from pipelines.realm.pretrain import PretrainConfig
+from pipelines.realm.reader_warmup import WarmReaderConfig
 from ragqa.errors import BadInput
 
 

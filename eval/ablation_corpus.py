@@ -31,13 +31,13 @@ from typing import Any
 from eval import ablation_questions
 from eval.ablation_sources import NQ_DEV, NQ_TEST, SQUAD_DEV, Once, Text, known, wiki
 from eval.command import command, one_line
-from ragqa import resuming
-from ragqa.answers import AnswerFinder
+from ragqa.artefacts import resume
 from ragqa.corpus.blocks import words as cut_by_words
-from ragqa.corpus.documents import Document
+from ragqa.corpus.sources import Document
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
-from ragqa.indexing import IndexConfig, build_index
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.matching.answer_finder import AnswerFinder
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.questions import read_questions, read_squad
 from ragqa.text import normalize_answer
@@ -195,7 +195,7 @@ def made(
         "questions": counts,
         "answered": answered(index, files, progress),
     }
-    resuming.write_whole(config.out / REPORT, json.dumps(report, indent=1) + "\n")
+    resume.write_whole(config.out / REPORT, json.dumps(report, indent=1) + "\n")
     return report
 
 

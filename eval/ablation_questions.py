@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from eval.ablation_sources import NQ_DEV, NQ_TEST, NQ_TRAIN, QED, SQUAD_DEV, plain
-from ragqa import resuming
+from ragqa.artefacts import resume
 from ragqa.errors import BadInput
 from ragqa.questions import read_questions
 from ragqa.text import normalize_answer
@@ -63,7 +63,7 @@ def write(data: Path, out: Path, *, recall: int, dev: int, seed: int) -> Counts:
     )
     out.mkdir(parents=True, exist_ok=True)
     for name, questions in ((RECALL, chosen), (DEV, others), (TRAIN, train)):
-        resuming.write_whole(out / name, "".join(map(line, questions)))
+        resume.write_whole(out / name, "".join(map(line, questions)))
     return Counts(len(chosen), len(others), len(train), twice, held_out)
 
 

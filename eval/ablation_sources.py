@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ragqa.corpus.documents import CorpusReport, Document, input_size, read_documents
+from ragqa.corpus.sources import CorpusReport, Document, input_size, read_documents
 from ragqa.errors import BadInput
 from ragqa.progress import Progress
 from ragqa.questions import read_squad

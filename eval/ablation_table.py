@@ -10,7 +10,7 @@ from typing import Any
 
 from eval.command import one_line
 from ragqa.errors import BadInput
-from ragqa.evaluation.summary import percent
+from ragqa.evaluation.report.summary import percent
 
 HEAD = (
     *("", "recall @5", "@20", "@20 less full", "EM, NQ test-a", "less full", "EM, SQuAD dev-a", "less full", "trained"),

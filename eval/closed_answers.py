@@ -7,16 +7,16 @@ from typing import Any
 import torch
 
 from eval.closed_world import Folders
-from pipelines.asked import answerable
 from pipelines.closed_book import ClosedBookConfig
-from pipelines.joint import RAG, REALM, JointConfig
-from pipelines.library import Library
-from pipelines.rag import RagConfig
-from pipelines.writing import evaluate, searching
-from ragqa import artefact
+from pipelines.common.generation import evaluate, searching
+from pipelines.common.questions import answerable
+from pipelines.common.training_index import Library
+from pipelines.joint.__main__ import RAG, REALM, JointConfig
+from pipelines.rag.train import RagConfig
+from ragqa import artefacts
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.encoder_decoder import from_encoder
-from ragqa.models.generators import load_generator
+from ragqa.models.generation.encoder_decoder import from_encoder
+from ragqa.models.generation.generators import load_generator
 
 _SMALL: dict[str, Any] = {
     "lr": 1e-3,
@@ -36,7 +36,7 @@ def begin_generator(start: Path, out: Path, seed: int) -> Path:
     """A generator of the shape of the encoder ``start``, with one layer that decodes, attending from nothing."""
     if not out.is_dir():
         torch.manual_seed(seed)
-        with artefact.writing(out) as folder:
+        with artefacts.writing(out) as folder:
             from_encoder(start, decoder_layers=1).save(folder)
     return out
 

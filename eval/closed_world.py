@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipelines.blocks import Blocks
-from pipelines.candidates import NULL
-from pipelines.masked_text import MaskedTexts, Text
-from pipelines.pretrain import PretrainConfig, Realm, guess
-from pipelines.warm_start import WarmStartConfig
-from ragqa import artefact
+from pipelines.common.masked_text import MaskedTexts, Text
+from pipelines.common.tokenized_passages import Blocks
+from pipelines.orqa.inverse_cloze import WarmStartConfig
+from pipelines.realm.pretrain import PretrainConfig, Realm, guess
+from pipelines.realm.retrieve import NULL
+from ragqa import artefacts
 from ragqa.errors import Mismatch
-from ragqa.indexing import IndexConfig, build_index
+from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.pretraining.salient import SalientSpan
-from ragqa.retrieval.mips import Mips
+from ragqa.retrieval.vectors.mips import Mips
 
 SYLLABLES = [a + b for a, b in product("bdfgklmnprstvz", ("a", "e", "i", "o", "u", "an", "el", "or"))]
 OBJECTS = 150
@@ -180,7 +180,7 @@ def write(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: i
         if (before := json.loads(file.read_text())) != told:
             raise Mismatch(f"{root} holds a world of {before}, and {told} is wanted: give another folder, or delete it")
         return Folders(root)
-    with artefact.writing(root) as folder:
+    with artefacts.writing(root) as folder:
         _write(world, Folders(folder), width, layers, seed)
         (folder / _TOLD).write_text(json.dumps(told))
     return Folders(root)
@@ -217,7 +217,7 @@ def begin(folders: Folders, out: Path, seed: int) -> Path:
     """Random weights of the world's shape, from which towers and masked language model begin."""
     if not out.is_dir():
         torch.manual_seed(seed)
-        with artefact.writing(out) as folder:
+        with artefacts.writing(out) as folder:
             KnowledgeAugmentedEncoder.from_config(folders.encoder).save(folder)
     return out
 

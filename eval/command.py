@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from index import command as command_of_jobs
+from ragqa.cli import config as command_of_jobs
 from ragqa.errors import BadInput
 
 

@@ -19,14 +19,14 @@ from eval.ablation_corpus import INDEX, QUESTIONS
 from eval.generate_questions import DEV, TRAIN
 from eval.generate_sizes import Sizes
 from pipelines.closed_book import ClosedBookConfig
+from pipelines.common.negatives import golds_of
+from pipelines.common.run import inputs
 from pipelines.fid import FidConfig
-from pipelines.pairs import golds_of
-from pipelines.rag import RagConfig
-from pipelines.run import inputs
-from pipelines.warm_generator import WarmGeneratorConfig
-from ragqa import artefact
+from pipelines.rag.train import RagConfig
+from pipelines.rag.warm_generator import WarmGeneratorConfig
+from ragqa import artefacts
+from ragqa.artefacts.paths import weights_dir
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.paths import weights_dir
 from ragqa.questions import read_questions
 from ragqa.runtime.restore import restore
 
@@ -57,7 +57,7 @@ class Places:
     given: Path | None = None
     """A dual encoder in place of the one that is made of ``encoder``."""
     begun: Path | None = None
-    """A span reader of pipelines.span_reader, of which generators are made in place of ragqa's own."""
+    """A span reader of pipelines.span_reader.train, of which generators are made in place of ragqa's own."""
     device: str = "cpu"
 
     @property
@@ -114,7 +114,7 @@ def begin_retriever(places: Places, sizes: Sizes) -> Path:
     assert project is not None
     with torch.no_grad():
         nn.init.eye_(project.weight)
-    with artefact.writing(places.retriever) as folder:
+    with artefacts.writing(places.retriever) as folder:
         towers.save(folder)
     return places.retriever
 
@@ -122,7 +122,7 @@ def begin_retriever(places: Places, sizes: Sizes) -> Path:
 def begin_reader(places: Places) -> Path:
     """The span reader; unless it is there or given, ragqa's own, made torch again of the weights that are shipped."""
     if not places.reader.is_dir():
-        with artefact.writing(places.reader) as folder:
+        with artefacts.writing(places.reader) as folder:
             restore(weights_dir() / "reader", places.encoder, folder)
     return places.reader
 

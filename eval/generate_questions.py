@@ -16,8 +16,8 @@ import numpy as np
 
 from eval.ablation_questions import Alike, check_apart, line, training
 from eval.ablation_sources import NQ_DEV, NQ_TEST, NQ_TRAIN, QED, SQUAD_DEV
-from pipelines.reader_examples import SHARE, held_out
-from ragqa import resuming
+from pipelines.common.data_sets import SHARE, held_out
+from ragqa.artefacts import resume
 from ragqa.errors import BadInput
 from ragqa.questions import read_questions, read_squad
 from ragqa.text import normalize_answer
@@ -54,7 +54,7 @@ def write(data: Path, out: Path, wanted: Wanted) -> dict[str, Any]:
     kept, left = taught([*nq, *squad], [*tests, *dev])
     out.mkdir(parents=True, exist_ok=True)
     for name, questions in ((TRAIN, kept), (DEV, dev)):
-        resuming.write_whole(out / name, "".join(map(line, questions)))
+        resume.write_whole(out / name, "".join(map(line, questions)))
     check(out, data)
     return {
         "train": {"questions": len(kept), "NQ": _count(kept, "nq"), "SQuAD": _count(kept, "squad"), "left out": left},

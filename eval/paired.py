@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.command import one_line
-from ragqa.artefact import as_bad_input
+from ragqa.artefacts import as_bad_input
 from ragqa.errors import BadInput, Mismatch
 from ragqa.evaluation.statistics import paired
 

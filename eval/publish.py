@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 from eval.command import one_line
-from ragqa.artefact import as_bad_input
+from ragqa.artefacts import as_bad_input
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
-from ragqa.evaluation.summary import corpus, heading
+from ragqa.evaluation.report.summary import corpus, heading
 from ragqa.evaluation.tally import stage
 
 _ELSEWHERE = ("published", "source", "caution", "answer_type")

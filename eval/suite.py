@@ -14,7 +14,7 @@ from eval.command import command, one_line
 from eval.publish import check_place, publish
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.evaluation import Report, evaluate
-from ragqa.evaluation.summary import summary
+from ragqa.evaluation.report.summary import summary
 from ragqa.evaluation.systems import GoldPassages
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars

@@ -14,8 +14,8 @@ from typing import Any
 from eval.command import one_line
 from eval.suite import reader_kind
 from ragqa.errors import BadInput
+from ragqa.evaluation.report.summary import percent
 from ragqa.evaluation.statistics import wilson
-from ragqa.evaluation.summary import percent
 
 HEAD = (
     *("questions", "corpus", "retriever", "reader", "EM", "F1", "recall @1 / @20 / @100", "answer in the corpus"),

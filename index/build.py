@@ -24,13 +24,14 @@ import numpy as np
 
 from index import parts
 from index.cluster import quiet
-from index.command import one_line, parse, shared_path
-from ragqa import artefact, resuming
-from ragqa.embedding import open_shards
+from ragqa import artefacts
+from ragqa.artefacts import resume
+from ragqa.cli.config import one_line, parse, shared_path
 from ragqa.errors import BadInput, Mismatch
-from ragqa.indexing import recall_line, sample_queries
+from ragqa.indexing.build import recall_line, sample_queries
+from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Bars, Progress
-from ragqa.retrieval import faiss_build, mips
+from ragqa.retrieval.vectors import faiss_build, mips
 from ragqa.runtime.encoder import load_encoder
 
 TAKEN_OVER = ("passages/", "bm25/")
@@ -99,21 +100,21 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> Built:
         ArtefactError, DamagedArtefact: corpus or vectors are none, or not whole.
         MissingExtra: FAISS, or Ray, is not installed.
     """
-    source, embedded = artefact.read(config.corpus, "index"), artefact.read(config.vectors, "vectors")
+    source, embedded = artefacts.read(config.corpus, "index"), artefacts.read(config.vectors, "vectors")
     _check_parents(config, source, embedded)
     _check_encoder(config.encoder, config.vectors, embedded)
     out = config.out.resolve()
-    artefact.check_replaceable(out, "index")
+    artefacts.check_replaceable(out, "index")
     queries = _queries(config, embedded)
     clock = _Clock()
     ours = _signature(config, source, embedded)
-    with artefact.lending(config.corpus, source), resuming.workplace(out, ours) as work:
-        if not resuming.is_sealed(work):
+    with artefacts.lending(config.corpus, source), resume.workplace(out, ours) as work:
+        if not resume.is_sealed(work):
             _take_over(config.corpus, source, work / "made")
             search = _searched(config, embedded, work, queries, clock, progress)
             _seal(config, source, embedded, work / "made", search)
-        resuming.put_in_place(work, out)
-        manifest = artefact.peek(out)
+        resume.put_in_place(work, out)
+        manifest = artefacts.peek(out)
     size = sum(entry["size"] for name, entry in manifest.files.items() if name.startswith("dense/"))
     return Built(
         index=str(config.out),
@@ -126,21 +127,21 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> Built:
     )
 
 
-def _check_parents(config: BuildConfig, source: artefact.Manifest, embedded: artefact.Manifest) -> None:
+def _check_parents(config: BuildConfig, source: artefacts.Manifest, embedded: artefacts.Manifest) -> None:
     if embedded.parents["corpus"] != source.parents["corpus"]:
         raise Mismatch(f"{config.vectors} holds the vectors of other passages than {config.corpus}: embed them again")
     if embedded.config["rows"] != source.config.get("rows", source.config["passages"]):
         raise Mismatch(f"{config.vectors} and {config.corpus} do not count the same: embed them again")
 
 
-def _signature(config: BuildConfig, source: artefact.Manifest, embedded: artefact.Manifest) -> str:
+def _signature(config: BuildConfig, source: artefacts.Manifest, embedded: artefacts.Manifest) -> str:
     """Changes with whatever the index is made of, and how."""
-    asked = artefact.checksum(config.questions) if config.questions else None
+    asked = artefacts.checksum(config.questions) if config.questions else None
     made_of = [source.fingerprint, embedded.fingerprint, config.kind, config.part_rows, config.recall, asked]
     return json.dumps([*made_of, str(config.questions), config.encoder])
 
 
-def _queries(config: BuildConfig, embedded: artefact.Manifest) -> np.ndarray | None:
+def _queries(config: BuildConfig, embedded: artefacts.Manifest) -> np.ndarray | None:
     """Vectors [B, D] of the sample questions, if there are any."""
     if not config.questions:
         return None
@@ -149,7 +150,7 @@ def _queries(config: BuildConfig, embedded: artefact.Manifest) -> np.ndarray | N
     return sample_queries(config.questions, load_encoder(name))
 
 
-def _check_encoder(name: str | None, vectors: Path, embedded: artefact.Manifest) -> None:
+def _check_encoder(name: str | None, vectors: Path, embedded: artefacts.Manifest) -> None:
     if name is not None and load_encoder(name).fingerprint != embedded.parents["encoder"]:
         raise Mismatch(f"encoder {name} is not the one that made {vectors}, or not any more")
 
@@ -167,7 +168,7 @@ class _Clock:
         self.seconds[name] = round(time.perf_counter() - began, 1)
 
 
-def _take_over(corpus: Path, source: artefact.Manifest, made: Path) -> None:
+def _take_over(corpus: Path, source: artefacts.Manifest, made: Path) -> None:
     """Link passages and terms at once: hours later the corpus may have been updated.
 
     Raises Mismatch where that happens just now.
@@ -177,9 +178,9 @@ def _take_over(corpus: Path, source: artefact.Manifest, made: Path) -> None:
             if name.startswith(TAKEN_OVER) and not (made / name).exists():
                 _link(corpus / name, made / name)
     except FileNotFoundError:
-        if artefact.peek(corpus).fingerprint == source.fingerprint:
+        if artefacts.peek(corpus).fingerprint == source.fingerprint:
             raise
-    if artefact.peek(corpus).fingerprint != source.fingerprint:
+    if artefacts.peek(corpus).fingerprint != source.fingerprint:
         raise Mismatch(f"{corpus} was changed just now: run again, with the vectors of what it is now")
 
 
@@ -197,7 +198,7 @@ def _link(source: Path, target: Path) -> None:
 
 def _searched(
     config: BuildConfig,
-    embedded: artefact.Manifest,
+    embedded: artefacts.Manifest,
     work: Path,
     queries: np.ndarray | None,
     clock: _Clock,
@@ -217,13 +218,13 @@ def _searched(
                 tuned = mips.tuned(
                     vectors, config.kind, dense, recall=config.recall, queries=queries, progress=progress
                 )
-        resuming.write_whole(work / SEARCH, json.dumps(tuned and tuned.as_dict()))
+        resume.write_whole(work / SEARCH, json.dumps(tuned and tuned.as_dict()))
     search: dict[str, Any] | None = json.loads((work / SEARCH).read_text())
     return search
 
 
 def _graph(
-    config: BuildConfig, embedded: artefact.Manifest, work: Path, dense: Path, clock: _Clock, progress: Progress
+    config: BuildConfig, embedded: artefacts.Manifest, work: Path, dense: Path, clock: _Clock, progress: Progress
 ) -> None:
     """Write FAISS's files into ``dense``."""
     plan = parts.Plan(
@@ -250,16 +251,16 @@ def _once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
         if all((folder / name).stat().st_size == size for name, size in expected.items()):
             return
     make()
-    resuming.write_whole(mark, json.dumps({file.name: file.stat().st_size for file in folder.iterdir()}))
+    resume.write_whole(mark, json.dumps({file.name: file.stat().st_size for file in folder.iterdir()}))
 
 
 def _seal(
     config: BuildConfig,
-    source: artefact.Manifest,
-    embedded: artefact.Manifest,
+    source: artefacts.Manifest,
+    embedded: artefacts.Manifest,
     made: Path,
     search: dict[str, Any] | None,
-) -> artefact.Manifest:
+) -> artefacts.Manifest:
     """Sign the whole; what was taken over has the checksums that it had."""
     known = {name: entry for name, entry in source.files.items() if name.startswith(TAKEN_OVER)}
     sparse = source.config["retriever"] != "dense"
@@ -274,7 +275,7 @@ def _seal(
         "search": search,
     }
     parents = {"corpus": source.parents["corpus"], "encoder": embedded.parents["encoder"]}
-    return artefact.seal(made, "index", settings, parents, known=known)
+    return artefacts.seal(made, "index", settings, parents, known=known)
 
 
 def main() -> None:

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from index.cluster import capacity, connect, quiet
-from index.command import one_line, parse, shared_path
-from index.embedder import Embedder, Work, device_name, writing
-from ragqa import artefact
+from index.embed_actors import Embedder, Work, device_name, writing
+from ragqa import artefacts
+from ragqa.artefacts.lock import locked
+from ragqa.cli.config import one_line, parse, shared_path
 from ragqa.corpus.store import PassageStore
-from ragqa.embedding import ASIDE, Record, Shard, damaged, embed_shard, finished, shards, sweep, workplace
 from ragqa.errors import BadInput, DamagedArtefact, RagqaError
-from ragqa.locks import locked
+from ragqa.indexing.embed import ASIDE, Record, Shard, damaged, embed_shard, finished, shards, sweep, workplace
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.runtime.encoder import DEFAULT, PRECISIONS, encoder_path, is_export, load_encoder
 
@@ -107,7 +107,7 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
         MissingExtra: Ray is not installed.
     """
     began = time.perf_counter()
-    source = artefact.read(config.corpus, "index")
+    source = artefacts.read(config.corpus, "index")
     store = PassageStore.open(config.corpus / "passages")
     made_by, precision = _encoder(config)
     identity: dict[str, Any] = {
@@ -184,7 +184,7 @@ def _begin(out: Path, identity: dict[str, Any], parts: list[Shard], chosen: bool
             raise BadInput(f"{out} holds other vectors ({'; '.join(other)}): choose another place")
         return identity
     if not (out / ASIDE).is_dir():  # left by a run that was killed right here
-        artefact.check_replaceable(out, "vectors")
+        artefacts.check_replaceable(out, "vectors")
     try:
         with workplace(out):
             (out / ASIDE / BEGUN).write_text(json.dumps(identity, sort_keys=True))
@@ -208,7 +208,7 @@ def _check(out: Path, parts: list[Shard], encoder: str, repair: bool) -> None:
         file.with_suffix(".json").unlink(missing_ok=True)
 
 
-def _seal(out: Path, parts: list[Shard], identity: dict[str, Any], name: str) -> artefact.Manifest:
+def _seal(out: Path, parts: list[Shard], identity: dict[str, Any], name: str) -> artefacts.Manifest:
     """Write the manifest; the checksums of the vectors are known from when they were written."""
     records = [record for part in parts if (record := finished(out, part, identity["encoder"]))]
     if len(records) < len(parts):
@@ -216,7 +216,7 @@ def _seal(out: Path, parts: list[Shard], identity: dict[str, Any], name: str) ->
     known = {Shard(r.first, r.last).vectors: {"size": r.bytes, "sha256": r.sha256} for r in records}
     config = {**identity, "name": name, "devices": sorted({record.device for record in records})}
     parents = {"corpus": identity["corpus"], "encoder": identity["encoder"]}
-    return artefact.seal(out, "vectors", config, parents, known=known)
+    return artefacts.seal(out, "vectors", config, parents, known=known)
 
 
 def _run(work: Work, missing: list[Shard], workers: int | None, rows: int, progress: Progress) -> tuple[int, float]:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from index.cluster import connect
-from ragqa import artefact
-from ragqa.embedding import open_shards
+from ragqa import artefacts
 from ragqa.errors import BadInput, RagqaError
+from ragqa.indexing.embed import open_shards
 from ragqa.progress import Progress
-from ragqa.retrieval import faiss_build
+from ragqa.retrieval.vectors import faiss_build
 
 TRAINED = "trained"
 
@@ -55,7 +55,7 @@ def keep(folder: Path, name: str, of: str, write: Callable[[Path], None]) -> Rec
     """Let ``write`` make a file in ``folder`` that is found by ``name`` from then on."""
     file = folder / f"{name}.{uuid.uuid4().hex}"
     write(file)
-    record = Record(of, file.name, file.stat().st_size, artefact.checksum(file))
+    record = Record(of, file.name, file.stat().st_size, artefacts.checksum(file))
     aside = folder / f".{file.name}.json"
     aside.write_text(json.dumps(asdict(record)))
     aside.replace(folder / f"{name}.json")
@@ -67,7 +67,7 @@ def kept(folder: Path, name: str, of: str) -> Record | None:
     try:
         record = Record(**json.loads((folder / f"{name}.json").read_text()))
         file = folder / record.file
-        whole = record.of == of and file.stat().st_size == record.bytes and artefact.checksum(file) == record.sha256
+        whole = record.of == of and file.stat().st_size == record.bytes and artefacts.checksum(file) == record.sha256
     except (OSError, ValueError, TypeError):
         return None
     return record if whole else None

@@ -8,20 +8,20 @@
         …                                       # the index proposes; scores that carry gradient are the live tower's
 
 ``blocking_refresher(corpus, work)`` does the same without Ray and keeps training waiting. What lies in ``work`` is told
-in ``index/versions.py``, what is measured in ``index/swapping.py``.
+in ``index/versions.py``, what is measured in ``index/refresher.py``.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-from index.making import Encoding, Made, Plan, line, make_version
-from index.refresh_actors import Actors
-from index.swapping import IndexRefresher, Swap
+from index.actors import Actors
+from index.refresher import IndexRefresher, Swap
+from index.version_build import Encoding, Made, Plan, line, make_version
 from index.versions import Saves, Versions
 from ragqa.errors import BadInput, RagqaError
-from ragqa.retrieval import mips
-from ragqa.retrieval.mips import Mips
+from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.mips import Mips
 
 __all__ = ["IndexRefresher", "Saves", "Swap", "blocking_refresher", "opener", "ray_refresher"]
 
@@ -50,7 +50,7 @@ def blocking_refresher(
     Args:
         corpus: index directory whose passages are embedded.
         work: directory of the versions; all machines see it.
-        kind: of the index, see ``ragqa.retrieval.mips.KINDS``.
+        kind: of the index, see ``ragqa.retrieval.vectors.mips.KINDS``.
         recall: share of the 20 nearest passages that a kind other than flat is to find.
         questions: file of sample questions on which that is tried with every version; without it some are made up.
         device: where passages are encoded.

@@ -2,7 +2,7 @@
 
     work/snapshot-00000500/           weights of step 500, as an encoder that is loaded
     work/.index-00000500.making/      shards/ that are embedded, made/ that is being built
-    work/index-00000500/              what ragqa.retrieval.mips.build writes of the kind, manifest.json
+    work/index-00000500/              what ragqa.retrieval.vectors.mips.build writes of the kind, manifest.json
 
 A folder whose name begins with a dot is half-made; renaming it is the last thing that is done to it. The last two
 versions are kept with their snapshots. Deleting a version that somebody still searches does no harm on Linux, where
@@ -18,13 +18,13 @@ from typing import Protocol
 
 import numpy as np
 
-from index.making import Plan
-from ragqa import artefact
-from ragqa.artefact import Manifest
+from index.version_build import Plan
+from ragqa import artefacts
+from ragqa.artefacts import Manifest
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RefreshFailed
-from ragqa.retrieval import mips
-from ragqa.retrieval.mips import Mips
-from ragqa.retrieval.vectors import open_first
+from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.mips import Mips
+from ragqa.retrieval.vectors.store import open_first
 
 KEPT = 2
 """Versions that stay on disk."""
@@ -46,7 +46,7 @@ class Versions:
     """The versions of a run, as the process that trains sees them: it alone writes snapshots and deletes."""
 
     def __init__(self, plan: Plan, *, device: str = "cpu", engine: str = "auto") -> None:
-        """``device`` and ``engine`` search, see ``ragqa.retrieval.mips.open_index``."""
+        """``device`` and ``engine`` search, see ``ragqa.retrieval.vectors.mips.open_index``."""
         self.plan = plan
         store = plan.passages()
         self._rows, self._deleted = len(store), store.deleted
@@ -81,7 +81,7 @@ class Versions:
         if at not in self.steps("index"):
             there = ", ".join(map(str, self.steps("index"))) or "none"
             raise BadInput(f"version {at} is not in {self.plan.work} (there: {there}): begin in an empty directory")
-        self._check(artefact.read(self.plan.index(at), "dense"), at)
+        self._check(artefacts.read(self.plan.index(at), "dense"), at)
         for _, step, path in self._folders():
             if step > upto:
                 shutil.rmtree(path)
@@ -89,7 +89,7 @@ class Versions:
     def _newest_whole(self) -> int | None:
         for step in reversed(self.steps("index")):
             try:
-                self._check(artefact.read(self.plan.index(step), "dense"), step)
+                self._check(artefacts.read(self.plan.index(step), "dense"), step)
                 return step
             except Mismatch:
                 raise
@@ -136,7 +136,7 @@ class Versions:
 
     def _open(self, step: int) -> tuple[Mips, Manifest]:
         folder = self.plan.index(step)
-        manifest = artefact.peek(folder)
+        manifest = artefacts.peek(folder)
         self._check(manifest, step)
         for name, expected in manifest.files.items():
             if (size := _size(folder / name)) != expected["size"]:
@@ -201,4 +201,4 @@ def _save(model: Saves, folder: Path) -> None:
 def _contents(folder: Path) -> dict[str, str]:
     """Checksums of weights and tokenizer; configurations name the version of transformers, which may have changed."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "config.json"]
-    return {path.relative_to(folder).as_posix(): artefact.checksum(path) for path in files}
+    return {path.relative_to(folder).as_posix(): artefacts.checksum(path) for path in files}

@@ -33,7 +33,7 @@ def put(card: Path, of: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See above; the command line, or ``arguments``."""
-    from index.command import one_line
+    from ragqa.cli.config import one_line
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--of", type=Path, required=True, help="directory of the export")

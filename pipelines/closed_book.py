@@ -12,15 +12,16 @@ from pathlib import Path
 
 import torch
 
-from pipelines import generating, writing
-from pipelines.cluster import together
-from pipelines.settings import require
-from ragqa import artefact
+from pipelines import fid_training
+from pipelines.common import generation
+from pipelines.common.config import require
+from pipelines.common.processes import together
+from ragqa import artefacts
 from ragqa.progress import SILENT, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClosedBookConfig(generating.GeneratingConfig):
+class ClosedBookConfig(fid_training.GeneratingConfig):
     """What is trained, on what, and for how long. Roberts et al.: T5, 10,000 to 20,000 steps."""
 
     index: Path | None = None
@@ -36,8 +37,8 @@ def main(
 ) -> Path:
     """Train, or go on training; the directory of the generator. Raises as ``pipelines.fid`` does."""
     torch.manual_seed(config.seed)
-    generator = writing.opened("closed-book", config, 1, tell)
-    return generating.train(
+    generator = generation.opened("closed-book", config, 1, tell)
+    return fid_training.train(
         config, generator, lambda texts: [[] for _ in texts], name="closed book", progress=progress, tell=tell
     )
 
@@ -47,15 +48,15 @@ def whole(
 ) -> Path:
     """Train, in as many processes as are wanted; the pipeline directory where there is an index, else the model's."""
     if config.index is not None:
-        artefact.read(config.index, "index")  # now, not after the training
+        artefacts.read(config.index, "index")  # now, not after the training
     model = together(main, config, progress=progress, tell=tell)
     if config.index is None:
         return model
-    return generating.publish(config, config.index, progress=progress, tell=tell)
+    return fid_training.publish(config, config.index, progress=progress, tell=tell)
 
 
 if __name__ == "__main__":
-    from index.command import one_line, parse
+    from ragqa.cli.config import one_line, parse
     from ragqa.progress import Bars
 
     with one_line("pipelines.closed_book"):

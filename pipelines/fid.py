@@ -13,18 +13,19 @@ from pathlib import Path
 
 import torch
 
-from pipelines import generating, writing
-from pipelines.cluster import together
-from pipelines.examination import KS
-from pipelines.rag import check_size
-from pipelines.settings import require
+from pipelines import fid_training
+from pipelines.common import generation
+from pipelines.common.config import require
+from pipelines.common.processes import together
+from pipelines.common.retrieval_eval import KS
+from pipelines.rag.train import check_size
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval.open import open_retriever
+from ragqa.retrieval.registry import open_retriever
 from ragqa.types import Hit
 
 
 @dataclass(frozen=True, kw_only=True)
-class FidConfig(generating.GeneratingConfig):
+class FidConfig(fid_training.GeneratingConfig):
     """What is trained, on what, and for how long. FiD: T5, 100 passages of 250 tokens, batch 64, 10,000 steps."""
 
     index: Path
@@ -49,22 +50,22 @@ def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     check_size(config.index, config.k)
     retriever = open_retriever(config.index, config.retriever, device=config.device)
     torch.manual_seed(config.seed)
-    generator = writing.opened("fid", config, config.k, tell)
+    generator = generation.opened("fid", config, config.k, tell)
 
     def search(texts: list[str]) -> list[list[Hit]]:
         return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than is read
 
-    return generating.train(config, generator, search, name="FiD", progress=progress, tell=tell)
+    return fid_training.train(config, generator, search, name="FiD", progress=progress, tell=tell)
 
 
 def whole(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
     """Train, in as many processes as are wanted, and put together; the pipeline directory."""
     together(main, config, progress=progress, tell=tell)
-    return generating.publish(config, config.index, retriever=config.retriever, progress=progress, tell=tell)
+    return fid_training.publish(config, config.index, retriever=config.retriever, progress=progress, tell=tell)
 
 
 if __name__ == "__main__":
-    from index.command import one_line, parse
+    from ragqa.cli.config import one_line, parse
     from ragqa.progress import Bars
 
     with one_line("pipelines.fid"):

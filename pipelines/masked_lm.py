@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pipelines.masked_text import MaskedBatch, MaskedTexts, chooser
-from pipelines.run import Run, running, write_model
-from pipelines.settings import TrainingConfig, require
-from ragqa import artefact
+from pipelines.common.config import TrainingConfig, require
+from pipelines.common.masked_text import MaskedBatch, MaskedTexts, chooser
+from pipelines.common.run import Run, running, write_model
+from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -59,7 +59,7 @@ class MaskedLMConfig(TrainingConfig):
         """Raise BadInput for values that cannot be meant."""
         require(self)
         if self.masking == "salient":
-            raise BadInput("masking salient: that is pipelines.pretrain's; choose words, spans or uniform")
+            raise BadInput("masking salient: that is pipelines.realm.pretrain's; choose words, spans or uniform")
 
 
 def nll(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> Tensor:
@@ -97,7 +97,7 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
         raise BadInput(f"{config.encoder} has no weights: --fresh begins from random ones of its shape")
     model = begin(config.encoder).to(config.device)
     set_dropout(model.train(), config.dropout)
-    artefact.read(config.corpus, "index")
+    artefacts.read(config.corpus, "index")
     texts = MaskedTexts(
         PassageStore.open(config.corpus / "passages"),
         TextTokenizer(config.encoder),
@@ -118,8 +118,8 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
 
 
 if __name__ == "__main__":
-    from index.command import one_line, parse
-    from pipelines.cluster import together
+    from pipelines.common.processes import together
+    from ragqa.cli.config import one_line, parse
     from ragqa.progress import Bars
 
     with one_line("pipelines.masked_lm"):

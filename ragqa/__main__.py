@@ -1,5 +1,5 @@
 """``python -m ragqa``: the command."""
 
-from ragqa.cli import main
+from ragqa.cli.main import main
 
 main()

@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
-from ragqa import patterns
-from ragqa.patterns import compiled
+from ragqa.matching import patterns
+from ragqa.matching.patterns import compiled
 from ragqa.text import normalize_answer, words
 
 __all__ = [

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
-from ragqa import artefact
+from ragqa import artefacts
+from ragqa.artefacts.paths import as_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
-from ragqa.paths import as_url
-from ragqa.reading import choose
+from ragqa.reading import registry
 from ragqa.reading.base import Decoding, Reader, Writes, passages_of
 from ragqa.retrieval.base import Retriever, missing
-from ragqa.retrieval.open import FUSION, open_retriever
+from ragqa.retrieval.registry import FUSION, open_retriever
 from ragqa.types import Answer, Hit, Source
 
 MAX_QUESTION_CHARS = 10_000
@@ -87,23 +87,23 @@ class Pipeline:
         settings: dict[str, Any] = dict.fromkeys(("reader", "retriever", "encoder", "fusion", "k", "decoding"))
         settings.update(index=url or str(path), readers={})
         parents: dict[str, str] = {}
-        if not url and artefact.peek(path).kind == "pipeline":
-            parents = artefact.read(path, "pipeline").parents
+        if not url and artefacts.peek(path).kind == "pipeline":
+            parents = artefacts.read(path, "pipeline").parents
             saved = json.loads((path / "pipeline.json").read_text())
             settings.update({key: value for key, value in saved.items() if key in settings})
             for part in ("index", "encoder"):
                 if settings[part] and _is_place(part, settings[part]):
                     settings[part] = str(path / settings[part])
-            settings["reader"] = settings["reader"] and choose.moved(settings["reader"], lambda at: str(path / at))
+            settings["reader"] = settings["reader"] and registry.moved(settings["reader"], lambda at: str(path / at))
             settings["readers"] = {
-                name: choose.moved(each, lambda at: str(path / at)) for name, each in settings["readers"].items()
+                name: registry.moved(each, lambda at: str(path / at)) for name, each in settings["readers"].items()
             }
-        if unknown := sorted(set(readers or ()) - set(choose.NAMES)):
-            raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(choose.NAMES)}")
+        if unknown := sorted(set(readers or ()) - set(registry.NAMES)):
+            raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(registry.NAMES)}")
         settings["readers"].update({name: str(each) for name, each in (readers or {}).items()})
         own = settings["reader"]
         if reader is not None:
-            settings["reader"] = choose.named(str(reader), settings["readers"], path)
+            settings["reader"] = registry.named(str(reader), settings["readers"], path)
         if own != settings["reader"]:
             settings.update(k=None, decoding=None)  # what was said of the pipeline's own reader
         given: dict[str, Any] = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k}
@@ -111,7 +111,7 @@ class Pipeline:
         settings.update({key: value for key, value in given.items() if value is not None})
         index = _served(settings) if as_url(settings["index"]) else _opened(settings, device)
         decoding = Decoding(**settings["decoding"]) if settings["decoding"] else None
-        chosen = choose.open_reader(settings["reader"], decoding=decoding, device=device)
+        chosen = registry.open_reader(settings["reader"], decoding=decoding, device=device)
         now = {"index": index.origin, "reader": chosen.fingerprint}
         for part, fingerprint in parents.items():
             if now[part] != fingerprint and (part == "index" or own == settings["reader"]):
@@ -139,7 +139,7 @@ class Pipeline:
                 f"a part of {self._settings['index']} was missing: load the pipeline again once it is back"
             )
         target = Path(path)
-        artefact.check_replaceable(target, "pipeline")
+        artefacts.check_replaceable(target, "pipeline")
         saved = dict(self._settings)
 
         def relative(place: str) -> str:  # so that the directory that holds the pipeline and its parts can be moved
@@ -148,13 +148,13 @@ class Pipeline:
         for part in ("index", "encoder"):
             if saved[part] and not as_url(saved[part]) and (part != "encoder" or Path(saved[part]).exists()):
                 saved[part] = relative(saved[part])
-        saved["reader"] = saved["reader"] and choose.moved(saved["reader"], relative)
-        saved["readers"] = {name: choose.moved(each, relative) for name, each in saved["readers"].items()}
-        with artefact.writing(target) as folder:
+        saved["reader"] = saved["reader"] and registry.moved(saved["reader"], relative)
+        saved["readers"] = {name: registry.moved(each, relative) for name, each in saved["readers"].items()}
+        with artefacts.writing(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
             # The index may be updated, as it may be under a pipeline that is loaded; another must not take its place.
             parents = {"index": self._index.origin, "reader": self.reader.fingerprint}
-            artefact.seal(folder, "pipeline", {}, parents)
+            artefacts.seal(folder, "pipeline", {}, parents)
 
     @property
     def loaded(self) -> bool:
@@ -237,7 +237,7 @@ def _opened(settings: dict[str, Any], device: str) -> Searched:
     """The index directory of a pipeline's settings."""
     path, wanted, fusion = Path(settings["index"]), settings["retriever"], settings["fusion"]
     found = open_retriever(path, wanted, encoder=settings["encoder"], fusion=fusion, device=device)
-    index = artefact.peek(path)
+    index = artefacts.peek(path)
     retriever = wanted or index.config["retriever"]
     dense = retriever != "bm25"
     facts = {

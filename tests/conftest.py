@@ -113,7 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("indexes") / "documents.index"
-    from ragqa.indexing import build_index
+    from ragqa.indexing.build import build_index
 
     build_index([folder], out)
     return out
@@ -121,12 +121,12 @@ def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of the command, run in this process."""
-    from ragqa import cli
+    from ragqa.cli import main
 
     before, sys.argv = sys.argv, ["ragqa", *arguments]
     try:
         with pytest.raises(SystemExit) as stop:
-            cli.main()
+            main.main()
     finally:
         sys.argv = before
     printed = capsys.readouterr()
@@ -136,7 +136,7 @@ def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
 
 def make_index(folder: Path, words: list[str], encoder: str, retriever: str, count: int = 400) -> Path:
     """An index of passages of 5 to 40 words."""
-    from ragqa.indexing import IndexConfig, build_index
+    from ragqa.indexing.build import IndexConfig, build_index
 
     rng = np.random.default_rng(0)
     with (folder / "c.jsonl").open("w") as file:
@@ -211,7 +211,7 @@ def kill_at_every_step(
         anew: deleted before ``restore``, so that each run starts from there; if empty, each goes on where the one
             before was killed.
     """
-    from ragqa import artefact
+    from ragqa import artefacts
 
     left = 0
     rmtree = shutil.rmtree
@@ -241,7 +241,7 @@ def kill_at_every_step(
     for name in ("rename", "replace", "unlink", "write_text"):
         patch.setattr(Path, name, counted(getattr(Path, name)))
     patch.setattr(shutil, "rmtree", counted(half))
-    patch.setattr(artefact, "_exchange", counted(artefact._exchange))
+    patch.setattr(artefacts, "_exchange", counted(artefacts._exchange))
     swapped = False
     for moment in range(1, 400):
         if anew:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ragqa.models.template import RAG
+from ragqa.models.generation.template import RAG
 from ragqa.objectives import IGNORED, rag_sequence_nll, rag_token_nll
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage

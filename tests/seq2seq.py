@@ -5,7 +5,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from ragqa.indexing import IndexConfig, build_index
+from ragqa.indexing.build import IndexConfig, build_index
 
 WORDS = [f"W{number}" for number in range(40)]
 SPECIAL = {

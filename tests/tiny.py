@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragqa.indexing import IndexConfig, build_index
+from ragqa.indexing.build import IndexConfig, build_index
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.reader_examples import SHARE, held_out
-from ragqa.paths import weights_dir
+from pipelines.common.data_sets import SHARE, held_out
+from ragqa.artefacts.paths import weights_dir
 
 HELD, OTHER = 6, 12
 """Articles."""

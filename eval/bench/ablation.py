@@ -36,11 +36,14 @@ from eval.nq import NQ
 from eval.squad import SQUAD
 from eval.suite import Suite
 from index.build import BuildConfig, build
-from index.carry import carry
 from index.embed import EmbedConfig, embed
-from pipelines import assemble, dpr, fine_tune, pretrain, warm_reader, warm_start
-from pipelines.plot import plot
-from pipelines.stages import finished
+from index.reuse import carry
+from pipelines.common import assemble
+from pipelines.common.plot import plot
+from pipelines.common.stages import finished
+from pipelines.dpr import train as dpr
+from pipelines.orqa import fine_tune, inverse_cloze
+from pipelines.realm import pretrain, reader_warmup
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.evaluation import evaluate
@@ -94,10 +97,10 @@ class Bench:
         made = None
         for config in self.stages(name):
             main: Callable[..., Path]
-            if isinstance(config, warm_start.WarmStartConfig):
-                main = partial(warm_start.main, progress=self.progress)
-            elif isinstance(config, warm_reader.WarmReaderConfig):
-                main = partial(warm_reader.main, progress=self.progress)
+            if isinstance(config, inverse_cloze.WarmStartConfig):
+                main = partial(inverse_cloze.main, progress=self.progress)
+            elif isinstance(config, reader_warmup.WarmReaderConfig):
+                main = partial(reader_warmup.main, progress=self.progress)
             elif isinstance(config, dpr.DprConfig):
                 assert config.retriever is not None
                 self.blank(config.retriever)
@@ -170,7 +173,7 @@ class Bench:
         retriever = self.retriever(name)
         assert retriever is not None
         reading = ablation.reading(self.places, self.sizes)
-        finished(reading, partial(warm_reader.main, progress=self.progress), self.tell)
+        finished(reading, partial(reader_warmup.main, progress=self.progress), self.tell)
         tune = ablation.tuning(self.places, self.sizes, name, retriever)
         if (made := self.places.arm(name) / "vectors").is_dir():  # the passages were embedded for their recall
             tune.out.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from eval.suite import Suite, parser, run
-from pipelines.run import FREE, INPUTS, inputs
-from ragqa import resuming
+from pipelines.common.run import FREE, INPUTS, inputs
+from ragqa.artefacts import resume
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.evaluation import Report
 from ragqa.evaluation.compare import compare
@@ -54,7 +54,7 @@ def kept(
     file.parent.mkdir(parents=True, exist_ok=True)
     tell(name)
     found = {**measure(), "settings": settings}
-    resuming.write_whole(file, json.dumps(found, indent=1) + "\n")
+    resume.write_whole(file, json.dumps(found, indent=1) + "\n")
     tell(f"{name.partition(':')[0]}: {json.dumps({key: found[key] for key in found if key != 'settings'})}")
     return found
 

@@ -30,14 +30,18 @@ from eval.bench.arms import digest, kept, plain
 from eval.bench.closed_world import seconds
 from eval.bench.record import note
 from eval.command import one_line
-from pipelines import closed_book, joint, pretrain, rag, warm_start
-from pipelines.asked import answerable
+from pipelines import closed_book
 from pipelines.closed_book import ClosedBookConfig
-from pipelines.joint import JointConfig
-from pipelines.pretrain import PretrainConfig
-from pipelines.rag import RagConfig
-from pipelines.warm_start import WarmStartConfig
-from ragqa.locks import locked
+from pipelines.common.questions import answerable
+from pipelines.joint import __main__ as joint
+from pipelines.joint.__main__ import JointConfig
+from pipelines.orqa import inverse_cloze
+from pipelines.orqa.inverse_cloze import WarmStartConfig
+from pipelines.rag import train as rag
+from pipelines.rag.train import RagConfig
+from pipelines.realm import pretrain
+from pipelines.realm.pretrain import PretrainConfig
+from ragqa.artefacts.lock import locked
 from ragqa.progress import Bars
 from ragqa.training.log import read_rows
 
@@ -162,7 +166,7 @@ def measured(begun: Begun, arm: str, config: Config, told: str) -> dict[str, Any
         print(f"{told}: {line}", flush=True)
 
     tagger = closed_world.ObjectTagger(begun.world.objects)
-    warm_start.main(begun.cloze, progress=Bars())
+    inverse_cloze.main(begun.cloze, progress=Bars())
     closed_answers.begin_generator(begun.start, begun.generator, config.seed)
     if arm.startswith("REALM"):
         pretrain.main(begun.stage, finds=tagger, progress=Bars(), tell=tell)

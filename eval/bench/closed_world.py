@@ -21,16 +21,17 @@ from eval.bench.arms import kept, plain
 from eval.bench.record import record
 from eval.command import one_line
 from index.refresh import opener
-from pipelines import pretrain, warm_start
-from pipelines.blocks import Blocks
-from pipelines.masked_text import masked_texts
-from pipelines.plot import plot
-from pipelines.pretrain import PretrainConfig, Realm
-from pipelines.warm_start import WarmStartConfig
+from pipelines.common.masked_text import masked_texts
+from pipelines.common.plot import plot
+from pipelines.common.tokenized_passages import Blocks
+from pipelines.orqa import inverse_cloze
+from pipelines.orqa.inverse_cloze import WarmStartConfig
+from pipelines.realm import pretrain
+from pipelines.realm.pretrain import PretrainConfig, Realm
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.progress import Bars
-from ragqa.retrieval import mips
+from ragqa.retrieval.vectors import mips
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
@@ -94,7 +95,7 @@ def trained(args: argparse.Namespace, seed: int, arm: str) -> dict[str, Any]:
 def measured(world: closed_world.World, cloze: WarmStartConfig, config: PretrainConfig, arm: str) -> dict[str, Any]:
     """The figures of an arm, trained, or gone on with."""
     out, seed = config.out, config.seed
-    warm_start.main(cloze, progress=Bars())
+    inverse_cloze.main(cloze, progress=Bars())
     if arm == "no warm start":
         torch.manual_seed(seed)
         DualEncoder.from_encoder(

@@ -6,7 +6,7 @@
 
 SQuAD dev-a beside its own paragraphs and over ``--paragraphs``, NQ test-a over ``--index``; the last two once more with
 the documents taken out that a question names or that hold an answer. Right is exact match by each suite's rule. What
-each figure is: ``pipelines.trust``.
+each figure is: ``pipelines.calibrate.report``.
 """
 
 import argparse
@@ -21,16 +21,16 @@ from eval.command import check, one_line
 from eval.nq import NQ
 from eval.squad import SQUAD
 from eval.suite import Suite, read_split
-from pipelines.asked import batches
-from pipelines.conditions import Condition, gold, kind_of, over, without
-from pipelines.plot import check_plot
-from pipelines.trust import figures, plot
+from pipelines.calibrate.conditions import Condition, gold, kind_of, over, without
+from pipelines.calibrate.report import figures, plot
+from pipelines.common.plot import check_plot
+from pipelines.common.questions import batches
 from ragqa.metrics import exact_match
 from ragqa.progress import Bars, Progress
 from ragqa.questions import drawn
 from ragqa.reading.base import PASSAGES
 from ragqa.reading.span import ExtractiveReader
-from ragqa.retrieval.open import open_retriever
+from ragqa.retrieval.registry import open_retriever
 from ragqa.types import Question
 
 SUITES = {"squad": SQUAD, "nq": NQ}

@@ -21,8 +21,8 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from eval.bench.record import record
-from ragqa.corpus.documents import read_documents
-from ragqa.corpus.mediawiki.text import plain_text
+from ragqa.corpus.formats.mediawiki.text import plain_text
+from ragqa.corpus.sources import read_documents
 
 CHARACTERS = 4200
 """Of text in a page: 670 words."""
@@ -88,7 +88,7 @@ def measured(path: Path) -> dict[str, Any]:
     """Seconds and memory of reading a dump, in a process of its own."""
     code = (
         "import json, resource, sys, time; from pathlib import Path\n"
-        "from ragqa.corpus.documents import CorpusReport, read_documents\n"
+        "from ragqa.corpus.sources import CorpusReport, read_documents\n"
         "began, report = time.process_time(), CorpusReport()\n"
         "characters = sum(len(d.text) for d in read_documents([Path(sys.argv[1])], report=report))\n"
         "row = {'articles': report.documents, 'characters': characters, 'seconds': time.process_time() - began}\n"

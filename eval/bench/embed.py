@@ -23,7 +23,7 @@ from typing import Any
 
 from eval.bench.process import timed
 from eval.bench.record import record
-from ragqa import artefact
+from ragqa import artefacts
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -40,7 +40,7 @@ def cut(index: Path, rows: int, out: Path) -> Path:
             passages = (passage for batch in store.batches() for passage in batch)
             for passage in islice(passages, rows - writer.rows):
                 writer.copy(passage)
-    artefact.seal(out, "index", {}, {"corpus": PassageStore.open(out / "passages").fingerprint()})
+    artefacts.seal(out, "index", {}, {"corpus": PassageStore.open(out / "passages").fingerprint()})
     return out
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from eval.bench.record import record
-from pipelines.calibrate import index_of
-from pipelines.reader_examples import SHARE, held_out
-from ragqa.indexing import IndexConfig, build_index
+from pipelines.calibrate.fit import index_of
+from pipelines.common.data_sets import SHARE, held_out
+from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.questions import read_squad
 from ragqa.retrieval.base import Ranker
 from ragqa.retrieval.hybrid import Hybrid
-from ragqa.retrieval.open import open_retriever
+from ragqa.retrieval.registry import open_retriever
 
 WEIGHTS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1)
 KS = (1, 5, 20)

@@ -38,13 +38,16 @@ from eval.suite import Suite
 from eval.table import table
 from eval.webq import WEBQ
 from index.build import BuildConfig, build
-from index.carry import carry
 from index.embed import EmbedConfig, embed
-from pipelines import assemble, closed_book, fid, rag, warm_generator
+from index.reuse import carry
+from pipelines import closed_book, fid
 from pipelines.closed_book import ClosedBookConfig
+from pipelines.common import assemble
+from pipelines.common.stages import finished
 from pipelines.fid import FidConfig
-from pipelines.stages import finished
-from ragqa import resuming
+from pipelines.rag import train as rag
+from pipelines.rag import warm_generator
+from ragqa.artefacts import resume
 from ragqa.errors import BadInput
 from ragqa.models.readers import reader_kind
 from ragqa.progress import Bars, Progress
@@ -93,7 +96,7 @@ class Bench:
                 f"{self.places.work} was made of another {' and '.join(changed)}: choose another folder as --work"
             )
         self.places.work.mkdir(parents=True, exist_ok=True)
-        resuming.write_whole(file, json.dumps(now, indent=1) + "\n")
+        resume.write_whole(file, json.dumps(now, indent=1) + "\n")
 
     def told(self, name: str) -> dict[str, Any]:
         """Where the training of an arm says how far it is."""
@@ -175,7 +178,7 @@ def check(places: Places) -> dict[str, Any]:
                 f"{places.encoder} has no {name}: give the folder of all-MiniLM-L6-v2's torch weights as --encoder"
             )
     if places.begun and reader_kind(places.begun) is None:
-        raise BadInput(f"{places.begun} holds no span reader: --reader is what pipelines.span_reader writes")
+        raise BadInput(f"{places.begun} holds no span reader: --reader is what pipelines.span_reader.train writes")
     if places.given and not places.given.is_dir():
         raise BadInput(f"{places.given} does not exist: --retriever must be the folder of a dual encoder")
     check_questions(places.corpus / QUESTIONS, places.data)

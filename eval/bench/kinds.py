@@ -22,13 +22,13 @@ import numpy as np
 
 from eval.bench.process import memory
 from eval.bench.record import record
-from ragqa import artefact
-from ragqa.embedding import open_shards
-from ragqa.indexing import sample_queries
+from ragqa import artefacts
+from ragqa.indexing.build import sample_queries
+from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Bars
 from ragqa.questions import read_questions
-from ragqa.retrieval import mips
-from ragqa.retrieval.vectors import Chosen, open_vectors
+from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.store import Chosen, open_vectors
 from ragqa.runtime.encoder import load_encoder
 
 K, QUESTIONS, BATCH = 20, 1000, 1000
@@ -70,7 +70,7 @@ def main() -> None:
 def prepare(args: argparse.Namespace) -> None:
     """Vectors of questions and of the first rows, and what exact search finds among them."""
     args.work.mkdir(parents=True, exist_ok=True)
-    manifest = artefact.peek(args.vectors)
+    manifest = artefacts.peek(args.vectors)
     if not (args.work / "sample.npy").is_file():
         encoder = load_encoder(manifest.config["name"])
         texts = [question.text for question in read_questions(args.questions)][:QUESTIONS]

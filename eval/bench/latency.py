@@ -18,11 +18,11 @@ import numpy as np
 
 from eval.bench.process import timed
 from eval.bench.record import record
+from ragqa.artefacts.paths import demo_dir
 from ragqa.demo import demo_index
-from ragqa.paths import demo_dir
 from ragqa.pipeline import Pipeline
 from ragqa.questions import read_questions
-from ragqa.retrieval.open import open_retriever
+from ragqa.retrieval.registry import open_retriever
 from ragqa.runtime.encoder import load_encoder
 
 RUNS = 7

@@ -38,16 +38,16 @@ from transformers import (
 
 from eval.bench.process import memory
 from eval.bench.record import record
-from ragqa.models.decoding import Candidate
+from ragqa.models.generation.decoding import Candidate
+from ragqa.models.generation.rag import MAX_INPUT, Marginal, RagGenerator
+from ragqa.models.generation.search import Search
+from ragqa.models.generation.seq2seq import Seq2Seq
+from ragqa.models.generation.seq_tokens import SeqTokens
 from ragqa.models.inputs import Inputs
 from ragqa.models.options import set_dropout
-from ragqa.models.rag import MAX_INPUT, Marginal, RagGenerator
-from ragqa.models.search import Search
-from ragqa.models.seq2seq import Seq2Seq
-from ragqa.models.seq_tokens import SeqTokens
 from ragqa.objectives import IGNORED
 from ragqa.questions import read_questions
-from ragqa.retrieval.open import open_retriever
+from ragqa.retrieval.registry import open_retriever
 from ragqa.types import Passage
 
 SHAPES = {"tiny": (2, 64, 2_000), "small": (4, 256, 50_265), "base": (6, 768, 50_265), "large": (12, 1024, 50_265)}

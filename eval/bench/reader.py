@@ -1,6 +1,7 @@
 """What the parts of the reader's recipe are worth: each taken away in turn, then asked the test sets.
 
-    python -m pipelines.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz --out gold.jsonl
+    python -m pipelines.span_reader.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \\
+        --out gold.jsonl
     ragqa index wiki/ gold.jsonl --retriever bm25 --out reader.index
     python -m eval.bench.reader --work DIR --encoder MINILM --index reader.index --asked wiki.index --data DIR \\
         --out docs/measurements/reader_ablation.json
@@ -11,7 +12,8 @@ passages compete), and the hits of NQ, WebQuestions and CuratedTREC test-a over 
 figures. The arm gold-only mines for itself; the others share what was mined. Figures of an arm are kept in its folder
 as soon as they are there, and the same command goes on after whatever ended it.
 
-The arms have the settings of the reader that is shipped, ``pipelines/span_reader.json``; others come from ``--sizes
+The arms have the settings of the reader that is shipped, ``pipelines/span_reader/recipe.json``; others come from
+``--sizes
 FILE.json``, as ``{"recipe": {"steps": 3000, "lr": 3e-4}, "limit": 500}``.
 """
 
@@ -34,15 +36,15 @@ from eval.nq import NQ
 from eval.squad import SQUAD
 from eval.suite import Suite
 from eval.webq import WEBQ
-from pipelines import span_reader
-from pipelines.confidence import install
-from pipelines.reader_config import ReaderConfig
-from pipelines.stages import finished
-from ragqa import artefact
+from pipelines.common.calibration import install
+from pipelines.common.stages import finished
+from pipelines.span_reader import train as span_reader
+from pipelines.span_reader.config import ReaderConfig
+from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.progress import Bars, Progress
 from ragqa.reading.base import PASSAGES
-from ragqa.reading.confidence import UNCALIBRATED, Calibration
+from ragqa.reading.calibration import UNCALIBRATED, Calibration
 from ragqa.runtime.export import export
 from ragqa.training.log import read_rows
 
@@ -56,7 +58,7 @@ PAIRS, PATTERNS = (NQ_TRAIN, "webq/train.jsonl", "trivia/train.jsonl"), ("curate
 """Those without passages, and those whose answers are patterns."""
 PLACED = {"train", "patterns", "dev", "refuse", "index", "encoder", "out", "teacher", "device"}
 """Settings of a training that are not the recipe's to say."""
-RECIPE = Path(span_reader.__file__).with_suffix(".json")
+RECIPE = Path(span_reader.__file__).with_name("recipe.json")
 """Settings of the reader that is shipped."""
 OPEN = "squad-open"
 """SQuAD's questions over an index of paragraphs."""
@@ -98,8 +100,8 @@ class Sizes:
     limit: int | None = None
     """Questions of each test set that are answered, drawn by chance; None for all."""
     retrieval_counts: float = 0.5
-    """What a standard deviation of retrieval's scores counts in reading, as ``pipelines.calibrate`` found it for the
-    shipped reader; the same for every arm, since much of it would spare those whose passages compare badly."""
+    """What a standard deviation of retrieval's scores counts in reading, as ``pipelines.calibrate.fit`` found it for
+    the shipped reader; the same for every arm, since much of it would spare those whose passages compare badly."""
 
 
 SMOKE = Sizes(
@@ -187,8 +189,8 @@ class Bench:
         self.sharing(config)
         tell = partial(self.tell, name)
         model = finished(config, partial(span_reader.main, progress=self.progress, tell=tell), common.tell)
-        out, weights = self.places.arm(name) / "reader", artefact.checksum(model / "model.safetensors")[:16]
-        if not out.is_dir() or artefact.peek(out).parents["weights"] != weights:
+        out, weights = self.places.arm(name) / "reader", artefacts.checksum(model / "model.safetensors")[:16]
+        if not out.is_dir() or artefacts.peek(out).parents["weights"] != weights:
             export(model, out, share=self.places.share if config.freeze_embeddings else None)
         calibration = replace(UNCALIBRATED, prior=self.sizes.retrieval_counts)
         if Calibration.load(out) != calibration:
@@ -244,9 +246,9 @@ class Bench:
     def settings(self, name: str) -> list[Any]:
         """All that the figures of an arm depend on; files and indexes by what is in them."""
         asked = {
-            "tests": [artefact.checksum(file) for file in _tests(self.places.data)],
-            "indexes": [artefact.peek(each.index).fingerprint for each in self.tests],
-            "share": self.places.share and artefact.peek(self.places.share).fingerprint,
+            "tests": [artefacts.checksum(file) for file in _tests(self.places.data)],
+            "indexes": [artefacts.peek(each.index).fingerprint for each in self.tests],
+            "share": self.places.share and artefacts.peek(self.places.share).fingerprint,
             "limit": self.sizes.limit,
             "k": PASSAGES,
             "retrieval_counts": self.sizes.retrieval_counts,

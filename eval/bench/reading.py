@@ -28,13 +28,13 @@ from eval.bench.latency import as_peers_reader
 from eval.bench.process import timed
 from eval.bench.record import record
 from eval.command import check, one_line
-from pipelines.asked import answerable
-from ragqa import artefact
+from pipelines.common.questions import answerable
+from ragqa import artefacts
+from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import BadInput, Mismatch
-from ragqa.paths import weights_dir
 from ragqa.reading.base import PASSAGES
 from ragqa.reading.span import ExtractiveReader
-from ragqa.retrieval.open import open_retriever
+from ragqa.retrieval.registry import open_retriever
 from ragqa.types import Hit, Passage
 
 RUNS = 3
@@ -78,8 +78,8 @@ def _hit(number: int, title: str, text: str) -> Hit:
 
 def check_same(reader: Path, model: Path) -> None:
     """Raise Mismatch where the torch directory is not what ``reader`` was exported from."""
-    weights = artefact.read(reader, "reader").parents["weights"]
-    if artefact.checksum(model / "model.safetensors")[: len(weights)] != weights:
+    weights = artefacts.read(reader, "reader").parents["weights"]
+    if artefacts.checksum(model / "model.safetensors")[: len(weights)] != weights:
         raise Mismatch(f"{reader} was not exported from {model}: the two sides would not read with the same weights")
 
 

@@ -23,13 +23,14 @@ import torch
 
 from eval.bench.record import record
 from eval.command import one_line
-from pipelines import masked_lm, pretrain
-from pipelines.cluster import use
+from pipelines import masked_lm
+from pipelines.common.config import MASKINGS
+from pipelines.common.masked_text import MaskedTexts
+from pipelines.common.processes import use
 from pipelines.masked_lm import MaskedLMConfig
-from pipelines.masked_text import MaskedTexts
-from pipelines.pretrain import PretrainConfig
-from pipelines.settings import MASKINGS
-from ragqa import artefact
+from pipelines.realm import pretrain
+from pipelines.realm.pretrain import PretrainConfig
+from ragqa import artefacts
 from ragqa.progress import Bars
 from ragqa.training.log import read_rows
 
@@ -143,7 +144,7 @@ def go(args: argparse.Namespace) -> None:
     found["price"] = round(realm / plain, 1)
     found["price_with_refresh"] = round((realm + found["refresh_s"] / args.refresh_every) / plain, 1)
     found["price_by_token"] = round(found["masked_lm"]["tokens_per_s"] / found["realm"]["tokens_per_s"], 2)
-    rows = artefact.peek(args.corpus).config["passages"]
+    rows = artefacts.peek(args.corpus).config["passages"]
     record(
         args.out,
         found,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from eval.command import command
-from ragqa import resuming
-from ragqa.machine import hardware
+from ragqa.artefacts import resume
+from ragqa.artefacts.machine import hardware
 
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu", "ray")
 
@@ -31,7 +31,7 @@ def note(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> 
         **figures,
     }
     out.parent.mkdir(parents=True, exist_ok=True)
-    resuming.write_whole(out, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
+    resume.write_whole(out, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
 
 
 def _version(name: str) -> str | None:

@@ -27,12 +27,12 @@ from torch.nn.functional import cross_entropy, normalize
 
 from eval.bench.record import record
 from index.refresh import IndexRefresher, ray_refresher
+from ragqa.artefacts.paths import weights_dir
 from ragqa.corpus.blocks import splitter
-from ragqa.corpus.documents import read_documents
+from ragqa.corpus.sources import read_documents
 from ragqa.corpus.store import PassageStore
-from ragqa.indexing import IndexConfig, build_index
-from ragqa.paths import weights_dir
-from ragqa.retrieval.mips import Mips
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.tokens import TextTokenizer
 
 BATCH, TOKENS, WIDTH, LAYERS = 32, 96, 96, 2

@@ -36,7 +36,7 @@ from typing import Any
 
 from eval.bench.process import memory
 from eval.bench.record import record
-from ragqa.corpus.documents import read_documents
+from ragqa.corpus.sources import read_documents
 from ragqa.evaluation.statistics import bootstrap_ratio
 from ragqa.pretraining.salient import KINDS, RuleTagger, Tagger
 

@@ -26,17 +26,17 @@ import numpy as np
 
 from eval.bench.process import memory
 from eval.bench.record import record
-from ragqa import artefact
+from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
-from ragqa.embedding import Record, Shard, open_shards, shards
+from ragqa.indexing.embed import Record, Shard, open_shards, shards
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.exact import ExactIndex
-from ragqa.retrieval.faiss_index import Effort, FaissIndex
 from ragqa.retrieval.hybrid import Hybrid
-from ragqa.retrieval.open import open_retriever
-from ragqa.retrieval.vectors import open_vectors
+from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.vectors.exact import ExactIndex
+from ragqa.retrieval.vectors.faiss_index import Effort, FaissIndex
+from ragqa.retrieval.vectors.store import open_vectors
 
 ROWS = 21_015_324
 """Passages of DPR's psgs_w100.tsv."""
@@ -82,7 +82,7 @@ def passages(args: argparse.Namespace) -> None:
 
 def vectors(args: argparse.Namespace) -> None:
     """Vectors of a corpus as ``index.embed`` writes them: the real ones of an index, then mixtures of two."""
-    source, embedded = artefact.peek(args.corpus), artefact.peek(args.index)
+    source, embedded = artefacts.peek(args.corpus), artefacts.peek(args.index)
     made_by = embedded.parents["encoder"]
     real = open_vectors(args.index / "dense" / "vectors.npy").astype(np.float32)
     args.out.mkdir(parents=True)
@@ -97,7 +97,7 @@ def vectors(args: argparse.Namespace) -> None:
         known[shard.vectors] = {"size": made.bytes, "sha256": made.sha256}
     parents = {"corpus": source.parents["corpus"], "encoder": made_by}
     config = {**parents, "rows": args.rows, "shard_rows": SHARD, "device": "cpu", "precision": "int8"}
-    artefact.seal(args.out, "vectors", {**config, "name": embedded.config["encoder"]}, parents, known=known)
+    artefacts.seal(args.out, "vectors", {**config, "name": embedded.config["encoder"]}, parents, known=known)
 
 
 def _mixed(real: np.ndarray, shard: Shard) -> np.ndarray:
@@ -121,7 +121,7 @@ def measure(args: argparse.Namespace) -> None:
     texts = [question.text for question in read_questions(args.questions)][: args.asked]
     figures: dict[str, Any] = {"before": memory()}
     retriever = open_retriever(args.index, "hybrid")
-    ranker, search = retriever.ranker, artefact.peek(args.index).config["search"]
+    ranker, search = retriever.ranker, artefacts.peek(args.index).config["search"]
     assert isinstance(ranker, Hybrid) and isinstance(ranker.dense, DenseRanker)
     assert isinstance(ranker.dense.mips, FaissIndex)
     harder = Effort(round(HARDER * search["reach"]), search["factor"])
@@ -138,7 +138,7 @@ def measure(args: argparse.Namespace) -> None:
         times, found[name] = timed(searcher.rank, texts)
         figures[name] = {**times, "memory_after": memory()}
         print(json.dumps({name: figures[name]}), file=sys.stderr)
-    vectors = open_shards(args.vectors, artefact.peek(args.vectors).config["rows"])
+    vectors = open_shards(args.vectors, artefacts.peek(args.vectors).config["rows"])
     truth = ExactIndex(vectors, keep=False).search(ranker.dense.encode(texts), K)
     for name in ("dense", "dense, harder"):
         figures[name] |= recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])

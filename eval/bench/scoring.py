@@ -18,9 +18,9 @@ from rich.progress import track
 
 from eval.bench.process import timed
 from eval.bench.record import record
-from ragqa import artefact
+from ragqa import artefacts
 from ragqa.questions import read_questions
-from ragqa.retrieval.open import open_retriever
+from ragqa.retrieval.registry import open_retriever
 
 QUESTIONS, PASSAGES = 10_000, 100
 SIZES = (1_000, 3_000, QUESTIONS)
@@ -72,7 +72,7 @@ def main() -> None:
         "predictions_mb": round(predictions.stat().st_size / 1e6),
         "runs": [scored(questions, predictions, count, args.work) for count in SIZES],
     }
-    passages = artefact.peek(args.index).config["passages"]
+    passages = artefacts.peek(args.index).config["passages"]
     record(
         args.out,
         figures,

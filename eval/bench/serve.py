@@ -17,13 +17,13 @@ import numpy as np
 
 from eval.bench.record import record
 from eval.command import one_line
-from index.serve import ServeConfig, serving
-from ragqa.corpus.documents import read_documents
-from ragqa.indexing import IndexConfig, build_index
+from index.serve.app import ServeConfig, serving
+from ragqa.corpus.sources import read_documents
+from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import Retriever, missing
-from ragqa.retrieval.open import open_retriever
+from ragqa.retrieval.registry import open_retriever
 from ragqa.retrieval.remote import RemoteRetriever
 
 K = 10

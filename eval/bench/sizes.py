@@ -24,15 +24,15 @@ import numpy as np
 
 from eval.bench.record import record
 from eval.command import check, one_line
-from pipelines.reader_exam import gold_exam
-from pipelines.reader_examples import SHARE, held_of, held_out, split
-from ragqa import artefact
+from pipelines.common.data_sets import SHARE, held_of, held_out, split
+from pipelines.span_reader.exam import gold_exam
+from ragqa import artefacts
 from ragqa.errors import BadInput, Mismatch
 from ragqa.progress import Bars, Progress
 from ragqa.questions import read_questions
-from ragqa.reading.confidence import UNCALIBRATED
+from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
-from ragqa.retrieval.open import open_retriever
+from ragqa.retrieval.registry import open_retriever
 from ragqa.runtime.export import export
 from ragqa.runtime.scorer import load_scorer
 from ragqa.runtime.tokens import TextTokenizer
@@ -129,7 +129,7 @@ def trimmed(
     args: argparse.Namespace, reader: Path, questions: Sequence[Question], progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """A row for each of ``LEAST``, of an export."""
-    scorer, (size, width) = load_scorer(reader), artefact.read(reader, "reader").config["embeddings"]["shape"]
+    scorer, (size, width) = load_scorer(reader), artefacts.read(reader, "reader").config["embeddings"]["shape"]
     count_V = occurrences(scorer.tokenizer, texts(args.index, args.squad, args.held_out, progress), size)
     for least in LEAST:
         fewer = args.work / f"least-{least}"
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def go(args: argparse.Namespace) -> None:
     """Export, ask, and write what came of it."""
     check(args, "count")
-    if (args.model / artefact.MANIFEST).is_file():
+    if (args.model / artefacts.MANIFEST).is_file():
         raise BadInput(f"--model {args.model} is an export: torch weights are needed, which this exports")
     held = held_of(args.squad, args.held_out)
     questions = split(held, args.judged_by, args.seed)[1][: args.count]

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from eval.command import one_line
-from pipelines.calibrate import index_of
+from pipelines.calibrate.fit import index_of
 from ragqa.questions import read_squad
 
 

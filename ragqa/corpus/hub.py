@@ -11,9 +11,9 @@ from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
 
-from ragqa import paths
-from ragqa.corpus import columns
-from ragqa.corpus.source import Document, Intake, Source
+from ragqa.artefacts import paths
+from ragqa.corpus.formats import columns
+from ragqa.corpus.formats.base import Document, Intake, Source
 from ragqa.errors import BadInput, MissingExtra
 
 _PREFIX = "hf:"

@@ -15,9 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.ipc
 
-from ragqa import npy
-from ragqa.artefact import checksum
-from ragqa.corpus.source import Document
+from ragqa.artefacts import checksum, npy
+from ragqa.corpus.formats.base import Document
 from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.types import Passage
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ragqa.artefact import is_artefact
+from ragqa.artefacts import is_artefact
 from ragqa.corpus import hub
 from ragqa.errors import BadInput
 

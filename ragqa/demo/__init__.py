@@ -4,9 +4,9 @@ import hashlib
 import json
 from pathlib import Path
 
-from ragqa import artefact
+from ragqa import artefacts
+from ragqa.artefacts.paths import cache_dir, demo_dir, weights_dir
 from ragqa.errors import ArtefactError
-from ragqa.paths import cache_dir, demo_dir, weights_dir
 from ragqa.progress import SILENT, Progress
 
 
@@ -19,10 +19,10 @@ def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
     target = cache_dir() / f"demo-{_signature()}"
     if not rebuild and _whole(target):
         return target
-    with artefact.as_bad_input(target):
+    with artefacts.as_bad_input(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        from ragqa.indexing import IndexConfig, build_index
-        from ragqa.locks import locked
+        from ragqa.artefacts.lock import locked
+        from ragqa.indexing.build import IndexConfig, build_index
 
         with locked(target.with_suffix(".lock"), wait=True):
             if rebuild or not _whole(target):
@@ -32,13 +32,13 @@ def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
 
 def _whole(target: Path) -> bool:
     try:
-        artefact.read(target, "index")
+        artefacts.read(target, "index")
     except ArtefactError:
         return False
     return True
 
 
 def _signature() -> str:
-    files = [*sorted((demo_dir() / "articles").rglob("*.md")), weights_dir() / "encoder" / artefact.MANIFEST]
+    files = [*sorted((demo_dir() / "articles").rglob("*.md")), weights_dir() / "encoder" / artefacts.MANIFEST]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
-    return hashlib.sha256(json.dumps([artefact.FORMAT, stats]).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps([artefacts.FORMAT, stats]).encode()).hexdigest()[:12]

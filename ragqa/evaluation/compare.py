@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ragqa.errors import Mismatch
-from ragqa.evaluation.report import Report
+from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.rows import Row
 from ragqa.evaluation.statistics import paired
 

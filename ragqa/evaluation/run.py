@@ -11,17 +11,17 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from ragqa import __version__, artefact
+from ragqa import __version__, artefacts
+from ragqa.artefacts.lock import locked
+from ragqa.artefacts.machine import hardware
 from ragqa.errors import BadInput
 from ragqa.evaluation.coverage import look_through
-from ragqa.evaluation.report import ROWS, Report, read_rows, write_report
+from ragqa.evaluation.report.store import ROWS, Report, read_rows, write_report
 from ragqa.evaluation.rows import Row, Rule, question_digest, score
 from ragqa.evaluation.systems import AskedPipeline, System
-from ragqa.locks import locked
-from ragqa.machine import hardware
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
-from ragqa.reading.confidence import THRESHOLD
+from ragqa.reading.calibration import THRESHOLD
 from ragqa.types import Question
 
 DEPTH = 100
@@ -111,7 +111,7 @@ def evaluate(
         missing = None
         if coverage and passages is not None:
             missing = look_through(passages, read_rows(folder), regex=regex, progress=progress)
-        with artefact.writing(target) as made:
+        with artefacts.writing(target) as made:
             shutil.copyfile(folder / ROWS, made / ROWS)
             write_report(made, told, missing)
         return Report.load(target)
@@ -131,7 +131,7 @@ def _target(out: str | Path | None) -> Iterator[Path]:
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
         out = Path(temporary, "report")
     target = Path(out).resolve()
-    artefact.check_replaceable(target, "report")
+    artefacts.check_replaceable(target, "report")
     yield target
 
 
@@ -143,7 +143,7 @@ def _workplace(target: Path, identity: list[Any], resume: bool) -> Iterator[Path
         BadInput: there are rows of another run, which are not to be lost.
     """
     folder = target.with_name(f".{target.name}.evaluating")
-    with artefact.as_bad_input(target):
+    with artefacts.as_bad_input(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     with locked(target.with_name(f".{target.name}.lock"), wait=False):
         mark, ours = folder / "run.json", json.dumps(identity, sort_keys=True).encode()
@@ -152,7 +152,7 @@ def _workplace(target: Path, identity: list[Any], resume: bool) -> Iterator[Path
                 f"{folder} holds the rows of a run of another system, rule or batch that did not end: choose another "
                 "--out, or start anew with --restart"
             )
-        with artefact.as_bad_input(target):
+        with artefacts.as_bad_input(target):
             if not (resume and mark.is_file()):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
@@ -192,7 +192,7 @@ def _ask(
                 score(done + n, question, each, rule).to_json() + "\n"
                 for n, (question, each) in enumerate(zip(asked, examined, strict=True))
             ]
-            with artefact.as_bad_input(file), file.open("a", encoding="utf-8") as rows:
+            with artefacts.as_bad_input(file), file.open("a", encoding="utf-8") as rows:
                 rows.writelines(lines)
             done += len(lines)
             step.at(done)

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from ragqa import artefact
+from ragqa import artefacts
 from ragqa.errors import BadInput, BadLine, Mismatch, RemoteError
 from ragqa.evaluation.rows import Examined
 from ragqa.pipeline import Pipeline, clean_question
@@ -172,7 +172,7 @@ class Predictions:
         self._file, self._depth, self._read, self._all_asked = file, depth, read, all_asked
         self._by_id: dict[str, Any] | None = None
         try:
-            self._sha256 = artefact.checksum(file)
+            self._sha256 = artefacts.checksum(file)
             if file.suffix == ".json":
                 self._by_id = json.loads(file.read_text(encoding="utf-8"))
         except OSError as error:

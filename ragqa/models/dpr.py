@@ -35,7 +35,7 @@ def alone(source: str | Path, architectures: Sequence[str]) -> ArtefactError:
     reads, other = ("questions", "passages") if kind == "DPRQuestionEncoder" else ("passages", "questions")
     return Mismatch(
         f"{source} is DPR's encoder of {reads} alone, and {other} have one of their own: put them together with "
-        "python -m pipelines.published --questions … --passages … --out DIR, and give DIR/model"
+        "python -m pipelines.publish --questions … --passages … --out DIR, and give DIR/model"
     )
 
 

@@ -24,8 +24,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from ragqa.artefacts.paths import check_model
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
-from ragqa.paths import check_model
 
 SEQ2SEQS = (
     "bart",

@@ -6,14 +6,14 @@ from typing import Any
 
 from safetensors import safe_open
 
-from ragqa import artefact
+from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.span_reader import SpanReader
 
 KINDS: dict[str, type[SpanReader] | type[MlpSpanReader]] = {each.kind: each for each in (SpanReader, MlpSpanReader)}
 
-OWN = ("config.json", "model.safetensors", "tokenizer.json", artefact.CALIBRATION, "README.md")
+OWN = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION, "README.md")
 """What lies in a reader's directory."""
 
 
@@ -38,7 +38,7 @@ def check_replaceable(out: Path) -> None:
     """Raise BadInput unless a reader may be written to ``out``: nothing is there, or a reader, and no more."""
     if out.exists() and (out.is_file() or any(out.iterdir())) and reader_kind(out) is None:
         raise BadInput(f"{out} holds something else: choose another directory")
-    artefact.check_alone(out, OWN)
+    artefacts.check_alone(out, OWN)
 
 
 def load_reader(path: Path) -> SpanReader | MlpSpanReader:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ragqa.errors import BadInput, MissingExtra
-from ragqa.pretraining.dates import find_dates
-from ragqa.pretraining.lexicon import Lexicon
-from ragqa.pretraining.names import find_names
-from ragqa.pretraining.numbers import find_numbers
-from ragqa.pretraining.works import find_works
+from ragqa.pretraining.tagger.dates import find_dates
+from ragqa.pretraining.tagger.lexicon import Lexicon
+from ragqa.pretraining.tagger.names import find_names
+from ragqa.pretraining.tagger.numbers import find_numbers
+from ragqa.pretraining.tagger.works import find_works
 
 KINDS = ("name", "date", "number")
 _NAMES = "PERSON PER NORP FAC ORG GPE LOC PRODUCT EVENT WORK_OF_ART LAW LANGUAGE MISC"

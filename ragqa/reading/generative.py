@@ -13,16 +13,16 @@ import numpy as np
 
 from ragqa.errors import BadInput
 from ragqa.reading.base import NOTHING_FOUND, Decoding
-from ragqa.reading.confidence import Calibration, Evidence
+from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.prior import prior_of
 from ragqa.runtime.scorer import RAW, SPREAD
 from ragqa.text import occurrence
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 if TYPE_CHECKING:
-    from ragqa.models.decoding import Candidate
-    from ragqa.models.generators import Generator
-    from ragqa.models.search import Search
+    from ragqa.models.generation.decoding import Candidate
+    from ragqa.models.generation.generators import Generator
+    from ragqa.models.generation.search import Search
 _NOWHERE = "in none of the passages that were read"
 _HALF = "\ufffd"
 """What bytes say that are no character yet."""
@@ -73,7 +73,7 @@ class GenerativeReader:
         Raises:
             ArtefactError, DamagedArtefact, BadInput: as ``load_generator``.
         """
-        from ragqa.models.generators import identity, load_generator
+        from ragqa.models.generation.generators import identity, load_generator
         from ragqa.runtime.runner import check_device
 
         check_device(device)
@@ -249,7 +249,7 @@ def _decoding(generator: "Generator", wanted: Decoding) -> Decoding:
 
 def _search(kind: str, decoding: Decoding, alternatives: int) -> "Search":
     """RAG-Sequence has the answers of all passages to choose from, however many beams look for each."""
-    from ragqa.models.search import Search
+    from ragqa.models.generation.search import Search
 
     assert decoding.max_answer is not None
     return Search(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ragqa.reading.base import NOTHING_FOUND
-from ragqa.reading.confidence import Calibration, Evidence
+from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.prior import prior_of, spread
 from ragqa.reading.windows import Window, question_room, windows
 from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer

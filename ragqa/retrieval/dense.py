@@ -6,8 +6,8 @@ import numpy as np
 
 from ragqa.errors import Mismatch
 from ragqa.retrieval.base import Ranking, Rows, Scores, check_k
-from ragqa.retrieval.mips import Mips
-from ragqa.retrieval.vectors import exact_scores
+from ragqa.retrieval.vectors.mips import Mips
+from ragqa.retrieval.vectors.store import exact_scores
 
 
 class Encoder(Protocol):

@@ -18,8 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import finalize
 
+from ragqa.artefacts.paths import as_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
-from ragqa.paths import as_url
 from ragqa.retrieval.base import PartialHits, check_k
 from ragqa.types import Hit, Passage
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ragqa import artefact
+from ragqa import artefacts
+from ragqa.artefacts.paths import check_model, weights_dir
 from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
-from ragqa.paths import check_model, weights_dir
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -97,13 +97,13 @@ def load_encoder(
             raise BadInput(
                 f"encoder '{name}' is exported in 8 bits and cannot be run in {precision}: name torch weights"
             )
-        config = artefact.read(path, "encoder").config
+        config = artefacts.read(path, "encoder").config
         asked = OnnxRunner(path / "questions", config["questions"], threads) if "questions" in config else None
         return TextEncoder(OnnxRunner(path, config, threads), TextTokenizer(path), config, "int8", asked)
     if precision == "int8":
         raise BadInput(f"encoder '{name}' is not exported: it cannot be run in int8")
     if path.exists() and not all((Path(part) / "config.json").is_file() for part in towers(str(path))):
-        raise ArtefactError(f"{path} is not an encoder: neither {artefact.MANIFEST} nor config.json is in it")
+        raise ArtefactError(f"{path} is not an encoder: neither {artefacts.MANIFEST} nor config.json is in it")
     check_model(str(name))
     check_device(device)
     return _load_torch(str(name), device, precision or ("float32" if device == "cpu" else "bfloat16"), threads)
@@ -116,7 +116,7 @@ def encoder_path(name: str | Path | None) -> Path:
 
 def is_export(path: Path) -> bool:
     """Whether ``path`` is an exported model."""
-    return (path / artefact.MANIFEST).is_file()
+    return (path / artefacts.MANIFEST).is_file()
 
 
 def torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
@@ -169,8 +169,8 @@ def _downloaded(name: str) -> Path:
 def identity(path: Path, settings: dict[str, Any]) -> str:
     """16 hex digits for the weights, the tokenizer and the settings."""
     weights = [*sorted(path.glob("*.safetensors")), *sorted(path.glob("[1-9]_*/*.safetensors"))]
-    parts = [artefact.checksum(file) for file in weights]
-    parts += [artefact.checksum(path / "tokenizer.json"), json.dumps(settings, sort_keys=True)]
+    parts = [artefacts.checksum(file) for file in weights]
+    parts += [artefacts.checksum(path / "tokenizer.json"), json.dumps(settings, sort_keys=True)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 

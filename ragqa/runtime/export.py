@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ragqa import artefact
+from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
 from ragqa.runtime import encoder as encoders
 from ragqa.runtime.runner import session
@@ -24,11 +24,11 @@ from ragqa.runtime.runner import session
 EMBEDDINGS = "embeddings.bin"
 CARD = "README.md"
 KINDS = ("encoder", "reader")
-OWN = (artefact.MANIFEST, "model.onnx", EMBEDDINGS, "tokenizer.json", "questions", artefact.CALIBRATION, CARD)
+OWN = (artefacts.MANIFEST, "model.onnx", EMBEDDINGS, "tokenizer.json", "questions", artefacts.CALIBRATION, CARD)
 """What lies in an export."""
 
 
-def export(source: str | Path, out: Path, *, share: Path | None = None, card: Path | None = None) -> artefact.Manifest:
+def export(source: str | Path, out: Path, *, share: Path | None = None, card: Path | None = None) -> artefacts.Manifest:
     """Export the torch model at ``source`` into the directory ``out``.
 
     Args:
@@ -51,20 +51,20 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
         import transformers  # noqa: F401
     except ImportError as error:
         raise MissingExtra("exporting a model", "torch") from error
-    artefact.check_replaceable(out, *KINDS)
-    artefact.check_alone(out, OWN)
+    artefacts.check_replaceable(out, *KINDS)
+    artefacts.check_alone(out, OWN)
     first, *second = encoders.towers(str(source))
     kind, module, path, config = _trained(first)
-    with artefact.writing(out) as folder:
+    with artefacts.writing(out) as folder:
         config["embeddings"] = _write(module, kind, folder, out, share)
         if second:
             _, module, _, asked = _trained(second[0])
             config = encoders.joined(config, asked)
             config["questions"] = {"embeddings": _write(module, kind, folder / "questions", out / "questions", None)}
         shutil.copyfile(path / "tokenizer.json", folder / "tokenizer.json")
-        for name, given in {artefact.CALIBRATION: path / artefact.CALIBRATION, CARD: card}.items():
+        for name, given in {artefacts.CALIBRATION: path / artefacts.CALIBRATION, CARD: card}.items():
             _add(folder, name, given, out, config["identity"])
-        return artefact.seal(folder, kind, config, {"weights": config["identity"]})
+        return artefacts.seal(folder, kind, config, {"weights": config["identity"]})
 
 
 @contextmanager
@@ -74,21 +74,21 @@ def amending(path: Path) -> Iterator[Path]:
     Raises:
         ArtefactError, DamagedArtefact: ``path`` is no export, or not whole.
     """
-    kind = artefact.peek(path).kind
+    kind = artefacts.peek(path).kind
     if kind not in KINDS:
         raise ArtefactError(f"{path} is a ragqa {kind}, not an exported encoder or reader")
-    manifest = artefact.read(path, kind)
-    with artefact.writing(path) as folder:
+    manifest = artefacts.read(path, kind)
+    with artefacts.writing(path) as folder:
         shutil.copytree(path, folder, dirs_exist_ok=True)
         yield folder
-        artefact.seal(folder, kind, manifest.config, manifest.parents)
+        artefacts.seal(folder, kind, manifest.config, manifest.parents)
 
 
 def _add(folder: Path, name: str, given: Path | None, out: Path, identity: str) -> None:
     """Put ``given`` into ``folder`` or, where there is none, what an export of the same weights at ``out`` has."""
     if given is None or not given.is_file():
         try:
-            given = out / name if artefact.peek(out).parents.get("weights") == identity else None
+            given = out / name if artefacts.peek(out).parents.get("weights") == identity else None
         except ArtefactError:
             return
     if given is not None and given.is_file():
@@ -131,7 +131,7 @@ def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     if is_reader:
         reader = readers.load_reader(path).eval()
         choose_attention(reader, UNPADDED)
-        config = {**readers.settings(reader), "identity": artefact.checksum(weights)[:16]}
+        config = {**readers.settings(reader), "identity": artefacts.checksum(weights)[:16]}
         return "reader", Alone(reader, reader), path, config
     function, path, settings = encoders.torch_encoder(str(source))
     choose_attention(function.model, UNPADDED)
@@ -212,9 +212,9 @@ def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -
     table = np.ascontiguousarray(numpy_helper.to_array(tensor))
     file = folder / EMBEDDINGS
     table.tofile(file)
-    digest, location = artefact.checksum(file), EMBEDDINGS
+    digest, location = artefacts.checksum(file), EMBEDDINGS
     if share is not None:
-        if artefact.read(share, "encoder").files[EMBEDDINGS]["sha256"] != digest:
+        if artefacts.read(share, "encoder").files[EMBEDDINGS]["sha256"] != digest:
             raise Mismatch(f"the embeddings of {share} are not those of this model: export without --share")
         file.unlink()
         location = _relative(share / EMBEDDINGS, out)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ragqa import artefact
+from ragqa import artefacts
 from ragqa.errors import DamagedArtefact, Mismatch, MissingExtra
 
 _OWN = "function."
@@ -40,7 +40,7 @@ def restore(exported: Path, like: Path, out: Path) -> None:
     except ImportError as error:
         raise MissingExtra("making torch weights of an export", "torch") from error
     check_replaceable(out)
-    config = artefact.read(exported, "reader").config
+    config = artefacts.read(exported, "reader").config
     if (kind := config.get("reader", SpanReader.kind)) != SpanReader.kind:
         raise Mismatch(f"{exported} holds a reader '{kind}': only those of kind '{SpanReader.kind}' can be made again")
     own, other = exported / "tokenizer.json", like / "tokenizer.json"
@@ -58,7 +58,7 @@ def restore(exported: Path, like: Path, out: Path) -> None:
         raise Mismatch(f"{exported} is not of the shape of {like}: {' '.join(str(error).split())[:200]}") from error
     if missing:
         raise Mismatch(f"{exported} has no {missing[0]}, which a reader made of {like} has")
-    with artefact.writing(out) as folder:
+    with artefacts.writing(out) as folder:
         reader.save(folder)
         shutil.copyfile(own, folder / "tokenizer.json")
 
@@ -67,7 +67,7 @@ def _table(exported: Path, config: dict[str, Any]) -> np.ndarray:
     """The word embeddings, which lie in a file of their own."""
     row = config["embeddings"]
     file = exported / row["file"]
-    if not file.is_file() or artefact.checksum(file) != row["sha256"]:
+    if not file.is_file() or artefacts.checksum(file) != row["sha256"]:
         raise DamagedArtefact(f"{file} is not the file of embeddings that {exported} was exported with")
     return np.fromfile(file, np.dtype(row["dtype"])).reshape(row["shape"])
 

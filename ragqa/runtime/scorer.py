@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ragqa import artefact
+from ragqa import artefacts
+from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import ArtefactError
-from ragqa.paths import weights_dir
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 
@@ -107,18 +107,18 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     Raises as ``load_encoder`` does.
     """
     path = weights_dir() / "reader" if path is None else path
-    if (path / artefact.MANIFEST).is_file():
-        manifest = artefact.read(path, "reader")
+    if (path / artefacts.MANIFEST).is_file():
+        manifest = artefacts.read(path, "reader")
         # The file as it is: another exporter makes another one of the same weights, which rounds otherwise.
         config = {**manifest.config, "identity": manifest.files["model.onnx"]["sha256"][:16]}
         return SpanScorer(OnnxRunner(path, config), TextTokenizer(path), config, path)
     if not (path / "config.json").is_file():
-        raise ArtefactError(f"{path} is not a reader: neither {artefact.MANIFEST} nor config.json is in it")
+        raise ArtefactError(f"{path} is not a reader: neither {artefacts.MANIFEST} nor config.json is in it")
     check_device(device)
     from ragqa.models.readers import load_reader
 
     reader = load_reader(path).eval().to(device)
-    identity = artefact.checksum(path / "model.safetensors")[:16]
+    identity = artefacts.checksum(path / "model.safetensors")[:16]
     return torch_scorer(reader, TextTokenizer(path), path, identity, device=device)
 
 

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
-from ragqa import artefact
-from ragqa.artefact import as_bad_input
+from ragqa import artefacts
+from ragqa.artefacts import as_bad_input
 from ragqa.errors import DamagedArtefact
 
 STATE = "state.json"
@@ -47,7 +47,7 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
         save_model(state.model, str(aside / "model.safetensors"))  # tied weights once
         save_file(_optimizer_tensors(state.optimizer), aside / "optimizer.safetensors")
         save_file(_random_states(), aside / "random.safetensors")
-        sums = {file.name: artefact.checksum(file) for file in sorted(aside.iterdir())}
+        sums = {file.name: artefacts.checksum(file) for file in sorted(aside.iterdir())}
         (aside / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra, "files": sums}))
         shutil.rmtree(target, ignore_errors=True)  # what a kill left of deleting it
         aside.rename(target)
@@ -81,7 +81,7 @@ def restore(state: TrainState, folder: Path) -> bool:
     try:
         row = json.loads((path / STATE).read_text())
         for name, digest in row.get("files", {}).items():  # earlier versions have none
-            if artefact.checksum(path / name) != digest:
+            if artefacts.checksum(path / name) != digest:
                 raise ValueError(f"{name} is not as it was written")
         load_model(state.model, path / "model.safetensors")
         saved = load_file(path / "optimizer.safetensors")

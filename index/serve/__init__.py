@@ -1,0 +1,1 @@
+"""Serve an index in shards over HTTP, on Ray Serve."""

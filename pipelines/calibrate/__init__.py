@@ -1,0 +1,1 @@
+"""Calibrate a reader's confidence on held-out questions."""

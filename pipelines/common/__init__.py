@@ -1,0 +1,1 @@
+"""Parts that recipes share: runs, configs, processes, training data, indexes."""

@@ -1,0 +1,211 @@
+"""A pipeline of what was trained: both models exported, the passages indexed, and all of it named in one place.
+
+    python -m pipelines.common.assemble --corpus wiki.index --retriever runs/tuned/model --reader runs/tuned/reader \\
+        --vectors runs/tuned/vectors --dev dev.jsonl --taught train.jsonl --out system
+    ragqa ask --pipeline system/pipeline "…"
+
+Nothing of it needs torch any more, but for the ``--generators`` of pipelines.rag.train, fid, closed_book and
+joint, which are
+named by their kinds (``ragqa ask --reader rag-token …``); and the directory can be moved as a whole.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.build import BuildConfig, build
+from index.embed import EmbedConfig, embed
+from index.reuse import carry
+from pipelines.common.calibration import calibrate, unseen
+from pipelines.common.config import require
+from pipelines.common.processes import device_of
+from pipelines.common.stages import check_questions
+from pipelines.orqa.fine_tune import FineTuneConfig
+from pipelines.rag.train import RagConfig
+from ragqa import artefacts
+from ragqa.errors import BadInput
+from ragqa.models.generation.generators import kind_of
+from ragqa.pipeline import Pipeline
+from ragqa.progress import SILENT, Progress
+from ragqa.reading import registry
+from ragqa.retrieval.base import Retriever
+from ragqa.retrieval.registry import open_retriever
+from ragqa.runtime.export import export
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssembleConfig:
+    """What a pipeline is put together from."""
+
+    corpus: Path
+    """Index directory of the passages; its terms, if it has any, go along."""
+    retriever: Path
+    """Directory of the trained dual encoder."""
+    out: Path
+    """Directory of the parts: encoder, reader, vectors, index, and pipeline, which names them."""
+    reader: Path | None = None
+    """Directory of the trained reader; by default the first generator answers, or else the reader that comes with
+    ragqa."""
+    generators: tuple[Path, ...] = ()
+    """Directories of trained generators, each of another kind."""
+    vectors: Path | None = None
+    """Vectors of the passages by the same tower of passages: need not be made again."""
+    kind: str = "flat"
+    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    read: int | None = None
+    """Passages that ``reader`` is given for a question, 10 by default; each generator reads as many as it was trained
+    with."""
+    workers: int = 0
+    """Ray actors that embed; 0 embeds in this process."""
+    dev: Path | None = None
+    """File of held-out questions, on which the confidence of ``reader`` is fitted; without it, it is the raw
+    probability of the answer."""
+    regex: bool = False
+    """Their answers are patterns (CuratedTREC)."""
+    taught: Path | None = None
+    """File of the questions that were trained on: who asks the same in ``dev`` is left out."""
+    judged_by: int = 0
+    """So many of ``dev``, drawn by ``seed``, have chosen the weights: left out as well where enough others are."""
+    calibrate: int = 1000
+    """Held-out questions that are asked, at most."""
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        require(self)
+
+
+def after(tune: FineTuneConfig, out: Path) -> AssembleConfig:
+    """What a pipeline is put together from once a fine-tuning is done."""
+    return AssembleConfig(
+        corpus=tune.corpus,
+        retriever=tune.out / "model",
+        reader=tune.out / "reader",
+        vectors=tune.out / "vectors",
+        out=out,
+        kind=tune.kind,
+        read=tune.read,
+        workers=tune.workers,
+        dev=tune.dev,
+        regex=tune.regex,
+        taught=tune.questions,
+        judged_by=tune.sample,
+        device=device_of(tune),
+        seed=tune.seed,
+    )
+
+
+def after_writing(trained: RagConfig, out: Path) -> AssembleConfig:
+    """What a pipeline is put together from once a generator is trained."""
+    return AssembleConfig(
+        corpus=trained.corpus,
+        retriever=trained.out / "model",
+        generators=(trained.out / "generator",),
+        vectors=None if trained.learn_passages else trained.out / "vectors",
+        out=out,
+        kind=trained.kind,
+        workers=trained.workers,
+        dev=trained.dev,
+        regex=trained.regex,
+        taught=trained.questions,
+        judged_by=trained.sample,
+        device=device_of(trained),
+        seed=trained.seed,
+    )
+
+
+def main(
+    config: AssembleConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Export, embed, index, calibrate; the pipeline directory.
+
+    Raises:
+        BadInput, ArtefactError, DamagedArtefact, Mismatch: a directory is not what it should be.
+        MissingExtra: exporting, or this kind of index, needs what is not installed.
+    """
+    check_questions(config.dev, config.taught)
+    kinds(config.generators)
+    out = config.out.resolve()
+    encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
+    if config.vectors:  # first: what is not there is known before minutes of exporting
+        carry(config.vectors, config.retriever, vectors)
+    export(config.retriever, encoder)
+    if config.reader:
+        export(config.reader, out / "reader")
+    for kind, generator in kinds(config.generators).items():
+        with artefacts.writing(out / kind) as folder:
+            shutil.copytree(generator, folder, dirs_exist_ok=True)
+    gpus = config.device.startswith("cuda")
+    embed(
+        EmbedConfig(
+            corpus=config.corpus, out=vectors, encoder=str(config.retriever), workers=config.workers, gpus=gpus
+        ),
+        progress=progress,
+    )
+    build(
+        BuildConfig(corpus=config.corpus, vectors=vectors, out=index, kind=config.kind, encoder=str(encoder)),
+        progress=progress,
+    )
+    return named(config, progress=progress, tell=tell)
+
+
+def named(
+    config: AssembleConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+) -> Path:
+    """The pipeline directory of the parts that are there, whose reader knows by then how sure it may be."""
+    out = config.out.resolve()
+    readers = {"span": out / "reader"} if config.reader else {}
+    readers |= {kind: out / kind for kind in kinds(config.generators)}
+    first = next(iter(readers.values()), None)
+    parts: dict[str, Any] = {"retriever": "dense", "encoder": str(out / "encoder"), "reader": first}
+    parts["k"] = config.read if config.reader else None
+    parts["readers"] = readers if config.generators else {}
+    retriever = open_retriever(out / "index", "dense", encoder=str(out / "encoder"))
+    for name, reader in readers.items():
+        line = calibrated(config, reader, retriever, progress)
+        tell(f"{name}: {line}" if len(readers) > 1 else line)
+    Pipeline.load(out / "index", **parts).save(out / "pipeline")
+    return out / "pipeline"
+
+
+def kinds(generators: tuple[Path, ...]) -> dict[str, Path]:
+    """Directories of generators by their kinds; raises BadInput where two are of one."""
+    found: dict[str, Path] = {}
+    for path in generators:
+        kind = kind_of(path)
+        if kind in found:
+            raise BadInput(f"{found[kind]} and {path} are both {kind}: a pipeline has one generator of each kind")
+        found[kind] = path
+    return found
+
+
+def calibrated(config: AssembleConfig, reader: Path, retriever: Retriever, progress: Progress) -> str:
+    """Fit the confidence of the exported reader on held-out questions; what came of it, in a line."""
+    if config.dev is None or not config.calibrate:
+        return "confidence is the raw probability: no held-out questions to fit it on"
+    fresh = unseen(config.dev, config.taught, config.judged_by, config.seed)
+    order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
+    questions = [fresh[at] for at in np.sort(order)]
+    return calibrate(
+        reader,
+        retriever,
+        questions,
+        None if registry.writes(reader) else config.read,
+        name=config.dev.name,
+        regex=config.regex,
+        device=config.device,
+        progress=progress,
+    )
+
+
+if __name__ == "__main__":
+    from ragqa.cli.config import one_line, parse
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.common.assemble"):
+        print(main(parse(AssembleConfig, __doc__), progress=Bars(), tell=print))

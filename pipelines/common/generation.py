@@ -1,0 +1,182 @@
+"""What the recipes of generators share: which answers are taught, and how held-out questions are answered.
+
+Legend: B questions, K passages a question, T tokens of an answer, D width.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.common.config import WritingConfig
+from pipelines.common.questions import Drawn, chosen
+from pipelines.common.retrieval_eval import KS, question_vectors
+from pipelines.common.training_index import NONE, Shelf
+from ragqa import artefacts
+from ragqa.metrics import answer_recall, exact_match
+from ragqa.models.generation import search as searches
+from ragqa.models.generation.generators import Generator, load_generator, make_generator, model_type, save_generator
+from ragqa.models.generation.rag import RagGenerator
+from ragqa.models.generation.seq2seq import Seq2Seq
+from ragqa.models.options import set_dropout
+from ragqa.models.tower import Tower
+from ragqa.runtime.encoder import load_encoder
+from ragqa.training import parallel
+from ragqa.training.meter import seq2seq_weights
+from ragqa.training.precision import mixed
+from ragqa.types import Hit, Passage, Question
+
+ASKED = 64
+"""Questions that are asked at a time in an evaluation."""
+_ANSWERS = 1
+"""Beside seed and step: the stream of random numbers that choose answers."""
+
+
+def opened(
+    kind: str, config: WritingConfig, passages: int, tell: Callable[[str], None] = lambda line: None
+) -> Generator:
+    """The generator of a recipe as it begins to be trained: one of this kind, or a seq2seq used as one.
+
+    Raises:
+        ArtefactError, DamagedArtefact, BadInput: see ``load_generator``.
+    """
+    source = config.generator
+    plain = model_type(source) != "rag" and not (source / "generator.json").is_file()
+    return ready(load_generator(source, kind if plain else None), kind, config, passages, tell)
+
+
+def ready(
+    generator: Generator,
+    kind: str,
+    config: WritingConfig,
+    passages: int,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Generator:
+    """A generator about to be trained as a recipe says: as ``kind``, whichever it was before.
+
+    ``tell`` hears where it reads or writes less than it should.
+    """
+    if generator.kind != kind:  # what another kind has learned is worth beginning from, too
+        generator = make_generator(generator.seq2seq, kind, **_read_alike(generator, kind))
+    longest = generator.seq2seq.max_tokens
+    generator.passages, generator.retriever = passages, None
+    generator.max_input, generator.max_answer = min(config.max_input, longest), min(config.max_answer, longest)
+    for name in ("max_input", "max_answer"):
+        if getattr(config, name) > longest:
+            tell(f"--{name.replace('_', '-')} {getattr(config, name)}: {longest} are as many as this generator can")
+    set_dropout(generator.train().to(config.device), config.dropout)
+    return generator
+
+
+def _read_alike(generator: Generator, kind: str) -> dict[str, Any]:
+    """How a generator of RAG reads a pair, where it becomes one of the other marginal, or FiD."""
+    if not (isinstance(generator, RagGenerator) and generator.kind.startswith("rag-")) or kind == "closed-book":
+        return {}
+    told = {"question_tokens": generator.question_tokens} if kind.startswith("rag-") else {}
+    return {"template": generator.template, **told}
+
+
+def taught(questions: Sequence[Question], config: Drawn, step: int) -> tuple[list[Question], list[str]]:
+    """This process's share of the questions of a step, and for each of them one of its gold answers.
+
+    Which one is drawn evenly by (seed, step). RAG trains on every pair of question and answer (Lewis et al. 2020,
+    appendix D): so a question would count the more, the more answers it has.
+    """
+    places = chosen(len(questions), config, step)
+    rng = np.random.default_rng([config.seed, step, _ANSWERS])
+    answers = [str(rng.choice(questions[at].answers)) for at in places]
+    return [questions[at] for at in parallel.share(places)], parallel.share(answers)
+
+
+def present(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
+    """Relevance as a generator takes it: -inf where nothing was found."""
+    missing_BK = rows_BK == NONE
+    missing_BK[:, 0] &= ~missing_BK.all(-1)  # an empty passage is read where there is none at all
+    return relevance_BK.masked_fill(torch.from_numpy(missing_BK).to(relevance_BK.device), -torch.inf)
+
+
+@torch.no_grad()
+def written(generator: Generator, texts: list[str], passages: list[list[Passage]], relevance_BK: Tensor) -> list[str]:
+    """Answers by greedy decoding, without dropout; '' where nothing was written."""
+    training = generator.training
+    generator.eval()
+    inputs = generator.inputs(texts, passages).to(relevance_BK.device)
+    with mixed(relevance_BK.device):
+        found = generator.generate(inputs, relevance_BK, searches.Search(longest=generator.max_answer))
+    generator.train(training)
+    return [generator.seq2seq.tokens.text(candidates[0].ids) for candidates in found]
+
+
+def right(said: Sequence[str], questions: Sequence[Question], *, regex: bool) -> int:
+    """How many are exact matches."""
+    pairs = zip(said, questions, strict=True)
+    return sum(exact_match(text, question.answers, regex=regex) for text, question in pairs)
+
+
+Search = Callable[[list[str]], list[list[Hit]]]
+"""Passages of questions, best first."""
+
+
+def searching(shelf: Shelf, tower: Tower, passages: int, device: str) -> Search:
+    """What an index finds for the vectors of a tower in training: at least as many as ``passages`` and ``KS``."""
+    beam = min(max(*KS, passages), shelf.store.live)
+
+    def search(texts: list[str]) -> list[list[Hit]]:
+        rankings = shelf.index.search(question_vectors(tower, shelf.tokenizer, texts, device), beam)
+        return [list(map(Hit, shelf.passages(each.rows), each.scores.tolist())) for each in rankings]
+
+    return search
+
+
+def scores(hits: Sequence[Sequence[Hit]], device: str) -> Tensor:
+    """Retrieval's own scores as relevance ``[B, K]``: -inf where a question has fewer passages, 0 where it has none."""
+    relevance_BK = torch.full((len(hits), max(1, *map(len, hits))), -torch.inf, device=device)
+    for row, found in zip(relevance_BK, hits, strict=True):
+        row[: max(1, len(found))] = torch.tensor([hit.score for hit in found] or [0.0])
+    return relevance_BK
+
+
+def evaluate(
+    generator: Generator,
+    search: Search,
+    questions: Sequence[Question],
+    *,
+    device: str,
+    regex: bool,
+    write: bool = True,
+) -> dict[str, float]:
+    """Ask held-out questions as a pipeline would: ``em`` of greedy answers, ``recall@k`` by DPR's rule.
+
+    Without ``write`` only what is found is looked at; where the book is closed, nothing is.
+    """
+    hits, found = 0, []
+    for at in range(0, len(questions), ASKED):
+        some = list(questions[at : at + ASKED])
+        texts = [question.text for question in some]
+        every = search(texts)
+        found += [[hit.passage.text for hit in each] for each in every]
+        if write:
+            read = [each[: generator.passages] for each in every]
+            passages = [[hit.passage for hit in each] for each in read]
+            hits += right(written(generator, texts, passages, scores(read, device)), some, regex=regex)
+    em = {"em": hits / len(questions)} if write else {}
+    if generator.template.closed:
+        return em
+    recall = answer_recall(found, [list(question.answers) for question in questions], list(KS), regex=regex)
+    return em | {f"recall@{k}": recall[k] for k in KS}
+
+
+def operations(seq2seq: Seq2Seq) -> tuple[int, int]:
+    """Operations of a training step for each token that is read, and for each that is written."""
+    read, wrote = seq2seq_weights(seq2seq.model)
+    return 6 * read, 6 * wrote
+
+
+def save(generator: Generator, out: Path, retriever: Path | None = None) -> None:
+    """Write the generator's directory, whole or not at all; ``retriever`` is that of the scores it learned with."""
+    generator.retriever = load_encoder(retriever).fingerprint if retriever else None
+    with artefacts.writing(out) as folder:
+        save_generator(generator, folder)

@@ -1,0 +1,89 @@
+"""The passages of an index as wordpieces: read and cut once, then mapped from disk by every recipe."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ragqa import artefacts
+from ragqa.artefacts.lock import locked
+from ragqa.corpus.store import PassageStore
+from ragqa.models.inputs import Inputs, padded
+from ragqa.progress import SILENT, Progress
+from ragqa.runtime.tokens import TextTokenizer
+
+_READ = 2048
+"""Passages that are cut at a time."""
+
+
+class Blocks:
+    """Title and text of every passage as wordpieces, by row; what retrieval encodes, and a reader reads."""
+
+    def __init__(self, store: PassageStore, tokenizer: TextTokenizer, ids: np.ndarray, starts: np.ndarray) -> None:
+        self.store, self.tokenizer = store, tokenizer
+        self._ids, self._starts = ids, starts
+
+    @classmethod
+    def open(cls, index: Path, tokenizer: TextTokenizer, cache: Path, *, progress: Progress = SILENT) -> "Blocks":
+        """The passages of the directory ``index``, cut into wordpieces under ``cache`` unless that was done.
+
+        Raises:
+            ArtefactError, DamagedArtefact: it is no index, or not whole.
+        """
+        source = artefacts.read(index, "index")
+        store = PassageStore.open(index / "passages")
+        folder = cache / f"{source.parents['corpus'][:16]}-{tokenizer.fingerprint[:16]}"
+        cache.mkdir(parents=True, exist_ok=True)
+        with locked(cache / ".lock", wait=True):
+            if not folder.is_dir():
+                _cut(store, tokenizer, folder, progress)
+        names = json.loads((folder / "rows.json").read_text())
+        ids = np.memmap(folder / "ids.bin", np.int32, "r", shape=(max(1, names["pieces"]),))
+        return cls(store, tokenizer, ids, np.load(folder / "starts.npy"))
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def ids(self, row: int, limit: int) -> list[int]:
+        """The first ``limit`` wordpieces of a passage, title first; nothing for row -1, the null passage."""
+        if row < 0 or limit < 0:
+            return []
+        start, end = self._starts[row : row + 2]
+        found: list[int] = self._ids[start : min(end, start + limit)].tolist()
+        return found
+
+    def holds(self, row: int, pieces: bytes) -> bool:
+        """Whether wordpieces, int32 and as bytes, stand in a passage, one after the other."""
+        start, end = self._starts[row : row + 2]
+        data = self._ids[start:end].tobytes()
+        at = data.find(pieces)
+        while at > 0 and at % self._ids.itemsize:  # across two wordpieces
+            at = data.find(pieces, at + 1)
+        return at >= 0
+
+    def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
+        """[CLS] passage [SEP] of each row, as an index embeds them; row -1 is the null passage, empty."""
+        first, last = self.tokenizer.special
+        return padded([[first, *self.ids(row, max_tokens - 2), last] for row in rows])
+
+
+def _cut(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progress: Progress) -> None:
+    aside = folder.with_name(f".{folder.name}.writing")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    starts = np.zeros(len(store) + 1, np.int64)
+    with (aside / "ids.bin").open("wb") as file, progress.step("wordpieces", len(store), "passages") as step:
+        for first in range(0, len(store), _READ):
+            passages = store.read(first, min(first + _READ, len(store)))
+            for number, pieces in enumerate(tokenizer.many([passage.titled for passage in passages]), first):
+                file.write(np.asarray(pieces.ids, np.int32).tobytes())
+                starts[number + 1] = starts[number] + len(pieces.ids)
+            step.at(first + len(passages))
+        if not starts[-1]:
+            file.write(bytes(4))  # an empty file cannot be mapped
+    np.save(aside / "starts.npy", starts)
+    (aside / "rows.json").write_text(json.dumps({"pieces": int(starts[-1])}))
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)

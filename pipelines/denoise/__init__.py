@@ -1,0 +1,1 @@
+"""Pretrain a sequence-to-sequence model by denoising (T5, BART)."""

@@ -1,0 +1,199 @@
+"""Pretrain a sequence-to-sequence model by denoising, on the passages of an index: T5's span corruption (Raffel et al.
+2020, section 3.1.4) or BART's text infilling (Lewis et al. 2020, section 2.2).
+
+    python -m pipelines.denoise.train --corpus wiki.index --encoder encoder --decoder-layers 1 --out runs/generator
+    python -m pipelines.denoise.train --corpus wiki.index --generator shape --fresh --out runs/generator
+
+What a generator begins from, where nothing published is to be had or wanted: a BERT-like encoder to which a decoder is
+added, with which it copies from the beginning (``ragqa.models.generation.copying``), or a sequence-to-sequence model.
+
+Legend: B texts, L tokens that are read, T tokens that are written, V vocabulary.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from pipelines.common.config import TrainingConfig, require
+from pipelines.common.run import Run, running
+from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption
+from ragqa import artefacts
+from ragqa.corpus.store import PassageStore
+from ragqa.models.generation.copying import begin_copying
+from ragqa.models.generation.encoder_decoder import from_encoder
+from ragqa.models.generation.seq2seq import Seq2Seq
+from ragqa.models.options import set_dropout
+from ragqa.objectives import IGNORED
+from ragqa.progress import SILENT, Progress
+from ragqa.training import parallel
+from ragqa.training.meter import seq2seq_weights
+from ragqa.training.precision import mixed
+from ragqa.training.schedule import warmup_linear, warmup_steps
+from ragqa.training.step import groups, optimise
+
+FITTED = 600
+"""Passages to which a generator made of an encoder is fitted."""
+MARKS = "denoising.json"
+"""Beside the weights: the objective, and the ids that stand for what is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenoiseConfig(TrainingConfig):
+    """What is pretrained, on what, for how long. T5: batch 128 of 512 tokens, 524,288 steps; BART: 8000, 500,000."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    generator: Path | None = None
+    """Directory with config.json and a tokenizer; its weights are taken where they are, unless ``fresh``."""
+    fresh: bool = False
+    """Begin from random weights."""
+    encoder: Path | None = None
+    """Directory of a BERT or RoBERTa of which a generator is made, instead of ``generator``."""
+    decoder_layers: int | None = None
+    """Of that generator; by default as many as the encoder has."""
+    objective: Literal["spans", "infilling"] = "spans"
+    """spans: T5's, what is missing is written; infilling: BART's, all of the text is."""
+    rate: float | None = None
+    """Share of the tokens that are missing; by default 0.15 (spans) or 0.3 (infilling)."""
+    mean_span: float = 3.0
+    """Tokens of a span."""
+    permute: bool = False
+    """Have infilling read the sentences in random order."""
+    steps: int = 100_000
+    """Optimizer steps."""
+    batch: int = 128
+    """Texts a step."""
+    max_text: int = 288
+    """Tokens of a text and what stands around it."""
+    lr: float = 1e-4
+    """Learning rate at its peak."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values that cannot be meant."""
+        layers, made = self.decoder_layers, self.encoder is not None
+        require(
+            self,
+            generator=((self.generator is None) == made, "name a generator or an encoder, one of the two"),
+            fresh=(not (self.fresh and made), "for a generator only"),
+            decoder_layers=(layers is None or (made and layers > 0), "above 0, with an encoder"),
+            objective=(self.objective in ("spans", "infilling"), "spans or infilling"),
+            mean_span=(self.mean_span >= 1, "1 or more"),
+            permute=(not self.permute or self.objective == "infilling", "for infilling only"),
+            max_text=(self.max_text > 5, "more than 5"),
+        )
+
+
+def train_step(
+    run: Run, model: Seq2Seq, batch: DenoisingBatch, config: DenoiseConfig, weights: tuple[int, int]
+) -> None:
+    """One optimizer step; raises NonFiniteLoss before the weights change.
+
+    ``weights`` go into each token that is read, and into each that is written.
+    """
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    with mixed(config.device):
+        loss = _nll(model, batch)
+    weighing = parallel.weight(batch.labels_BT != IGNORED)
+    norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    read, written = batch.x.ids_NL.numel(), batch.labels_BT.numel()
+    row = parallel.mean({"nll": loss.item()}, weighing)
+    flops = 6 * (weights[0] * read + weights[1] * written)
+    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(read + written), flops=flops)
+
+
+def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
+    """Train, or go on training; the directory of the model.
+
+    Raises:
+        BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    torch.manual_seed(config.seed)
+    artefacts.read(config.corpus, "index")
+    model = _begun(config)
+    config = replace(config, max_text=min(config.max_text, model.max_tokens))
+    marks = Marks.of(model.tokens.tokenizer, model.model.get_input_embeddings().num_embeddings)
+    texts = _texts(config, model, marks)
+    set_dropout(model.train().to(config.device), config.dropout)
+    weights = seq2seq_weights(model.model)
+    optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
+    with running(config, model, optimizer, name="denoising", progress=progress) as run:
+        if config.encoder and not run.step:
+            begin_copying(model, _some(PassageStore.open(config.corpus / "passages"), config.seed))
+        for step in run.left(config.save_every):
+            train_step(run, model, texts[step].to(config.device), config, weights)
+    if not parallel.world()[0]:
+        _save(config, model, marks)
+    return config.out / "model"
+
+
+def _source(config: DenoiseConfig) -> Path:
+    """What is begun from."""
+    source = config.generator or config.encoder
+    assert source is not None
+    return source
+
+
+def _begun(config: DenoiseConfig) -> Seq2Seq:
+    """The model, before anything is fitted or trained."""
+    if config.encoder:
+        return from_encoder(config.encoder, decoder_layers=config.decoder_layers)
+    return Seq2Seq.load(_source(config), fresh=config.fresh)
+
+
+def _some(store: PassageStore, seed: int) -> list[str]:
+    """Passages to which copying is fitted."""
+    ranks = np.random.default_rng(seed).choice(store.live, min(FITTED, store.live), replace=False)
+    return [passage.text for passage in store.get(store.live_rows(np.sort(ranks)).tolist())]
+
+
+def _texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> DenoisedTexts:
+    own = model.conventions
+    frame = Frame.of(model.tokens.tokenizer, own.start, own.ends[0], own.pad)
+    room = config.max_text - frame.room
+    corrupts = corruption(
+        config.objective,
+        marks,
+        room=room,
+        rate=config.rate,
+        mean=config.mean_span,
+        permute=config.permute,
+        of=_source(config),
+    )
+    store = PassageStore.open(config.corpus / "passages")
+    sizes = {"batch": config.batch, "room": room, "seed": config.seed}
+    return DenoisedTexts(store, model.tokens.pieces, corrupts, frame, sentences=config.permute, **sizes)
+
+
+def _nll(model: Seq2Seq, batch: DenoisingBatch) -> Tensor:
+    """Mean negative log-likelihood of what is to be written, in nats a token."""
+    written_BT = batch.labels_BT != IGNORED
+    logits_MV = model.logits(model.encode(batch.x), model.decoder_inputs(batch.labels_BT), written_BT)
+    return cross_entropy(logits_MV, batch.labels_BT[written_BT])
+
+
+def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
+    """Write a directory in transformers' own format, and MARKS beside."""
+    with artefacts.writing(config.out / "model") as folder:
+        model.save(folder)
+        if (file := _source(config) / "tokenizer.json").is_file():  # byte for byte, as other models know it
+            shutil.copyfile(file, folder / file.name)
+        row = {"objective": config.objective, "mask": marks.mask, "sentinels": marks.sentinels}
+        (folder / MARKS).write_text(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    from pipelines.common.processes import together
+    from ragqa.cli.config import one_line, parse
+    from ragqa.progress import Bars
+
+    with one_line("pipelines.denoise.train"):
+        print(together(main, parse(DenoiseConfig, __doc__), progress=Bars()))

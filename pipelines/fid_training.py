@@ -1,0 +1,155 @@
+"""A generator that learns from questions and passages that others find, or from questions alone: what
+``pipelines.fid`` and ``pipelines.closed_book`` share.
+
+Legend: B questions, K passages a question.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pipelines.common import generation
+from pipelines.common.best import Best
+from pipelines.common.calibration import calibrate, unseen
+from pipelines.common.config import WritingConfig
+from pipelines.common.processes import device_of
+from pipelines.common.questions import taught_and_asked
+from pipelines.common.run import Run, running
+from ragqa.models.generation.generators import Generator, kind_of
+from ragqa.pipeline import Pipeline
+from ragqa.progress import SILENT, Progress
+from ragqa.retrieval.registry import open_retriever
+from ragqa.training import parallel
+from ragqa.training.health import Health
+from ragqa.training.precision import mixed
+from ragqa.training.schedule import warmup_linear, warmup_steps
+from ragqa.training.step import groups, optimise
+from ragqa.types import Question
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratingConfig(WritingConfig):
+    """Settings that both have."""
+
+    calibrate: int = 1000
+    """Held-out questions on which confidence is fitted, at most."""
+    steps: int = 10_000
+    """Optimizer steps."""
+    batch: int = 64
+    """Questions a step."""
+    lr: float = 1e-4
+    """Learning rate at its peak."""
+    eval_every: int = 500
+    """Steps between two evaluations."""
+
+
+def train_step(
+    run: Run,
+    generator: Generator,
+    search: generation.Search,
+    teach: list[Question],
+    config: GeneratingConfig,
+    operations: tuple[int, int],
+) -> dict[str, float]:
+    """One optimizer step, and its ``nll``; raises NonFiniteLoss before the weights change."""
+    asked, answers = generation.taught(teach, config, run.step)
+    texts = [question.text for question in asked]
+    hits = [found[: generator.passages] for found in search(texts)]
+    inputs = generator.inputs(texts, [[hit.passage for hit in found] for found in hits]).to(config.device)
+    labels_BT = generator.seq2seq.tokens.labels(answers, config.max_answer).to(config.device)
+    with mixed(config.device):
+        loss = generator.nll(inputs, generation.scores(hits, config.device), labels_BT).mean()
+    weighing = parallel.weight(torch.ones(len(asked), device=config.device))
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    read, wrote = inputs.ids_NL.numel(), labels_BT.numel()
+    taught = parallel.mean({"nll": loss.item()}, weighing)
+    run.stepped(
+        **taught,
+        lr=rate,
+        grad_norm=norm,
+        tokens=parallel.total(read + wrote),
+        flops=operations[0] * read + operations[1] * wrote,
+    )
+    return taught
+
+
+def train(
+    config: GeneratingConfig,
+    generator: Generator,
+    search: generation.Search,
+    *,
+    name: str,
+    progress: Progress = SILENT,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Train, or go on training; the directory of the generator.
+
+    Args:
+        config: see there.
+        generator: as it begins.
+        search: finds what it reads; nothing where the book is closed.
+        name: of the work, for the bar.
+        progress: told of the steps.
+        tell: told of evaluations, a line each.
+
+    Raises:
+        BadInput: a file is not what it should be, or the run in the directory has other settings.
+        NonFiniteLoss: training would have spoiled the weights.
+    """
+    teach, ask = taught_and_asked(config, tell)
+    operations = generation.operations(generator.seq2seq)
+    optimizer = torch.optim.AdamW(groups(generator, decay=config.weight_decay), lr=config.lr)
+    with running(config, generator, optimizer, name=name, progress=progress, tell=tell) as run:
+        best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
+        while True:
+            if run.due(config.save_every) and run.step:
+                best.save(health=health.kept())
+            if ask and run.due(config.eval_every) and not parallel.world()[0]:
+                found = generation.evaluate(generator, search, ask, device=config.device, regex=config.regex)
+                best.told(**found)
+                run.alarm(run.step, health.answers(found["em"], reads=not generator.template.closed))
+            if run.done:
+                break
+            run.begin()
+            health.step(train_step(run, generator, search, teach, config, operations))
+        best.restore()
+    if not parallel.world()[0]:
+        generation.save(generator, config.out / "model")
+    return config.out / "model"
+
+
+def publish(
+    config: GeneratingConfig,
+    index: Path,
+    *,
+    retriever: str | None = None,
+    progress: Progress = SILENT,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """The pipeline directory of an index and the generator that was trained, confidence fitted as ``assemble`` does."""
+    model, device = config.out / "model", device_of(config)
+    if config.dev and config.calibrate:
+        fresh = unseen(config.dev, config.questions, config.sample, config.seed)
+        order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
+        questions = [fresh[at] for at in np.sort(order)]
+        found = open_retriever(index, retriever, device=device)
+        line = calibrate(
+            model,
+            found,
+            questions,
+            None,
+            name=config.dev.name,
+            regex=config.regex,
+            device=device,
+            progress=progress,
+        )
+        tell(line)
+    kind = kind_of(model)
+    pipeline = Pipeline.load(index, retriever=retriever, reader=model, readers={kind: model})
+    pipeline.save(config.out / "pipeline")
+    return config.out / "pipeline"

@@ -1,0 +1,1 @@
+"""ORQA: open-retrieval question answering (Lee et al. 2019)."""

@@ -1,0 +1,1 @@
+"""REALM: retrieval-augmented language model pretraining (Guu et al. 2020)."""

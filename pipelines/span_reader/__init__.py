@@ -1,0 +1,1 @@
+"""Train the extractive reader that ships with ragqa."""

@@ -1,0 +1,1 @@
+"""The ``ragqa`` command: parse options, make one library call, print the result."""

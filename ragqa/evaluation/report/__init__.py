@@ -1,0 +1,1 @@
+"""Reports on disk: figures, tables, the page and its plots."""

@@ -1,0 +1,335 @@
+"""A report, or two side by side, as one HTML document that needs nothing else: no network, no script.
+
+What questions, passages and names hold is text: the templates escape everything but the plots, and the
+document forbids itself to load or run anything.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragqa.errors import MissingExtra
+from ragqa.evaluation.compare import Comparison
+from ragqa.evaluation.figures import reads
+from ragqa.evaluation.report import plots
+from ragqa.evaluation.report.sample import SIZE, common_depth, is_read, is_regex, sample, sample_pairs
+from ragqa.evaluation.report.store import Report
+from ragqa.evaluation.report.summary import RULES, gold_note, golds, percent, probability
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+Figures = dict[str, Any]
+
+_NO_PLOTS = f"{MissingExtra('drawing the plots', 'eval')}, then: {{command}}"
+_WIKIPEDIA = 10_000_000
+"""Passages from which on a corpus may be all of Wikipedia (ORQA's has 13 million, DPR's 21 million)."""
+_MEANING = {
+    "right": "the prediction matches a gold answer",
+    "wrong": "the prediction matches no gold answer, and without passages nothing tells why",
+    "found": "one of the top {depth} passages holds an answer",
+    "not in the corpus": "no passage of the corpus holds an answer",
+    "not retrieved": "none of the top {depth} passages holds an answer",
+    "not read": "an answer is among the top {depth} passages, but not among those that were read",
+    "not chosen": "an answer is in the passages that were read, but another was given",
+    "unanswerable": "questions without gold answers: the right thing is to decline",
+}
+
+
+def page(report: Report) -> str:
+    """The page of a report; the same report gives the same text, byte for byte."""
+    figures, about = report.figures, report.figures["about"]
+    return _render(
+        "page.html",
+        figures=figures,
+        about=about,
+        read=is_read(report),
+        regex=is_regex(report),
+        tiles=[tile for tile in _tiles(figures) if tile],
+        apart=_apart(about),
+        setting=[row for row in _setting(about) if row[1] is not None],
+        scores=list(_scores(figures)),
+        confidence=figures["confidence"] and list(_confidence(figures["confidence"])),
+        golds=golds(figures),
+        depths=sorted(figures["answer_recall"], key=int),
+        losses=figures["loss"],
+        meaning=_meaning(figures),
+        groups=sample(report),
+        sample_size=SIZE,
+        plots=_drawn(plots.report_plots, figures),
+        no_plots=_NO_PLOTS.format(command="ragqa eval page DIR"),
+    )
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The page of two reports on the same questions."""
+    figures, a, b = comparison.figures, comparison.a, comparison.b
+    word = "right" if figures["right"] is not None else f"found an answer in the top {common_depth(comparison)}"
+    titles = {name: f"{name} {word}" for name in ("only a", "only b", "neither", "both")}
+    return _render(
+        "comparison.html",
+        figures=figures,
+        a=figures["a"],
+        b=figures["b"],
+        folders={"a": a.path.name, "b": b.path.name},
+        read_a=is_read(a),
+        read_b=is_read(b),
+        regex=is_regex(a),
+        apart=_apart(min(figures["a"], figures["b"], key=lambda about: about["system"].get("passages") or 0)),
+        tests=plots.differences(figures),
+        settings=_both_settings(figures["a"], figures["b"]),
+        untested=_side_by_side(_untested(a.figures), _untested(b.figures)),
+        titles={**titles, "unanswerable": "no gold answers"},
+        groups=sample_pairs(comparison),
+        sample_size=SIZE,
+        plots=_drawn(plots.comparison_plots, figures, a.figures, b.figures),
+        no_plots=_NO_PLOTS.format(command="ragqa eval compare A B --html FILE"),
+    )
+
+
+def _drawn(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> list[plots.Plot] | None:
+    """None where matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return None
+    return draw(*figures)
+
+
+# --- what the tables say ---
+
+
+def _counted(about: Figures) -> str:
+    """The line that every table bears: what its figures are figures of."""
+    passages = about["system"].get("passages")
+    parts = [
+        f"corpus: {_cut(about['corpus'], 200)}",
+        "number of passages not known" if passages is None else f"{passages:,} passages",
+        f"split: {_cut(about['split'] or 'not named', 100)}",
+        f"{about['questions']:,} questions ({about['answerable']:,} with gold answers)",
+    ]
+    return " · ".join(parts)
+
+
+def _apart(about: Figures) -> str:
+    passages = about["system"].get("passages")
+    if passages is not None and passages >= _WIKIPEDIA:
+        return "Scores hold for this corpus only: set them beside scores on the same corpus and split, and no others."
+    size = "" if passages is None else f" of {passages:,} passages"
+    return (
+        f"A score on this corpus{size} must not be set beside scores on all of Wikipedia (13 to 21 million passages): "
+        "the fewer passages there are, the easier the right one is found."
+    )
+
+
+def _tiles(figures: Figures) -> Iterator[dict[str, str] | None]:
+    """The figures a person looks for first."""
+    bound, seconds, system = figures["coverage_bound"], figures["seconds"], figures["about"]["system"]
+    yield _interval_tile("Exact match (EM)", figures["em"])
+    held = bound and (bound["retrieved"] if bound["corpus"] is None else bound["corpus"])
+    where = "the corpus" if bound and bound["corpus"] is not None else f"the top {system.get('depth')} passages"
+    yield bound and _tile("Coverage bound", percent(held), "%", f"questions with an answer in {where}")
+    yield _interval_tile("F1", figures["f1"])
+    k = max((d for d in map(int, figures["answer_recall"]) if d <= (system.get("k") or 20)), default=None)
+    if k is not None:
+        yield _interval_tile(f"Answer recall@{k}", figures["answer_recall"][str(k)])
+    if seconds:
+        last = list(seconds)[-1]
+        share = "median" if figures["about"]["batch"] == 1 else "median share of a batch"
+        yield _tile("Time per question", _milliseconds(seconds[last]["p50"]), "ms", f"{share}, {last}")
+
+
+def _tile(name: str, value: str, unit: str, says: str) -> dict[str, str]:
+    return {"name": name, "value": value, "unit": unit, "says": says}
+
+
+def _interval_tile(name: str, interval: Figures | None) -> dict[str, str] | None:
+    return interval and _tile(name, percent(interval["value"]), "%", f"95 % interval {_edges(interval) or '–'}")
+
+
+def _scores(figures: Figures) -> Iterator[tuple[str, float, Figures | None]]:
+    """Name, share and interval of what is measured of answers, and of what bounds it."""
+    for name, key in (("exact match (EM)", "em"), ("F1", "f1")):
+        if figures[key]:
+            yield name, figures[key]["value"], figures[key]
+    if bound := figures["coverage_bound"]:
+        if bound["corpus"] is not None:
+            yield "an answer occurs in the corpus (coverage bound)", bound["corpus"], None
+        yield f"an answer occurs in the top {figures['about']['system'].get('depth')}", bound["retrieved"], None
+
+
+def _meaning(figures: Figures) -> dict[str, str]:
+    """What the groups of questions are."""
+    bound, depth = figures["coverage_bound"], figures["about"]["system"].get("depth", 0)
+    meaning = {name: says.format(depth=depth) for name, says in _MEANING.items()}
+    looked = bound is not None and bound["corpus"] is not None
+    others = ", but another of the corpus does" if looked else "; whether another does was not looked for"
+    return {**meaning, "not retrieved": meaning["not retrieved"] + others}
+
+
+def _confidence(confidence: Figures) -> Iterator[tuple[str, str]]:
+    declining = confidence["declining"]
+    below = f"{declining['below']:g}"
+    yield "expected calibration error (ECE), 0 is best", f"{confidence['calibration_error']:.3f}"
+    yield "area under the risk–coverage curve (AURC), 0 is best", f"{confidence['area_under_risk']:.3f}"
+    yield "right among the surer half", _percent_sign(confidence["right_at_half_coverage"])
+    yield f"answered if declining below {below}", _percent_sign(declining["answered"])
+    yield "… of these right", _percent_sign(declining["right_of_answered"])
+    yield "… questions with gold answers declined", _percent_sign(declining["answerable_declined"])
+    if declining["unanswerable"]:
+        name = f"… of {declining['unanswerable']:,} questions without gold answers declined"
+        yield name, _percent_sign(declining["unanswerable_declined"])
+    yield "… EM, a declined answer being wrong", _percent_sign(declining["em"])
+
+
+def _percent_sign(share: float | None) -> str:
+    return "–" if share is None else f"{percent(share)} %"
+
+
+def _setting(about: Figures) -> list[tuple[str, Any]]:
+    """What was asked, of what, how; None for what a system does not say."""
+    system = about["system"]
+    passages = system.get("passages")
+    return [
+        ("corpus", about["corpus"]),
+        ("passages", "not known" if passages is None else f"{passages:,}"),
+        ("split", about["split"] or "not named"),
+        ("questions", f"{about['questions']:,}, {about['answerable']:,} of them with gold answers"),
+        ("scoring rule", RULES[about["rule"]] if reads(about) else None),
+        *_parts(system),
+        ("passages looked through for answers", system.get("depth")),
+        ("asked at a time", about["batch"]),
+        ("date", about["date"]),
+        ("machine", about["hardware"]),
+        ("version", about["created_by"]),
+    ]
+
+
+def _parts(system: Figures) -> list[tuple[str, Any]]:
+    if "predictions" in system:
+        return [("predictions of another system", system["predictions"])]
+    return [
+        ("retriever", system.get("retriever")),
+        ("fusion", system.get("fusion") or ("weighted" if system.get("retriever") == "hybrid" else None)),
+        ("index", _kind(system)),
+        ("encoder", system.get("encoder")),
+        ("reader", system.get("reader", "not known") or "none: retrieval alone is scored"),
+        ("passages read (k)", system.get("k") or None),
+    ]
+
+
+def _kind(system: Figures) -> str | None:
+    """Kind and fingerprint of the index."""
+    parts = [str(part) for part in (system.get("kind"), system.get("index")) if part]
+    return ", ".join(parts) or None
+
+
+def _both_settings(a: Figures, b: Figures) -> list[tuple[str, Any, Any]]:
+    return _side_by_side(_setting(a), _setting(b))
+
+
+def _side_by_side(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
+    """Rows by name, without those that neither side has."""
+    ours, theirs = dict(a), dict(b)
+    rows = [(name, ours.get(name), theirs.get(name)) for name in dict.fromkeys([*ours, *theirs])]
+    return [(name, one, other) for name, one, other in rows if (one, other) != (None, None)]
+
+
+def _untested(figures: Figures) -> Iterator[tuple[str, str]]:
+    """Figures that are shown side by side without a test of their difference."""
+    if bound := figures["coverage_bound"]:
+        yield "an answer occurs in the corpus (coverage bound)", _percent_sign(bound["corpus"])
+        yield "an answer occurs in the passages looked through", _percent_sign(bound["retrieved"])
+    for name, gold in golds(figures):
+        if gold["accuracy"]:
+            yield f"mean reciprocal rank (MRR) of the {name}, top {gold['depth']}", f"{gold['mrr']:.3f}"
+    yield from list(_confidence(figures["confidence"]))[:3] if figures["confidence"] else ()
+    if seconds := figures["seconds"]:
+        last = list(seconds)[-1]
+        for name, key in (("median", "p50"), ("95th percentile", "p95")):
+            yield f"time per question ({last}), {name}, ms", _milliseconds(seconds[last][key])
+
+
+# --- how values are written ---
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        counted=_counted,
+        cut=_cut,
+        cut_left=_cut_left,
+        edges=_edges,
+        gold_note=gold_note,
+        ms=_milliseconds,
+        number="{:,}".format,
+        one_decimal="{:.1f}".format,
+        percent=percent,
+        probability=probability,
+        signed=_signed,
+        signed_edges=_signed_edges,
+    )
+    return environment
+
+
+def _render(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(values)
+
+
+# What HTML does not allow or nobody can see, and what reverses the text that follows it.
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_REVERSING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
+
+
+def _visible(value: Any) -> Any:
+    """Whatever a template puts out: a dash for what there is not, and no character that a page must not hold."""
+    if value is None:
+        return "–"
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return _REVERSING.sub("", _INVISIBLE.sub("\ufffd", value.replace("\r\n", "\n").replace("\r", "\n")))
+    return value
+
+
+def _cut(value: Any, most: int) -> str | None:
+    """At most so many characters, whatever was written there; None stays None."""
+    if value is None:
+        return None
+    text = str(value)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _cut_left(text: str, most: int) -> str:
+    return text if len(text) <= most else "…" + text[1 - most :]
+
+
+def _edges(interval: Figures | None) -> str | None:
+    """None where all questions score alike: resampling them says nothing of others."""
+    if interval is None or interval["low"] == interval["high"]:
+        return None
+    return f"{percent(interval['low'])}–{percent(interval['high'])}"
+
+
+def _milliseconds(seconds: float) -> str:
+    time = 1000 * seconds
+    return f"{time:,.0f}" if time >= 100 else f"{time:.1f}" if time >= 1 else f"{time:.3f}"
+
+
+def _signed(share: float) -> str:
+    """With its sign, and no minus before what is rounded to nothing."""
+    return f"{round(100 * share, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
+
+
+def _signed_edges(interval: Figures) -> str:
+    return f"{_signed(interval['low'])} to {_signed(interval['high'])}"

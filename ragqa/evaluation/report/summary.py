@@ -1,0 +1,149 @@
+"""A report, or two of them, in a few lines of text."""
+
+from typing import Any
+
+from ragqa.evaluation.compare import Comparison
+from ragqa.evaluation.report.store import Report
+
+RULES = {
+    "nq": "nq: equal to a gold answer after Unicode NFD, in lower case, without ASCII punctuation and articles "
+    "(ORQA, NQ-open); F1 over the words of the same without NFD",
+    "squad": "squad: equal to a gold answer in lower case, without ASCII punctuation and articles (SQuAD 1.1, DPR); "
+    "F1 over the words of the same",
+    "regex": "regex: gold answers are patterns, matched from the start of the answer in any case (CuratedTREC); no F1",
+}
+
+
+def summary(report: Report) -> str:
+    """What was asked, of what, and the figures a person looks for first."""
+    figures = report.figures
+    about = figures["about"]
+    lines = [
+        heading(about),
+        f"corpus: {corpus(about)}",
+        f"rule {RULES[about['rule']]}",
+        "",
+        *_line("exact match", figures["em"]),
+        *_line("F1", figures["f1"]),
+        *[line for k, recall in figures["answer_recall"].items() for line in _line(f"answer recall @{k}", recall)],
+    ]
+    if bound := figures["coverage_bound"]:
+        held = "not looked for" if bound["corpus"] is None else f"{percent(bound['corpus'])} %"
+        found = f"among the hits {percent(bound['retrieved'])} %"
+        lines.append(f"{'answer in the corpus':24}{held:>7}   {found}; a system over it is hardly right more often")
+    lines += [line for name, gold in golds(figures) for line in _gold(name, gold)]
+    if loss := figures["loss"]:
+        lines.append(f"{'questions':24}" + " · ".join(f"{name} {count}" for name, count in loss.items()))
+    lines += _confidence(figures["confidence"]) + _seconds(figures["seconds"], about["batch"])
+    lines += [f"note: {warning}" for warning in figures["warnings"]]
+    return "\n".join(lines)
+
+
+def golds(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What is known of gold passages and gold documents, by name."""
+    named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
+    return [(name, gold) for name, gold in named if gold]
+
+
+def gold_note(gold: dict[str, Any], name: str) -> str:
+    """How many questions its figures are of, and the reciprocal rank."""
+    named = f"{name.capitalize()}s: {gold['questions']:,} questions name some"
+    held = "" if gold["in_corpus"] is None else f", for {gold['in_corpus']:,} of them they are in the corpus"
+    if gold["accuracy"] is None:
+        return f"{named}{held}: there is nothing to score."
+    return f"{named}{held}; mean reciprocal rank (MRR) among the first {gold['depth']}: {gold['mrr']:.3f}."
+
+
+def _gold(name: str, gold: dict[str, Any]) -> list[str]:
+    if gold["accuracy"] is None:
+        return [f"{name:24}{gold_note(gold, name)}"]
+    accuracy = " ".join(f"@{k} {percent(share)}" for k, share in gold["accuracy"].items())
+    of = gold["questions"] if gold["in_corpus"] is None else gold["in_corpus"]
+    return [f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {of:,} questions"]
+
+
+def heading(about: dict[str, Any]) -> str:
+    """Name, split and number of the questions."""
+    split = f", {about['split']}" if about["split"] else ""
+    without = about["questions"] - about["answerable"]
+    count = about["questions"]
+    return f"{about['name']}{split}: {count:,} question{'s' * (count != 1)}" + (
+        f", {without:,} of them without an answer" if without else ""
+    )
+
+
+def corpus(about: dict[str, Any]) -> str:
+    """What the passages are, and how many."""
+    passages = about["system"].get("passages")
+    return about["corpus"] + (f", {passages:,} passage{'s' * (passages != 1)}" if passages else "")
+
+
+def percent(share: float) -> str:
+    """With one decimal."""
+    return f"{100 * share:.1f}"
+
+
+def probability(p: float) -> str:
+    """With four decimals, or below what they can say."""
+    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
+
+
+def _line(name: str, interval: dict[str, float] | None) -> list[str]:
+    if interval is None:
+        return []
+    value, low, high = (percent(interval[key]) for key in ("value", "low", "high"))
+    between = f"95 % interval {low} to {high}" if low != high else "no interval: all questions score alike"
+    return [f"{name:24}{value:>5} %   {between}"]
+
+
+def _confidence(confidence: dict[str, Any] | None) -> list[str]:
+    if confidence is None:
+        return []
+    declining, half = confidence["declining"], confidence["right_at_half_coverage"]
+    lines = [
+        f"{'confidence':24}calibration error {confidence['calibration_error']:.3f}"
+        + ("" if half is None else f"; of the surer half {percent(half)} % are right")
+    ]
+    if declining["right_of_answered"] is not None:
+        lines.append(
+            f"{'declined below ' + str(declining['below']):24}{percent(1 - declining['answered'])} %; of the rest "
+            f"{percent(declining['right_of_answered'])} % are right"
+        )
+    if declining["unanswerable_declined"] is not None:
+        lines.append(
+            f"{'without an answer':24}{percent(declining['unanswerable_declined'])} % of "
+            f"{declining['unanswerable']} declined"
+        )
+    return lines
+
+
+def _seconds(seconds: dict[str, dict[str, float]] | None, batch: int) -> list[str]:
+    if seconds is None:
+        return []
+    last = seconds[list(seconds)[-1]]
+    shares = f", shares of batches of {batch}" if batch > 1 else ""
+    times = " / ".join(f"{1000 * last[key]:,.0f}" for key in ("p50", "p95", "p99"))
+    return [f"{'time p50 / p95 / p99':24}{times} ms a question{shares}"]
+
+
+def comparison_summary(comparison: Comparison) -> str:
+    """Both systems, the difference with its interval, and how likely chance alone makes one so large."""
+    figures = comparison.figures
+    lines = [f"a: {comparison.a.path}", f"b: {comparison.b.path}", ""]
+    lines += [f"{name}: {heading(figures[name])}; corpus: {corpus(figures[name])}" for name in ("a", "b")]
+    lines += ["", f"{'':24}{'a':>7}{'b':>7}{'a - b':>8}   95 % interval      p"]
+    named = [("exact match", figures["em"]), ("F1", figures["f1"])]
+    named += [(f"answer recall @{k}", recall) for k, recall in figures["answer_recall"].items()]
+    for name, test in named:
+        if test is not None:
+            value, low, high = (percent(test["difference"][key]) for key in ("value", "low", "high"))
+            lines.append(
+                f"{name:24}{percent(test['a']):>7}{percent(test['b']):>7}{value:>8}   "
+                f"{f'{low} to {high}':18} {probability(test['p'])}"
+            )
+    if right := figures["right"]:
+        lines.append(f"{'right':24}" + " · ".join(f"{name} {count}" for name, count in right.items()))
+    for name, report in (("a", comparison.a), ("b", comparison.b)):
+        if (bound := report.figures["coverage_bound"]) and bound["corpus"] is not None:
+            lines.append(f"{'answer in the corpus, ' + name:24}{percent(bound['corpus'])} %")
+    return "\n".join([*lines, *(f"note: {note}" for note in figures["notes"])])

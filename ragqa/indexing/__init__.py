@@ -1,0 +1,1 @@
+"""Build and update index directories."""

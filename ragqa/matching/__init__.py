@@ -1,0 +1,1 @@
+"""Find which passages hold an answer, for many questions at once."""

@@ -1,0 +1,1 @@
+"""Sequence-to-sequence generators: RAG, Fusion-in-Decoder, and their decoding."""

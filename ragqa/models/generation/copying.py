@@ -1,0 +1,279 @@
+"""A generator made of an encoder begins by copying: its attention to what it reads is fitted, without a training step.
+
+No encoder has weights for a decoder's attention to what it reads. Begun at random (Rothe et al. 2020) it takes
+thousands of steps until the decoder copies, and an answer out of a passage is a copy. The encoder's states say well
+which piece stands where, so three linear maps, by least squares, are enough for a beginning:
+
+- values: from the encoder's state to the embedding of the piece that stands there;
+- keys, from the encoder's state to the piece before it, and queries, from the decoder's state to the piece that was
+  said last, both to coordinates in which embeddings of unlike pieces are far apart: they meet where the text goes on;
+- values are turned, and the layer before the vocabulary turns them back: so what the decoder said last, which is added
+  to them, is no piece any more. The vocabulary's bias is how often a piece comes up.
+
+An encoder that was a span reader's knows more, namely where the answer of a question stands. Two coordinates of each
+head are kept for that: one by which the first token of an answer looks to where answers begin, one by which the others
+look to where they stand. Both are linear in the encoder's state, by the likelihood of the places.
+
+Legend: N texts, L tokens of a text, T tokens of an answer, M tokens of all texts, V vocabulary, D width, H heads.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
+
+from ragqa.errors import BadInput
+from ragqa.models.generation.seq2seq import Seq2Seq
+
+_RIDGE = 1e-2
+"""Share of the mean variance that is added to each."""
+_SHARPNESS = 1.5
+"""Of queries: tokens that match stand out of some hundred others."""
+_SHIFT = 4.0
+"""What a state is moved by before the activation, which then leaves it as it is; the norm behind takes it off again."""
+_GAIN = 3.0
+"""How much longer a value is than what it is added to."""
+_DECAY = 1e-3
+"""Of the weights by which places are told, beside the mean likelihood."""
+_BATCH = 32
+
+
+class _LeastSquares:
+    """Weight ``[E, D]`` and bias ``[E]`` of the linear map from x to y, whose rows come in parts."""
+
+    def __init__(self) -> None:
+        self._within: Tensor | float = 0.0
+        self._across: Tensor | float = 0.0
+
+    def add(self, x_MD: Tensor, y_ME: Tensor) -> None:
+        x = torch.cat([x_MD, torch.ones_like(x_MD[:, :1])], 1).double()
+        self._within, self._across = self._within + x.T @ x, self._across + x.T @ y_ME.double()
+
+    def solve(self) -> tuple[Tensor, Tensor]:
+        assert isinstance(self._within, Tensor)
+        ridge = _RIDGE * self._within.diagonal().mean() * torch.eye(len(self._within), dtype=torch.double)
+        both = torch.linalg.solve(self._within + ridge, self._across).float()
+        return both[:-1].T, both[-1]
+
+
+@dataclass(frozen=True)
+class Example:
+    """An answer to be written, and what is read for it, as ids."""
+
+    ids: list[int]
+    answer: list[int]
+    """Its end included."""
+    places: list[int]
+    """Where the answer begins in what is read, wherever it stands; it goes on from there."""
+
+
+def begin_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128) -> None:
+    """Fit the last layer's attention to what is read, and what follows the layers, to ``texts``.
+
+    The model is one of ``encoder_decoder.from_encoder``; some hundred texts of what it will read do.
+
+    Raises:
+        BadInput: there are no texts, or it is a family with other parts than BERT's and RoBERTa's.
+    """
+    parts = _parts(model)
+    rows = [row[:max_tokens] for row in model.tokens.ids(texts) if len(row) > 2]
+    if not rows:
+        raise BadInput("no texts to fit a generator's attention to: give some hundred passages")
+    _copy(model, parts, rows)
+
+
+def begin_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
+    """The same, and have an answer begin where the encoder knows that answers begin.
+
+    The encoder is a span reader's; some hundred ``examples`` of what it will read do.
+
+    Raises:
+        BadInput: no answer stands in what is read for it, or it is a family with other parts than BERT's and RoBERTa's.
+    """
+    parts = _parts(model)
+    standing = [example for example in examples if example.places]
+    if not standing:
+        raise BadInput("no answer stands in what is read for it: give some hundred questions with passages that do")
+    _copy(model, parts, [example.ids for example in standing])
+    _look(model, parts, standing)
+    with torch.no_grad():
+        parts.bias_V.zero_()  # answers have other words than passages
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is fitted."""
+
+    cross: Any
+    """Attention of the last layer to what is read."""
+    feed: nn.Linear
+    """The last of the feed-forward layers behind it."""
+    transform: nn.Linear
+    """The layer before the vocabulary."""
+    norm: nn.LayerNorm
+    """Its own."""
+    bias_V: Tensor
+    """Of the vocabulary."""
+
+
+def _copy(model: Seq2Seq, parts: _Parts, rows: Sequence[list[int]]) -> None:
+    """Values, keys and queries of texts that are written as they are read."""
+    embedding_VD = model.model.get_encoder().get_input_embeddings().weight.detach().float().cpu()
+    pieces_M = torch.tensor([piece for row in rows for piece in row])
+    count_V = torch.bincount(pieces_M, minlength=len(embedding_VD)).float()
+    piece_VD, apart_VD, turn_DD = _coordinates(embedding_VD, count_V)
+    value, key, query = _LeastSquares(), _LeastSquares(), _LeastSquares()
+    read, said = 0.0, 0.0
+    for ids, state_LD, decoder_LD in _states(model, parts.cross, rows, rows):
+        ids_L = torch.tensor(ids)
+        value.add(state_LD, piece_VD[ids_L] @ turn_DD)
+        key.add(state_LD[1:], apart_VD[ids_L[:-1]])
+        query.add(decoder_LD, apart_VD[ids_L])
+        read, said = read + float(piece_VD[ids_L].norm(dim=-1).sum()), said + float(decoder_LD.norm(dim=-1).sum())
+    own, out, transform = parts.cross.self, parts.cross.output.dense, parts.transform
+    with torch.no_grad():
+        _put(own.value, value, _GAIN * said / read)
+        _put(own.key, key, 1.0)
+        _put(own.query, query, _SHARPNESS)
+        nn.init.eye_(out.weight)
+        transform.weight.copy_(turn_DD)
+        for layer in (out, transform, parts.feed):
+            nn.init.zeros_(layer.bias)
+        nn.init.zeros_(parts.feed.weight)  # what it was made for is no longer what comes
+        transform.bias.add_(_SHIFT)
+        parts.norm.reset_parameters()
+        often_V = (count_V + 1).log()
+        parts.bias_V.copy_(often_V - often_V.mean())
+
+
+def _look(model: Seq2Seq, parts: _Parts, examples: Sequence[Example]) -> None:
+    """Two coordinates of each head: where answers begin, for their first token; where they stand, for the others."""
+    first = _LeastSquares()
+    states, begins, stands = [], [], []
+    start_D = torch.zeros(0)
+    rows, answers = [example.ids for example in examples], [example.answer for example in examples]
+    for example, (_, state_LD, decoder_TD) in zip(examples, _states(model, parts.cross, rows, answers), strict=True):
+        states.append(state_LD)
+        begins.append(_shares(len(state_LD), example.places, (0,)))
+        stands.append(_shares(len(state_LD), example.places, range(1, len(example.answer))))
+        of_first_T2 = torch.zeros(len(decoder_TD), 2)
+        of_first_T2[0, 0] = of_first_T2[1:, 1] = 1
+        first.add(decoder_TD, of_first_T2)
+        start_D = decoder_TD[0]  # the same for all: nothing was said yet
+    state_NLD = pad_sequence(states, batch_first=True)
+    inside_NL = pad_sequence([torch.ones(len(each), dtype=torch.bool) for each in states], batch_first=True)
+    sought_2D = torch.stack(
+        [_told(state_NLD, inside_NL, pad_sequence(shares, batch_first=True)) for shares in (begins, stands)]
+    )
+    (asks_2D, asks_2), own = first.solve(), parts.cross.self
+    heads, width = own.num_attention_heads, own.attention_head_size
+    with torch.no_grad():
+        device = own.query.weight.device
+        asked_D = own.query(start_D.to(device)).cpu()  # the first token looks for nothing else
+        own.query.weight.sub_(torch.outer(asked_D, asks_2D[0]).to(device))
+        own.query.bias.sub_((asked_D * asks_2[0]).to(device))
+        for layer, weight_2D, bias_2 in ((own.query, asks_2D, asks_2), (own.key, sought_2D, torch.zeros(2))):
+            scale = width**0.5 if layer is own.query else 1.0  # which attention divides by
+            layer.weight.view(heads, width, -1)[:, :2] = scale * weight_2D.to(device)
+            layer.bias.view(heads, width)[:, :2] = scale * bias_2.to(device)
+
+
+def _shares(length: int, places: Sequence[int], behind: Sequence[int] | range) -> Tensor:
+    """``[L]``: the same share for each of the places so far ``behind`` those where an answer begins."""
+    shares_L = torch.zeros(length)
+    shares_L[[place + at for place in places for at in behind]] = 1.0
+    return shares_L / shares_L.sum()
+
+
+def _told(state_NLD: Tensor, inside_NL: Tensor, share_NL: Tensor) -> Tensor:
+    """Weights ``[D]`` by which a softmax over the states of a text is most like ``share_NL``: a convex problem."""
+    weight_D = torch.zeros(state_NLD.shape[-1], requires_grad=True)
+    solver = torch.optim.LBFGS([weight_D], max_iter=60, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        solver.zero_grad()
+        score_NL = (state_NLD @ weight_D).masked_fill(~inside_NL, -1e9)
+        value = cross_entropy(score_NL, share_NL) + _DECAY * weight_D.square().sum()
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        solver.step(loss)
+    return weight_D.detach()
+
+
+def _parts(model: Seq2Seq) -> _Parts:
+    decoder = model.model.decoder
+    try:
+        last = getattr(decoder, decoder.base_model_prefix).encoder.layer[-1]
+        if hasattr(decoder, "cls"):
+            head = decoder.cls.predictions.transform
+            behind = head.dense, head.LayerNorm
+        else:
+            behind = decoder.lm_head.dense, decoder.lm_head.layer_norm
+        bias_V = cast(Tensor, decoder.get_output_embeddings().bias)
+        return _Parts(last.crossattention, last.output.dense, *behind, bias_V)
+    except AttributeError as error:
+        family = decoder.config.model_type
+        raise BadInput(f"copying is fitted to decoders like BERT's and RoBERTa's, and not to a {family}") from error
+
+
+def _coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Embeddings less their mean; these again where all directions vary alike, in a random order of directions, so that
+    every head of attention, which sees some of the coordinates, tells pieces apart; and a random turn ``[D, D]``."""
+    share_V = count_V / count_V.sum()
+    piece_VD = embedding_VD - share_V @ embedding_VD
+    size, direction_DD = torch.linalg.eigh((piece_VD.T * share_V) @ piece_VD)
+    random = torch.Generator().manual_seed(0)
+    mix_DD, turn_DD = (torch.linalg.qr(torch.randn(direction_DD.shape, generator=random)).Q for _ in range(2))
+    return piece_VD, piece_VD @ (direction_DD * (size + _RIDGE * size.mean()).rsqrt()) @ mix_DD, turn_DD
+
+
+def _states(
+    model: Seq2Seq, cross: nn.Module, rows: Sequence[list[int]], answers: Sequence[list[int]]
+) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """Of each text its ids, the encoder's states ``[L, D]``, and those of the decoder before it reads ``[T, D]``.
+
+    The decoder is given what it is to write: where that is what it reads, its own ids, else shifted behind the start.
+    """
+    device, training = model.model.device, model.training
+    model.eval()
+    for begin in range(0, len(rows), _BATCH):
+        part, said = rows[begin : begin + _BATCH], answers[begin : begin + _BATCH]
+        inputs = model.tokens.pad_rows(part).to(device)
+        given = said if rows is answers else [[model.conventions.start, *each[:-1]] for each in said]
+        ids_NT = model.tokens.pad_rows(given).ids_NL.to(device)
+        first_NT = torch.zeros_like(ids_NT, dtype=torch.bool)
+        first_NT[:, 0] = True  # logits cost more than all else, and none is wanted
+        with torch.no_grad(), _seen(cross) as seen:
+            states = model.encode(inputs)
+            model.logits(states, ids_NT, first_NT)
+        for ids, told, read_LD, said_TD in zip(
+            part, given, states.hidden_NLD.float().cpu(), seen[0].float().cpu(), strict=True
+        ):
+            yield ids, read_LD[: len(ids)], said_TD[: len(told)]
+    model.train(training)
+
+
+@contextmanager
+def _seen(module: nn.Module) -> Iterator[list[Tensor]]:
+    """What the module is given first, call by call."""
+    seen: list[Tensor] = []
+    hook = module.register_forward_pre_hook(
+        lambda _, given, named: seen.append(given[0] if given else named["hidden_states"]), with_kwargs=True
+    )
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def _put(layer: nn.Linear, fitted: _LeastSquares, scale: float) -> None:
+    weight, bias = fitted.solve()
+    layer.weight.copy_(scale * weight)
+    layer.bias.copy_(scale * bias)

@@ -1,0 +1,94 @@
+"""A seq2seq from any BERT-like encoder, for whoever has no other to begin with (Rothe et al. 2020)."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderModel, PreTrainedTokenizerFast
+
+from ragqa.errors import ArtefactError
+from ragqa.models.generation.seq2seq import Seq2Seq
+from ragqa.models.generation.seq_tokens import SeqTokens
+from ragqa.models.options import DTYPE, load_encoder_module, quiet, save_head
+from ragqa.models.readers import load_reader
+
+_NAMES = {
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
+
+def from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
+    """An encoder-decoder whose two halves begin as the encoder in the directory ``path``.
+
+    The decoder's layers are copies of the encoder's first ``decoder_layers`` (by default all); its attention to the
+    encoder begins from nothing, and so does the layer before its vocabulary where ``path`` has no language model. An
+    answer begins behind [CLS] and ends with [SEP].
+
+    Raises:
+        ArtefactError: there is no encoder, no tokenizer.json, or transformers has no decoder of its family.
+    """
+    encoder, tokens = load_encoder_module(path), _tokens(path)
+    config = AutoConfig.from_pretrained(path, is_decoder=True, add_cross_attention=True)
+    config.num_hidden_layers = decoder_layers or config.num_hidden_layers
+    try:
+        with quiet():
+            decoder = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=DTYPE)
+            model: Any = EncoderDecoderModel(encoder=encoder, decoder=decoder)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ArtefactError(f"{path}: no decoder can be made from a {config.model_type}: {reason}") from error
+    special = tokens.tokenizer
+    for settings in (model.config, model.generation_config):
+        settings.decoder_start_token_id = special.cls_token_id
+        settings.eos_token_id, settings.pad_token_id = special.sep_token_id, special.pad_token_id
+    return Seq2Seq(model, tokens)
+
+
+def from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
+    """The same of the encoder of the span reader in the directory ``path``, which has its tokenizer beside.
+
+    It may read as much as the encoder can, whatever the reader was trained to: a generator is trained on.
+
+    Raises:
+        ArtefactError, DamagedArtefact: there is no reader, or see ``from_encoder``.
+    """
+    encoder: Any = load_reader(path).encoder
+    for own in ("reader_tokens", "reader_span"):
+        vars(encoder.config).pop(own, None)
+    with tempfile.TemporaryDirectory() as scratch, quiet():
+        save_head(encoder, Path(scratch))  # by ``save_pretrained`` only the first of several processes would
+        if (path / "tokenizer.json").is_file():
+            shutil.copyfile(path / "tokenizer.json", Path(scratch, "tokenizer.json"))
+        else:
+            raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
+        return from_encoder(Path(scratch), decoder_layers=decoder_layers)
+
+
+def _tokens(path: Path) -> SeqTokens:
+    """The encoder's tokenizer as it is, its special tokens named: many directories hold no more than the one file."""
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
+    backend = Tokenizer.from_file(str(file))
+    known, names = backend.get_vocab(), {}
+    for name, choices in _NAMES.items():
+        piece = next((choice for choice in choices if choice in known), None)
+        if piece is None:
+            raise ArtefactError(f"the tokenizer of {path} knows none of {' and '.join(choices)}")
+        names[name] = piece
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+    first, last = tokenizer.cls_token, tokenizer.sep_token
+    if tokenizer("")["input_ids"] != [tokenizer.cls_token_id, tokenizer.sep_token_id]:
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single=f"{first} $A {last}",
+            pair=f"{first} $A {last} $B:1 {last}:1",
+            special_tokens=[(piece, known[piece]) for piece in (first, last)],
+        )
+    return SeqTokens(tokenizer)

@@ -1,0 +1,163 @@
+"""RAG: a seq2seq that reads one passage at a time, and answers with all of them (Lewis et al. 2020).
+
+Legend: B questions, K passages a question, N = B * K pairs, T tokens of an answer, M positions that count.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ragqa.errors import BadInput
+from ragqa.models.generation.decoding import Candidate, decode_sequence, decode_token, stream_token
+from ragqa.models.generation.search import Search
+from ragqa.models.generation.seq2seq import Seq2Seq, States
+from ragqa.models.generation.seq_tokens import SeqTokens
+from ragqa.models.generation.template import RAG, Template, assemble, reads
+from ragqa.models.inputs import Inputs
+from ragqa.objectives import IGNORED, gold_log_probs, label_means, rag_token_nll, sequence_nll, token_nll
+from ragqa.types import Passage
+
+Marginal = Literal["token", "sequence"]
+MAX_INPUT = 300
+"""Tokens of a pair that are read (RAG's ``max_combined_length``)."""
+MAX_ANSWER = 32
+"""Tokens of an answer, its end included."""
+
+
+class RagGenerator(nn.Module):
+    """RAG-Token or RAG-Sequence over a seq2seq; with the question alone (K = 1), the closed-book reader."""
+
+    def __init__(
+        self,
+        seq2seq: Seq2Seq,
+        *,
+        marginal: Marginal = "token",
+        template: Template = RAG,
+        passages: int = 5,
+        max_input: int = MAX_INPUT,
+        max_answer: int = MAX_ANSWER,
+        retriever: str | None = None,
+        question_tokens: SeqTokens | None = None,
+    ) -> None:
+        """As it was trained: with so many ``passages``, pairs of ``max_input`` tokens, answers of ``max_answer``.
+
+        ``retriever`` is the fingerprint of the dual encoder whose scores were its prior; None where nobody knows.
+        ``question_tokens``: it was trained on questions as this tokenizer of the tower of questions spells them.
+        """
+        super().__init__()
+        if marginal not in ("token", "sequence"):
+            raise BadInput(f"marginal {marginal!r}: token or sequence")
+        self.seq2seq, self.marginal, self.template = seq2seq, marginal, template
+        self.passages, self.max_input = passages, min(max_input, seq2seq.max_tokens)
+        self.max_answer, self.retriever = min(max_answer, seq2seq.max_tokens), retriever
+        self.question_tokens = question_tokens
+
+    @property
+    def kind(self) -> str:
+        """Its name: ``rag-token``, ``rag-sequence`` or ``closed-book``."""
+        return "closed-book" if self.template.closed else f"rag-{self.marginal}"
+
+    def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
+        """The pairs as the generator reads them; see ``template.assemble``."""
+        return assemble(self.seq2seq.tokens, self.template, self._asked(questions), passages, self.max_input)
+
+    def _asked(self, questions: Sequence[str]) -> Sequence[str]:
+        return questions if self.question_tokens is None else self.question_tokens.respelled(questions)
+
+    def reads(self, question: str, passage: Passage, end: int) -> bool:
+        """Whether it reads the passage up to the character ``end``; see ``template.reads``."""
+        return reads(self.seq2seq.tokens, self.template, self._asked([question])[0], passage, end, self.max_input)
+
+    def nll(
+        self,
+        inputs: Inputs,
+        relevance_BK: Tensor,
+        labels_BT: Tensor,
+        *,
+        marginal: Marginal | None = None,
+        smoothing: float = 0.0,
+    ) -> Tensor:
+        """-log p(y|x) of each answer ``[B]``; see ``objectives.rag_token_nll`` and ``rag_sequence_nll``.
+
+        Args:
+            inputs: N pairs.
+            relevance_BK: live scores, through which the gradient flows to the towers; -inf where there is no passage.
+            labels_BT: ``IGNORED`` behind the answer's end.
+            marginal: by default the generator's own.
+            smoothing: as in ``objectives``.
+        """
+        return self.scores(inputs, relevance_BK, labels_BT, marginal=marginal, smoothing=smoothing)[0]
+
+    def scores(
+        self,
+        inputs: Inputs,
+        relevance_BK: Tensor,
+        labels_BT: Tensor,
+        *,
+        marginal: Marginal | None = None,
+        smoothing: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """``nll`` and log p(y_i|x,z,y_<i) of the labels ``[B, K, T]``, of which it is made; 0 where none counts."""
+        states = self.seq2seq.encode(inputs)
+        return answer_scores(self.seq2seq, states, relevance_BK, labels_BT, marginal or self.marginal, smoothing)
+
+    def generate(
+        self, inputs: Inputs, relevance_BK: Tensor, search: Search, *, fast: bool = False
+    ) -> list[list[Candidate]]:
+        """Each question's best answers; ``fast`` is for RAG-Sequence, see ``decoding.decode_sequence``.
+
+        Raises:
+            BadInput: a question has no passage.
+        """
+        with torch.no_grad():
+            states = self.seq2seq.encode(inputs)
+        if self.marginal == "token":
+            return decode_token(self.seq2seq, states, relevance_BK, search)
+        return decode_sequence(self.seq2seq, states, relevance_BK, search, fast=fast)
+
+    def stream(
+        self, inputs: Inputs, relevance_BK: Tensor, search: Search
+    ) -> Generator[Tensor, None, list[list[Candidate]]]:
+        """Greedy RAG-Token, token by token; see ``decoding.stream_token``."""
+        with torch.no_grad():
+            states = self.seq2seq.encode(inputs)
+        return (yield from stream_token(self.seq2seq, states, relevance_BK, search))
+
+
+def answer_scores(
+    model: Seq2Seq, states: States, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """``RagGenerator.scores`` from the states of the pairs; with K = 1 the two marginals are one."""
+    passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED
+    labels_NT = labels_BT.repeat_interleave(passages, 0)
+    logits_MV = model.logits(states, model.decoder_inputs(labels_NT), labels_NT != IGNORED)
+    chosen_BKT = counted_BT.unsqueeze(1).expand(-1, passages, -1)
+    labels_M1 = labels_BT.unsqueeze(1).expand_as(chosen_BKT)[chosen_BKT].unsqueeze(1)
+    gold_BKT = _spread(gold_log_probs(logits_MV[:, None, None], labels_M1), chosen_BKT)
+    if marginal == "token" and smoothing:
+        return _smoothed(logits_MV, relevance_BK, labels_BT, smoothing), gold_BKT
+    if marginal == "token":
+        return token_nll(gold_BKT, relevance_BK, counted_BT), gold_BKT
+    evenly = _spread(label_means(logits_MV[:, None, None], labels_M1), chosen_BKT) if smoothing else None
+    nll_B = sequence_nll(
+        gold_BKT, relevance_BK, counted_BT, smoothing=smoothing, evenly=evenly, vocabulary=logits_MV.shape[-1]
+    )
+    return nll_B, gold_BKT
+
+
+def _spread(values: Tensor, chosen_BKT: Tensor) -> Tensor:
+    """Values of the chosen positions, in order, at their places; 0 elsewhere."""
+    return torch.zeros_like(chosen_BKT, dtype=values.dtype).masked_scatter(chosen_BKT, values.flatten())
+
+
+def _smoothed(logits_MV: Tensor, relevance_BK: Tensor, labels_BT: Tensor, smoothing: float) -> Tensor:
+    """RAG-Token with smoothing, question by question: positions that do not count are nowhere."""
+    passages, counts = relevance_BK.shape[1], (labels_BT != IGNORED).sum(-1).tolist()
+    blocks = logits_MV.split([passages * count for count in counts])
+    losses = [
+        rag_token_nll(block.view(1, passages, count, -1), relevance_1K, row[row != IGNORED][None], smoothing=smoothing)
+        for block, count, relevance_1K, row in zip(blocks, counts, relevance_BK.split(1), labels_BT, strict=True)
+    ]
+    return torch.cat(losses)

@@ -1,0 +1,1 @@
+"""A rule-based tagger of names, dates and numbers in English text."""

@@ -1,0 +1,1 @@
+"""Passage vectors: their files, and exact and approximate search over them."""

@@ -1,0 +1,117 @@
+"""Readers that write, asked by a suite, and the table that sets them side by side."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import generators
+import pytest
+
+from eval.publish import publish
+from eval.suite import Split, Suite, parser, run
+from eval.table import HEAD, apart, table
+from pipelines.common.generation import save
+from ragqa.errors import BadInput
+from ragqa.evaluation import Report
+from ragqa.evaluation.statistics import wilson
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.models.generation.generators import load_generator
+
+TWO = Suite(
+    key="two",
+    title="Two Questions",
+    about="About a novel. Licence: none.",
+    splits={"test-a": Split(file="test-a.jsonl", questions=2)},
+    default_split="test-a",
+    hub=None,
+    answer_type="names",
+    published=(),
+    caution="Two questions say little.",
+)
+READERS = ("rag-token", "rag-sequence", "fid", "closed-book")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of two passages, two questions, and a generator of each kind, all of which lie in a ``model``."""
+    root = tmp_path_factory.mktemp("readers")
+    for number, text in enumerate(generators.TEXTS[1:]):
+        (root / f"{number}.txt").write_text(text)
+    build_index([root / "0.txt", root / "1.txt"], root / "two.index", IndexConfig(retriever="bm25"))
+    rows = [{"question": text, "answers": ["a lady"]} for text in ("who wrote the tale of genji", "when was that")]
+    (root / "test-a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plain = generators.write_byt5(root / "byt5")
+    for kind in READERS:
+        save(load_generator(plain, kind), root / kind / "model")
+    return root
+
+
+def ask(root: Path, monkeypatch: pytest.MonkeyPatch, *options: Any) -> Report:
+    """A report of the suite, where a suite leaves it."""
+    monkeypatch.chdir(root)
+    given = ["--pipeline", "two.index", "--data", ".", *options]
+    return run(TWO, parser(TWO, None).parse_args(list(map(str, given))))
+
+
+def test_readers_of_one_folder_name_leave_reports_side_by_side(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = [ask(root, monkeypatch, "--reader", f"{kind}/model") for kind in READERS]
+    assert len({report.path for report in reports}) == len(READERS)
+    for kind, report in zip(READERS, reports, strict=True):
+        assert f"-reader-{kind}-" in report.path.name
+        assert report.figures["about"]["system"]["reader"].endswith(f"-{kind}")
+        assert len(list(report.rows())) == 2 and report.em is not None
+
+
+def test_one_model_used_in_two_ways_leaves_two_reports(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = {ask(root, monkeypatch, "--reader", f"{kind}:byt5").path for kind in ("fid", "closed-book")}
+    assert len(paths) == 2
+
+
+def test_the_table_sets_a_reader_beside_its_own_closed_book(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [root / f"{kind}.json" for kind in ("fid", "closed-book", "rag-token")]
+    for file in files:
+        trained = "20 steps" if file.stem == "rag-token" else "10 steps"
+        publish(ask(root, monkeypatch, "--reader", f"{file.stem}/model", "--trained", trained), file)
+    _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(files).splitlines()]
+    found = {row[HEAD.index("reader")]: row for row in rows}
+    assert list(found) == ["fid, 10 steps", "closed-book, 10 steps", "rag-token, 20 steps"]
+    assert {name: row[-1] for name, row in found.items()} == {
+        "fid, 10 steps": "+0.0, intervals touch",
+        "closed-book, 10 steps": "–",
+        "rag-token, 20 steps": "–",  # no closed book was trained so
+    }
+    assert found["closed-book, 10 steps"][HEAD.index("retriever")] == "–"
+    with pytest.raises(BadInput, match="two closed books are of '10 steps' on Two Questions, test-a: 2 questions"):
+        table([*files, files[1]])
+    with pytest.raises(BadInput, match="not all of these are what --record"):
+        table([root / "test-a.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.021, 0.05, "+2.0, intervals apart"),
+        (0.02, 0.05, "+2.0, intervals touch"),  # they share an end
+        (0.005, 0.05, "+2.0, intervals touch"),
+    ],
+)
+def test_intervals_touch_where_they_share_a_point(low: float, high: float, said: str) -> None:
+    assert apart(of(0.03, low, high), of(0.01, 0.0, 0.02)) == said
+
+
+def of(value: float, low: float, high: float, questions: int = 100_000) -> dict[str, Any]:
+    """Figures of so many questions that Wilson's interval is the narrower one."""
+    return {"em": {"value": value, "low": low, "high": high}, "about": {"questions": questions}}
+
+
+def test_none_right_is_not_known_to_be_none() -> None:
+    """0 of 694: up to 0.55 % (Wilson); resampled, 4 of 694 are 0.14 % and more, which would be apart from 0."""
+    ours = of(4 / 694, 0.0014, 0.0115, 694)
+    assert apart(ours, of(0.0, 0.0, 0.0, 694)) == "+0.6, intervals touch"
+    assert wilson(0.0, 694) == pytest.approx((0.0, 0.005505), abs=1e-6)
+    assert wilson(4 / 694, 694) == pytest.approx((0.002244, 0.014731), abs=1e-5)
+    assert wilson(0.5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
+
+
+def test_a_reader_that_is_below_its_closed_book_is_told_as_such() -> None:
+    assert apart(of(0.0, 0.0, 0.0), of(0.1, 0.05, 0.2)) == "-10.0, intervals apart"

@@ -1,0 +1,370 @@
+"""From vectors to an index on a Ray cluster: the same as is built on one machine, whatever is killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import kill_at_every_step, run, wait_for
+
+from index import build as job
+from index import parts
+from index.build import BuildConfig, build
+from index.embed import EmbedConfig, embed
+from ragqa import Pipeline, artefacts
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.indexing.update import update_index
+from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.vectors import faiss_build, mips
+
+pytest.importorskip("ray", reason="the extra ray is not installed")
+pytest.importorskip("faiss", reason="needs the extra 'cpu'")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
+PASSAGES, PART = 400, 40
+QUESTIONS = ["stone river", "king of the city", "a tower of light", "light light light"]
+
+
+@pytest.fixture(scope="module")
+def vectors(cluster: Any, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("vectors") / "c.vectors"
+    embed(EmbedConfig(corpus=corpus, out=out, shard_rows=64))
+    return out
+
+
+def config(corpus: Path, vectors: Path, out: Path, **options: Any) -> BuildConfig:
+    return BuildConfig(**{"corpus": corpus, "vectors": vectors, "out": out, "part_rows": PART, **options})
+
+
+def files(index: Path) -> dict[str, str]:
+    """Checksums of the files, checked against the manifest; nothing else is in the index, nor beside it."""
+    manifest = artefacts.read(index, "index")
+    inside = {path.relative_to(index).as_posix() for path in index.rglob("*") if path.is_file()}
+    assert inside == {*manifest.files, "manifest.json"}
+    assert not list(index.parent.glob(f".{index.name}*"))
+    return {name: entry["sha256"] for name, entry in manifest.files.items()}
+
+
+def found(index: Path) -> list[list[int]]:
+    retriever = open_retriever(index, "dense")
+    return [[hit.passage.id for hit in hits] for hits in retriever.search(QUESTIONS, 10)]
+
+
+@pytest.mark.parametrize("kind", mips.KINDS)
+def test_it_answers_like_an_index_built_on_one_machine(corpus: Path, vectors: Path, tmp_path: Path, kind: str) -> None:
+    built = build(config(corpus, vectors, tmp_path / "c.index", kind=kind))
+    source = corpus.parent / "c.jsonl"
+    build_index([source], tmp_path / "here.index", IndexConfig(retriever="dense", kind=kind))
+    assert found(tmp_path / "c.index") == found(tmp_path / "here.index")
+    ours, theirs = files(tmp_path / "c.index"), files(tmp_path / "here.index")
+    assert {name for name in ours if "lists" not in name} == set(theirs)
+    assert (built.kind, built.passages) == (kind, PASSAGES)
+    assert artefacts.peek(tmp_path / "c.index").config["search"] == built.search
+    if kind != "flat":
+        assert built.search is not None and built.search["recall"] >= 0.95
+
+
+def test_terms_are_taken_over_and_the_whole_answers(vectors: Path, corpus: Path, tmp_path: Path) -> None:
+    hybrid = tmp_path / "bm25.index"
+    build_index([corpus.parent / "c.jsonl"], hybrid, IndexConfig(retriever="bm25"))
+    build(config(hybrid, vectors, tmp_path / "c.index"))
+    pipeline = Pipeline.load(tmp_path / "c.index")
+    assert pipeline.describe()["retriever"] == "hybrid"
+    assert pipeline.ask("where is the tower?").sources
+    assert os.path.samefile(hybrid / "passages" / "00000.arrow", tmp_path / "c.index" / "passages" / "00000.arrow")
+
+
+def test_an_index_built_on_a_cluster_is_updated_like_any_other(
+    vectors: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = tmp_path / "c.index"
+    build(config(corpus, vectors, index))
+    (tmp_path / "new.txt").write_text("The zeppelin landed on the frozen lake.")
+    assert run("update", str(index), "--add", str(tmp_path / "new.txt"), "--compact", capsys=capsys)[0] == 0
+    (hits,) = open_retriever(index, "dense").search(["zeppelin on the ice"], 1)
+    assert "zeppelin" in hits[0].passage.text
+    assert artefacts.peek(index).config["search"]["recall"] >= 0.95
+
+
+def start(corpus: Path, vectors: Path, out: Path) -> subprocess.Popen[bytes]:
+    places = ["--corpus", str(corpus), "--vectors", str(vectors), "--out", str(out), "--part-rows", "4"]
+    return subprocess.Popen([sys.executable, "-m", "index.build", *places], stderr=subprocess.DEVNULL)
+
+
+def place(out: Path) -> Path:
+    """Where the parts of ``out`` are made."""
+    return out.with_name(f".{out.name}.building") / "parts"
+
+
+def records(out: Path) -> list[Path]:
+    return sorted(place(out).glob("0*.json"))
+
+
+def kill_drivers(corpus: Path, vectors: Path, out: Path, times: int) -> None:
+    """Start the job and kill its driver once it has made some more parts, so many times."""
+    for _ in range(times):
+        before = len(records(out))
+        driver = start(corpus, vectors, out)
+        wait_for(lambda before=before, driver=driver: len(records(out)) > before or driver.poll() is not None)
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+
+
+def undisturbed(corpus: Path, vectors: Path, out: Path) -> dict[str, str]:
+    build(config(corpus, vectors, out, part_rows=4))
+    return files(out)
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_the_driver_killed_and_run_again(corpus: Path, vectors: Path, tmp_path: Path, times: int) -> None:
+    out = tmp_path / "c.index"
+    kill_drivers(corpus, vectors, out, times)
+    if times == 2:
+        assert not out.exists() and records(out)
+    build(config(corpus, vectors, out, part_rows=4))
+    assert files(out) == undisturbed(corpus, vectors, tmp_path / "other.index")
+
+
+def test_a_node_removed_in_the_middle(cluster: Any, corpus: Path, vectors: Path, tmp_path: Path) -> None:
+    out, node = tmp_path / "c.index", cluster.add_node(num_cpus=1)
+    seen = []
+
+    def strike() -> None:
+        wait_for(lambda: len(records(out)) >= 5)
+        cluster.remove_node(node, allow_graceful=False)
+        seen.append(len(records(out)))
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    build(config(corpus, vectors, out, part_rows=2))
+    thread.join()
+    assert seen[0] < PASSAGES // 2
+    build(config(corpus, vectors, tmp_path / "other.index", part_rows=2))
+    assert files(out) == files(tmp_path / "other.index")
+
+
+@pytest.mark.parametrize(("kind", "from_the_start"), [("flat", True), ("ivf-flat", False)])
+def test_a_kill_at_any_step_loses_nothing(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, from_the_start: bool
+) -> None:
+    """The index of another kind that stood there answers until the new one does, and never comes back."""
+    out, saved = tmp_path / "c.index", tmp_path / "saved"
+    build(config(corpus, vectors, out, kind="hnsw"))
+    shutil.copytree(out, saved)
+
+    def check(moment: int, swapped: bool) -> bool:
+        now = artefacts.read(out, "index").config["kind"]
+        assert now == kind if swapped else now in ("hnsw", kind), moment
+        assert len(found(out)[0]) == 10
+        return bool(now == kind)
+
+    moments = kill_at_every_step(
+        monkeypatch,
+        lambda: build(config(corpus, vectors, out, kind=kind, part_rows=200)),
+        check,
+        lambda: shutil.copytree(saved, out),
+        [out, tmp_path / ".c.index.building"] if from_the_start else [],
+    )
+    assert moments > 10
+    monkeypatch.undo()
+    build(config(corpus, vectors, tmp_path / "other.index", kind=kind, part_rows=200))
+    assert files(out) == files(tmp_path / "other.index")
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 255
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("spoil", [cut, flip, Path.unlink])
+def test_parts_that_are_not_as_they_were_are_made_again(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]
+) -> None:
+    out = tmp_path / "c.index"
+    wanted = config(corpus, vectors, out, kind="ivf-flat")
+    with monkeypatch.context() as patch:
+        patch.setattr(faiss_build, "merge", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            build(wanted)
+    rows = [json.loads(record.read_text()) for record in records(out)]
+    assert len(rows) == PASSAGES // PART
+    spoil(place(out) / rows[3]["file"])
+    (place(out) / records(out)[5].name).write_text(json.dumps(rows[5] | {"of": "other vectors"}))
+    (place(out) / "0000000000.half").write_bytes(b"what a worker left")
+    added: list[tuple[int, int]] = []
+    original = parts._add_missing
+
+    def seen(plan: Any, trained: Any, missing: Any, told: Any) -> None:
+        added.extend(missing)
+        assert len(list(place(out).iterdir())) == 2 * (1 + len(rows) - len(missing))  # nothing lies about
+        original(plan, trained, missing, told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "_add_missing", seen)
+        build(wanted)
+    assert added == [(3 * PART, 4 * PART), (5 * PART, 6 * PART)]
+    build(config(corpus, vectors, tmp_path / "other.index", kind="ivf-flat"))
+    assert files(out) == files(tmp_path / "other.index")
+
+
+def test_nothing_is_done_twice_after_a_kill_while_it_is_tuned(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "c.index"
+    with monkeypatch.context() as patch:
+        patch.setattr(mips, "tuned", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            build(config(corpus, vectors, out, kind="hnsw"))
+    for owner, name in ((parts, "train"), (parts, "add"), (mips, "write_rows")):
+        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("done again"))
+    build(config(corpus, vectors, out, kind="hnsw"))
+    assert len(found(out)[0]) == 10 and files(out)
+
+
+def test_an_update_of_the_corpus_meanwhile(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is built: the index is of what the corpus was. While it is linked: a line, and nothing is made."""
+    own, out, tune = tmp_path / "own.index", tmp_path / "c.index", mips.tuned
+    shutil.copytree(corpus, own)
+
+    def updated(*arguments: Any, **options: Any) -> Any:
+        update_index(own, delete=["0"], compact=False)
+        return tune(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mips, "tuned", updated)
+        build(config(own, vectors, out, kind="sq8"))
+    assert files(out) and len(open_retriever(out).passages) == PASSAGES
+    assert artefacts.read(own, "index").fingerprint != artefacts.read(corpus, "index").fingerprint
+
+    shutil.rmtree(own)
+    shutil.copytree(corpus, own)
+    link = job._link
+
+    def linked(source: Path, target: Path) -> None:
+        monkeypatch.setattr(job, "_link", link)
+        update_index(own, delete=["0"], compact=False)
+        link(source, target)
+
+    monkeypatch.setattr(job, "_link", linked)
+    with pytest.raises(Mismatch, match=r"own\.index was changed just now: run again"):
+        build(config(own, vectors, tmp_path / "new.index", kind="sq8"))
+    assert not (tmp_path / "new.index").exists()
+
+
+def test_neither_index_nor_corpus_is_read_again(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "c.index"
+    for _ in range(2):  # the second one deletes the first one's links
+        build(config(corpus, vectors, out, kind="hnsw"))
+        with monkeypatch.context() as patch:
+            patch.setattr(artefacts, "checksum", lambda path: pytest.fail(f"{path} was read"))
+            artefacts.read(out, "index")
+            artefacts.read(corpus, "index")
+
+
+def workers(name: bytes = b"ray::_add_part") -> list[int]:
+    """Processes that are adding a part."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and (folder / "cmdline").read_bytes().startswith(name):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_worker_killed(corpus: Path, vectors: Path, tmp_path: Path) -> None:
+    out = tmp_path / "c.index"
+    driver = start(corpus, vectors, out)
+    os.kill(wait_for(workers)[0], signal.SIGKILL)
+    assert driver.wait(timeout=120) == 0
+    assert files(out) == undisturbed(corpus, vectors, tmp_path / "other.index")
+
+
+def test_workers_that_always_die_are_one_line_and_the_others_are_stopped(
+    corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dying(plan: Any, trained: Any, part: tuple[int, int]) -> None:
+        if part[0]:
+            time.sleep(600)
+        os._exit(1)
+
+    monkeypatch.setattr(parts, "_add_part", dying)
+    options = {"corpus": corpus, "vectors": vectors, "out": tmp_path / "c.index", "part-rows": 200}  # a part a core
+    places = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    monkeypatch.setattr("sys.argv", ["index.build", *places])
+    with pytest.raises(SystemExit) as stop:
+        job.main()
+    printed = capsys.readouterr()
+    assert (stop.value.code, printed.out) == (2, "")
+    last = printed.err.splitlines()[-1]
+    assert last.startswith("index.build: workers died of passages 0 to 199, the last of 4 like this: ")
+    assert "what is finished stays" in last
+    wait_for(lambda: not workers(b"ray::dying"))
+
+
+def test_a_full_disk_is_one_line_and_the_rest_is_done_later(corpus: Path, vectors: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(small)], capture_output=True).returncode:
+        pytest.skip("no right to mount a small file system here")
+    try:
+        with pytest.raises(BadInput, match=r"cannot write .*small"):
+            build(config(corpus, vectors, small / "c.index"))
+        assert not (small / "c.index").exists()
+        subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
+        build(config(corpus, vectors, small / "c.index"))
+        files(small / "c.index")
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_what_does_not_belong_together(corpus: Path, vectors: Path, tmp_path: Path, folder: Path) -> None:
+    build_index([folder], tmp_path / "other.index", IndexConfig(retriever="bm25"))
+    with pytest.raises(Mismatch, match="holds the vectors of other passages"):
+        build(config(tmp_path / "other.index", vectors, tmp_path / "c.index"))
+    damaged = tmp_path / "damaged.vectors"
+    shutil.copytree(vectors, damaged)
+    shard = damaged / "0000000064.npy"
+    shard.write_bytes(shard.read_bytes()[:-2])
+    with pytest.raises(DamagedArtefact, match=r"0000000064\.npy is damaged"):
+        build(config(corpus, damaged, tmp_path / "c.index"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(BadInput, match="is not a ragqa index"):
+        build(config(corpus, vectors, tmp_path / "mine"))
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+    for options, said in (({"kind": "annoy"}, "kind annoy"), ({"recall": 1.5}, "recall 1.5"), ({"part_rows": 0}, "0:")):
+        with pytest.raises(BadInput, match=said):
+            config(corpus, vectors, tmp_path / "c.index", **options)
+
+
+def test_the_recall_that_is_wanted_is_tried_on_questions(corpus: Path, vectors: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    asked = tmp_path / "q.jsonl"
+    words = ["stone", "river", "light", "king", "city", "tower"]
+    rows = [{"question": " ".join(rng.choice(words, 6)), "answers": []} for _ in range(30)]
+    asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    built = build(config(corpus, vectors, tmp_path / "c.index", questions=asked, recall=0.9))
+    assert built.search is not None
+    assert (built.search["queries"], built.search["made_up"], built.search["wanted"]) == (30, False, 0.9)
+    config_ = artefacts.peek(tmp_path / "c.index").config
+    assert (config_["questions"], config_["recall"]) == (str(asked), 0.9)

@@ -1,0 +1,286 @@
+"""How sure a reader may be: figures, refusals and threshold by hand, ways to ask, and the command."""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import towns
+from conftest import run
+
+from pipelines.calibrate import fit as calibrate
+from pipelines.calibrate.conditions import ANSWERABLE, MISSED, VAIN, gold, kind_of, over, without
+from pipelines.calibrate.fit import Held, Row, agreed, balanced, declines, exactly, index_of, likelihood, main
+from pipelines.calibrate.report import figures, threshold
+from pipelines.common.calibration import Fitted, install
+from pipelines.common.data_sets import SHARE, held_out, split
+from pipelines.common.questions import answerable
+from pipelines.span_reader import train as span_reader
+from pipelines.span_reader.config import ReaderConfig
+from ragqa import artefacts
+from ragqa.errors import BadInput
+from ragqa.evaluation.statistics import calibration_error, refusals
+from ragqa.questions import read_questions, read_squad
+from ragqa.reading.calibration import Calibration, Evidence
+from ragqa.reading.span import Found
+from ragqa.types import Hit, Passage, Question
+
+
+def hit(number: int, title: str, text: str) -> Hit:
+    return Hit(Passage(number, str(number), title, text, "", 0, len(text)), float(-number))
+
+
+def test_refusals_by_hand() -> None:
+    thresholds, below = refusals([0.1, 0.4, 0.4, 0.9], [0.3, 0.4, 0.95])
+    assert thresholds.tolist() == [0.1, 0.4, 0.9, np.inf]
+    assert below.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert refusals([0.5], [])[1].tolist() == [0, 0]
+
+
+NQ = Path("nq.jsonl")
+KIND = np.array([ANSWERABLE] * 5 + [MISSED] + [VAIN] * 4)
+SAID = np.array([0.9, 0.8, 0.7, 0.6, 0.2, 0.5, 0.1, 0.3, 0.15, 0.65])
+RIGHT = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 0.0])
+
+
+def test_figures_by_hand() -> None:
+    """Five answerable questions, the three most certain ones right, one that was missed, and four asked in vain."""
+    found = figures(SAID, RIGHT, KIND)
+    assert found["answers"] == {ANSWERABLE: 5, MISSED: 1, VAIN: 4}
+    # Of the six that were asked as they are, three are right; of the surer three, all: no confidence does better.
+    assert found["em"] == 0.5 and found["em_at_half_coverage"] == 1.0
+    assert found["times_em"] == 2.0 == found["times_em_at_most"]
+    assert found["calibration_error"][VAIN] == pytest.approx((0.1 + 0.3 + 0.15 + 0.65) / 4)
+    assert found["calibration_error"][MISSED] == 0.5 == found["mean_confidence"][MISSED]
+    assert found["calibration_error"]["as_asked"] == round(calibration_error(SAID[:6], RIGHT[:6]), 4)
+    # Below 0.2 no answerable question is, and two of the vain ones; below 0.7 no right answer is, and all of them are.
+    shares = found["refusals"]["vain_declined_at_5_percent_of"]
+    assert shares == {"answerable_refused": 0.5, "right_answers_refused": 1.0}
+    curve = np.array(found["refusals"]["curve"])
+    assert curve[0].tolist() == [0.1, 0, 0, 0] and curve[-1].tolist() == [1, 1, 1, 1]
+    assert (np.diff(curve, axis=0) >= 0).all()
+    assert [0.65, 0.4, 0.0, 0.75] in curve.tolist()
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_what_no_confidence_can_surpass() -> None:
+    """With two of three right, the surer half can be all right, 1.5 times as much; none in vain, no curve."""
+    found = figures(np.array([0.1, 0.2, 0.3]), np.array([1, 1, 0.0]), np.array([ANSWERABLE] * 3))
+    assert found["times_em_at_most"] == 1.5 > found["times_em"] and found["refusals"] is None
+
+
+def test_the_threshold_refuses_a_twentieth_of_the_right_answers() -> None:
+    said = np.arange(1, 101) / 100 + 0.004
+    assert threshold(said, np.ones(100)) == 0.06  # five lie below it: 0.014 … 0.054
+    assert threshold(said, (said > 0.5).astype(float)) == 0.52  # of fifty, two: 0.504 and 0.514
+    assert threshold(said, np.zeros(100)) == 0.0
+
+
+class Finds:
+    def search(self, questions: list[str], k: int) -> list[list[Hit]]:
+        found = [
+            hit(0, "Oslo", "Oslo is old"), hit(1, "Fjords", "near Oslo"), hit(2, "Fjords", "deep water"),
+            hit(3, "Bergen", "rain"), hit(4, "Oslo", "a tram"), hit(5, "Trondheim", "a church"),
+        ]  # fmt: skip
+        return [found[:k] for _ in questions]
+
+
+def test_the_documents_of_a_question_are_taken_out() -> None:
+    """Of each question its own, also where two are asked in the same words."""
+    asked = [
+        Question("which?", ("tram",), titles=("Bergen",)),
+        Question("where?", ("Oslo",)),
+        Question("which?", ("tram",), titles=("Trondheim",)),
+    ]
+    left = without(Finds(), 2)(asked)
+    assert [[each.passage.id for each in hits] for hits in left] == [[1, 2], [3, 5], [1, 2]]
+    assert [[each.passage.id for each in hits] for hits in without(Finds(), 4)(asked)][::2] == [[1, 2, 5], [1, 2, 3]]
+
+
+def test_kinds_of_questions() -> None:
+    question = Question("where?", ("Oslo",), passages=("It is Oslo.",), titles=("Oslo",))
+    found = over(Finds(), 3)([question])[0]
+    assert [each.passage.id for each in found] == [0, 1, 2]
+    assert kind_of(found, question, vain=False) == ANSWERABLE
+    assert kind_of(found[2:], question, vain=False) == MISSED == kind_of([], question, vain=False)
+    assert kind_of(found[2:], question, vain=True) == VAIN
+    assert [(each.passage.title, each.passage.text) for each in gold([question])[0]] == [("", "It is Oslo.")]
+
+
+def found_of(*answers: tuple[str, float]) -> list[Found]:
+    return [Found(text, [], Evidence(weight, 0, 0)) for text, weight in answers]
+
+
+def test_two_annotators_more_may_have_said_it() -> None:
+    """Of 0.8 that is near the one who did, half is on "Aldo": both others say something else in a quarter."""
+    found = found_of(("Aldo", 0.4), ("the Duke Aldo", 0.2), ("old Duke Aldo", 0.2), ("1500", 0.15))
+    assert agreed(found, ["Duke Aldo"]) == pytest.approx([0.75, 1.0, 1 - 0.75**2, 0.0])
+    assert agreed(found[3:], ["Duke Aldo"]) == [0.0]
+    assert exactly(found, ["Duke Aldo"]) == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_the_likelihood_is_that_of_answerable_questions() -> None:
+    def row(kind: str, likely: float) -> Row:
+        return Row(NQ, "nq", 0, kind, Evidence(0.5, 0, 0), right=True, likely=likely)
+
+    rows = [row(ANSWERABLE, -1), row(ANSWERABLE, -2), row(MISSED, -9), row(VAIN, -9)]
+    assert likelihood(rows) == -1.5
+    with pytest.raises(BadInput, match="there is nothing to fit"):
+        likelihood(rows[2:])
+    few = replace(row(ANSWERABLE, -10), few=True)
+    assert likelihood([*rows, few]) == pytest.approx((-1 - 2 - 0.25 * 10) / 2.25)
+    alone = replace(row(ANSWERABLE, -7), name=calibrate.OWN, file=Path("squad.json"))
+    assert likelihood([*rows, alone]) == -1.5, "which reads the same whatever retrieval counts"
+    assert likelihood([alone]) == -7
+
+
+def test_what_is_likely_of_an_answer() -> None:
+    """0.5 + 0.1 of the weight is on right answers; the best one is wrong."""
+    held = Held(NQ, "nq", [], gold, exactly)
+    found, asked = found_of(("x", 0.3), ("b", 0.5), ("c", 0.1)), Question("?", ("b", "c"))
+    row = calibrate._row(held, 4, asked, [hit(0, "", "b")], found, few=True)
+    assert (row.name, row.number, row.kind, row.right, row.few) == ("nq, first 3", 4, ANSWERABLE, 0, True)
+    assert row.likely == pytest.approx(np.log(0.6)) and row.evidence.weight == 0.3
+    assert calibrate._row(held, 4, asked, [hit(0, "", "b")], found[1:], few=True).right == 1
+    vain = replace(held, vain=True)
+    assert calibrate._row(vain, 4, asked, [hit(0, "", "b")], found[1:], few=True).right == 0
+
+
+def test_a_threshold_refuses_few_right_answers_over_indexes() -> None:
+    """Of sixty, three: 0.10, 0.11 and 0.12 of the wiki's twenty. What is asked otherwise has no say."""
+
+    def answers(name: str, said: list[float], **other: Any) -> list[tuple[Row, float]]:
+        row = Row(NQ, name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, likely=0.0)
+        return [(replace(row, **other), each) for each in said]
+
+    rows = [
+        *answers("paragraphs", [0.5 + n / 100 for n in range(40)]),
+        *answers("wiki", [0.1 + n / 100 for n in range(20)]),
+        *answers(calibrate.OWN, [0.01] * 50),
+        *answers("wiki", [0.02] * 50, few=True),
+        *answers("wiki", [0.03] * 50, kind=VAIN),
+    ]
+    said = np.array([each for _, each in rows])
+    found = Fitted(Calibration(()), said, np.ones(len(rows)))
+    assert declines([row for row, _ in rows], found) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
+
+
+def test_an_index_of_other_paragraphs_is_not_asked(tmp_path: Path) -> None:
+    squad = towns.write(tmp_path)[0]
+    paragraphs, out = list(read_squad(squad))[:3], tmp_path / "squad.index"
+    assert index_of(paragraphs, out, "bm25") == index_of(paragraphs, out, "bm25") == out
+    for others, retriever in ((paragraphs[:2], "bm25"), (paragraphs, "hybrid")):
+        with pytest.raises(BadInput, match="is not of these paragraphs"):
+            index_of(others, out, retriever)
+    assert index_of(paragraphs, out, "bm25") == out
+
+
+def test_files_beside_an_index_of_paragraphs_are_somebody_elses(tmp_path: Path) -> None:
+    for name in ("squad.jsonl", "squad.new.jsonl"):
+        (tmp_path / name).write_text("mine")
+    index_of(list(read_squad(towns.write(tmp_path)[0]))[:3], tmp_path / "squad.index", "bm25")
+    assert [(tmp_path / name).read_text() for name in ("squad.jsonl", "squad.new.jsonl")] == ["mine", "mine"]
+
+
+def test_by_default_nobody_who_chose_the_shipped_weights_calibrates() -> None:
+    recipe = json.loads(Path(span_reader.__file__).with_name("recipe.json").read_text())
+    recipe = ReaderConfig(encoder=Path(), out=Path(), train=(Path("x"),) * 6, **recipe)
+    assert recipe.sample == calibrate.JUDGED_BY and recipe.seed == calibrate.SEED and recipe.held_out == SHARE
+
+
+def test_what_an_answer_counts_in_the_fit() -> None:
+    row = Row(NQ, "nq", 0, VAIN, Evidence(0.5, 0, 0), right=False, likely=0.0, few=True)
+    assert row.counts == 0.025 and replace(row, kind=MISSED).counts == 0.25
+    assert replace(row, few=False).counts == 0.1 and replace(row, kind=ANSWERABLE, few=False).counts == 1
+
+
+def test_files_count_as_much_as_each_other() -> None:
+    """Three answers of one, one of which was asked in vain, and one of the other."""
+    one = Row(NQ, "nq", 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, likely=0.0)
+    rows = [one, one, replace(one, kind=VAIN), replace(one, file=Path("squad.json"))]
+    assert balanced(rows).tolist() == pytest.approx([4 / 2.1, 4 / 2.1, 0.4 / 2.1, 4])
+
+
+def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
+    squad, dev = towns.write(tmp_path)
+    held = [question for question in read_questions(squad) if held_out(question.titles[0], SHARE)]
+    assert len(held) == towns.HELD * towns.EACH
+    chose, rest = split(held, 10, 3)
+    assert len(chose) == 10 and sorted(held, key=str) == sorted([*chose, *rest], key=str)
+    assert [held.index(each) for each in chose] == sorted(held.index(each) for each in chose)
+    assert split(held, 10, 3) == (chose, rest) != split(held, 10, 4)
+    assert split(held, 100, 3) == (held, [])
+    for count, seed in ((7, 0), (20, 5)):  # as training draws those of its file of held-out questions
+        assert split(answerable(dev), count, seed)[0] == answerable(dev, count, seed)
+    args = argparse.Namespace(judged_by=10, seed=3, count=5, refuse=[])
+    assert calibrate.rest(held, args, squad) == rest[:5]
+    test = tmp_path / "test.jsonl"
+    test.write_text(json.dumps({"question": rest[1].text.upper(), "answers": ["x"]}))
+    args.refuse = [test]
+    asked_too = rest[1].text
+    assert calibrate.rest(held, args, squad) == [each for each in rest if each.text != asked_too][:5]
+
+
+@pytest.mark.thorough
+def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reader, (squad, dev) = towns.reader(tmp_path), towns.write(tmp_path)
+    options = ["--reader", reader, "--work", tmp_path / "work", "--out", tmp_path / "figures.json", "--count", 20]
+    options += ["--judged-by", 2, "-k", 4]
+    index = index_of(list(read_squad(squad)), tmp_path / "work" / "squad-train.index")
+    both = ["--squad", squad, "--questions", dev, "--index", index, "--plot", tmp_path / "figures.png"]
+    card = (reader / "README.md").read_text()
+    main([str(part) for part in [*options, *both]])
+    found = json.loads((tmp_path / "figures.json").read_text())
+    squads = "20 of SQuAD, own paragraph; 20 of SQuAD, all paragraphs; 10 of SQuAD, all paragraphs, in vain"
+    others = "20 of dev; 10 of dev, in vain"
+    assert found["fitted_on"] == f"questions that training held out: {squads}; {others}; k = 4"
+    sets = found["by_a_fit_on_the_other_half"]
+    assert {name: sum(each["answers"].values()) for name, each in sets.items()} == {
+        "SQuAD, own paragraph": 20,
+        "SQuAD, all paragraphs": 30,
+        "SQuAD, all paragraphs, first 3": 30,
+        "dev": 30,
+        "dev, first 3": 30,
+    }
+    assert sets["dev"]["answers"][VAIN] == 10 and sets["dev"]["em"] > 0.3
+    assert (tmp_path / "figures.png").stat().st_size > 10_000
+    artefacts.read(reader, "reader")  # sealed again
+    assert (reader / "README.md").read_text() == card
+    saved = Calibration.load(reader)
+    assert saved.answers == 140 and list(saved.coefficients) == list(found["coefficients"].values())
+    assert (saved.threshold, saved.prior) == (found["threshold"], found["retrieval_counts"])
+    assert found["log_likelihood_of_right_answers"][str(saved.prior)] == max(
+        found["log_likelihood_of_right_answers"].values()
+    )
+    assert "questions are declined below" in capsys.readouterr().err
+    for wrong, told in (
+        (["--questions", dev], "--questions FILE with --index DIR"),
+        (
+            ["--squad", squad, "--judged-by", 24],
+            "of 24 held-out questions --judged-by 24 chose the weights: none is left",
+        ),
+        (["--squad", squad, "--held-out", 0], "of 0 held-out questions"),
+        (["--squad", squad, "--held-out", 2], "--held-out is 0 or more and below 1"),
+        (["--squad", squad, "--count", -4], "--count and -k are 1 or more"),
+        (["--squad", squad, "--count", 3], "a fit needs 10; nothing is installed"),
+    ):
+        with pytest.raises(SystemExit):
+            main([str(part) for part in [*options, *wrong]])
+        said = capsys.readouterr().err
+        assert told in said and said.splitlines()[-1].startswith("pipelines.calibrate.fit")
+    assert Calibration.load(reader) == saved
+
+
+def test_below_the_threshold_of_its_reader_a_question_is_declined(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = towns.reader(tmp_path)
+    ask = ("ask", "Who built Skarvik Lighthouse?", "--index", str(index), "--reader", str(reader))
+    assert run(*ask, capsys=capsys)[0] == 0
+    install(replace(Calibration.load(reader), threshold=0.999), reader)
+    status, out, _ = run(*ask, capsys=capsys)
+    assert status == 1 and "below 1.00" in out
+    assert run(*ask, "--min-confidence", "0.1", capsys=capsys)[0] == 0

@@ -1,0 +1,137 @@
+"""The best weights of a run: which they are, and that a kill changes nothing of it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.common.best import FOLDER, Best
+from pipelines.common.run import running
+from ragqa.errors import DamagedArtefact
+from ragqa.training.log import read_rows
+
+VALUES = {0: 0.1, 3: 0.5, 6: 0.9, 9: 0.9, 12: 0.2}
+"""Of an evaluation every 3 steps; a checkpoint is written every 4."""
+
+
+@dataclass(frozen=True)
+class Config:
+    out: Path
+    steps: int = 13
+    seed: int = 0
+    device: str = "cpu"
+
+
+class Killed(BaseException):
+    pass
+
+
+def recipe(
+    config: Config, values: dict[int, float], *, kill: int | None = None, told: list[str] | None = None
+) -> float:
+    """What is written at the end by a run whose only weight is the number of its steps."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with running(config, model, optimizer, name="counting", tell=(told if told is not None else []).append) as run:
+        best = Best(run, "em")
+        while True:
+            if run.step in values:
+                best.told(em=values[run.step])
+            if run.step == kill:
+                raise Killed
+            if run.due(4) and run.step:
+                best.save()
+            if run.done:
+                break
+            with torch.no_grad():
+                model.weight += 1
+            run.stepped(nll=0.0)
+        best.restore()
+    return float(model.weight.item())
+
+
+def evaluations(out: Path) -> list[dict[str, Any]]:
+    return [row for row in read_rows(out) if "em" in row]
+
+
+def test_level_evaluations_are_no_better(tmp_path: Path) -> None:
+    """The first of them counts for patience, the last is written."""
+    model = torch.nn.Linear(1, 1)
+    config = Config(tmp_path / "run")
+    with running(config, model, torch.optim.SGD(model.parameters(), lr=1.0), name="counting") as run:
+        best, stale = Best(run, "em"), []
+        for value in (0.5, 0.5, 0.4, 0.5, 0.6):
+            best.told(em=value)
+            stale.append(best.stale)
+            run.stepped(nll=0.0)
+    assert stale == [0, 1, 2, 3, 0]
+    assert [row["best_step"] for row in evaluations(config.out)] == [0, 1, 1, 3, 4]
+
+
+def test_the_best_is_written_and_of_equal_ones_the_last(tmp_path: Path) -> None:
+    told: list[str] = []
+    assert recipe(Config(tmp_path), VALUES, told=told) == 9
+    assert [(row["step"], row["best_step"]) for row in evaluations(tmp_path)] == [
+        (0, 0),
+        (3, 3),
+        (6, 6),
+        (9, 9),
+        (12, 9),
+    ]
+    assert told[-1] == "the weights of step 9 are written, the best on held-out questions: em 0.9"
+    assert [file.name for file in (tmp_path / FOLDER).iterdir()] == ["step-00000009.safetensors"]
+    assert recipe(Config(tmp_path), VALUES) == 9  # as after a kill between the last checkpoint and the end
+
+
+def test_without_evaluations_the_last_is_written(tmp_path: Path) -> None:
+    told: list[str] = []
+    assert recipe(Config(tmp_path), {}, told=told) == 13
+    assert told == [] and not (tmp_path / FOLDER).exists()
+
+
+@pytest.mark.parametrize("moment", range(14))
+def test_a_run_that_was_killed_chooses_as_an_unbroken_one(tmp_path: Path, moment: int) -> None:
+    """Before any checkpoint, between an evaluation and its checkpoint, after the last."""
+    assert recipe(Config(tmp_path / "whole"), VALUES) == 9
+    broken = Config(tmp_path / "broken")
+    with pytest.raises(Killed):
+        recipe(broken, VALUES, kill=moment)
+    assert recipe(broken, VALUES) == 9
+    assert evaluations(broken.out) == evaluations(tmp_path / "whole")
+
+
+def test_what_was_seen_after_the_checkpoint_is_forgotten(tmp_path: Path) -> None:
+    """As where steps or figures come out a little differently: the choice is of the run as it went on."""
+    config = Config(tmp_path)
+    with pytest.raises(Killed):
+        recipe(config, VALUES, kill=7)  # the checkpoint of step 4 knows the evaluation of step 3, not that of step 6
+    assert sorted(file.name[-14:-12] for file in (tmp_path / FOLDER).iterdir()) == ["03", "06"]
+    assert recipe(config, {**VALUES, 6: 0.4, 9: 0.3}) == 3
+
+
+def test_a_kill_while_the_weights_are_written_leaves_the_ones_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(self: Path, target: Path) -> Path:
+        self.write_bytes(self.read_bytes()[:20])
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        with pytest.raises(Killed):
+            recipe(Config(tmp_path), VALUES, kill=5)
+        patch.setattr(Path, "replace", half)
+        with pytest.raises(Killed):
+            recipe(Config(tmp_path), VALUES)
+    assert recipe(Config(tmp_path), {**VALUES, 6: 0.0, 9: 0.0}) == 3
+    assert [file.name for file in (tmp_path / FOLDER).iterdir()] == ["step-00000003.safetensors"]
+
+
+def test_weights_that_are_gone_are_missed_in_a_line(tmp_path: Path) -> None:
+    recipe(Config(tmp_path), VALUES)
+    (tmp_path / FOLDER / "step-00000009.safetensors").unlink()
+    with pytest.raises(DamagedArtefact, match=r"step-00000009\.safetensors cannot be taken") as error:
+        recipe(replace(Config(tmp_path)), {})
+    assert "\n" not in str(error.value)

@@ -1,0 +1,590 @@
+"""Two processes take the steps of one: through Ray Train, and the arithmetic of it without."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from conftest import untimed
+from safetensors.torch import load_file
+
+from eval import closed_answers, closed_world
+from pipelines import closed_book
+from pipelines.common.processes import absolute, cause, together
+from pipelines.common.relay import Teller, repeat
+from pipelines.dpr import train as dpr
+from pipelines.dpr.batches import Batch
+from pipelines.dpr.train import DprConfig
+from pipelines.joint import __main__ as joint
+from pipelines.orqa import fine_tune, inverse_cloze
+from pipelines.orqa.fine_tune import FineTuneConfig
+from pipelines.rag import train as rag
+from pipelines.rag import warm_generator
+from pipelines.rag.warm_generator import WarmGeneratorConfig
+from pipelines.realm import pretrain, reader_warmup
+from pipelines.realm.reader_warmup import WarmReaderConfig
+from pipelines.span_reader import train as span_reader
+from pipelines.span_reader.config import ReaderConfig
+from ragqa.errors import BadInput
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.span_reader import SpanReader
+from ragqa.training import gradient_cache, parallel
+from ragqa.training.log import read_rows
+
+ROOT = Path(__file__).parents[3]
+
+SCRIPT = """
+import json, sys
+import torch
+import torch.distributed as dist
+from ragqa.objectives import in_batch_nll
+from ragqa.training import gradient_cache, parallel
+
+if len(sys.argv) > 1:
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2)
+torch.manual_seed(0)
+model = torch.nn.Linear(5, 3)
+x, counted = torch.randn(8, 5), torch.tensor([True, False, True, True, False, False, False, True])
+
+rows = parallel.share(list(range(8)))
+own = counted[rows]
+loss = (model(x[rows]).square().sum(-1) * own).sum() / own.sum().clamp_min(1)
+weight = parallel.weight(own)
+(loss * weight).backward()
+parallel.sum_gradients(model.parameters())
+tokens = float(parallel.total(len(rows)))
+mean = model.weight.grad.tolist(), parallel.mean({"nll": loss.item()}, weight)["nll"]
+
+model.zero_grad()
+questions, passages = (parallel.share(list(torch.randn(8, 5))) for _ in range(2))
+halves = [(side[:2], side[2:]) for side in (questions, passages)]
+parts = [[lambda some=some: model(torch.stack(some)) for some in side] for side in halves]
+value = gradient_cache.backward(parts, lambda q, p: in_batch_nll(q, p, torch.arange(8)))
+parallel.sum_gradients(model.parameters())
+if not parallel.world()[0]:
+    print(json.dumps([*mean, model.weight.grad.tolist(), value.item(), tokens]))
+if dist.is_initialized():
+    dist.destroy_process_group()  # or its threads may end the process their own way
+"""
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+def printed(*arguments: str, script: str = SCRIPT) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def end_well(processes: list[subprocess.Popen[str]]) -> None:
+    """Wait for all of them; none is left behind."""
+    try:
+        for process in processes:
+            process.communicate(timeout=500)
+    finally:
+        for process in processes:
+            process.kill()
+    assert not any(process.returncode for process in processes)
+
+
+def test_gradients_of_two_are_those_of_one() -> None:
+    """Of a mean over what counts, unevenly shared, and of a contrastive loss over the whole batch."""
+    port = free_port()
+    processes = [printed(), printed(port, "0"), printed(port, "1")]
+    one, two, _ = [process.communicate(timeout=120)[0] for process in processes]
+    assert not any(process.returncode for process in processes)
+    for alone, shared in zip(json.loads(one), json.loads(two), strict=True):
+        assert torch.allclose(torch.tensor(alone), torch.tensor(shared), atol=1e-6)
+
+
+def test_alone_everything_stays_as_it_is() -> None:
+    assert parallel.world() == (0, 1)
+    assert parallel.share([1, 2, 3]) == [1, 2, 3]
+    assert parallel.weight(torch.tensor([False])) == 1
+    assert parallel.mean({"a": 2.0}, torch.tensor(0.3)) == {"a": 2.0}
+    assert parallel.told(7) == parallel.total(7) == 7
+    rows, own = parallel.gathered(torch.ones(2, 3, requires_grad=True))
+    assert not rows.requires_grad and own == slice(0, 2)
+    weight = torch.nn.Parameter(torch.ones(2))
+    value = gradient_cache.backward([[lambda: weight[:1]], [lambda: weight[1:]]], lambda a, b: (a * b).sum() * 3)
+    assert value == 3 and weight.grad is not None and weight.grad.tolist() == [3, 3]
+
+
+RECIPES = """
+import json, sys
+from contextlib import nullcontext
+import torch
+import torch.distributed as dist
+from ragqa.cli.config import parse
+from pipelines import dpr, fine_tune
+
+torch.autocast = lambda *_, **__: nullcontext()
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[3]}", rank=int(sys.argv[4]), world_size=2)
+dpr.main(parse(dpr.DprConfig, None, ["--config", sys.argv[1]]))
+fine_tune.main(parse(fine_tune.FineTuneConfig, None, ["--config", sys.argv[2]]))
+dist.destroy_process_group()
+"""
+
+
+SAME = {"step", "nll", "retrieval_nll", "span_nll", "in_beam", "in_read", "grad_norm", "accuracy", "passages", "lr"}
+
+
+def supervised(world: tiny.Tiny, small: Path, retriever: Path, out: Path) -> tuple[DprConfig, FineTuneConfig]:
+    """Few steps of both recipes that questions teach."""
+    few = {"dev": world.dev, "dropout": 0.0, "lr": 1e-3, "eval_every": 2, "device": "cpu"}
+    taught = DprConfig(
+        corpus=world.corpus,
+        encoder=small,
+        questions=(world.train,),
+        out=out / "dpr",
+        steps=4,
+        batch=12,
+        chunk=5,
+        rounds=2,
+        go_on=True,
+        depth=10,
+        pool=5,
+        no_export=True,
+        **few,
+    )
+    tuned = FineTuneConfig(
+        corpus=world.corpus,
+        retriever=retriever,
+        encoder=small,
+        questions=world.train,
+        out=out / "tuned",
+        steps=4,
+        batch=4,
+        beam=20,
+        read=3,
+        max_input=64,
+        max_span=3,
+        hidden=16,
+        warmup=1,
+        **few,
+    )
+    return taught, tuned
+
+
+def apart(small: Path, out: Path) -> Path:
+    """A retriever whose vectors differ more than those of random weights do."""
+    torch.manual_seed(3)
+    dual = DualEncoder.from_encoder(small, width=8)
+    with torch.no_grad():
+        for tower in dual.towers:
+            tower.project.weight.mul_(30)
+    dual.save(out)
+    return out
+
+
+def weights(folder: Path) -> list[torch.Tensor]:
+    return [tensor for file in sorted(folder.rglob("*.safetensors")) for tensor in load_file(file).values()]
+
+
+@pytest.mark.thorough
+def test_questions_teach_two_processes_what_they_teach_one(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DPR of two rounds, then fine-tuning, main and all, to the rounding of 32 bits."""
+    world, retriever = tiny.write(tmp_path / "world"), apart(small, tmp_path / "retriever")
+    again = world.train.read_text().replace("w60 w61", "w62 w63")  # two questions of a passage: odd numbers of these
+    world.train.write_text(world.train.read_text() + again)
+    files = [str(tmp_path / name) for name in ("dpr.json", "tuned.json")]
+    for file, config in zip(files, supervised(world, small, retriever, tmp_path / "two"), strict=True):
+        Path(file).write_text(json.dumps(asdict(config), default=str))
+    port = free_port()
+    processes = [printed(*files, port, rank, script=RECIPES) for rank in "01"]
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
+    taught, tuned = supervised(world, small, retriever, tmp_path / "one")
+    dpr.main(taught)
+    fine_tune.main(tuned)
+    end_well(processes)
+    for part in ("dpr/round-1", "tuned"):
+        one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
+        assert len(one) == len(two)
+        for a, b in zip(one, two, strict=True):
+            same = {name: a[name] for name in SAME & set(a)}
+            assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3, abs=1e-6)
+        assert part == "tuned" or any(row["passages"] % 2 for row in one if "nll" in row)  # else little was tried
+    # The negatives of the second round depend on how almost equal scores are rounded.
+    assert [row["step"] for row in read_rows(tmp_path / "two" / "dpr" / "round-2")] == [0, 0, 1, 2, 2, 3, 4]
+    assert (tmp_path / "two" / "dpr" / "model").is_dir()
+    for part in ("dpr/round-1/model", "tuned/model", "tuned/reader"):
+        pairs = list(zip(*(weights(tmp_path / count / part) for count in ("one", "two")), strict=True))
+        assert pairs and all(torch.allclose(a, b, atol=1e-4) for a, b in pairs), part
+
+
+MASKED = """
+import sys
+from contextlib import nullcontext
+import torch
+import torch.distributed as dist
+from ragqa.cli.config import parse
+from pipelines import pretrain, warm_start
+
+torch.autocast = lambda *_, **__: nullcontext()
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
+warm_start.main(parse(warm_start.WarmStartConfig, None, ["--config", sys.argv[1]]))
+for file in sys.argv[2:4]:
+    pretrain.main(parse(pretrain.PretrainConfig, None, ["--config", file]))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.thorough
+def test_masked_words_teach_two_processes_what_they_teach_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warm start, then REALM by both marginals, its index refreshed on the way, to the rounding of 32 bits."""
+    world = closed_world.make(30, 5, 0)
+    folders = closed_world.write(world, tmp_path / "world", width=32)
+    start = closed_world.begin(folders, tmp_path / "start", 0)
+
+    def recipes(out: Path) -> tuple[inverse_cloze.WarmStartConfig, list[pretrain.PretrainConfig]]:
+        cloze = replace(closed_world.warm_up(folders, start, out / "cloze", seed=0, steps=3), batch=16, warmup=1)
+        few = {"batch": 4, "k": 4, "frozen": 0, "refresh_every": 2, "warmup": 1, "masking": "words", "eval_every": 2}
+        towers = tmp_path / "one" / "cloze" / "model"  # of one process: nothing is rounded twice
+        made = closed_world.pretraining(folders, start, towers, out, seed=0, steps=4)
+        return cloze, [replace(made, out=out / name, marginal=name, **few) for name in ("token", "sequence")]
+
+    cloze, pretrainings = recipes(tmp_path / "one")
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    inverse_cloze.main(cloze)
+    files = [tmp_path / f"{name}.json" for name in ("cloze", "token", "sequence")]
+    first, rest = recipes(tmp_path / "two")
+    for file, config in zip(files, [first, *rest], strict=True):
+        file.write_text(json.dumps(asdict(config), default=str))
+    port = free_port()
+    processes = [printed(*map(str, files), port, rank, script=MASKED) for rank in "01"]
+    for config in pretrainings:
+        pretrain.main(config)
+    end_well(processes)
+    for part in ("cloze", "token", "sequence"):
+        one, two = ([untimed(row) for row in read_rows(tmp_path / count / part)] for count in ("one", "two"))
+        assert len(one) == len(two) and sum("nll" in row for row in one) == len(range(3 if part == "cloze" else 4))
+        for a, b in zip(one, two, strict=True):
+            same = {name: value for name, value in a.items() if name != "tokens" and not name.startswith("swap_")}
+            assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3, abs=1e-5)
+    for part in ("token", "sequence"):
+        one, two = tmp_path / "one", tmp_path / "two" / part
+        towers = [DualEncoder.load(each) for each in (one / "cloze" / "model", one / part / "model", two / "model")]
+        readers = [KnowledgeAugmentedEncoder.load(each) for each in (start, one / part / "reader", two / "reader")]
+        for before, first, second in (towers, readers):
+            ratio = distance(first, second) / distance(before, first)
+            assert ratio < 0.02, (part, ratio)
+
+
+RECIPE = """
+import sys
+from contextlib import nullcontext
+from importlib import import_module
+import torch
+import torch.distributed as dist
+from ragqa.cli.config import parse
+
+torch.autocast = lambda *_, **__: nullcontext()
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
+recipe = import_module(sys.argv[1])
+recipe.main(parse(getattr(recipe, sys.argv[2]), None, ["--config", sys.argv[3]]))
+dist.destroy_process_group()
+"""
+
+
+def alone_and_together(recipe: Any, config: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str, Any]]]:
+    """What a run logs here, and in two processes."""
+    both = config.out.with_name("two")
+    row = {name: value for name, value in asdict(config).items() if value not in (None, ())} | {"out": both}
+    file = config.out.with_name("two.json")
+    file.write_text(json.dumps(row, default=str))
+    port, given = free_port(), (recipe.__name__, type(config).__name__, str(file))
+    processes = [printed(*given, port, rank, script=RECIPE) for rank in "01"]
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
+    recipe.main(config)
+    end_well(processes)
+    return [read_rows(config.out), read_rows(both)]
+
+
+@pytest.mark.thorough
+def test_two_processes_train_the_reader_of_one(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes its half of the batch in two parts; the first of them mines and asks."""
+    world = tiny.write(tmp_path / "world")
+    config = ReaderConfig(
+        train=(world.train,), index=world.corpus, dev=world.dev, encoder=small, out=tmp_path / "one", steps=4, batch=8,
+        accumulate=2, dropout=0.0, lr=1e-3, warmup=1, eval_every=2, patience=2, sample=4, max_input=32, max_span=3,
+    )  # fmt: skip
+    one, two = alone_and_together(span_reader, config, monkeypatch)
+    assert [row["step"] for row in one] == [row["step"] for row in two] == [0, 1, 2, 2, 3, 4]
+    for a, b in zip(one, two, strict=True):
+        same = {name: a[name] for name in {"loss", "span_nll", "relevance_bce", "right", "grad_norm", "em"} & set(a)}
+        assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3, abs=1e-6)
+
+
+GENERATORS = """
+import sys
+from contextlib import nullcontext
+import torch
+import torch.distributed as dist
+from eval import closed_answers, closed_world
+from ragqa.cli.config import parse
+from pipelines import closed_book, joint, rag
+
+torch.autocast = lambda *_, **__: nullcontext()
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
+tagger = closed_world.ObjectTagger(closed_world.make(30, 5, 0, words=2).objects)
+rag.main(parse(rag.RagConfig, None, ["--config", sys.argv[1]]))
+joint.main(parse(joint.JointConfig, None, ["--config", sys.argv[2]]), finds=tagger)
+closed_book.main(parse(closed_book.ClosedBookConfig, None, ["--config", sys.argv[3]]))
+dist.destroy_process_group()
+"""
+
+
+def generators(folders: closed_world.Folders, start: Path, retriever: Path, generator: Path, out: Path) -> list[Any]:
+    """Few steps of RAG, of joint training, and of the closed book."""
+    few = {"save_every": 2, "eval_every": 2, "warmup": 1, "lr": 1e-4}
+    both = {"frozen": 1, "refresh_every": 2, "retriever_lr": 1e-4}
+    taught = folders.taught, retriever, generator
+    written = closed_answers.answering(folders, *taught, out / "rag", seed=0, steps=4)
+    together = closed_answers.together(
+        folders, start, retriever, generator, folders.taught, out / "joint", seed=0, steps=4
+    )
+    together = replace(
+        together, realm=replace(together.realm, batch=4, k=4), rag=replace(together.rag, batch=4, k=3), **few, **both
+    )
+    closed = closed_answers.remembering(folders, folders.taught, generator, out / "closed", seed=0, steps=4)
+    return [replace(written, batch=4, k=3, smoothing=0.1, **few, **both), together, replace(closed, batch=4, **few)]
+
+
+@pytest.mark.slow
+def test_generators_learn_in_two_processes_what_they_learn_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Main and all, indexes that are refreshed, losses that begin later."""
+    world = closed_world.make(30, 5, 0, words=2)
+    folders = closed_world.write(world, tmp_path / "world", width=32)
+    start = closed_world.begin(folders, tmp_path / "start", 0)
+    cloze = closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=3)
+    begun = (folders, start, inverse_cloze.main(replace(cloze, batch=16)))
+    begun = (*begun, closed_answers.begin_generator(start, tmp_path / "generator", 0))
+    files = [str(tmp_path / f"{name}.json") for name in ("rag", "joint", "closed")]
+    for file, config in zip(files, generators(*begun, tmp_path / "two"), strict=True):
+        Path(file).write_text(json.dumps(asdict(config), default=str))
+    port = free_port()
+    processes = [printed(*files, port, rank, script=GENERATORS) for rank in "01"]
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
+    first, second, third = generators(*begun, tmp_path / "one")
+    rag.main(first)
+    joint.main(second, finds=closed_world.ObjectTagger(world.objects))
+    closed_book.main(third)
+    end_well(processes)
+    for part in ("rag", "joint", "closed"):
+        one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
+        assert len(one) == len(two)
+        for a, b in zip(one, two, strict=True):
+            names = {"nll", "loss", "gen_nll", "utility", "gen_utility", "em", "recall@5", "staleness", "grad_norm"}
+            same = {name: a[name] for name in names & set(a)}
+            assert {name: b[name] for name in same} == pytest.approx(same, rel=2e-3, abs=1e-5)
+
+
+@pytest.mark.thorough
+def test_a_generator_made_of_a_reader_takes_the_same_steps_in_two_processes(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same passages and answers, and each loss a mean over what it counts: answers that stand somewhere are few."""
+    reader = tmp_path / "reader"
+    SpanReader.from_encoder(small).save(reader)
+    (reader / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
+    rows = [
+        {"question": f"w50 w{n}", "answers": [f"w{60 + n}"], "passages": [f"w7 w{60 + n + n % 2} w8", f"w{60 + n} w9"]}
+        for n in range(12)
+    ]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    few: dict[str, Any] = {"steps": 4, "batch": 4, "fitted": 12, "warmup": 1, "max_input": 32, "max_answer": 4}
+    out = tmp_path / "one"
+    config = WarmGeneratorConfig(reader=reader, questions=tmp_path / "q.jsonl", out=out, dropout=0.0, **few)
+    for a, b in zip(*alone_and_together(warm_generator, config, monkeypatch), strict=True):
+        same = {name: a[name] for name in ("nll", "guided", "grad_norm")}
+        assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3)
+
+
+def test_passages_are_shared_evenly_and_none_counts_twice() -> None:
+    batch = Batch([[1], [2]], [[3], [4], [5]], torch.tensor([0, 2]), torch.tensor([[False, True, False]] * 2))
+    assert batch.evenly(1).passages == batch.evenly(3).passages == [[3], [4], [5]]
+    assert batch.evenly(2).passages == [[3], [4], [5], [3]]
+    assert batch.evenly(2).masked_BP.tolist() == [[False, True, False, True]] * 2
+
+
+def test_a_device_that_is_not_there(small: Path, tmp_path: Path) -> None:
+    world = tiny.write(tmp_path / "world")
+    taught, _ = supervised(world, small, small, tmp_path)
+    for device in ("nonsense", "cuda:99"):
+        with pytest.raises(BadInput, match=f"--device {device}: torch sees none on this machine"):
+            together(dpr.main, replace(taught, device=device))
+    with pytest.raises(BadInput, match="device cuda in 2 processes: gpus gives each of them its own"):
+        together(dpr.main, replace(taught, device="cuda", processes=2))
+    assert not taught.out.exists()
+
+
+def test_a_worker_is_told_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute((Path("a"), Path("/b"))) == (tmp_path / "a", Path("/b"))
+    assert (absolute(Path("c")), absolute("c"), absolute(3), absolute(None)) == (tmp_path / "c", "c", 3, None)
+
+
+def test_what_went_wrong_in_a_worker_is_one_line() -> None:
+    trace = 'Traceback (most recent call last):\n  File "locks.py", line 24, in locked\n    raise BadInput("wait")\n'
+    own = RuntimeError(f"2 workers failed\n{trace}ragqa.errors.BadInput: another process is at work: wait for it\n")
+    assert cause(own) == "another process is at work: wait for it"
+    wrapped = RuntimeError("the run failed")
+    wrapped.__cause__ = RuntimeError("out of\n memory")
+    assert cause(wrapped) == "out of memory"
+
+
+@pytest.fixture(scope="module")
+def three_cores() -> Iterator[None]:
+    """A Ray cluster: two workers, and what starts them."""
+    ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+    environment = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+class Heard:
+    """Keeps how far each piece of work got."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, int] = {}
+        self._open: list[str] = []
+
+    @contextmanager
+    def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator["Heard"]:
+        self._open.append(name)
+        yield self
+        assert self._open.pop() == name
+
+    def at(self, done: int) -> None:
+        self.last[self._open[-1]] = done
+
+
+def test_what_one_process_tells_is_told_again() -> None:
+    sent: list[tuple[Any, ...]] = []
+    teller = Teller(sent.append)
+    with teller.step("outer", 10, "steps", 3) as outer:
+        outer.at(4)
+        teller.tell("a line")
+        for done in range(5, 10):
+            outer.at(done)
+    with teller.step("next", 2000) as following:
+        for done in range(2001):
+            following.at(done)
+    assert len(sent) < 100  # not one for each step
+    heard, told = Heard(), []
+    repeat(sent, heard, told.append)
+    assert heard.last == {"outer": 9, "next": 2000} and told == ["a line"]
+    heard = Heard()
+    repeat([("begin", "one", 2, "", 0), ("at", 1)], heard, told.append)  # then it died
+    assert heard.last == {"one": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
+def test_questions_teach_two_workers_of_ray_train(three_cores: None, small: Path, tmp_path: Path) -> None:
+    """What is in bfloat16 is rounded otherwise where texts are padded otherwise."""
+    world, retriever = tiny.write(tmp_path / "world"), apart(small, tmp_path / "retriever")
+    runs = {count: supervised(world, small, retriever, tmp_path / count) for count in ("one", "two")}
+    for recipe, one, two in zip((dpr, fine_tune), *runs.values(), strict=True):
+        once = {"rounds": 1} if recipe is dpr else {}
+        first = recipe.main(replace(one, **once))
+        heard, told = Heard(), []
+        second = together(recipe.main, replace(two, processes=2, **once), progress=heard, tell=told.append)
+        steps = "DPR, round 1" if recipe is dpr else "fine-tuning"
+        assert heard.last[steps] == 4 and any(line.startswith("step 4: ") for line in told)
+        assert second == two.out / "model"
+        logs = (read_rows(run.out / "round-1" if recipe is dpr else run.out) for run in (one, two))
+        losses = [(a["nll"], b["nll"]) for a, b in zip(*logs, strict=True) if "nll" in a]
+        assert len(losses) == 4 and all(a == pytest.approx(b, rel=2e-2) for a, b in losses)
+        assert all(torch.allclose(a, b, atol=5e-3) for a, b in zip(weights(first), weights(second), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
+def test_two_workers_of_ray_train_do_what_one_process_does(three_cores: None, small: Path, tmp_path: Path) -> None:
+    """Of what is trained with questions, DPR: losses, evaluations that are told, the place of what comes out."""
+    world = tiny.write(tmp_path / "world")
+    one, two = (supervised(world, small, small, tmp_path / count)[0] for count in ("one", "two"))
+    dpr.main(replace(one, rounds=1))
+    heard, told = Heard(), []
+    made = together(dpr.main, replace(two, processes=2, rounds=1), progress=heard, tell=told.append)
+    assert heard.last["DPR, round 1"] == 4 and any(line.startswith("step 4: ") for line in told)
+    assert made == two.out / "model"
+    logs = (read_rows(run.out / "round-1") for run in (one, two))
+    losses = [(a["nll"], b["nll"]) for a, b in zip(*logs, strict=True) if "nll" in a]
+    assert len(losses) == 4 and all(a == pytest.approx(b, rel=2e-2) for a, b in losses)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
+def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) -> None:
+    """Warm starts and pretraining, index and all: the losses and the weights of one process."""
+    world = closed_world.make(30, 5, 0)
+    folders = closed_world.write(world, tmp_path / "world", width=32)
+    start = closed_world.begin(folders, tmp_path / "start", 0)
+    cloze = replace(closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=3), batch=16, warmup=1)
+    alone = inverse_cloze.main(cloze)
+    settings = closed_world.pretraining(folders, start, alone, tmp_path / "one", seed=0, steps=3)
+    one = replace(settings, batch=4, k=4, frozen=0, refresh_every=2, warmup=1, masking="words", questions=None)
+    pretrain.main(one)
+    both = together(inverse_cloze.main, replace(cloze, out=tmp_path / "cloze-2", processes=2))
+    together(pretrain.main, replace(one, out=tmp_path / "two", processes=2))
+    followed = replace(one, out=tmp_path / "each", frozen=3)  # one index, which all wait for, however slow the actor
+    pretrain.main(followed)
+    together(pretrain.main, replace(followed, out=tmp_path / "each-2", processes=2, workers=1))
+    given = WarmReaderConfig(
+        corpus=folders.corpus, encoder=start, out=tmp_path / "read", steps=3, batch=6, masking="words", max_text=24,
+        max_block=24, warmup=1, dropout=0.0,
+    )  # fmt: skip
+    reader_warmup.main(given)
+    together(reader_warmup.main, replace(given, out=tmp_path / "read-2", processes=2))
+    runs = ("cloze", "cloze-2"), ("one", "two"), ("each", "each-2"), ("read", "read-2")
+    for first, second in ((tmp_path / a, tmp_path / b) for a, b in runs):
+        pairs = zip(read_rows(first), read_rows(second), strict=True)
+        losses = [(a["nll"], b["nll"]) for a, b in pairs if "nll" in a]
+        assert len(losses) == 3
+        assert all(a == pytest.approx(b, rel=1e-2) for a, b in losses)
+    towers = [DualEncoder.load(each) for each in (alone, both, one.out / "model", tmp_path / "two" / "model")]
+    readers = [
+        KnowledgeAugmentedEncoder.load(each) for each in (start, one.out / "reader", tmp_path / "two" / "reader")
+    ]
+    for before, first, second in ((towers[0], *towers[2:]), readers):
+        assert distance(first, second) < 0.25 * distance(before, first)  # 0.12: Adam steps as far for what is rounded
+    begun = DualEncoder.load(inverse_cloze.main(replace(cloze, out=tmp_path / "cloze-0", lr=1e-12)))
+    assert distance(*towers[:2]) < 0.1 * distance(begun, towers[0])
+
+
+def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
+    """Between the weights of two models."""
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return sum((a - b).detach().square().sum().item() for a, b in pairs) ** 0.5
+
+
+def test_a_batch_that_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "world", lambda: (1, 2))
+    assert parallel.share([1, 2, 3, 4]) == [3, 4]
+    with pytest.raises(BadInput, match="a batch of 3 cannot be shared by 2 processes"):
+        parallel.share([1, 2, 3])

@@ -1,0 +1,39 @@
+"""Pictures of runs: every figure that was logged gets its line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.common.plot import PANELS, plot
+from ragqa.errors import BadInput
+
+
+def test_every_figure_of_every_panel_is_drawn(tmp_path: Path) -> None:
+    run, every = tmp_path / "run", [field for fields in PANELS.values() for field in fields]
+    run.mkdir()
+    rows = ({"step": step, **dict.fromkeys(every, 0.5)} for step in (1, 2))
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plot([run], tmp_path / "run.svg")
+    drawn = (tmp_path / "run.svg").read_text()  # matplotlib tells each text in a comment beside its strokes
+    told = [field for fields in PANELS.values() if len(fields) > 1 for field in fields]
+    assert [label for label in ["run", *PANELS, *told] if f"<!-- {label} -->" not in drawn] == []
+
+
+def test_a_folder_without_figures(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no metrics\.jsonl with figures there$"):
+        plot([tmp_path], tmp_path / "run.svg")
+    inner = tmp_path / "round-1"
+    inner.mkdir()
+    for row in ('{"step": 0, "foo": 1}', '{"step": 0, "nll": "x"}', '{"nll": 1.0}'):
+        (inner / "metrics.jsonl").write_text(row + "\n")
+        with pytest.raises(BadInput, match=r"round-1: no metrics\.jsonl with figures there$"):
+            plot([inner], tmp_path / "run.svg")
+    with pytest.raises(BadInput, match=r"figures there; there are runs in .*/round-1$"):
+        plot([tmp_path], tmp_path / "run.svg")
+
+
+def test_a_name_that_is_no_picture(tmp_path: Path) -> None:
+    for name in ("run", "run.foo"):
+        with pytest.raises(BadInput, match=rf"{name}: a picture's name ends in \.png, \.svg, \.pdf"):
+            plot([tmp_path], tmp_path / name)

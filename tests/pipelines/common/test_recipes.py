@@ -1,0 +1,401 @@
+"""ORQA and REALM from an encoder to a pipeline that answers, over a world of forty passages."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from index.embed import EmbedConfig, embed
+from index.reuse import carry
+from pipelines.common import assemble, calibration
+from pipelines.common.assemble import AssembleConfig
+from pipelines.common.questions import answerable
+from pipelines.common.stages import ABOVE, filled, finished
+from pipelines.orqa import __main__ as orqa
+from pipelines.orqa import fine_tune, inverse_cloze
+from pipelines.orqa.__main__ import OrqaConfig
+from pipelines.realm import __main__ as realm
+from pipelines.realm.__main__ import RealmConfig
+from ragqa import artefacts
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
+from ragqa.metrics import exact_match, has_answer
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.pipeline import Pipeline
+from ragqa.reading.calibration import Calibration
+from ragqa.training.log import read_rows
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+    return tiny.write(tmp_path_factory.mktemp("tiny"))
+
+
+def recipe(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
+    few = {"save_every": 100, "dropout": 0.0, "warmup": 10}
+    return OrqaConfig(
+        corpus=world.corpus,
+        encoder=small,
+        questions=world.train,
+        dev=world.dev,
+        out=out,
+        cloze=replace(
+            orqa.CLOZE, steps=120, batch=32, lr=2e-3, thin=0.5, width=16, max_block=32, pooling="mean", gain=0.5, **few
+        ),
+        tune=replace(
+            orqa.TUNE, steps=120, batch=8, lr=3e-3, max_input=64, hidden=32, max_span=3, beam=20, read=3, **few
+        ),
+    )
+
+
+def never(*arguments: Any, **options: Any) -> None:
+    raise AssertionError("this stage is finished")
+
+
+@pytest.fixture(scope="module")
+def trained(world: tiny.Tiny, small: Path, tmp_path_factory: pytest.TempPathFactory) -> OrqaConfig:
+    """ORQA, broken off in its fine-tuning and gone on with."""
+    config = recipe(world, small, tmp_path_factory.mktemp("orqa") / "run")
+    step = fine_tune.train_step
+    with pytest.MonkeyPatch.context() as patch:
+
+        def killed(run: Any, *others: Any) -> None:
+            if run.step == 3:
+                raise KeyboardInterrupt
+            step(run, *others)
+
+        patch.setattr(fine_tune, "train_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            orqa.main(config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inverse_cloze, "main", never)
+        assert orqa.main(config) == config.out / "system" / "pipeline"
+    return config
+
+
+def questions(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_it_learns_to_find_and_to_read(trained: OrqaConfig) -> None:
+    rows = read_rows(trained.out / "tune")
+    asked = [row for row in rows if "em" in row]
+    for name, share in (("retrieval_nll", 0.85), ("span_nll", 0.5)):
+        losses = [row[name] for row in rows if name in row]
+        assert np.mean(losses[-10:]) < share * np.mean(losses[:5]), name
+    # Of facts that no training question is about; by chance one word in ten would be right.
+    assert asked[0]["em"] <= 0.2
+    assert asked[-1]["em"] >= 0.25 and asked[-1]["recall@1"] >= 0.5
+
+
+def test_it_answers_in_a_process_without_torch(trained: OrqaConfig, tmp_path: Path) -> None:
+    """Questions that it was taught, through the command, after its directory was moved."""
+    shutil.copytree(trained.out / "system", tmp_path / "moved")
+    shutil.copytree(trained.out / "system" / "pipeline", tmp_path / "alone")
+    code = (
+        "import sys; from ragqa.cli import main as cli\n"
+        "try: cli.main()\n"
+        "finally: print(sorted({'torch', 'transformers', 'faiss', 'ray', 'datasets'} & set(sys.modules)))"
+    )
+    asked = questions(trained.questions)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "ask", "--json", "--min-confidence", "0", "--pipeline", "moved/pipeline"],
+        input="\n".join(question["question"] for question in asked),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *answers, heavy = done.stdout.splitlines()
+    assert heavy == "[]"
+    right = [
+        json.loads(answer)["answer"] in question["answers"] for answer, question in zip(answers, asked, strict=True)
+    ]
+    assert sum(right) >= 24, f"{sum(right)} of {len(asked)}"
+    with pytest.raises(artefacts.ArtefactError, match="does not exist"):
+        Pipeline.load(tmp_path / "alone")
+
+
+def test_what_an_evaluation_said_is_what_a_pipeline_does(trained: OrqaConfig) -> None:
+    """Of the same weights in float32; the export in 8 bits answers nearly as often."""
+    tune, asked = trained.out / "tune", questions(trained.dev)  # type: ignore[arg-type]
+    rows = [row for row in read_rows(tune) if "em" in row]
+    (told,) = [row for row in rows if row["step"] == rows[-1]["best_step"]]
+    system = trained.out / "system" / "pipeline"
+    texts = [question["question"] for question in asked]
+    em = {}
+    for name, pipeline in {
+        "float32": Pipeline.load(system, encoder=str(tune / "model"), reader=tune / "reader", k=3),
+        "8 bits": Pipeline.load(system),
+    }.items():
+        assert pipeline.k == 3
+        answers = pipeline.ask(texts)
+        em[name] = np.mean([exact_match(a.text, q["answers"]) for a, q in zip(answers, asked, strict=True)])
+    assert told["em"] == pytest.approx(em["float32"])
+    assert em["8 bits"] >= em["float32"] - 0.2
+    found = Pipeline.load(system, encoder=str(tune / "model")).retriever.search(texts, 20)
+    for k, name in ((1, "recall@1"), (5, "recall@5"), (20, "recall@20"), (20, "in_beam"), (3, "in_read")):
+        held = [
+            any(has_answer(hit.passage.text, question["answers"]) for hit in hits[:k])
+            for question, hits in zip(asked, found, strict=True)
+        ]
+        assert told[name] == pytest.approx(np.mean(held)), name
+
+
+def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: OrqaConfig, tmp_path: Path) -> None:
+    """The regression has a constant: on what it was fitted to, it expects as many right answers as there are."""
+    shutil.copytree(trained.out / "system", tmp_path / "system")
+    asked = questions(trained.questions) + questions(trained.dev)  # type: ignore[arg-type]
+    asked += [{"question": f"w60 w61 w{900 + n}", "answers": ["w5"]} for n in range(20)]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    config = replace(
+        orqa.plan(trained)[2], out=tmp_path / "system", dev=tmp_path / "dev.jsonl", taught=None, judged_by=0
+    )
+    told: list[str] = []
+    answers = Pipeline.load(assemble.named(config, tell=told.append)).ask([row["question"] for row in asked])
+    right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, asked, strict=True)]
+    assert min(sum(right), len(right) - sum(right)) >= 10
+    assert told[0].startswith(f"confidence fitted on 60 answers to held-out questions, {sum(right)} of them right; ")
+    said = np.array([answer.confidence for answer in answers])
+    assert said.mean() == pytest.approx(np.mean(right), abs=1e-3)
+    assert said[right].mean() > said[~np.array(right)].mean()
+    before = Pipeline.load(trained.out / "system" / "pipeline").ask([row["question"] for row in asked])
+    assert [answer.text for answer in before] == [answer.text for answer in answers]
+    fitted = Calibration.load(tmp_path / "system" / "reader")
+    assert fitted.fitted_on == "60 questions of dev.jsonl that it was not trained on, k = 3" and fitted.answers == 60
+
+
+def test_confidence_that_cannot_be_fitted_is_said_to_be_raw(trained: OrqaConfig, tmp_path: Path) -> None:
+    shutil.copytree(trained.out / "system", tmp_path / "system")
+    few = replace(orqa.plan(trained)[2], out=tmp_path / "system")
+    told: list[str] = []
+    for config in (few, replace(few, dev=None)):
+        assemble.named(config, tell=told.append)
+    assert told[0].startswith("confidence is the raw probability: of 10 held-out questions ")
+    assert told[1] == "confidence is the raw probability: no held-out questions to fit it on"
+    assert not (tmp_path / "system" / "reader" / "calibration.json").exists()
+
+
+def test_who_was_trained_on_or_chose_the_weights_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, numbers in {"train": range(0, 5), "dev": range(3, 23)}.items():
+        rows = [{"question": f"Who is the number {n}?", "answers": [str(n)]} for n in numbers]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dev, train = tmp_path / "dev.jsonl", tmp_path / "train.jsonl"
+    chose = {question.answers[0] for question in answerable(dev, 6, 1)}
+    monkeypatch.setattr(calibration, "ENOUGH", 10)
+    asked = {question.answers[0] for question in calibration.unseen(dev, train, 6, 1)}
+    assert asked == {str(n) for n in range(5, 23)} - chose and len(chose) == 6
+    monkeypatch.setattr(calibration, "ENOUGH", 17)  # more than are left
+    assert {q.answers[0] for q in calibration.unseen(dev, train, 6, 1)} == {str(n) for n in range(5, 23)}
+    assert len(calibration.unseen(dev, None, 0, 1)) == 20
+
+
+def test_the_passages_were_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> None:
+    before, after = trained.out / "tune" / "vectors", trained.out / "system" / "vectors"
+    assert [file.read_bytes() for file in sorted(before.glob("*.npy"))] == [
+        file.read_bytes() for file in sorted(after.glob("*.npy"))
+    ]
+    assert all(file.stat().st_nlink > 1 for file in after.glob("*.npy"))
+    encoder = artefacts.read(trained.out / "system" / "encoder", "encoder")
+    index = artefacts.read(trained.out / "system" / "index", "index")
+    assert index.parents["encoder"] == encoder.config["identity"]
+    assert index.parents["encoder"] != artefacts.read(before, "vectors").parents["encoder"]
+    assert (index.config["retriever"], index.config["encoder"]) == ("hybrid", str(trained.out / "system" / "encoder"))
+    assert (trained.out / "system" / "index" / "bm25").is_dir()  # the corpus's terms go along
+
+
+def test_what_is_finished_is_not_done_again(trained: OrqaConfig, monkeypatch) -> None:
+    for module in (inverse_cloze, fine_tune, assemble):
+        monkeypatch.setattr(module, "main", never)
+    assert orqa.main(trained) == trained.out / "system" / "pipeline"
+
+
+def test_a_finished_run_with_other_settings_is_refused(trained: OrqaConfig) -> None:
+    with pytest.raises(BadInput, match=r"holds a run with other settings \(lr 0\.003, not 1\.0\)"):
+        orqa.main(replace(trained, tune=replace(trained.tune, lr=1.0)))
+
+
+def test_vectors_are_carried_only_for_the_tower_that_made_them(
+    trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path
+) -> None:
+    made = trained.out / "tune" / "vectors"
+    other = DualEncoder.load(trained.out / "tune" / "model")
+    with torch.no_grad():
+        other.passages.project.bias.add_(1)
+    other.save(tmp_path / "other")
+    assert not carry(made, tmp_path / "other", tmp_path / "v")
+    assert not (tmp_path / "v").exists()
+    assert carry(made, trained.out / "tune" / "model", tmp_path / "v")
+    assert carry(made, trained.out / "tune" / "model", tmp_path / "v")  # as after a kill
+    config = EmbedConfig(
+        corpus=world.corpus, out=tmp_path / "v", encoder=str(trained.out / "tune" / "model"), workers=0, verify=True
+    )
+    assert embed(config).embedded == 0
+    assert {path.name for path in (tmp_path / "v").iterdir()} == {path.name for path in made.iterdir()}
+
+
+def test_an_index_does_not_name_an_encoder_that_made_other_vectors(
+    trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path
+) -> None:
+    from index.build import BuildConfig, build
+
+    config = BuildConfig(
+        corpus=world.corpus,
+        vectors=trained.out / "tune" / "vectors",
+        out=tmp_path / "i",
+        kind="flat",
+        encoder=str(trained.out / "system" / "encoder"),
+    )
+    with pytest.raises(Mismatch, match="is not the one that made"):
+        build(config)
+    assert not (tmp_path / "i").exists()
+
+
+def tiny_realm(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
+    """Few steps of every stage."""
+    torch.manual_seed(0)
+    KnowledgeAugmentedEncoder.from_config(small).save(root / "encoder")
+    few = {"steps": 2, "batch": 4, "dropout": 0.0}
+    return RealmConfig(
+        corpus=world.corpus,
+        encoder=root / "encoder",
+        questions=world.train,
+        dev=world.dev,
+        out=root / "run",
+        cloze=replace(realm.CLOZE, **few, thin=0.5, width=8, max_block=32),
+        pretrain=replace(realm.PRETRAIN, **few, k=3, masking="uniform", max_text=16, max_block=32, lr=1e-3),
+        tune=replace(realm.TUNE, **few, max_input=64, hidden=8, beam=10, read=2, freeze_retriever=True),
+    )
+
+
+def test_each_stage_of_realm_begins_from_what_the_one_before_it_left(
+    world: tiny.Tiny, small: Path, tmp_path: Path, monkeypatch
+) -> None:
+    config = tiny_realm(world, small, tmp_path)
+    assembled: list[AssembleConfig] = []
+
+    def recorded(config: AssembleConfig, **options: Any) -> Path:
+        assembled.append(config)
+        config.out.mkdir()
+        return config.out / "pipeline"
+
+    monkeypatch.setattr(assemble, "main", recorded)
+    told: list[str] = []
+    realm.main(config, tell=told.append)
+    out = config.out
+    assert [line for line in told if "begun" in line] == [
+        f"{out / name}: begun" for name in ("cloze", "pretrain", "tune", "system")
+    ]
+    assert all(any("recall@5" in row for row in read_rows(out / name)) for name in ("cloze", "pretrain", "tune"))
+    assert any("em" in line for line in told)
+    encoder = KnowledgeAugmentedEncoder.load(out / "pretrain" / "reader").model.get_input_embeddings().weight
+    begun, _ = fine_tune.begin(realm.plan(config)[2])
+    assert torch.equal(begun.reader.encoder.embeddings.word_embeddings.weight, encoder)
+    warm, pretrained, tuned = (DualEncoder.load(out / name / "model") for name in ("cloze", "pretrain", "tune"))
+    assert not torch.equal(warm.questions.project.weight, pretrained.questions.project.weight)
+    assert all(torch.equal(a, b) for a, b in zip(pretrained.parameters(), tuned.parameters(), strict=True))
+    (system,) = assembled
+    assert system.device == "cpu" and assemble.after(replace(realm.plan(config)[2], gpus=True), out).device == "cuda"
+    assert (system.retriever, system.reader) == (out / "tune" / "model", out / "tune" / "reader")
+    assert (system.vectors, system.read) == (out / "tune" / "vectors", 2)
+
+
+@pytest.mark.slow
+def test_realm_goes_all_the_way(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+    answer = Pipeline.load(realm.main(tiny_realm(world, small, tmp_path))).ask("w60 w61 w100")
+    assert answer.text is not None and len(answer.sources) >= 1
+
+
+def test_a_recipe_sees_before_it_begins_what_would_stop_it(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+    config = recipe(world, small, tmp_path / "run")
+    with pytest.raises(BadInput, match=r"none\.jsonl cannot be read"):
+        orqa.main(replace(config, dev=tmp_path / "none.jsonl"))
+    with pytest.raises(BadInput, match=r"kind = nearest: out of range \(kind: one of"):
+        orqa.main(replace(config, kind="nearest"))
+    assert not config.out.exists()
+
+
+def test_realm_sees_before_its_warm_start_what_would_stop_it_after(
+    world: tiny.Tiny, small: Path, tmp_path: Path
+) -> None:
+    config = tiny_realm(world, small, tmp_path)
+    salient = replace(config.pretrain, masking="salient", tagger="spacy:none_at_all")
+    maskless = tmp_path / "maskless"
+    shutil.copytree(config.encoder, maskless)
+    file = maskless / "tokenizer.json"
+    file.write_text(file.read_text().replace("[MASK]", "[HIDE]"))
+    for change, told in (
+        ({"texts": tmp_path}, "index"),
+        ({"encoder": small}, r"lacks \d+ weights of its masked language model"),
+        ({"encoder": maskless}, r"no \[MASK\]"),
+        ({"pretrain": salient}, "none_at_all|spacy"),
+    ):
+        with pytest.raises(RagqaError, match=told):
+            realm.main(replace(config, **change))
+        assert not config.out.exists()
+
+
+def test_a_stage_may_say_what_the_recipe_says_otherwise() -> None:
+    stage = replace(orqa.TUNE, device="cuda", encoder=Path("own"))
+    whole = filled(stage, corpus=Path("c"), encoder=Path("e"), device="cpu", seed=7, out=Path("o"))
+    assert (whole.corpus, whole.encoder, whole.device, whole.seed) == (Path("c"), Path("own"), "cuda", 7)
+    assert whole.retriever == ABOVE
+
+
+def test_patterns_are_patterns_in_every_stage(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+    _, pretraining, tune, _ = realm.plan(replace(tiny_realm(world, small, tmp_path), regex=True))
+    assert pretraining.regex and tune.regex
+
+
+def test_a_stage_is_done_once(tmp_path: Path) -> None:
+    done: list[int | None] = []
+    config = AssembleConfig(corpus=Path("c"), retriever=Path("r"), out=tmp_path / "stage")
+
+    def work(config: AssembleConfig) -> Path:
+        (config.out / "made").mkdir(parents=True, exist_ok=True)
+        done.append(config.read)
+        if len(done) == 1:
+            raise KeyboardInterrupt
+        return config.out / "made"
+
+    with pytest.raises(KeyboardInterrupt):
+        finished(config, work)
+    assert finished(config, work) == finished(config, work) == tmp_path / "stage" / "made"
+    assert done == [None, None]
+    finished(replace(config, workers=2), work)  # changes nothing of what is made
+    finished(replace(config, read=5), work)
+    assert done == [None, None, 5]
+
+
+def test_a_stage_is_done_again_when_what_it_was_made_from_has_changed(tmp_path: Path) -> None:
+    done: list[str] = []
+    weights = tmp_path / "weights"
+    config = AssembleConfig(corpus=Path("c"), retriever=weights, out=tmp_path / "stage")
+
+    def work(config: AssembleConfig) -> Path:
+        done.append((weights / "model").read_text())
+        config.out.mkdir(exist_ok=True)
+        return config.out
+
+    weights.mkdir()
+    for text in ("one", "one", "two"):
+        (weights / "model").write_text(text)
+        finished(config, work)
+    assert done == ["one", "two"]
+    finished(replace(config, retriever=weights.parent / "." / ".." / tmp_path.name / "weights"), work)
+    assert done == ["one", "two"]  # however it is spelled
+    shutil.rmtree(weights)
+    finished(config, work)  # nor is it done again for what is not there any more
+    assert done == ["one", "two"]
+    (config.out / "finished.json").write_text("")
+    with pytest.raises(DamagedArtefact, match="is damaged"):
+        finished(config, work)

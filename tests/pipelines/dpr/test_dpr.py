@@ -1,0 +1,580 @@
+"""Supervised training of the dual encoder: what is mined, what a batch holds, what training makes of it."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, WORDS, run, wait_for
+
+from pipelines.common import retrieval_eval
+from pipelines.common.mining import Search, Source, mine, mine_again, read, read_again
+from pipelines.common.negatives import Pair, overlap, pair_of
+from pipelines.common.tokenized_passages import Blocks
+from pipelines.dpr import train as dpr
+from pipelines.dpr.batches import PairBatches
+from pipelines.dpr.train import DprConfig
+from ragqa.cli.config import parse
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.metrics import has_answer
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.pipeline import Pipeline
+from ragqa.questions import read_questions
+from ragqa.retrieval.registry import open_retriever
+from ragqa.runtime.encoder import load_encoder
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.log import read_rows
+from ragqa.types import Hit, Passage, Question
+from tests.ragqa.training.test_training import one_thread
+
+PASSAGES = [
+    "Skarvik Lighthouse was built in 1871 by the engineer Ada Holm.",
+    "Skarvik Lighthouse stands on the island of Brenna.",
+    "The lighthouse keeper of Skarvik built a small boat.",
+    "Ada Holm died in Oslo.",
+    "The bakery on Mill Street was founded by Otto Brandt in 1923. It is known for rye bread.",
+    "Rye bread is baked on Mill Street and sold at the market.",
+    "Comet Varga was discovered by Ilona Varga in Szeged in 1956.",
+    "A comet is a body of ice and dust that orbits the sun.",
+    "Szeged is a city in the south of Hungary.",
+    "The island of Brenna has two villages, a school, and a harbour for small boats; 40 people live there in winter.",
+    "In summer the harbour of Brenna is full of sailing boats.",
+    "The sun is a star.",
+]
+LIGHTHOUSE = Question("Who built Skarvik Lighthouse?", ("Ada Holm",))
+
+
+def lines(file: Path, rows: list[Any]) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """What was mined, without the last line."""
+    return [json.loads(line) for line in file.read_text().splitlines()][:-1]
+
+
+def indexed(folder: Path, texts: list[str], retriever: str = "bm25", encoder: str = "default") -> Path:
+    """An index of a passage a text, row by row."""
+    file = lines(folder / "c.jsonl", [{"id": str(n), "text": text} for n, text in enumerate(texts)])
+    build_index([file], folder / "c.index", IndexConfig(retriever=retriever, encoder=encoder))
+    assert [p.text for p in PassageStore.open(folder / "c.index" / "passages").get(range(len(texts)))] == texts
+    return folder / "c.index"
+
+
+@pytest.fixture(scope="module")
+def dozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return indexed(tmp_path_factory.mktemp("dozen"), PASSAGES)
+
+
+def hits(*rows: int) -> list[Hit]:
+    return [Hit(Passage(row, str(row), "", PASSAGES[row], "", 0, 0), 1.0 / rank) for rank, row in enumerate(rows, 1)]
+
+
+def plain(pair: Pair | None) -> tuple[Any, ...]:
+    assert pair is not None
+    return pair.positives, [rows.tolist() for rows in pair.negatives], pair.known.tolist()
+
+
+# What is mined
+
+
+def test_the_first_passage_with_an_answer_is_right_and_those_without_are_wrong() -> None:
+    pair = pair_of(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=30)
+    assert plain(pair) == ((0,), [[1, 2, 9, 10]], [0, 3])
+    assert plain(pair_of(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=2)) == ((0,), [[1, 2]], [0, 3])
+    assert pair_of(LIGHTHOUSE, False, hits(1, 2, 9), {}, pool=30) is None
+    assert plain(pair_of(LIGHTHOUSE, False, hits(3, 0), {}, pool=30)) == ((3,), [[]], [0, 3])
+
+
+def test_patterns_are_searched() -> None:
+    question = Question("When was the bakery founded?", ("19[0-9]{2}",))
+    assert plain(pair_of(question, True, hits(5, 6, 4), {}, pool=30)) == ((6,), [[5]], [4, 6])
+    assert pair_of(question, False, hits(5, 6, 4), {}, pool=30) is None
+
+
+@pytest.mark.parametrize(
+    ("gold", "answers", "positive"),
+    [
+        ("the bakery on mill street was founded by otto brandt in 1923 . it is known for rye bread .", "1923", 4),
+        ("founded by Otto Brandt in 1923", "1923", 4),
+        ("The bakery on Mill Street was founded by Otto Brandt in 1923, says a plaque at its door.", "1923", 4),
+        ("The bakery on Mill Street was founded by Otto Brandt, says a plaque at its door.", "a plaque", None),
+        ("Somebody called Brandt began to bake there in 1923.", "1923", None),
+        ("The bakery on Mill Street was founded by Otto Brandt, says a plaque at its door.", None, 4),
+        ("A plaque at the door says that the bakery on Mill Street is old.", None, None),
+    ],
+    ids=["equal", "holds", "overlaps", "no answer there", "other words", "overlaps surely", "overlaps a bit"],
+)
+def test_a_gold_passage_is_looked_for_in_the_corpus(gold: str, answers: str | None, positive: int | None) -> None:
+    """Where the corpus has none that is like it, the gold text is the positive itself."""
+    question = Question("Who founded the bakery?", (answers,) if answers else (), passages=(gold, " "))
+    pair = pair_of(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30)
+    assert pair is not None and pair.positives == (gold if positive is None else positive,)
+    assert (pair_of(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30, texts=False) is None) == (
+        positive is None and answers != "1923"  # else one with the answer takes its place
+    )
+    assert pair.negatives[0].tolist() == {None: [5, 9], "1923": [5, 9], "a plaque": [5, 4, 9]}[answers]
+
+
+def test_overlap_is_the_share_of_the_shorter_text() -> None:
+    a, b = list("abcde"), list("xabcd")
+    assert overlap(a, b) == overlap(b, a) == pytest.approx(2 / 3)  # a b c, b c d; not c d e
+    assert overlap(a, list("bcd")) == 1
+    assert overlap(a, a[:2]) == overlap(a, []) == 0
+
+
+QUESTIONS = [
+    {"id": "l", "question": LIGHTHOUSE.text, "answers": ["Ada Holm"]},
+    {"question": "Who discovered Comet Varga?", "answers": ["Ilona Varga", "I. Varga"]},
+    {"question": "What is the sun?", "answers": ["a planet"]},
+    {"question": "Where is rye bread sold?", "answers": [], "passages": [PASSAGES[5]]},
+    {"question": "Is there anything?", "answers": []},
+    {"question": "who discovered the  COMET Varga", "answers": ["Ilona Varga"]},
+]
+
+
+def mined(folder: Path, index: Path, **options: Any) -> str:
+    sources = [Source(lines(folder / "q.jsonl", QUESTIONS))]
+    search = Search(open_retriever(index, "bm25"), 100, 30)
+    return mine(sources, search, folder / "pairs.jsonl", {"corpus": "x"}, **options)
+
+
+def test_mining_writes_a_file_and_says_what_it_left_out(dozen: Path, tmp_path: Path) -> None:
+    told = mined(tmp_path, dozen, held_out=["Who discovered comet Varga"])
+    assert told == (
+        "2 of 6 questions; dropped: 1 without a passage that holds an answer, 1 with neither answers nor passages, "
+        "2 asked in the held-out file, too"
+    )
+    first, second = read(tmp_path / "pairs.jsonl", {"corpus": "x"})
+    assert (first.question.id, first.question.text, first.question.answers) == ("l", LIGHTHOUSE.text, ("Ada Holm",))
+    assert first.positives == (0,) and first.known.tolist() == [0]  # Holm is no word of the question
+    assert set(first.negatives[0].tolist()) == {1, 2}
+    assert second.positives == (5,) and second.known.tolist() == [5]
+    assert set(second.negatives[0].tolist()) == {4}
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["pairs.jsonl", "q.jsonl"]
+    last = json.loads((tmp_path / "pairs.jsonl").read_text().splitlines()[-1])
+    assert last["of"] == {"corpus": "x"} and last["counts"]["kept"] == 2 and last["counts"]["asked"] == 6
+
+
+def test_what_a_retriever_finds_itself_is_a_pool_of_its_own(tmp_path: Path, dozen: Path) -> None:
+    mined(tmp_path, dozen)
+    pairs = read(tmp_path / "pairs.jsonl", {"corpus": "x"})
+
+    class Itself:
+        def search(self, questions: list[str], k: int) -> list[list[Hit]]:
+            return [hits(3, 10, 0, 1)[:k] for _ in questions]
+
+    assert mine_again(pairs, Search(Itself(), 100, 2), tmp_path / "own.jsonl", {}) == "4 of 4 questions"
+    again = read_again(tmp_path / "own.jsonl", {}, pairs)
+    assert [rows.tolist() for rows in again[0].negatives] == [pairs[0].negatives[0].tolist(), [10, 1]]
+    assert again[0].known.tolist() == [0, 3]  # Ada Holm stands in both
+    assert again[1].known.tolist() == sorted({*pairs[1].known.tolist()})
+    assert again[1].negatives[1].tolist() == [3, 10]
+
+
+def test_a_file_of_something_else_is_not_taken(dozen: Path, tmp_path: Path) -> None:
+    mined(tmp_path, dozen)
+    file = tmp_path / "pairs.jsonl"
+    with pytest.raises(BadInput, match=r"pairs.jsonl was mined with another corpus, depth: choose another directory"):
+        read(file, {"corpus": "y", "depth": 3})
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(DamagedArtefact, match="delete it to mine again"):
+        read(file, {"corpus": "x"})
+
+
+# What a batch holds
+
+
+def pair(number: int, positives: tuple[int | str, ...], known: tuple[int, ...], *negatives: list[int]) -> Pair:
+    pools = tuple(np.array(rows, np.int64) for rows in negatives)
+    return Pair(Question(f"w{number}"), False, positives, pools, np.array(known, np.int64))
+
+
+@pytest.fixture(scope="module")
+def blocks(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Blocks:
+    """Passages w10 to w19."""
+    folder = tmp_path_factory.mktemp("blocks")
+    index = indexed(folder, [f"w{n}" for n in range(10, 20)])
+    return Blocks.open(index, TextTokenizer(small), folder / "cut")
+
+
+def batches(pairs: list[Pair], blocks: Blocks, **options: Any) -> PairBatches:
+    settings = {"batch": len(pairs), "hard": 1, "max_query": 64, "max_block": 64, "seed": (0, 1), **options}
+    return PairBatches(pairs, blocks, **settings)
+
+
+def test_no_passage_is_its_own_negative(blocks: Blocks) -> None:
+    """A positive of two, a positive that is another's negative, gold texts of two, and one that the corpus holds."""
+    pairs = [
+        pair(1, (0,), (0, 4), [5]),
+        pair(2, (0,), (0,), [1]),
+        pair(3, (1,), (1,), [4]),
+        pair(4, ("w99",), (), [4]),
+        pair(5, ("w99",), (), []),
+        pair(6, ("w15",), (), [0]),
+    ]
+    first, last = blocks.tokenizer.special
+    word = {WORDS.index(f"w{n}"): n for n in range(1100)}
+    batch = batches(pairs, blocks)[0]
+    assert all(ids[0] == first and ids[-1] == last and len(ids) == 3 for ids in batch.questions + batch.passages)
+    asked = [word[ids[1]] for ids in batch.questions]
+    passages = [word[ids[1]] for ids in batch.passages]
+    assert sorted(asked) == [1, 2, 3, 4, 5, 6]
+    assert sorted(passages) == [10, 11, 14, 15, 99]
+    right = {question: passages[at] for question, at in zip(asked, batch.positive_B.tolist(), strict=True)}
+    assert right == {1: 10, 2: 10, 3: 11, 4: 99, 5: 99, 6: 15}
+    masked = {(asked[b], passages[p]) for b, p in batch.masked_BP.nonzero().tolist()}
+    assert masked == {(1, 14)}  # row 4 is right for the first question, too, and wrong for the others
+
+
+def test_batches_are_a_function_of_seed_and_step(blocks: Blocks) -> None:
+    pairs = [pair(n, (n % 10,), (n % 10,), [(n + 1) % 10, (n + 2) % 10], [(n + 3) % 10]) for n in range(11)]
+    one, other = batches(pairs, blocks, batch=4), batches(pairs, blocks, batch=4)
+    assert one.per_epoch == 2
+    for step in (7, 0, 3, 7):
+        assert one[step].passages == other[step].passages and torch.equal(one[step].masked_BP, other[step].masked_BP)
+    asked = [ids[1] for step in (2, 3) for ids in one[step].questions]
+    assert len(set(asked)) == 8  # nobody twice in an epoch
+    assert {ids[1] for step in range(30) for ids in one[step].questions} == {WORDS.index(f"w{n}") for n in range(11)}
+    different = [batches(pairs, blocks, batch=4, seed=seed)[0].questions for seed in ((0, 1), (1, 1), (0, 2))]
+    assert different[0] != different[1] != different[2] != different[0]
+
+
+def test_each_pool_is_drawn_from_as_often(blocks: Blocks) -> None:
+    only = [pair(1, (0,), (0,), [1, 2, 3], [4])]
+    drawn = [WORDS[batches(only, blocks)[step].passages[1][1]] for step in range(400)]
+    counts = {word: drawn.count(word) / 400 for word in set(drawn)}
+    assert counts == pytest.approx({"w11": 1 / 6, "w12": 1 / 6, "w13": 1 / 6, "w14": 1 / 2}, abs=0.07)
+
+
+def test_long_texts_are_cut(blocks: Blocks) -> None:
+    long = Pair(Question("w1 " * 90), False, ("w7 " * 90,), (np.array([0]),), np.array([], np.int64))
+    batch = batches([long], blocks, max_query=8, max_block=16)[0]
+    assert [len(ids) for ids in (*batch.questions, *batch.passages)] == [8, 16, 3]
+    assert batches([long], blocks, hard=0)[0].passages == [batches([long], blocks, hard=0)[0].passages[0]]
+
+
+# A small world: who has found an entity's first two facts can find its third
+
+
+class World(NamedTuple):
+    corpus: Path
+    train: Path
+    dev: Path
+
+
+ENTITIES = 60
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """An entity has three passages; in question and passage a relation is another word. Every seventh is held out."""
+    folder = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    facts = [(entity, relation) for entity in range(ENTITIES) for relation in range(3)]
+    objects = [f"w{500 + n * 7 % ENTITIES}" for n in range(len(facts))]
+    texts = [
+        f"w{entity} w{400 + relation} {thing} w{rng.integers(300, 400)}"
+        for (entity, relation), thing in zip(facts, objects, strict=True)
+    ]
+    asked = [
+        {"question": f"w{entity} w{450 + relation}", "answers": [thing]}
+        for (entity, relation), thing in zip(facts, objects, strict=True)
+    ]
+    train = lines(folder / "train.jsonl", [row for n, row in enumerate(asked) if n % 7 != 3])
+    dev = lines(folder / "dev.jsonl", [row for n, row in enumerate(asked) if n % 7 == 3])
+    return World(indexed(folder, texts), train, dev)
+
+
+def config(world: World, small: Path, out: Path, **options: Any) -> DprConfig:
+    settings: dict[str, Any] = {
+        "questions": (world.train,),
+        "steps": 250,
+        "batch": 32,
+        "lr": 3e-3,
+        "dropout": 0.0,
+        "max_block": 32,
+    }
+    settings |= {"depth": 20, "pool": 5, "eval_every": 1000, "no_export": True}
+    return DprConfig(corpus=world.corpus, encoder=small, out=out, **{**settings, **options})
+
+
+class Trained(NamedTuple):
+    config: DprConfig
+    told: list[str]
+
+
+@pytest.fixture(scope="module")
+def trained(world: World, small: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Two towers."""
+    told: list[str] = []
+    out = tmp_path_factory.mktemp("dpr") / "run"
+    chosen = config(world, small, out, dev=world.dev, no_export=False)
+    assert dpr.main(chosen, tell=told.append) == out / "model"
+    return Trained(chosen, told)
+
+
+@pytest.fixture(scope="module")
+def twice(world: World, small: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trained, str]:
+    """One tower: a run of one round, gone on with to a second; and the log of the first before that."""
+    told: list[str] = []
+    out = tmp_path_factory.mktemp("rounds") / "run"
+    once = config(world, small, out, steps=60, shared=True, dev=world.dev)
+    dpr.main(once, tell=told.append)
+    log = (out / "round-1" / "metrics.jsonl").read_text()
+    both = replace(once, rounds=2, no_export=False)
+    dpr.main(both, tell=told.append)
+    return Trained(both, told), log
+
+
+def test_training_finds_facts_that_were_never_asked(trained: Trained) -> None:
+    """Chance is one in sixty; the questions of the held-out facts, and so their positives, were not trained on."""
+    rows = [row for row in read_rows(trained.config.out / "round-1") if "recall@1" in row]
+    assert [row["step"] for row in rows] == [0, 250]
+    assert rows[0]["recall@1"] <= 0.12 and rows[1]["recall@1"] >= 0.6 and rows[1]["recall@5"] >= 0.8
+    losses = [row["nll"] for row in read_rows(trained.config.out / "round-1") if "nll" in row]
+    assert len(losses) == 250 and np.mean(losses[-20:]) < 0.15 * np.mean(losses[:5])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("towers", [2, 1])
+def test_what_was_trained_answers_like_any_encoder(
+    request: pytest.FixtureRequest, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], towers: int
+) -> None:
+    """The line that is printed at the end is typed as it is; the export finds what the towers found."""
+    run_of: Trained = request.getfixturevalue("trained") if towers == 2 else request.getfixturevalue("twice")[0]
+    line = run_of.told[-1]
+    command = re.fullmatch(r"index with it: ragqa (index .+ --out) NAME.index (--retriever dense --encoder .+)", line)
+    assert command is not None, line
+    index = tmp_path / "facts.index"
+    assert run(*command[1].split(), str(index), *command[2].split(), capsys=capsys)[0] == 0
+    assert (run_of.config.out / "export" / "questions").exists() == (towers == 2)
+    found = Pipeline.load(index).retriever.search([q.text for q in read_questions(world.dev)], 5)
+    right = [
+        any(has_answer(hit.passage.text, question.answers) for hit in five)
+        for question, five in zip(read_questions(world.dev), found, strict=True)
+    ]
+    measured = read_rows(run_of.config.out / f"round-{run_of.config.rounds}")[-1]["recall@5"]
+    assert measured > 0.5 and np.mean(right) == pytest.approx(measured, abs=0.1)  # in 8 bits
+    report = tmp_path / "dev.report"
+    options = "--index", str(index), "--no-read", "--out", str(report)
+    assert run("eval", str(world.dev), *options, capsys=capsys)[0] == 0
+    figures = json.loads((report / "report.json").read_text())
+    assert figures["answer_recall"]["5"]["value"] == pytest.approx(np.mean(right))
+    asked = ("--index", str(index), "--min-confidence", "0", "--json")
+    status, told, _ = run("ask", next(read_questions(world.dev)).text, *asked, capsys=capsys)
+    cited = json.loads(told)["sources"]
+    assert status == 0 and {each["text"] for each in cited} <= {hit.passage.text for hit in found[0]}
+
+
+def test_no_held_out_question_is_trained_on(trained: Trained, world: World, tmp_path: Path, small: Path) -> None:
+    file = lines(
+        tmp_path / "both.jsonl", [json.loads(row) for each in world[1:] for row in each.read_text().splitlines()]
+    )
+    told: list[str] = []
+    both = config(world, small, tmp_path / "run", questions=(file,), dev=world.dev, steps=1, eval_every=9)
+    dpr.main(both, tell=told.append)
+    held_out = sum(1 for _ in read_questions(world.dev))
+    assert f"; dropped: {held_out} asked in the held-out file, too" in told[0]
+    ours, theirs = (
+        [{**row, "id": None} for row in rows_of(out / "pairs.jsonl")] for out in (both.out, trained.config.out)
+    )
+    assert ours == theirs
+
+
+# Rounds
+
+
+def test_the_second_round_has_negatives_of_its_own(twice: tuple[Trained, str], world: World) -> None:
+    """What the first round's retriever ranks highest, without what holds an answer: by all scores, sorted."""
+    (chosen, told), _ = twice
+    encoder = load_encoder(chosen.out / "round-1" / "model")
+    texts = [p.text for p in PassageStore.open(world.corpus / "passages").read(0, 3 * ENTITIES)]
+    questions = list(read_questions(world.train))
+    vectors = encoder.encode(texts).astype(np.float16).astype(np.float32)
+    scores = encoder.encode_questions([q.text for q in questions]) @ vectors.T
+    rows, bm25 = rows_of(chosen.out / "round-2" / "negatives.jsonl"), rows_of(chosen.out / "pairs.jsonl")
+    assert len(rows) == len(bm25) == len(questions)
+    for question, score, row, first in zip(questions, scores, rows, bm25, strict=True):
+        best = np.argsort(-score, kind="stable")[:20]
+        right = {int(n) for n in best if has_answer(texts[n], question.answers)}
+        assert row["known"] == sorted(right.union(first["known"]))
+        assert row["negatives"] == [int(n) for n in best if n not in row["known"]][:5]
+    assert sum(set(a["negatives"]) != set(b["negatives"]) for a, b in zip(rows, bm25, strict=True)) > len(rows) / 2
+    assert [Path(line.partition(":")[0]).name for line in told if "step" not in line] == [
+        "pairs.jsonl",
+        "index with it",
+        "negatives.jsonl",
+        "index with it",
+    ]
+    assert not (chosen.out / "round-2" / "vectors").exists()
+
+
+def test_the_second_round_trains_on_them(
+    twice: tuple[Trained, str], monkeypatch: pytest.MonkeyPatch, world: World, small: Path, tmp_path: Path
+) -> None:
+    (chosen, _), _ = twice
+    seen: list[list[Pair]] = []
+    monkeypatch.setattr(dpr, "train_round", lambda config, number, found, *rest: seen.append(found))
+    dpr.main(chosen)
+    own = [row["negatives"] for row in rows_of(chosen.out / "round-2" / "negatives.jsonl")]
+    assert [len(pair.negatives) for pair in seen[0]] == [1] * len(own)
+    assert [pair.negatives[1].tolist() for pair in seen[1]] == own
+
+
+def test_a_further_round_leaves_the_first_as_it_is(twice: tuple[Trained, str]) -> None:
+    (chosen, _), log = twice
+    assert (chosen.out / "round-1" / "metrics.jsonl").read_text() == log
+    last = load_encoder(chosen.out / "round-2" / "model").fingerprint
+    assert load_encoder(chosen.out / "model").fingerprint == last
+    assert load_encoder(chosen.out / "round-1" / "model").fingerprint != last
+    with pytest.raises(BadInput, match=r"round-1 was trained with other settings \(lr 0.003, not 0.1\)"):
+        dpr.main(replace(chosen, lr=0.1))
+
+
+@pytest.mark.parametrize("go_on", [False, True])
+def test_where_a_round_begins(twice: tuple[Trained, str], small: Path, go_on: bool) -> None:
+    (chosen, _), _ = twice
+    begun = dpr.beginning(replace(chosen, go_on=go_on), 2).state_dict()
+    before = dpr.beginning(replace(chosen, encoder=None, retriever=chosen.out / "round-1" / "model"), 1).state_dict()
+    fresh = dpr.beginning(chosen, 1).state_dict()
+    expected, other = (before, fresh) if go_on else (fresh, before)
+    assert all(torch.equal(begun[name], expected[name]) for name in expected)
+    assert not all(torch.equal(begun[name], other[name]) for name in other)
+
+
+# Going on
+
+
+@pytest.mark.thorough
+def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(world: World, small: Path, tmp_path: Path) -> None:
+    """With dropout, in parts; evaluations, which load a model, come at other steps and change nothing."""
+    options = {"steps": 60, "dropout": 0.1, "chunk": 24, "save_every": 5, "sample": 10, "width": 16}
+    with one_thread() as environment:
+        unbroken = config(world, small, tmp_path / "unbroken", **options)
+        dpr.main(unbroken)
+        killed = config(world, small, tmp_path / "killed", dev=world.dev, eval_every=6, **options)
+        (tmp_path / "config.json").write_text(json.dumps(asdict(killed), default=str))
+        command = [sys.executable, "-m", "pipelines.dpr.train", "--config", str(tmp_path / "config.json")]
+        with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE) as process:
+            wait_for(lambda: len(losses(killed.out)) > 12 or process.poll() is not None, 300)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL and 12 < len(losses(killed.out)) < 60
+        began = json.loads((killed.out / "pairs.jsonl").read_text().splitlines()[-1])
+        mined = (killed.out / "pairs.jsonl").stat().st_mtime_ns
+        dpr.main(replace(killed, eval_every=20))
+        assert (killed.out / "pairs.jsonl").stat().st_mtime_ns == mined and began["counts"]["kept"] == 154
+    assert losses(killed.out) == losses(unbroken.out)
+    assert [row["step"] for row in read_rows(killed.out / "round-1") if "nll" in row] == list(range(60))
+
+
+def test_a_round_leaves_the_weights_that_found_most(
+    world: World, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Round by round: the second has no say in the first."""
+    seen: list[dict[str, torch.Tensor]] = []
+    found = [0.1, 0.4, 0.4, 0.2, 0.3, 0.1, 0.2, 0.2]  # each round at steps 0, 2, 4 and 6; of equals the last counts
+
+    def examined(exam: Any, tower: Any, *rest: Any) -> dict[str, float]:
+        seen.append({name: value.clone() for name, value in tower.state_dict().items()})
+        return {"recall@5": found[len(seen) - 1]}
+
+    monkeypatch.setattr(retrieval_eval, "examine", examined)
+    options = {"steps": 6, "eval_every": 2, "rounds": 2, "batch": 8, "dev": world.dev, "go_on": True}
+    chosen = config(world, small, tmp_path / "run", **options)
+    dpr.main(chosen)
+    for number in (1, 2):  # the second goes on with the best of the first, and gets no better
+        written = DualEncoder.load(dpr.model_of(chosen, number)).questions.state_dict()
+        same = [n for n in range(8) if all(torch.equal(seen[n][name], written[name]) for name in written)]
+        assert same == [2, 4]
+    assert [row["best_step"] for row in read_rows(tmp_path / "run" / "round-1") if "recall@5" in row] == [0, 2, 4, 4]
+    assert [row["best_step"] for row in read_rows(tmp_path / "run" / "round-2") if "recall@5" in row] == [0, 0, 0, 0]
+
+
+def losses(out: Path) -> list[float]:
+    return [row["nll"] for row in read_rows(out / "round-1") if "nll" in row]
+
+
+def test_parts_change_no_step(world: World, small: Path, tmp_path: Path) -> None:
+    """Up to the rounding of bfloat16, which padding changes; test_training has the gradients themselves."""
+    rows = []
+    for chunk in (1000, 7):
+        chosen = config(world, small, tmp_path / str(chunk), steps=2, chunk=chunk)
+        dpr.main(chosen)
+        rows.append([(row["nll"], row["grad_norm"]) for row in read_rows(chosen.out / "round-1")])
+    assert np.allclose(*rows, rtol=0.02)
+
+
+# What is wrong, in a line
+
+
+def test_options_are_typed_or_read_from_a_file(tmp_path: Path) -> None:
+    typed = ["--corpus", "c", "--out", "o", "--encoder", "e", "--questions", "a", "b", "--pooling", "mean"]
+    chosen = parse(DprConfig, None, typed)
+    assert (chosen.questions, chosen.pooling, chosen.width) == ((Path("a"), Path("b")), "mean", None)
+    file = lines(tmp_path / "o.json", [{"corpus": "c", "out": "o", "encoder": "e", "questions": ["a", "b"]}])
+    assert parse(DprConfig, None, ["--config", str(file), "--pooling", "mean"]) == chosen
+    file = lines(tmp_path / "p.json", [{"corpus": "c", "out": "o", "questions": ["a"], "pooling": "max"}])
+    with pytest.raises(BadInput, match='pooling = "max": not of the type of the option'):
+        parse(DprConfig, None, ["--config", str(file)])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"questions": (Path("none.jsonl"),)}, "none.jsonl: no such file of questions"),
+        ({"dev": Path("none.jsonl")}, "none.jsonl: no such file of questions"),
+        ({"encoder": Path("none")}, "none: no such directory to begin from"),
+        ({"encoder": None}, "one of --encoder and --retriever is needed"),
+        ({"retriever": Path("none")}, "one of --encoder and --retriever is needed"),
+        ({"encoder": None, "retriever": Path("none")}, "none: no such directory to begin from"),
+        ({"corpus": Path("none")}, "none does not exist"),
+        ({"questions": ()}, "--questions or --patterns is needed"),
+        ({"batch": 0, "dropout": 1.0, "steps": -3}, "steps = -3, batch = 0, dropout = 1.0: out of range"),
+        ({"width": 10**11}, "width = 100000000000: out of range (width: above 0 and at most 65,536)"),
+        ({"batch": 155}, "a batch holds 155 questions, and 154 can be trained on: lower --batch"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else None,
+)
+def test_bad_input_is_one_clear_line(
+    world: World, small: Path, tmp_path: Path, options: dict[str, Any], told: str
+) -> None:
+    corpus = options.pop("corpus", world.corpus)
+    encoder = options.pop("encoder", small)
+    with pytest.raises(RagqaError) as caught:
+        dpr.main(replace(config(world, small, tmp_path / "run"), corpus=corpus, encoder=encoder, **options))
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert (tmp_path / "run").exists() == ("batch holds" in told)
+
+
+def test_questions_without_answers_in_the_corpus(world: World, small: Path, tmp_path: Path) -> None:
+    file = lines(tmp_path / "q.jsonl", [{"question": "w1 w450", "answers": ["w9999"]}] * 3)
+    with pytest.raises(BadInput) as caught:
+        dpr.main(config(world, small, tmp_path / "run", questions=(file,)))
+    assert str(caught.value) == (
+        f"no question of {file} can be trained on: 0 of 3 questions; dropped: 3 without a passage that holds an answer"
+    )
+    assert [path.name for path in (tmp_path / "run").iterdir()] == []
+
+
+def test_a_corpus_without_terms(small: Path, world: World, tmp_path: Path) -> None:
+    index = indexed(tmp_path, PASSAGES, "dense", str(small))
+    with pytest.raises(Mismatch, match="cannot do bm25: index it again") as caught:
+        dpr.main(replace(config(world, small, tmp_path / "run"), corpus=index))
+    assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
+
+
+def test_a_damaged_mark_of_a_finished_round_is_named(small: Path, world: World, tmp_path: Path) -> None:
+    (tmp_path / dpr.DONE).write_text("")
+    with pytest.raises(DamagedArtefact, match=r"done\.json is damaged"):
+        dpr.finished(config(world, small, tmp_path))

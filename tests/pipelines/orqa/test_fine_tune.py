@@ -1,0 +1,381 @@
+"""Fine-tuning from questions and answers: what a step computes, where it goes on, and what it refuses."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from conftest import untimed
+
+from pipelines.common.questions import answerable, chosen
+from pipelines.common.training_index import NONE, Asked, Library, open_questions
+from pipelines.orqa import fine_tune
+from pipelines.orqa.fine_tune import FineTuneConfig, begin, losses, main, rates
+from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss, RagqaError
+from ragqa.metrics import has_answer
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.readers import load_reader
+from ragqa.reading.windows import windows
+from ragqa.runtime.encoder import load_encoder
+from ragqa.runtime.scorer import torch_scorer
+from ragqa.training.log import read_rows
+from ragqa.training.meter import peak_flops
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+    return tiny.write(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def retriever(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two towers whose vectors differ more than those of random weights do."""
+    torch.manual_seed(3)
+    dual = DualEncoder.from_encoder(small, width=8)
+    with torch.no_grad():
+        for tower in dual.towers:
+            tower.project.weight.mul_(30)
+    dual.save(path := tmp_path_factory.mktemp("retriever"))
+    return path
+
+
+@pytest.fixture
+def config(world: tiny.Tiny, small: Path, retriever: Path, tmp_path: Path) -> FineTuneConfig:
+    return FineTuneConfig(
+        corpus=world.corpus,
+        retriever=retriever,
+        encoder=small,
+        questions=world.train,
+        dev=world.dev,
+        out=tmp_path / "run",
+        steps=6,
+        batch=4,
+        beam=20,
+        read=3,
+        max_input=64,
+        max_span=3,
+        hidden=16,
+        lr=1e-3,
+        warmup=2,
+        eval_every=3,
+        save_every=3,
+    )
+
+
+def opened(config: FineTuneConfig) -> tuple[Library, Asked]:
+    library = Library.open(config.corpus, config.retriever, config.out)
+    teach = answerable(config.questions)
+    asked, _ = open_questions(library, teach, [], config.out / "answers", regex=config.regex)
+    return library, asked
+
+
+def nll(scores: list[float], right: list[bool]) -> float:
+    """-log of the share of the softmax that is right; 0 where nothing is."""
+    share = np.exp(np.array(scores, np.float64) - max(scores))
+    return float(-np.log(share[np.array(right)].sum() / share.sum())) if any(right) else 0.0
+
+
+def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeypatch) -> None:
+    """By sorting all passages, reading texts, and scoring one span after the other."""
+    config = replace(config, dropout=0.0)
+    library, asked = opened(config)
+    torch.manual_seed(5)
+    model, _ = begin(config)
+    with torch.no_grad():
+        model.reader.score.weight.mul_(30)
+    batch = chosen(len(asked), config, 2)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
+    found = losses(model, library, asked, batch, config)
+
+    encoder = load_encoder(config.retriever)
+    passages = library.store.get(list(range(len(library.store))))
+    scorer = torch_scorer(model.reader.eval(), model.tokenizer, Path(), "", device="cpu")
+    vectors = encoder.encode([passage.titled for passage in passages]).astype(np.float16).astype(np.float32)
+    wanted: dict[str, list[Any]] = {"retrieval": [], "span": [], "beam": [], "read": []}
+    for at in batch:
+        question = asked.questions[at]
+        relevance = vectors @ encoder.encode_questions([question.text])[0]
+        beam = np.argsort(-relevance)[:20]
+        marks = [has_answer(passages[row].text, question.answers) for row in beam]
+        scores, right = [], []
+        for row in beam[:3]:
+            text = passages[row].text
+            (window,) = windows(model.tokenizer, question.text, [("", text)], 64)
+            table = scorer.score([window.tokens])[0].table(slice(window.offset, None), 3)
+            words = text.split()
+            for first in range(len(words)):
+                for last in range(first, min(first + 3, len(words))):
+                    scores.append(table[first, last - first] + relevance[row])
+                    right.append(" ".join(words[first : last + 1]) in question.answers)
+        wanted["retrieval"].append(nll(relevance[beam].tolist(), marks))
+        wanted["span"].append(nll(scores, right))
+        wanted["beam"].append(any(marks))
+        wanted["read"].append(any(right))
+    assert found.retrieval_B.tolist() == pytest.approx(wanted["retrieval"], abs=1e-4)
+    assert found.span_B.tolist() == pytest.approx(wanted["span"], abs=1e-3)
+    assert (found.in_beam_B.tolist(), found.in_read_B.tolist()) == (wanted["beam"], wanted["read"])
+    assert found.total.item() == pytest.approx(np.mean(wanted["retrieval"]) + np.mean(wanted["span"]), abs=1e-3)
+    assert any(wanted["read"]) and any(wanted["beam"])  # else little was tried
+
+
+def test_a_question_without_anything_right_teaches_nothing(config: FineTuneConfig) -> None:
+    config = replace(config, beam=1, read=1, dropout=0.0)
+    library, asked = opened(config)
+    model, _ = begin(config)
+    every = losses(model, library, asked, list(range(len(asked))), config)
+    at = every.in_beam_B.tolist().index(False)
+    found = losses(model, library, asked, [at], config)
+    assert (found.retrieval_B.item(), found.span_B.item(), found.total.item()) == (0.0, 0.0, 0.0)
+    found.total.backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+def test_relevance_teaches_the_questions_and_what_was_not_found_counts_nothing(config: FineTuneConfig) -> None:
+    library, _ = opened(config)
+    query = torch.randn(2, 8, requires_grad=True)
+    rows = np.array([[3, 5, NONE], [0, 1, 2]])
+    score = library.relevance(query, rows)
+    vectors = np.asarray(library.vectors[np.arange(len(library.store))], np.float32)
+    assert score[0, :2].tolist() == pytest.approx((vectors[[3, 5]] @ query[0].detach().numpy()).tolist(), rel=1e-5)
+    assert score.softmax(-1)[0, 2] == 0.0
+    score[0, 0].backward()
+    assert query.grad is not None and np.allclose(query.grad[0], vectors[3])
+
+
+def test_an_index_that_finds_too_little_is_padded(config: FineTuneConfig) -> None:
+    library, _ = opened(config)
+    search = library.index.search
+    library.index.search = lambda queries, k: search(queries, k - 2)  # type: ignore[method-assign]
+    rows = library.propose(np.zeros((1, 8), np.float32), 5)
+    assert rows.shape == (1, 5) and rows[0, 3:].tolist() == [NONE, NONE]
+    assert [passage.id for passage in library.passages(rows[0])] == rows[0, :3].tolist()
+    assert library.propose(np.zeros((1, 8), np.float32), 10_000).shape == (1, 40)
+
+
+def test_every_epoch_asks_each_question_once(config: FineTuneConfig) -> None:
+    steps = [chosen(6, config, step) for step in range(6)]  # batches of 4: four epochs
+    flat = [at for step in steps for at in step]
+    for epoch in range(4):
+        assert sorted(flat[6 * epoch : 6 * epoch + 6]) == list(range(6))
+    assert flat[:6] != flat[6:12]
+    assert steps == [chosen(6, config, step) for step in range(6)]
+
+
+def test_rates_by_hand(config: FineTuneConfig) -> None:
+    config = replace(config, steps=2000, warmup=None, lr=1.0, retriever_lr=0.5)
+    assert rates(99, config) == [0.25, 0.25, 0.5, 0.5]  # a tenth of the steps is 200
+    assert rates(1100, config) == [0.25, 0.25, 0.5, 0.5]
+    assert rates(0, replace(config, steps=50))[2] == 1 / 5
+
+
+def without_time(folder: Path) -> list[dict[str, Any]]:
+    rows = read_rows(folder)
+    return [untimed(row) for row in rows]
+
+
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FineTuneConfig, monkeypatch) -> None:
+    """With dropout, and killed twice: before anything was saved, and after; each time in a process of its own."""
+    whole = main(config)
+    broken = replace(config, out=config.out.with_name("broken"))
+    step = fine_tune.train_step
+    for moment in (1, 4):
+
+        def killed(run: Any, *others: Any, moment: int = moment) -> None:
+            if run.step == moment:
+                raise KeyboardInterrupt
+            step(run, *others)
+
+        monkeypatch.setattr(fine_tune, "train_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            main(broken)
+        peak_flops.cache_clear()  # as another process finds it
+    monkeypatch.setattr(fine_tune, "train_step", step)
+    assert main(broken) == broken.out / "model"
+    assert without_time(broken.out) == without_time(config.out)
+    assert [row["step"] for row in without_time(broken.out) if "nll" in row] == list(range(6))
+    for part in ("model/questions", "model/passages", "reader"):
+        one, other = (root / part / "model.safetensors" for root in (whole.parent, broken.out))
+        assert one.read_bytes() == other.read_bytes(), part
+
+
+def test_what_is_written_is_what_answered_most(config: FineTuneConfig, monkeypatch) -> None:
+    """And not what came last; the vectors of the passages are those of all steps."""
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def asked(model: Any, *rest: Any) -> dict[str, float]:
+        seen.append({name: value.clone() for name, value in model.state_dict().items()})
+        return {"em": (0.1, 0.6, 0.5)[len(seen) - 1]}
+
+    monkeypatch.setattr(fine_tune, "evaluate", asked)
+    told: list[str] = []
+    out = main(config, tell=told.append).parent
+    reader, questions = load_reader(out / "reader").state_dict(), DualEncoder.load(out / "model").questions.state_dict()
+    written = {
+        f"{part}.{name}": v for part, each in (("reader", reader), ("questions", questions)) for name, v in each.items()
+    }
+    assert all(torch.equal(seen[1][name], written[name]) for name in seen[1])
+    assert not all(torch.equal(seen[2][name], written[name]) for name in seen[2])
+    assert told[-1] == "the weights of step 3 are written, the best on held-out questions: em 0.6"
+    assert [row["best_step"] for row in read_rows(out) if "em" in row] == [0, 3, 3]
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_who_learns(config: FineTuneConfig, freeze: bool) -> None:
+    out = main(replace(config, freeze_retriever=freeze, steps=2, read=20, dev=None)).parent
+    before, after = DualEncoder.load(config.retriever), DualEncoder.load(out / "model")
+    same = {
+        side: all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+        for side, one, other in (
+            ("questions", before.questions, after.questions),
+            ("passages", before.passages, after.passages),
+        )
+    }
+    assert same == {"questions": freeze, "passages": True}
+    assert load_reader(out / "reader").max_tokens == 64
+    assert all(row["grad_norm"] > 0 and row["in_read"] > 0 for row in read_rows(out))
+
+
+def test_one_tower_becomes_two(config: FineTuneConfig, small: Path, tmp_path: Path) -> None:
+    """What is learned of questions must not move the passages, whose vectors stay."""
+    DualEncoder.from_encoder(small, width=8, shared=True).save(tmp_path / "one")
+    tuned = DualEncoder.load(main(replace(config, retriever=tmp_path / "one", steps=2, dev=None)))
+    assert not tuned.shared
+    before = DualEncoder.load(tmp_path / "one")
+    assert torch.equal(before.passages.project.weight, tuned.passages.project.weight)
+    assert not torch.equal(before.questions.project.weight, tuned.questions.project.weight)
+
+
+def test_patterns_are_answers(config: FineTuneConfig, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in config.questions.read_text().splitlines()]
+    for row in rows:
+        row["answers"] = [row["answers"][0].replace("w", "[Ww]")]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    patterns = replace(config, questions=tmp_path / "q.jsonl", regex=True, dropout=0.0, out=tmp_path / "patterns")
+    found = []
+    for each in (patterns, replace(config, dropout=0.0)):
+        library, asked = opened(each)
+        torch.manual_seed(1)
+        model, _ = begin(each)
+        found.append(losses(model, library, asked, list(range(len(asked))), each))
+    assert found[0].in_read_B.any()
+    assert torch.equal(found[0].span_B, found[1].span_B) and torch.equal(found[0].retrieval_B, found[1].retrieval_B)
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_step(config: FineTuneConfig, monkeypatch) -> None:
+    def broken(config: FineTuneConfig) -> Any:
+        model, retriever = begin(config)
+        model.reader.score.weight.data[:] = float("nan")
+        return model, retriever
+
+    monkeypatch.setattr(fine_tune, "begin", broken)
+    with pytest.raises(NonFiniteLoss, match="at step 0"):
+        main(replace(config, dev=None))
+    assert not (config.out / "model").exists()
+
+
+def test_only_questions_with_something_right_are_read(config: FineTuneConfig) -> None:
+    from pipelines.common.gold_spans import GoldSpans
+    from pipelines.common.spans import to_read
+
+    library, _ = opened(config)
+    model, _ = begin(config)
+    passages = [library.store[0], library.store[1]]
+    word = next(word for word in passages[1].text.split() if word not in passages[0].text.split())
+    golds = [GoldSpans(model.tokenizer, [answer]) for answer in ("w999", word)]
+    read = partial(to_read, model.tokenizer, ["w60", "w61"], [passages, passages], max_tokens=64, width=3)
+    both = read(golds)
+    assert both.question_N.tolist() == [1, 1] and both.rank_N.tolist() == [0, 1]
+    assert both.correct_NLW.flatten(1).any(-1).tolist() == [False, True]
+    neither = read([golds[0], golds[0]])  # something has to be read
+    assert neither.question_N.tolist() == [0, 0] and not neither.correct_NLW.any()
+
+
+@pytest.mark.parametrize("text", ["\u200b \n", " ", None])
+def test_passages_without_a_word_are_read_as_nothing(config: FineTuneConfig, text: str | None) -> None:
+    """What no tokenizer sees is found all the same, and has no span."""
+    from pipelines.common.gold_spans import GoldSpans
+    from pipelines.common.spans import span_scores, to_read
+
+    library, _ = opened(config)
+    model, _ = begin(config)
+    passages = [] if text is None else [replace(library.store[0], text=text)]
+    gold = GoldSpans(model.tokenizer, ["w1"])
+    reads = to_read(model.tokenizer, ["w60"], [passages], [gold], max_tokens=64, width=3)
+    scores, correct = span_scores(model.reader, reads, (1, 2))
+    assert scores.shape[:2] == correct.shape[:2] == (1, 2)
+    assert not correct.any()
+
+
+def changed(config: FineTuneConfig, tmp_path: Path, case: str) -> FineTuneConfig:
+    strange = tmp_path / "strange.jsonl"
+    strange.write_text('{"question": "w60 w61 w100", "answers": ["nowhere"]}\n')
+    unanswered = tmp_path / "unanswered.jsonl"
+    unanswered.write_text('{"question": "w60 w61 w100", "answers": []}\n')
+    options: dict[str, dict[str, Any]] = {
+        "answers that stand nowhere": {"questions": strange},
+        "questions without answers": {"questions": unanswered},
+        "held-out questions without answers": {"dev": unanswered},
+        "a corpus smaller than what is read": {"read": 41, "beam": 50},
+        "no file of questions": {"questions": tmp_path / "none.jsonl"},
+        "no encoder": {"encoder": tmp_path},
+        "an encoder of nowhere": {"encoder": tmp_path / "none"},
+        "no retriever": {"retriever": tmp_path},
+        "no index": {"corpus": tmp_path},
+        "somebody's directory": {"out": tmp_path},
+    }
+    return replace(config, **options[case])
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "message"),
+    [
+        (
+            "answers that stand nowhere",
+            BadInput,
+            r"no passage of the corpus holds an answer",
+        ),
+        ("questions without answers", BadInput, r"no questions with answers in .*unanswered\.jsonl"),
+        ("held-out questions without answers", BadInput, r"no questions with answers in .*unanswered\.jsonl"),
+        ("a corpus smaller than what is read", BadInput, r"holds 40 passages, not 41 to read: lower --read"),
+        ("no file of questions", BadInput, r"none\.jsonl cannot be read: No such file"),
+        ("no encoder", ArtefactError, "is not an encoder that can be loaded"),
+        ("an encoder of nowhere", ArtefactError, "none: no such directory"),
+        ("no retriever", ArtefactError, "is not an encoder that can be loaded"),
+        ("no index", ArtefactError, "is not a ragqa directory"),
+        ("somebody's directory", BadInput, "is no run, but holds strange.jsonl of something else"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    config: FineTuneConfig, tmp_path: Path, case: str, kind: type[RagqaError], message: str
+) -> None:
+    config = changed(config, tmp_path, case)
+    with pytest.raises(kind, match=message) as error:
+        main(config)
+    assert "\n" not in str(error.value)
+    if config.out == tmp_path:  # nothing was made there
+        assert {file.name for file in tmp_path.iterdir()} <= {"strange.jsonl", "unanswered.jsonl", ".lock"}
+
+
+def test_an_index_of_another_kind_is_not_taken_for_its_own(config: FineTuneConfig) -> None:
+    """What a kill before the first checkpoint leaves, when the run then begins with other settings."""
+    opened(config)
+    opened(config)
+    for _ in range(2):
+        with pytest.raises(BadInput, match="index is no index of kind hnsw that was made here: choose another"):
+            Library.open(config.corpus, config.retriever, config.out, kind="hnsw")
+        (config.out / "index" / "search.json").unlink(missing_ok=True)  # then somebody's folder of that name
+
+
+def test_all_wrong_settings_are_named_at_once(config: FineTuneConfig) -> None:
+    with pytest.raises(BadInput, match=r"batch = 0, read = 0, max_span = 0: out of range"):
+        replace(config, batch=0, read=0, max_span=0)
+    with pytest.raises(BadInput, match="kind: one of"):
+        replace(config, kind="nearest")
+    with pytest.raises(BadInput, match="beam = 2"):
+        replace(config, beam=2, read=3)

@@ -1,0 +1,240 @@
+"""RAG from questions and answers: what a step computes, what learns, and that a broken run goes on as if unbroken."""
+
+import math
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import untimed
+from torch import Tensor, nn
+
+from eval import closed_answers, closed_world
+from pipelines.common import assemble, generation
+from pipelines.common.questions import answerable
+from pipelines.common.training_index import NONE, Library
+from pipelines.orqa import inverse_cloze
+from pipelines.rag import train as rag
+from pipelines.rag.train import RagConfig
+from ragqa.errors import BadInput
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.generation.generators import load_generator, make_generator, save_generator
+from ragqa.models.generation.template import RAG
+from ragqa.pipeline import Pipeline
+from ragqa.training.log import read_rows
+from ragqa.training.meter import peak_flops
+from ragqa.types import Passage, Question
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> closed_world.Folders:
+    return closed_world.write(closed_world.make(30, 5, 0, words=2), tmp_path_factory.mktemp("world"), width=32)
+
+
+@pytest.fixture(scope="module")
+def start(folders: closed_world.Folders) -> Path:
+    return closed_world.begin(folders, folders.root / "start", 0)
+
+
+@pytest.fixture(scope="module")
+def retriever(folders: closed_world.Folders, start: Path) -> Path:
+    cloze = closed_world.warm_up(folders, start, folders.root / "cloze", seed=0, steps=3)
+    return inverse_cloze.main(replace(cloze, batch=16))
+
+
+@pytest.fixture
+def config(folders: closed_world.Folders, start: Path, retriever: Path, tmp_path: Path) -> RagConfig:
+    generator = closed_answers.begin_generator(start, folders.root / "generator", 0)
+    settings = closed_answers.answering(
+        folders, folders.taught, retriever, generator, tmp_path / "run", seed=0, steps=6
+    )
+    few = {"frozen": 2, "refresh_every": 2, "save_every": 3, "eval_every": 3, "warmup": 1}
+    return replace(settings, batch=4, k=3, smoothing=0.1, dropout=0.1, **few)
+
+
+def frozen_passages(config: RagConfig) -> RagConfig:
+    return replace(config, learn_passages=False)
+
+
+@pytest.mark.parametrize("marginal", ["token", "sequence"])
+def test_the_loss_of_a_step_is_that_of_the_equations(
+    config: RagConfig, marginal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every pair by itself, by the model of transformers, probabilities multiplied and added one by one."""
+    config = replace(frozen_passages(config), marginal=marginal, dropout=0.0, smoothing=0.0)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
+    model, retriever = rag.begin(config)
+    library = Library.of(config)
+    asked, answers = generation.taught(answerable(config.questions), config, 0)
+    with torch.no_grad():
+        found = rag.read(model, library, [question.text for question in asked], answers, config)
+        taught = rag.learn(model, library, asked, answers, config)
+        wanted, alone = [], []
+        seq2seq = model.generator.seq2seq
+        for question, answer, rows in zip(asked, answers, found.rows_BK, strict=True):
+            query = library.encode(retriever.questions, [question.text], "cpu")[0].numpy()
+            vectors = np.asarray(library.vectors[np.arange(len(library.store))], np.float32)
+            best = np.argsort(-(vectors @ query))[:3]
+            assert rows.tolist() == best.tolist()
+            prior = torch.from_numpy(vectors[best] @ query).softmax(0)
+            labels = [*seq2seq.tokens.bare(answer), seq2seq.tokens.end]
+            assert len(labels) == 3  # two words and the end
+
+            def said(passage: Passage | None, question: Question = question, labels: Any = labels) -> Tensor:
+                ids = torch.tensor(seq2seq.tokens.ids([RAG.fill(question.text, passage)]))
+                before = torch.tensor([[seq2seq.conventions.start, *labels[:-1]]])
+                logits = seq2seq.model(input_ids=ids, decoder_input_ids=before).logits[0]
+                return logits.softmax(-1)[torch.arange(3), torch.tensor(labels)]
+
+            each = torch.stack([said(passage) for passage in library.passages(rows)])
+            mixed = (prior[:, None] * each).sum(0).prod() if marginal == "token" else (prior * each.prod(1)).sum()
+            wanted.append(-mixed.log().item())
+            alone.append(-said(None).prod().log().item())
+    assert found.nll_B.tolist() == pytest.approx(wanted, rel=1e-4)
+    assert taught.loss.item() == taught.figures["loss"] == pytest.approx(np.mean(wanted), rel=1e-4)
+    assert taught.figures["nll"] == pytest.approx(np.mean(wanted), rel=1e-4)
+    assert taught.figures["nll_alone"] == pytest.approx(np.mean(alone), rel=1e-4)
+
+
+def test_smoothing_changes_what_is_learned_and_not_what_is_said_of_it(config: RagConfig) -> None:
+    config = replace(frozen_passages(config), dropout=0.0)
+    model, _ = rag.begin(config)
+    library = Library.of(config)
+    batch = generation.taught(answerable(config.questions), config, 0)
+    with torch.no_grad():
+        rows = [rag.learn(model, library, *batch, replace(config, smoothing=s)).figures for s in (0.0, 0.1)]
+    assert rows[0]["loss"] == pytest.approx(rows[0]["nll"]) and abs(rows[1]["loss"] - rows[1]["nll"]) > 0.01
+    assert rows[0]["nll"] == rows[1]["nll"]
+
+
+def test_answers_are_drawn_by_seed_and_step(config: RagConfig) -> None:
+    questions = [Question(f"q{number}", tuple(f"a{number}-{each}" for each in range(3))) for number in range(8)]
+    steps = [generation.taught(questions, config, step) for step in range(60)]
+    assert steps == [generation.taught(questions, config, step) for step in range(60)]
+    for asked, answers in steps:
+        assert all(answer in question.answers for question, answer in zip(asked, answers, strict=True))
+    said = [answer for _, answers in steps for answer in answers]
+    assert len(set(said)) == 24  # each in its turn
+    assert steps != [generation.taught(questions, replace(config, seed=1), step) for step in range(60)]
+
+
+def test_what_was_not_found_has_no_weight() -> None:
+    rows = np.array([[3, 1, NONE], [NONE, NONE, NONE]])
+    weights = generation.present(torch.zeros(2, 3), rows).softmax(-1)
+    assert weights.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]  # where nothing was, an empty passage is read
+
+
+def moved(before: nn.Module, after: nn.Module) -> bool:
+    return any(not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+
+
+def test_the_paper_leaves_the_passages_as_they_are(config: RagConfig) -> None:
+    before = DualEncoder.load(config.retriever)
+    assert before.shared
+    rag.main(frozen_passages(config))
+    after = DualEncoder.load(config.out / "model")
+    assert not moved(before.passages, after.passages) and moved(before.questions, after.questions)
+    began, learned = load_generator(config.generator, "rag-token"), load_generator(config.out / "generator")
+    assert moved(began, learned) and (learned.kind, learned.passages, learned.max_input) == ("rag-token", 3, 64)
+    rows = [row for row in read_rows(config.out) if "nll" in row]
+    assert [row["staleness"] for row in rows] == [0] * 6
+
+
+def test_where_passages_learn_the_index_follows(config: RagConfig) -> None:
+    told: list[str] = []
+    rag.main(config, tell=told.append)
+    assert moved(DualEncoder.load(config.retriever).passages, DualEncoder.load(config.out / "model").passages)
+    rows = read_rows(config.out)
+    steps = [row for row in rows if "nll" in row]
+    names = {"nll", "loss", "nll_alone", "utility", "utility_top", "entropy", "distinct", "tokens", "utilisation"}
+    assert all(names <= row.keys() and all(math.isfinite(row[name]) for name in names) for row in steps)
+    assert [row["staleness"] for row in steps] == [0, 0, 0, 1, 0, 1]  # the retriever learns from the third on
+    swaps = [(row["step"], row["swap_version"]) for row in rows if "swap_version" in row]
+    assert swaps == [(0, 0), (4, 2), (6, 4)]
+    assert [row["step"] for row in rows if "em" in row] == [0, 3, 6]
+    assert told[-1].startswith("the weights of step 6 are written")
+
+
+def test_a_frozen_retriever_stays_as_it_is(config: RagConfig) -> None:
+    rag.main(replace(config, frozen=6, steps=3))
+    assert not moved(DualEncoder.load(config.retriever), DualEncoder.load(config.out / "model"))
+
+
+@pytest.mark.parametrize("learn_passages", [True, False])
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
+    config: RagConfig, learn_passages: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout, and killed twice: before anything but the beginning was saved, and after."""
+    config = replace(config, frozen=1, learn_passages=learn_passages)
+    whole = rag.main(config)
+    broken = replace(config, out=config.out.with_name("broken"))
+    step = rag.train_step
+    for moment in (2, 5):
+
+        def killed(run: Any, *others: Any, moment: int = moment, **options: Any) -> Any:
+            if run.step == moment:
+                raise KeyboardInterrupt
+            return step(run, *others, **options)
+
+        monkeypatch.setattr(rag, "train_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            rag.main(broken)
+        peak_flops.cache_clear()  # as another process finds it
+    monkeypatch.setattr(rag, "train_step", step)
+    rag.main(broken)
+    one, other = (
+        [untimed(row) for row in read_rows(out) if "swap_version" not in row] for out in (config.out, broken.out)
+    )
+    assert one == other
+    for part in ("model", "generator"):
+        for file in sorted((whole.parent / part).rglob("*.safetensors")):
+            assert file.read_bytes() == (broken.out / file.relative_to(whole.parent)).read_bytes()
+
+
+def test_bad_input(config: RagConfig, tmp_path: Path, folders: closed_world.Folders) -> None:
+    with pytest.raises(BadInput, match="holds 90 passages, not 100 to read: lower --k"):
+        rag.main(replace(config, k=100))
+    with pytest.raises(BadInput, match=r"k = 0, marginal = both, smoothing = 1\.0: out of range"):
+        replace(config, k=0, smoothing=1.0, marginal="both")  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="no questions with answers"):
+        (tmp_path / "none.jsonl").write_text('{"question": "why?", "answers": []}\n')
+        rag.main(replace(config, questions=tmp_path / "none.jsonl"))
+    assert not config.out.exists()
+    with pytest.raises(BadInput, match=r"is no run, but holds none\.jsonl of something else"):
+        rag.main(replace(config, out=tmp_path))
+    assert {file.name for file in tmp_path.iterdir()} <= {"none.jsonl", ".lock"}  # nothing was embedded
+
+
+def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path: Path) -> None:
+    closed = make_generator(load_generator(config.generator, "rag-token").seq2seq, "closed-book")
+    save_generator(closed, tmp_path / "closed")
+    model, _ = rag.begin(replace(config, generator=tmp_path / "closed"))
+    assert (model.generator.kind, model.generator.passages, model.generator.max_input) == ("rag-token", 3, 64)
+
+
+@pytest.mark.thorough
+def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: closed_world.Folders) -> None:
+    """With confidence fitted, from a directory that names its reader; as an evaluation in training says."""
+    config = replace(config, learn_passages=False, steps=3, dev=folders.questions, sample=40)
+    rag.main(config)
+    told: list[str] = []
+    path = assemble.main(assemble.after_writing(config, config.out / "system"), tell=told.append)
+    assert told[-1].startswith("confidence is the raw probability: of ")  # it has learned nothing in three steps
+    pipeline = Pipeline.load(path, reader="rag-token")
+    assert (pipeline.k, pipeline.note) == (3, None)  # it knows the retriever that it learned with
+    asked = answerable(folders.questions, 40)
+    answers = pipeline.ask([question.text for question in asked])
+    assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
+    assert all(len(answer.sources) == 3 for answer in answers)
+    model, retriever = rag.begin(replace(config, retriever=config.out / "model", generator=config.out / "generator"))
+    search = generation.searching(Library.of(config), retriever.questions, 3, "cpu")
+    said = generation.evaluate(model.generator, search, asked, device="cpu", regex=False)
+    right = generation.right([answer.text or "" for answer in answers], asked, regex=False)
+    assert said["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
+    with pytest.raises(BadInput, match="are both rag-token"):
+        assemble.kinds((config.out / "generator", config.out / "system" / "rag-token"))
+    with pytest.raises(BadInput, match=r"is no generator that was trained here: it has no generator\.json"):
+        assemble.kinds((folders.encoder,))

@@ -1,0 +1,195 @@
+"""A generator made of a span reader: where answers stand by hand, what attention is taught, broken runs."""
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pipelines.common import generation
+from pipelines.common.config import WritingConfig
+from pipelines.rag import warm_generator
+from pipelines.rag.warm_generator import Batch, Golds, WarmGeneratorConfig, example, misled, places, rates
+from ragqa.errors import ArtefactError, BadInput
+from ragqa.models.generation.copying import Example
+from ragqa.models.generation.generators import load_generator
+from ragqa.models.generation.rag import RagGenerator
+from ragqa.models.readers import load_reader
+from ragqa.models.span_reader import SpanReader
+from ragqa.objectives import IGNORED
+from ragqa.training.log import read_rows
+from ragqa.types import Question
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _a_known_peak() -> Iterator[None]:
+    """To measure it takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.common.run.peak_flops", lambda device: 1e12)
+        yield
+
+
+def write(file: Path, count: int, seed: int, gold: bool = True) -> Path:
+    """Questions, whose answers w1000 to w1002 stand in passages of other words, and one without a passage."""
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = [{"question": f"w999 w{seed}", "answers": ["w1"]}]
+    for number in range(count if gold else 0):
+        words = [f"w{n}" for n in rng.integers(10, 40, 8)]
+        words[rng.integers(8)] = answer = f"w{1000 + rng.integers(3)}"
+        row = {"question": f"w{50 + seed} w{100 + number}", "answers": [answer]}
+        rows.append(row | {"passages": [" ".join(words)], "titles": [f"w{5 + number % 3}"]})
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture
+def config(small: Path, tmp_path: Path) -> WarmGeneratorConfig:
+    reader = tmp_path / "reader"
+    SpanReader.from_encoder(small).save(reader)
+    (reader / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
+    files = {"questions": write(tmp_path / "train.jsonl", 100, 0), "dev": write(tmp_path / "dev.jsonl", 20, 1)}
+    few: dict[str, Any] = {"steps": 6, "batch": 4, "save_every": 3, "eval_every": 3, "fitted": 50, "lr": 1e-3}
+    return WarmGeneratorConfig(reader=reader, out=tmp_path / "run", max_answer=4, max_input=32, **files, **few)
+
+
+def test_an_answer_stands_where_all_its_pieces_do_and_not_before_the_passage() -> None:
+    ids = [2, 7, 8, 3, 7, 8, 9, 7, 8, 7, 3]
+    assert places(ids, [7, 8], 0) == [1, 4, 7]
+    assert places(ids, [7, 8], 4) == [4, 7]
+    assert places(ids, [8, 7, 3], 0) == []  # nothing would be behind it
+    assert places(ids, [9, 9], 0) == places(ids, [], 0) == []
+
+
+def test_attention_is_taught_all_places_of_an_answer_as_one() -> None:
+    """Two heads, two answers: by hand -log of (0.1 + 0.3), of 0.2, and nothing of an answer that stands nowhere."""
+    weights_BHTL = torch.zeros(2, 2, 2, 4)
+    weights_BHTL[0, 0, 0] = torch.tensor([0.2, 0.1, 0.5, 0.2])
+    weights_BHTL[0, 1, 0] = torch.tensor([0.0, 0.1, 0.1, 0.8])  # a mean of 0.1 at place 1, of 0.3 at 2
+    weights_BHTL[0, :, 1] = torch.tensor([0.7, 0.1, 0.1, 0.1])  # of 0.2 one behind these
+    both = [Example([1, 2, 2, 3], [2, 3], [1, 2]), Example([1, 2, 2, 3], [5, 3], [])]
+    expected = -(np.log(0.4) + np.log(0.2)) / 2
+    assert misled(weights_BHTL, both).item() == pytest.approx(expected)
+    assert misled(weights_BHTL[1:], both[1:]).item() == 0
+
+
+def test_examples_are_read_question_first_and_say_where_the_answer_stands(config: WarmGeneratorConfig) -> None:
+    generator = warm_generator.begin(config)
+    tokens = generator.seq2seq.tokens
+    golds = Golds([Question("w1 w20", ("w20",), passages=("w3 w20 w4 w20",), titles=("w20",))], Path("q"))
+    (example,) = Batch.of(golds, [0], np.random.default_rng(0)).examples(generator, 4)
+    assert tokens.tokenizer.convert_ids_to_tokens(example.ids) == (
+        ["[CLS]", "w1", "w20", "[SEP]", "w20", "[UNK]", "w3", "w20", "w4", "w20", "[SEP]"]
+    )
+    assert example.places == [7, 9] and example.answer == [tokens.bare("w20")[0], tokens.end]
+    assert generator.template.text == "{question} [SEP] {title} / {passage}"
+
+
+def test_a_piece_is_said_as_it_stands_behind_a_space() -> None:
+    """As byte-level BPE spells it: 7 alone, 17 behind a space. Where neither stands, as the tokenizer spells it."""
+    spelled_2T = torch.tensor([[7, 3, IGNORED], [17, 8, 3]])
+    assert example([2, 5, 7, 3], spelled_2T, 1) == Example([2, 5, 7, 3], [7, 3], [2])
+    assert example([2, 17, 8, 3], spelled_2T, 1) == Example([2, 17, 8, 3], [17, 8, 3], [1])
+    assert example([2, 17, 8, 3], spelled_2T, 2) == Example([2, 17, 8, 3], [7, 3], [])
+
+
+def test_the_passage_behind_a_question_that_is_too_long_is_looked_at(config: WarmGeneratorConfig) -> None:
+    generator = warm_generator.begin(config)
+    asked = " ".join(f"w{n}" for n in range(100, 150))
+    golds = Golds([Question(asked, ("w20",), passages=("w3 w20 w4",), titles=("w5",))], Path("q"))
+    (made,) = Batch.of(golds, [0], np.random.default_rng(0)).examples(generator, 4)
+    assert len(made.ids) <= config.max_input
+    assert [made.ids[place] for place in made.places] == made.answer[:-1]
+
+
+def test_a_generator_may_read_more_than_its_reader(config: WarmGeneratorConfig) -> None:
+    """Which answers in windows as long as it was trained with."""
+    reader = load_reader(config.reader)
+    reader.config.reader_tokens = 16
+    reader.save(config.reader)
+    assert warm_generator.begin(config).max_input == config.max_input == 32
+
+
+def test_questions_without_a_passage_are_left_out(config: WarmGeneratorConfig) -> None:
+    assert len(Golds([Question("q", ("a",)), Question("q", ("a",), passages=("a",))], Path("q"))) == 1
+    with pytest.raises(BadInput, match=r"train\.jsonl: no question names the passage"):
+        warm_generator.main(replace(config, questions=write(config.questions, 0, 0, gold=False)))
+
+
+def test_the_encoder_waits_and_learns_at_a_tenth() -> None:
+    config = WarmGeneratorConfig(reader=Path("r"), questions=Path("q"), out=Path("o"), steps=40, lr=1e-3, warmup=2)
+    assert config.waits == 10
+    assert rates(0, config) == [0, 0, 5e-4, 5e-4] and rates(9, config)[0] == 0
+    assert rates(11, config)[:2] == [1e-4, 1e-4] and rates(1, config)[2] == 1e-3
+
+
+def test_what_is_written_is_opened_by_the_recipes_of_generators(config: WarmGeneratorConfig) -> None:
+    told: list[str] = []
+    out = warm_generator.main(replace(config, eval_every=6), tell=told.append)
+    assert out == config.out / "generator" and any("em" in line for line in told)
+    generator = load_generator(out)
+    assert isinstance(generator, RagGenerator) and generator.kind == "rag-token" and generator.max_answer == 4
+    asks = WritingConfig(questions=Path("q"), out=Path("o"), generator=out)
+    for kind in ("rag-sequence", "fid"):
+        assert generation.opened(kind, asks, 3).template == generator.template
+    assert generation.opened("closed-book", asks, 1).template.closed
+
+
+def test_it_looks_where_answers_stand_and_learns_to_say_them(config: WarmGeneratorConfig) -> None:
+    more = replace(config, steps=60, eval_every=60, batch=16, dropout=0.0, fitted=100, lr=3e-3)
+    warm_generator.main(more)
+    rows = read_rows(more.out)
+    begun, *_, ended = (row["guided"] for row in rows if "guided" in row)
+    assert begun < 1.5  # even attention over some 14 places: 2.6
+    assert ended < begun and [row["em"] for row in rows if "em" in row][-1] > 0.8
+
+
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
+    config: WarmGeneratorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    whole = warm_generator.main(config)
+    step = warm_generator.train_step
+
+    def killed(run: Any, *others: Any) -> None:
+        if run.step == 4:
+            raise KeyboardInterrupt
+        step(run, *others)
+
+    again = replace(config, out=config.out.with_name("again"))
+    with monkeypatch.context() as patch:
+        patch.setattr(warm_generator, "train_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            warm_generator.main(again)
+    broken = warm_generator.main(again)
+    one, other = (load_file(path / "model.safetensors") for path in (whole, broken))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"guide": -1.0}, "guide: 0 or more"),
+        ({"encoder_lr": float("inf")}, "encoder_lr: 0 or more"),
+        ({"decoder_layers": 0}, "decoder_layers: above 0"),
+        ({"fitted": 0}, "fitted: above 0"),
+        ({"template": "{question}"}, "template: with {passage}"),
+        ({"template": "{passage}"}, "{question} once"),
+    ],
+)
+def test_settings_that_cannot_be_meant(config: WarmGeneratorConfig, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        replace(config, **changed)
+
+
+def test_a_folder_without_a_reader_is_refused(config: WarmGeneratorConfig, small: Path) -> None:
+    with pytest.raises(ArtefactError, match="is not a reader"):
+        warm_generator.main(replace(config, reader=small))
+    (config.reader / "tokenizer.json").unlink()
+    with pytest.raises(ArtefactError, match=r"has no tokenizer\.json"):
+        warm_generator.main(config)

@@ -1,0 +1,70 @@
+"""The mean of readers' weights, by hand, and what has none."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipelines.span_reader.average import average, main
+from ragqa.errors import ArtefactError, BadInput, Mismatch
+from ragqa.models.mlp_reader import MlpSpanReader
+from ragqa.models.readers import load_reader
+from ragqa.models.span_reader import SpanReader
+
+
+@pytest.fixture
+def readers(small: Path, tmp_path: Path) -> list[Path]:
+    """Three of one kind: all weights of the second are 1 more than the first's, of the third 5."""
+    found = []
+    for more in (0.0, 1.0, 5.0):
+        torch.manual_seed(0)
+        reader = SpanReader.from_encoder(small)
+        for parameter in reader.parameters():
+            parameter.data += more
+        reader.config.reader_tokens = 64 + int(more)
+        reader.save(tmp_path / f"plus-{more:g}")
+        (tmp_path / f"plus-{more:g}" / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
+        found.append(tmp_path / f"plus-{more:g}")
+    return found
+
+
+def test_the_mean_by_hand(readers: list[Path], tmp_path: Path) -> None:
+    main([*map(str, readers), "--out", str(tmp_path / "mean")])
+    first, mean = load_reader(readers[0]).state_dict(), load_reader(tmp_path / "mean")
+    assert mean.max_tokens == 69, "the last one's configuration"
+    for name, value in mean.state_dict().items():
+        assert torch.allclose(value, first[name] + 2, atol=1e-6), name
+    average(readers[:2], tmp_path / "mean")  # in the place of a reader
+    assert torch.allclose(load_reader(tmp_path / "mean").head.bias, first["head.bias"] + 0.5, atol=1e-6)
+
+
+def test_what_has_no_mean(readers: list[Path], small: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="two readers at least"):
+        average(readers[:1], tmp_path / "out")
+    with pytest.raises(ArtefactError, match="is not a reader"):
+        average([small, *readers], tmp_path / "out")
+    with pytest.raises(BadInput, match="is one of the readers"):
+        average(readers, readers[0])
+    shutil.copytree(readers[0], tmp_path / "noted")
+    (tmp_path / "noted" / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match=r"holds notes\.txt, too"):
+        average(readers, tmp_path / "noted")
+    for other in (tmp_path, small, small / "tokenizer.json"):  # a folder, an encoder, a file
+        with pytest.raises(BadInput, match="holds something else"):
+            average(readers, other)
+    MlpSpanReader.from_encoder(small, hidden=16, max_span=4).save(tmp_path / "mlp")
+    with pytest.raises(Mismatch, match="is of another kind or size"):
+        average([tmp_path / "mlp", *readers], tmp_path / "out")
+    words = (readers[0] / "tokenizer.json").read_text()
+    (readers[0] / "tokenizer.json").write_text(words.replace('"w1":', '"w1234567":'))
+    with pytest.raises(Mismatch, match="has other wordpieces"):
+        average(readers, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_says_in_a_line_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "none"), str(tmp_path / "nor"), "--out", str(tmp_path / "out")])
+    told = capsys.readouterr().err
+    assert "nor is not a reader" in told and told.count("\n") == 1

@@ -1,0 +1,33 @@
+"""Exams that choose among readers: of held-out questions that neither chose their weights nor calibrate them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import towns
+
+from pipelines.calibrate.fit import index_of
+from pipelines.span_reader.exam import main
+from ragqa.artefacts.paths import weights_dir
+from ragqa.questions import read_squad
+
+
+def test_each_reader_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 24 held-out questions four are skipped; of four of an article one is answered wrongly by its text."""
+    squad, dev = towns.write(tmp_path)
+    index = index_of(list(read_squad(squad)), tmp_path / "towns.index", "bm25")
+    given = [weights_dir() / "reader", "--squad", squad, "--questions", dev, "--index", index, "--skip", 4, "-k", 3]
+    main([str(each) for each in [*given, "--count", 16]])
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found["questions"] == {"gold": 16, "dev": 16}
+    assert 0.4 <= found["gold_em"] <= 0.9 and 0.4 <= found["dev_em"] <= 0.9 and found["gold_f1"] >= found["gold_em"]
+    for wrong, told in (
+        (["--squad", squad, "--skip", 24], "of 24 held-out questions 24 are skipped: none is left"),
+        (["--questions", dev], "--questions FILE with --index DIR"),
+        (["--questions", dev, "--index", index, "--refuse", dev, "--skip", 0], "none is left"),
+    ):
+        with pytest.raises(SystemExit):
+            main([str(each) for each in [weights_dir() / "reader", *wrong]])
+        error = capsys.readouterr().err
+        assert told in error and error.count("\n") == 1

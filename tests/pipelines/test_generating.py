@@ -1,0 +1,225 @@
+"""Fusion-in-Decoder and the closed book: what they learn, that broken runs go on, and that a pipeline answers."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from conftest import untimed
+
+from pipelines import closed_book, fid, fid_training
+from pipelines.closed_book import ClosedBookConfig
+from pipelines.common import generation
+from pipelines.fid import FidConfig
+from ragqa.errors import ArtefactError, BadInput
+from ragqa.models.generation.encoder_decoder import from_encoder
+from ragqa.models.generation.generators import load_generator, make_generator
+from ragqa.models.generation.seq2seq import Seq2Seq
+from ragqa.models.generation.template import Template
+from ragqa.objectives import rag_token_nll
+from ragqa.pipeline import Pipeline
+from ragqa.training.log import read_rows
+from ragqa.training.meter import peak_flops
+from ragqa.types import Passage
+
+FEW: dict[str, Any] = {"steps": 6, "batch": 4, "lr": 1e-3, "warmup": 1, "eval_every": 3, "save_every": 2}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+    return tiny.write(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def plain(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(1)
+    from_encoder(small, decoder_layers=1).save(path := tmp_path_factory.mktemp("plain"))
+    return path
+
+
+@pytest.fixture
+def config(world: tiny.Tiny, plain: Path, tmp_path: Path) -> FidConfig:
+    return FidConfig(
+        index=world.corpus, generator=plain, questions=world.train, dev=world.dev, out=tmp_path / "run", k=3, **FEW
+    )
+
+
+def closed(config: FidConfig) -> ClosedBookConfig:
+    return ClosedBookConfig(
+        generator=config.generator, questions=config.questions, dev=config.dev, out=config.out, **FEW
+    )
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    return [untimed(row) for row in read_rows(out)]
+
+
+@pytest.mark.parametrize("kind", ["fid", "closed-book"])
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
+    config: FidConfig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout, and killed twice; what is written is the kind that was trained."""
+    recipe: Any = fid if kind == "fid" else closed_book
+    settings: Any = config if kind == "fid" else closed(config)
+    recipe.main(settings)
+    broken = replace(settings, out=config.out.with_name("broken"))
+    step = fid_training.train_step
+    for moment in (1, 5):
+
+        def killed(run: Any, *others: Any, moment: int = moment) -> dict[str, float]:
+            if run.step == moment:
+                raise KeyboardInterrupt
+            return step(run, *others)
+
+        monkeypatch.setattr(fid_training, "train_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            recipe.main(broken)
+        peak_flops.cache_clear()  # as another process finds it
+    monkeypatch.setattr(fid_training, "train_step", step)
+    recipe.main(broken)
+    assert rows_of(settings.out) == rows_of(broken.out)
+    scored = [row for row in rows_of(settings.out) if "em" in row]
+    assert [row["step"] for row in scored] == [0, 3, 6]
+    assert all(("recall@1" in row) == (kind == "fid") for row in scored)
+    assert load_generator(settings.out / "model").kind == kind
+
+
+def test_the_loss_is_that_of_the_question_alone(config: FidConfig) -> None:
+    """Of the closed book: by the model of transformers, one question at a time."""
+    settings = replace(closed(config), dropout=0.0, steps=1)
+    closed_book.main(settings)
+    (row,) = [row for row in rows_of(settings.out) if "nll" in row]
+    generator = load_generator(config.generator, "closed-book")
+    asked, answers = generation.taught(writing_questions(config), settings, 0)
+    tokens, wanted = generator.seq2seq.tokens, []
+    for question, answer in zip(asked, answers, strict=True):
+        labels = torch.tensor([[*tokens.bare(answer), tokens.end]])
+        ids = torch.tensor(tokens.ids([question.text]))
+        before = torch.tensor([[generator.seq2seq.conventions.start, *labels[0, :-1].tolist()]])
+        with torch.no_grad():
+            logits = generator.seq2seq.model.eval()(input_ids=ids, decoder_input_ids=before).logits
+        wanted.append(rag_token_nll(logits[:, None], torch.zeros(1, 1), labels).item())
+    assert row["nll"] == pytest.approx(sum(wanted) / 4, rel=2e-2)  # the step is in bfloat16
+
+
+def writing_questions(config: FidConfig) -> Any:
+    from pipelines.common.questions import answerable
+
+    return answerable(config.questions)
+
+
+def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the pipeline that comes out: BM25's best k, in their order; it names its reader."""
+    read: list[list[list[Passage]]] = []
+    assembled = fid.generation.opened
+
+    def opened(*arguments: Any, **options: Any) -> Any:
+        generator = assembled(*arguments, **options)
+        inputs = generator.inputs
+
+        def seen(questions: list[str], passages: list[list[Passage]]) -> Any:
+            read.append(passages)
+            return inputs(questions, passages)
+
+        monkeypatch.setattr(generator, "inputs", seen)
+        return generator
+
+    monkeypatch.setattr(fid.generation, "opened", opened)
+    told: list[str] = []
+    path = fid.whole(replace(config, steps=1, dev=None), tell=told.append)
+    pipeline = Pipeline.load(path, reader="fid")
+    asked, _ = generation.taught(writing_questions(config), config, 0)
+    hits = pipeline.retriever.search([question.text for question in asked], 3)
+    assert [[p.id for p in found] for found in read[0]] == [[hit.passage.id for hit in found] for found in hits]
+    answers = pipeline.ask([question.text for question in asked])
+    assert pipeline.k == 3 and [len(answer.sources) for answer in answers] == list(map(len, hits))
+
+
+def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> None:
+    told: list[str] = []
+    path = closed_book.whole(replace(closed(config), index=world.corpus), tell=told.append)
+    assert told[-1].startswith("confidence is the raw probability: of ")
+    answer = Pipeline.load(path, reader="closed-book").ask("w60 w61 w100")
+    assert answer.sources == ()
+    assert closed_book.whole(replace(closed(config), out=config.out / "bare", steps=1)) == config.out / "bare" / "model"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["fid", "closed-book"])
+def test_what_is_known_by_heart_is_told(
+    config: FidConfig, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two questions are learned, and those held out ask for what stands nowhere: it is said once."""
+    (tmp_path / "two.jsonl").write_text("".join(config.questions.read_text().splitlines(keepends=True)[:2]))
+    (tmp_path / "dev.jsonl").write_text('{"question": "w60 w61 w139", "answers": ["w999"]}\n')
+    changed: dict[str, Any] = {"questions": tmp_path / "two.jsonl", "dev": tmp_path / "dev.jsonl"}
+    changed |= {"steps": 70, "eval_every": 20}
+    changed |= {"dropout": 0.0, "lr": 1e-2}
+    recipe: Any = fid if kind == "fid" else closed_book
+    settings: Any = config if kind == "fid" else closed(config)
+    told: list[str] = []
+    recipe.main(replace(settings, **changed), tell=told.append)
+    (alarm,) = [line for line in told if "ALARM" in line]
+    assert "known by heart" in alarm and ("passages are hardly read" in alarm) == (kind == "fid")
+    alarms = [row["alarm"] for row in read_rows(config.out) if "alarm" in row]
+    assert alarms == [alarm.partition("ALARM: ")[2]]
+    # Killed after the checkpoint of the step at which it was raised, a run raises it once more.
+    at = next(row["step"] for row in read_rows(config.out) if "alarm" in row)
+    step, broken = fid_training.train_step, replace(settings, out=tmp_path / "broken", save_every=20, **changed)
+
+    def killed(run: Any, *others: Any) -> dict[str, float]:
+        if run.step == at:
+            raise KeyboardInterrupt
+        return step(run, *others)
+
+    monkeypatch.setattr(fid_training, "train_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        recipe.main(broken)
+    monkeypatch.setattr(fid_training, "train_step", step)
+    recipe.main(broken)
+    assert [row["alarm"] for row in read_rows(broken.out) if "alarm" in row] == alarms
+
+
+@pytest.mark.parametrize(("before", "after"), [("rag-token", "rag-sequence"), ("rag-token", "fid")])
+def test_the_other_marginal_reads_pairs_as_the_first_did(config: FidConfig, before: str, after: str) -> None:
+    seq2seq = Seq2Seq.load(config.generator)
+    template = Template("{question} <- {title}: {passage}")
+    begun = make_generator(seq2seq, before, template=template, question_tokens=seq2seq.tokens)
+    made = generation.ready(begun, after, config, 3)
+    assert (made.kind, made.passages) == (after, 3)
+    assert made.template == template
+    if after != "fid":  # whose passages each stand behind the question's text
+        assert made.question_tokens is seq2seq.tokens
+
+
+def test_what_a_generator_cannot_read_or_write_is_told(config: FidConfig) -> None:
+    told: list[str] = []
+    made = generation.opened("fid", replace(config, max_input=100_000, max_answer=3), 2, told.append)
+    longest = made.seq2seq.max_tokens
+    assert made.max_input == longest and told == [f"--max-input 100000: {longest} are as many as this generator can"]
+
+
+def test_where_a_pipeline_is_put_together_there_it_is_calibrated(
+    config: FidConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``gpus`` and nothing else said, on a GPU."""
+    devices: list[str] = []
+    monkeypatch.setattr(fid_training, "open_retriever", lambda *_, device: devices.append(device))
+    monkeypatch.setattr(fid_training, "calibrate", lambda *_, device, **__: devices.append(device))
+    monkeypatch.setattr(fid_training, "kind_of", lambda _: "fid")
+    monkeypatch.setattr(fid_training, "Pipeline", SimpleNamespace(load=lambda *_, **__: SimpleNamespace(save=id)))
+    fid_training.publish(replace(config, gpus=True), config.index)
+    assert devices == ["cuda", "cuda"]
+
+
+def test_bad_input(config: FidConfig, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="nowhere does not exist"):
+        closed_book.whole(replace(closed(config), index=tmp_path / "nowhere"))
+    assert not config.out.exists()
+    with pytest.raises(BadInput, match="holds 40 passages, not 50 to read"):
+        fid.main(replace(config, k=50))
+    with pytest.raises(BadInput, match="k = 0, max_answer = 1: out of range"):
+        replace(config, k=0, max_answer=1)

@@ -1,0 +1,53 @@
+"""Recipes on a GPU: chunks with dropout, fused attention, vectors made there, a resume; the losses of a CPU.
+
+The CPU's own case shows that the comparison itself holds, where there is no GPU to run the other.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import broken_off
+
+from eval import closed_world
+from pipelines.orqa import fine_tune, inverse_cloze
+from pipelines.orqa.fine_tune import FineTuneConfig
+from pipelines.realm import pretrain
+from ragqa.training.log import read_rows
+
+
+def losses(out: Path) -> list[float]:
+    return [row["nll"] for row in read_rows(out) if "nll" in row]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_recipes_learn_on_it_what_they_learn_on_a_cpu(device: str, tmp_path: Path) -> None:
+    world = closed_world.make(30, 5, 0)
+    folders = closed_world.write(world, tmp_path / "world", width=32)
+    start = closed_world.begin(folders, tmp_path / "start", 0)
+    cloze = replace(
+        closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=4), batch=16, chunk=5, warmup=1
+    )
+    retriever = inverse_cloze.main(cloze)
+    few = {"batch": 4, "k": 4, "frozen": 1, "refresh_every": 2, "save_every": 3, "warmup": 1, "masking": "words"}
+    realm = closed_world.pretraining(folders, start, retriever, tmp_path / "realm", seed=0, steps=6)
+    realm = replace(realm, **few, questions=None, dropout=0.0)
+    pretrain.main(realm)
+    tune = FineTuneConfig(
+        corpus=folders.corpus, retriever=realm.out / "model", encoder=realm.out / "reader", questions=folders.taught,
+        out=tmp_path / "tune", steps=4, batch=2, beam=20, read=2, hidden=8, max_input=64, warmup=1, dropout=0.0,
+    )  # fmt: skip
+    fine_tune.main(tune)
+    there = {"device": device}
+    inverse_cloze.main(replace(cloze, out=tmp_path / "cloze-2", **there))
+    begun = replace(realm, out=tmp_path / "realm-2", **there)
+    broken_off(pretrain, begun, 5)
+    pretrain.main(begun)
+    fine_tune.main(replace(tune, out=tmp_path / "tune-2", **there))
+    for name, steps in (("cloze", 4), ("realm", 6), ("tune", 4)):
+        here, other = losses(tmp_path / name), losses(tmp_path / f"{name}-2")
+        assert len(here) == len(other) == steps
+        assert other == pytest.approx(here, rel=3e-2)
+    dropped = replace(cloze, out=tmp_path / "cloze-3", dropout=0.1, **there)  # each chunk is computed twice, alike
+    inverse_cloze.main(dropped)
+    assert all(0 < loss < 10 for loss in losses(dropped.out))

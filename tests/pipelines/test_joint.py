@@ -1,0 +1,228 @@
+"""Joint training: losses that are those of the recipes, a schedule of their weights, one directory that answers."""
+
+import math
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import untimed
+
+from eval import closed_answers, closed_world
+from pipelines.common.assemble import main as assemble
+from pipelines.joint import __main__ as joint
+from pipelines.joint.__main__ import JointConfig
+from pipelines.joint.losses import Part, rates
+from pipelines.orqa import inverse_cloze
+from pipelines.realm import pretrain
+from ragqa.errors import BadInput
+from ragqa.models.generation.generators import load_generator
+from ragqa.pipeline import Pipeline
+from ragqa.training.health import USED, WINDOW, Health
+from ragqa.training.log import read_rows
+from ragqa.training.meter import peak_flops
+
+
+@pytest.fixture(scope="module")
+def world() -> closed_world.World:
+    return closed_world.make(30, 5, 0, words=2)
+
+
+@pytest.fixture(scope="module")
+def folders(world: closed_world.World, tmp_path_factory: pytest.TempPathFactory) -> closed_world.Folders:
+    return closed_world.write(world, tmp_path_factory.mktemp("world"), width=32)
+
+
+@pytest.fixture
+def config(folders: closed_world.Folders, tmp_path: Path) -> JointConfig:
+    start = closed_world.begin(folders, folders.root / "start", 0)
+    cloze = replace(closed_world.warm_up(folders, start, folders.root / "cloze", seed=0, steps=3), batch=16)
+    generator = closed_answers.begin_generator(start, folders.root / "generator", 0)
+    settings = closed_answers.together(
+        folders, start, inverse_cloze.main(cloze), generator, folders.taught, tmp_path / "run", seed=0, steps=6
+    )
+    few = {"frozen": 1, "refresh_every": 2, "save_every": 2, "eval_every": 3, "warmup": 1, "dropout": 0.1}
+    return replace(
+        settings,
+        realm=replace(settings.realm, batch=4, k=4),
+        rag=replace(settings.rag, batch=4, k=3),
+        **few,
+    )
+
+
+def run(config: JointConfig, world: closed_world.World, **options: Any) -> Path:
+    return joint.main(config, finds=closed_world.ObjectTagger(world.objects), **options)
+
+
+def test_rates_of_a_run_without_warm_up(config: JointConfig) -> None:
+    """Before a part begins its step is negative, which is below a warm-up of no steps."""
+    few = replace(config, warmup=0, frozen=0)
+    late = Part("gen_", 1.0, 3, 6, torch.nn.Linear(1, 1), lambda step: pytest.fail("learned"))
+    assert [rates(step, [late], few)[2:] for step in (0, 3, 6)] == [[0, 0], [few.lr, few.lr], [0, 0]]
+
+
+def steps_of(out: Path) -> list[dict[str, Any]]:
+    return [row for row in read_rows(out) if "grad_norm" in row]
+
+
+def test_the_first_steps_are_those_of_realm_then_both_losses_come(
+    config: JointConfig, world: closed_world.World
+) -> None:
+    """Until questions are asked, a run is one of ``pipelines.realm.pretrain`` to the last digit."""
+    config = replace(config, dropout=0.0, span=1.0, tune=replace(joint.SPAN, batch=4, beam=3, read=2, max_input=64))
+    told: list[str] = []
+    run(config, world, tell=told.append)
+    rows = steps_of(config.out)
+    assert [("gen_nll" in row, "span_nll" in row, "nll" in row) for row in rows] == (
+        [(False, False, True)] * 3 + [(True, True, True)] * 3
+    )
+    assert all(math.isfinite(value) for row in rows for value in row.values())
+    masked, _, _ = joint.parts_of(config)
+    alone = replace(masked, out=config.out.with_name("realm"), questions=None, clip=config.clip)
+    alone = replace(alone, save_every=2, eval_every=3, warmup=1)
+    pretrain.main(alone, finds=closed_world.ObjectTagger(world.objects))
+    for ours, theirs in zip(rows[:3], steps_of(alone.out), strict=False):
+        for name in ("nll", "nll_alone", "utility", "entropy", "distinct", "grad_norm", "staleness"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
+    scored = [row for row in read_rows(config.out) if "recall@5" in row]
+    assert [("em" in row, "span_em" in row) for row in scored] == [(False, False), (False, False), (True, True)]
+
+
+def test_a_step_adds_the_gradients_of_both(
+    config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weighed: that of the joint loss is what the recipes' own losses give, each by itself."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    config = replace(config, dropout=0.0, gen_from=0.0, mlm=0.5, gen=2.0, frozen=0, steps=1)
+    seen: dict[str, Any] = {}
+
+    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, **options: Any) -> Any:
+        both, model = [], run.state.model
+        for part in losses[:2]:
+            model.zero_grad()
+            part.learn(0).loss.backward()
+            both.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
+        seen["wanted"] = [
+            sum((w * g for w, g in zip((0.5, 2.0), pair, strict=True) if g is not None), torch.zeros(()))
+            for pair in zip(*both, strict=True)
+        ]
+        model.zero_grad()
+        rows = train_step(run, retriever, losses, replace(config, clip=1e9), **options)
+        seen["got"] = [p.grad for p in model.parameters()]
+        return rows
+
+    train_step = joint.train_step
+    monkeypatch.setattr(joint, "train_step", kept)
+    run(config, world)
+    pairs = [(a, b) for a, b in zip(seen["wanted"], seen["got"], strict=True) if b is not None]
+    assert len(pairs) > 20 and all(torch.allclose(a.expand_as(b), b, atol=1e-5) for a, b in pairs)
+
+
+def test_masked_words_may_end_where_questions_begin(config: JointConfig, world: closed_world.World) -> None:
+    """REALM, then RAG."""
+    run(replace(config, mlm_until=0.5, gen_from=0.5), world)
+    assert [("nll" in row, "gen_nll" in row) for row in steps_of(config.out)] == [(True, False)] * 3 + [
+        (False, True)
+    ] * 3
+    began, learned = load_generator(config.generator, "rag-token"), load_generator(config.out / "generator")
+    assert any(not torch.equal(a, b) for a, b in zip(began.parameters(), learned.parameters(), strict=True))
+
+
+def test_weights_that_cannot_be_meant(config: JointConfig) -> None:
+    with pytest.raises(BadInput, match=r"mlm_until = 0\.2: out of range \(mlm_until: from gen_from = 0\.5 to 1"):
+        replace(config, mlm_until=0.2)
+    with pytest.raises(BadInput, match=r"gen_from = 0\.5"):
+        replace(config, mlm=0.0)  # nothing would be learned at first
+    with pytest.raises(BadInput, match=r"gen = 0"):
+        replace(config, gen=0.0)
+    assert replace(config, mlm=0.0, gen_from=0.0).asked_from == 0
+
+
+def test_rates_of_what_begins_later(config: JointConfig) -> None:
+    settings = replace(config, steps=100, frozen=0, warmup=10, lr=1.0, retriever_lr=0.5, gen_from=0.5)
+    nothing: Any = None
+    parts = [
+        Part("", 1.0, 0, 100, nothing, nothing),
+        Part("gen_", 1.0, 50, 100, nothing, nothing),
+        Part("span_", 0.0, 50, 100, nothing, nothing),
+    ]
+    at = {step: rates(step, parts, settings) for step in (9, 49, 50, 59)}
+    assert at[9] == [0.5, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert at[49][4:] == [0.0] * 4
+    assert at[50][4:] == [0.1, 0.1, 0.0, 0.0]
+    assert at[59][4:] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_passages_that_are_not_used_when_questions_begin_are_told() -> None:
+    health = Health()
+    assert health.used() == []
+    for _ in range(WINDOW):
+        health.step({"nll": 4.9, "nll_alone": 5.0, "distinct": 1.0, "entropy": 0.5})
+    (line,) = health.used()
+    assert line.startswith("with passages the loss is 98% of that without: they are not used yet")
+    for _ in range(WINDOW):
+        health.step({"nll": 5.0 * USED - 0.1, "nll_alone": 5.0, "distinct": 1.0, "entropy": 0.5})
+    assert health.used() == []
+
+
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
+    config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout and all, the generator made of the run's own encoder; killed before questions begin, and after."""
+    config = replace(config, generator=None, decoder_layers=1)
+    run(config, world)
+    broken = replace(config, out=config.out.with_name("broken"))
+    step = joint.train_step
+    for moment in (1, 5):
+
+        def killed(run: Any, *others: Any, moment: int = moment, **options: Any) -> Any:
+            if run.step == moment:
+                raise KeyboardInterrupt
+            return step(run, *others, **options)
+
+        monkeypatch.setattr(joint, "train_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(broken, world)
+        peak_flops.cache_clear()  # as another process finds it
+    monkeypatch.setattr(joint, "train_step", step)
+    run(broken, world)
+    one, other = (
+        [untimed(row) for row in read_rows(out) if "swap_version" not in row] for out in (config.out, broken.out)
+    )
+    assert one == other
+
+
+@pytest.mark.thorough
+def test_one_directory_answers_by_marking_and_by_writing(
+    config: JointConfig, world: closed_world.World, folders: closed_world.Folders
+) -> None:
+    config = replace(config, span=1.0, steps=4, tune=replace(joint.SPAN, batch=4, beam=3, read=2, max_input=64))
+    run(config, world)
+    path = assemble(joint.after(config))
+    question = closed_world.question(world.asked[0])
+    marked, written = (Pipeline.load(path, reader=name).ask(question) for name in ("span", "rag-token"))
+    assert Pipeline.load(path).ask(question) == marked
+    assert marked.text is not None and marked.sources[0].span is not None
+    assert {source.hit.passage.id for source in marked.sources} <= {s.hit.passage.id for s in written.sources}
+
+
+def test_a_generator_begins_as_the_masked_language_model_when_questions_begin(
+    config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, **options: Any) -> Any:
+        model = run.state.model
+        masked, learned = model.masked.model.state_dict(), model.generator.seq2seq.model.state_dict()
+        layer = "encoder.layer.0.attention.self.query.weight"
+        names = f"encoder.{layer}", f"decoder.bert.{layer}"
+        if all(torch.equal(learned[name], masked[f"bert.{layer}"]) for name in names):
+            seen.append(run.step)
+        return train_step(run, retriever, losses, config, **options)
+
+    train_step = joint.train_step
+    monkeypatch.setattr(joint, "train_step", kept)
+    run(replace(config, generator=None, decoder_layers=1), world)
+    assert seen == [0, 3]  # as both begin, and as questions begin

@@ -1,0 +1,393 @@
+"""The command line end to end over a small folder: answers, exits, formats, bad input."""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import run
+
+import ragqa
+from ragqa import artefacts
+from ragqa.artefacts.paths import weights_dir
+from ragqa.cli import ask, main
+from ragqa.errors import ArtefactError, BadInput, Mismatch
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.pipeline import Pipeline, clean_question
+from ragqa.retrieval.registry import open_retriever
+from ragqa.types import Alternative, Answer
+
+QUESTION = "Who built Skarvik Lighthouse?"
+
+
+@pytest.fixture
+def copy(index: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(index, tmp_path / "copy.index"))
+
+
+def test_an_answer_with_its_source(index: Path, folder: Path, capsys) -> None:
+    status, out, _ = run("ask", QUESTION, "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+    row = json.loads(out)
+    assert status == 0
+    assert row["question"] == QUESTION
+    assert row["answer"] == "Ada Holm"
+    assert 0 <= row["confidence"] <= 1
+    source = row["sources"][0]
+    assert source["title"] == "Skarvik Lighthouse"
+    text = Path(source["path"]).read_text()
+    assert Path(source["path"]) == folder / "lighthouse.md"
+    assert text[source["start"] : source["end"]] == source["text"]
+    assert text[source["answer_start"] : source["answer_end"]] == "Ada Holm"
+
+
+def test_for_people(index: Path, capsys) -> None:
+    status, out, err = run("ask", QUESTION, "--index", str(index), "--min-confidence", "0", capsys=capsys)
+    assert status == 0 and err == ""
+    assert out.startswith("Ada Holm   (confidence ")
+    assert "by the engineer **Ada Holm**. The lighthouse" in out
+    assert "lighthouse.md, characters " in out
+
+
+def test_runners_up_are_shown_unless_they_are_hopeless() -> None:
+    others = (Alternative("blue", 0.25), Alternative("green", 0.004))
+    shown = ask.as_text(Answer("which?", "red", 1.0, 0.7, (), others))
+    assert shown == "red   (confidence 0.70)\n\nRunners-up: blue (0.25)"
+
+
+def test_a_question_that_was_cut_is_told(index: Path, capsys) -> None:
+    asked = f"{QUESTION} {'Please tell me. ' * 30}"
+    _, out, _ = run("ask", asked, "--index", str(index), "--min-confidence", "0", capsys=capsys)
+    assert re.search(r"\n\nNote: the question has \d+ wordpieces; its first 64 were read\.\n$", out)
+    for question, told in ((asked, True), (QUESTION, False)):
+        _, out, _ = run("ask", question, "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+        assert bool(json.loads(out)["note"]) is told
+
+
+def test_declined_is_exit_status_1(index: Path, capsys) -> None:
+    arguments = ("ask", QUESTION, "--index", str(index), "--min-confidence", "1")
+    status, out, _ = run(*arguments, capsys=capsys)
+    assert status == 1
+    why = r"the best has confidence 0\.\d\d, below 1\.00"
+    assert re.match(rf"No answer in these documents: {why}\. The nearest passages:\n", out)
+    status, out, _ = run(*arguments, "--json", capsys=capsys)
+    row = json.loads(out)
+    assert status == 1
+    assert row["answer"] is None and re.fullmatch(why, row["reason"])
+    assert row["alternatives"] == []
+    nearest = open_retriever(index).search([QUESTION], 10)[0]
+    assert [source["text"] for source in row["sources"]] == [hit.passage.text for hit in nearest]
+    assert {source["answer_start"] for source in row["sources"]} == {None}
+
+
+def test_a_batch_from_standard_input_keeps_its_order(index: Path, capsys, monkeypatch) -> None:
+    questions = [QUESTION, "Who discovered Comet Varga?", "Who founded the bakery on Mill Street?"] * 7
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n".join(questions) + "\n"))
+    status, out, _ = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert status == 0
+    assert [row["question"] for row in rows] == questions
+    assert [row["answer"] for row in rows[:3]] == ["Ada Holm", "Ilona Varga", "Otto Brandt"]
+
+
+def test_a_bad_question_of_a_batch_stops_no_other(index: Path, capsys, monkeypatch) -> None:
+    lines = [QUESTION.encode(), b"\x07", b"who? \xff", b"  Who discovered\tComet Varga?  "]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(lines)), encoding="utf-8"))
+    status, out, error = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert status == 2 and error == "ragqa: 2 of the questions could not be asked\n"
+    assert [row["question"] for row in rows] == [QUESTION, "\x07", "who? ?", "  Who discovered\tComet Varga?  "]
+    assert rows[0]["answer"] == "Ada Holm"
+    assert rows[1]["answer"] is rows[2]["answer"] is None
+    assert "is empty" in rows[1]["error"] and "is not in UTF-8" in rows[2]["error"]
+    assert rows[3]["answer"] == "Ilona Varga"
+
+
+@pytest.mark.parametrize(("code", "readable"), [("utf-8-sig", True), ("utf-16", False)])
+def test_a_byte_order_mark_is_no_part_of_a_question(
+    index: Path, code: str, readable: bool, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{QUESTION}\n{QUESTION}\n".encode(code))))
+    status, out, _ = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
+    rows = [json.loads(line) for line in out.splitlines()]
+    if readable:
+        assert status == 0 and [row["question"] for row in rows] == [QUESTION, QUESTION]
+    else:
+        assert status == 2 and all("UTF-8" in row["error"] for row in rows)
+
+
+def test_index_and_pipeline_are_one_thing(index: Path, capsys) -> None:
+    status, out, error = run("ask", QUESTION, "--index", str(index), "--pipeline", str(index), capsys=capsys)
+    assert (status, out) == (2, "") and "name the same thing, give one of them" in error
+
+
+def test_the_version_is_told(capsys) -> None:
+    assert run("--version", capsys=capsys) == (0, f"ragqa {ragqa.__version__}\n", "")
+
+
+def test_the_prompt_answers_until_an_empty_line(index: Path, capsys, monkeypatch) -> None:
+    typed = iter([QUESTION, "\x07", "Who discovered Comet Varga?", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    ask.converse(ask.Asker(Pipeline.load(index), 0.0), ask.as_text)
+    printed = capsys.readouterr()
+    assert "Ada Holm   (confidence" in printed.out
+    assert "Ilona Varga   (confidence" in printed.out
+    assert printed.err == "ragqa: the question is empty: ask something\n"
+
+
+def test_k_is_how_many_passages_are_read(index: Path) -> None:
+    pipeline = Pipeline.load(index)
+    assert len(pipeline.ask(QUESTION, k=1, min_confidence=1.0).sources) == 1
+    assert len(pipeline.ask(QUESTION, k=2, min_confidence=1.0).sources) == 2
+    assert len(pipeline.ask(QUESTION, k=2**40, min_confidence=1.0).sources) == 3
+    with pytest.raises(BadInput, match="at least one passage"):
+        pipeline.ask(QUESTION, k=0)
+
+
+def test_fusion_is_a_choice_that_is_saved(index: Path, tmp_path: Path) -> None:
+    weighted, ranks = Pipeline.load(index), Pipeline.load(index, fusion="rrf")
+    best = [p.retriever.search([QUESTION], 1)[0][0].score for p in (weighted, ranks)]
+    assert best[1] == pytest.approx(2 / 61)  # first in both lists
+    assert best[0] > 0.3
+    ranks.save(tmp_path / "p")
+    assert Pipeline.load(tmp_path / "p").retriever.search([QUESTION], 1)[0][0].score == pytest.approx(2 / 61)
+    with pytest.raises(BadInput, match="nothing to fuse"):
+        Pipeline.load(index, retriever="bm25", fusion="rrf")
+
+
+@pytest.mark.parametrize(
+    ("shell", "status", "message"),
+    [
+        ("{ragqa} ask 'who?' --index {index} > /dev/full", 2, "ragqa: "),
+        ("{ragqa} ask 'who?' --index {index} <&- > /dev/null; {ragqa} ask --index {index} <&-", 2, "no standard input"),
+        ("{ragqa} ask 'who?' --index {index} >&-", 2, "standard output is closed"),
+        ("{ragqa} ask 'who?' --index $(printf 'x%.0s' $(seq 400))", 2, "File name too long"),
+        ("set -o pipefail; {ragqa} ask 'who?' --index {index} --min-confidence 0 | true", 141, ""),
+    ],
+)
+def test_what_the_shell_can_do_to_it(index: Path, shell: str, status: int, message: str) -> None:
+    command = shell.format(ragqa=f"{sys.executable} -m ragqa", index=index)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("retriever", ["dense", "bm25", "hybrid"])
+def test_every_retriever_answers(index: Path, retriever: str) -> None:
+    assert Pipeline.load(index, retriever=retriever).ask(QUESTION).text == "Ada Holm"
+
+
+def test_a_batch_answers_like_single_questions(index: Path) -> None:
+    pipeline = Pipeline.load(index)
+    questions = [QUESTION, "How tall is the lighthouse?", "Where was the comet found?"]
+    assert pipeline.ask(questions) == [pipeline.ask(question) for question in questions]
+    assert pipeline.ask([]) == []
+
+
+def test_a_saved_pipeline_is_loaded_as_it_was(index: Path, tmp_path: Path) -> None:
+    pipeline = Pipeline.load(index, retriever="bm25", k=2)
+    pipeline.save(tmp_path / "p")
+    again = Pipeline.load(tmp_path / "p")
+    assert again.k == 2
+    assert again.ask(QUESTION) == pipeline.ask(QUESTION)
+
+
+def test_a_pipeline_moves_with_its_parts(index: Path, tmp_path: Path, monkeypatch) -> None:
+    """Index, encoder and pipeline in one directory, named from within it or from elsewhere."""
+    here, there = tmp_path / "here", tmp_path / "elsewhere"
+    shutil.copytree(index, here / "index")
+    shutil.copytree(weights_dir() / "encoder", here / "encoder")
+    monkeypatch.chdir(here)
+    Pipeline.load("index", encoder="encoder").save("pipeline")
+    saved = json.loads((here / "pipeline" / "pipeline.json").read_text())
+    assert (saved["index"], saved["encoder"], saved["reader"]) == ("./../index", "./../encoder", None)
+    monkeypatch.chdir(tmp_path)
+    here.rename(there)
+    again = Pipeline.load(there / "pipeline")
+    assert again.ask(QUESTION).text == "Ada Holm"
+    (there / "encoder" / "manifest.json").unlink()
+    with pytest.raises(ArtefactError, match="elsewhere"):
+        Pipeline.load(there / "pipeline")
+
+
+def test_a_document_cannot_steer_the_terminal(tmp_path: Path, capsys) -> None:
+    (tmp_path / "evil.txt").write_text("The secret colour of \x1b[31mthe door\x07 is crimson.\n")
+    build_index([tmp_path / "evil.txt"], tmp_path / "evil.index")
+    arguments = (
+        "ask",
+        "What colour is the door?",
+        "--index",
+        str(tmp_path / "evil.index"),
+        "--min-confidence",
+        "0",
+    )
+    _, out, _ = run(*arguments, capsys=capsys)
+    assert "crimson" in out and "\x1b" not in out and "\x07" not in out
+
+
+def test_no_name_can_steer_the_terminal_either(tmp_path: Path, capsys) -> None:
+    record = {"id": "a\x1b[31m", "title": "t\x1b[2J", "text": "The secret colour is \ue000crimson\ue001."}
+    (tmp_path / "b\x1b[2J.jsonl").write_text(json.dumps(record))
+    build_index([tmp_path / "b\x1b[2J.jsonl"], tmp_path / "e.index")
+    _, out, _ = run("ask", "What is the secret colour?", "--index", str(tmp_path / "e.index"), capsys=capsys)
+    assert "\x1b" not in out
+    assert "document a [31m, characters" in out
+
+
+def test_a_pipeline_whose_index_was_made_again_is_refused(
+    index: Path, copy: Path, folder: Path, tmp_path: Path
+) -> None:
+    Pipeline.load(copy).save(tmp_path / "p")
+    Pipeline.load(tmp_path / "p")
+    build_index([folder / "bakery.txt"], copy)
+    with pytest.raises(Mismatch, match=r"index of .* is not the one it was saved with"):
+        Pipeline.load(tmp_path / "p")
+
+
+BAD_QUESTIONS = ["", "   ", "\t\n", "\x00\x01\x07"]
+
+
+@pytest.mark.parametrize("question", BAD_QUESTIONS)
+def test_an_empty_question_is_one_line_and_status_2(index: Path, question: str, capsys) -> None:
+    status, out, err = run("ask", question, "--index", str(index), capsys=capsys)
+    assert (status, out) == (2, "")
+    assert err == "ragqa: the question is empty: ask something\n"
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["why? " * 200_000, "\x1b[2J who built\x00 it? \udcff", '")(*&^%$#@! OR AND NOT title:"', "ä" * 5000],
+)
+def test_strange_questions_get_an_answer_or_a_refusal(index: Path, question: str) -> None:
+    answer = Pipeline.load(index).ask(question)
+    assert 0 <= answer.confidence <= 1
+
+
+def test_clean_question() -> None:
+    assert clean_question("  who\x00 built\n it? ") == "who built it?"
+    with pytest.raises(BadInput):
+        clean_question("\x07")
+
+
+def test_what_is_no_index_is_said(tmp_path: Path, folder: Path, capsys) -> None:
+    for path, message in ((tmp_path / "nowhere", "does not exist"), (folder, "is not a ragqa directory")):
+        status, out, err = run("ask", QUESTION, "--index", str(path), capsys=capsys)
+        assert (status, out) == (2, "")
+        assert message in err and err.count("\n") == 1
+
+
+def every_file(index: Path) -> list[str]:
+    return sorted(p.relative_to(index).as_posix() for p in index.rglob("*") if p.is_file())
+
+
+def test_every_damaged_file_is_named(index: Path, tmp_path: Path, capsys) -> None:
+    for name in every_file(index):
+        if name.endswith(".lock"):
+            continue
+        copy = Path(shutil.copytree(index, tmp_path / "damaged.index"))
+        content = (copy / name).read_bytes()
+        (copy / name).write_bytes(content[: len(content) // 2])
+        status, out, err = run("ask", QUESTION, "--index", str(copy), capsys=capsys)
+        assert (status, out) == (2, ""), name
+        assert name in err and err.count("\n") == 1
+        shutil.rmtree(copy)
+
+
+def test_a_hand_edited_file_is_found_by_its_checksum(copy: Path, capsys) -> None:
+    file = copy / "dense" / "vectors.npy"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    status, _, err = run("ask", QUESTION, "--index", str(copy), capsys=capsys)
+    assert status == 2 and "vectors.npy is damaged: its checksum" in err
+
+
+def test_another_encoder_is_refused(copy: Path) -> None:
+    manifest = artefacts.read(copy, "index")
+    artefacts.seal(copy, "index", manifest.config, manifest.parents | {"encoder": "0" * 16})
+    with pytest.raises(Mismatch, match="another encoder"):
+        Pipeline.load(copy)
+
+
+def test_what_needs_a_gpu_says_so(index: Path, folder: Path, tmp_path: Path, capsys) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    status, _, err = run("ask", QUESTION, "--index", str(index), "--device", "cuda", capsys=capsys)
+    assert status == 2
+    assert "cuda" in err
+    assert err.count("\n") == 1
+    with pytest.raises(BadInput, match="exported for the CPU"):
+        build_index([folder], tmp_path / "g", IndexConfig(device="cuda"))
+
+
+def test_an_index_without_vectors_cannot_be_searched_by_them(folder: Path, tmp_path: Path) -> None:
+    build_index([folder], tmp_path / "b.index", IndexConfig(retriever="bm25"))
+    assert Pipeline.load(tmp_path / "b.index").ask(QUESTION).text == "Ada Holm"
+    with pytest.raises(Mismatch, match="cannot do dense"):
+        Pipeline.load(tmp_path / "b.index", retriever="dense")
+
+
+def test_unknown_choices_are_named(index: Path, folder: Path, tmp_path: Path, capsys) -> None:
+    status, _, err = run("ask", "x?", "--index", str(index), "--retriever", "magic", capsys=capsys)
+    assert status == 2 and "choose one of dense, bm25, hybrid" in err
+    arguments = ("index", str(folder), "--out", str(tmp_path / "x"), "--kind", "pq", "--retriever", "none")
+    status, _, err = run(*arguments, capsys=capsys)
+    assert status == 2 and "retriever 'none'" in err and "kind 'pq'" in err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_bug_does_not_read_as_declined(index: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(Pipeline, "ask", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(sys, "argv", ["ragqa", "ask", QUESTION, "--index", str(index)])
+    with pytest.raises(SystemExit) as stop:
+        main.main()
+    assert stop.value.code == main.BUG
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_asking_reports_to_nobody(index: Path, tmp_path: Path) -> None:
+    """ONNX Runtime's telemetry keeps its queue in the cache: nothing of it may appear."""
+    environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    environment.update(XDG_CACHE_HOME=str(tmp_path), HOME=str(tmp_path))
+    command = [sys.executable, "-m", "ragqa", "ask", QUESTION, "--index", str(index)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert "Ada Holm" in done.stdout, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["ragqa"]
+
+
+def test_asking_loads_no_torch(index: Path) -> None:
+    """In a process of its own, over the packaged models: what answers is light."""
+    code = (
+        "import sys; from ragqa import Pipeline;"
+        f"a = Pipeline.load({str(index)!r}).ask({QUESTION!r});"
+        "assert a.text == 'Ada Holm', a;"
+        "bad = {'torch', 'transformers', 'faiss', 'ray', 'datasets'} & set(sys.modules); assert not bad, bad"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "said"),
+    [
+        (None, {}, "a question is text, and not None"),
+        (["Who built it?", 7], {}, "a question is text, and not 7"),
+        ("Who built it?", {"min_confidence": float("nan")}, "min_confidence = nan: from 0 to 1"),
+        ("Who built it?", {"min_confidence": 1.5}, "min_confidence = 1.5: from 0 to 1"),
+        ("Who built it?", {"k": 0}, "k = 0: at least one passage"),
+    ],
+)
+def test_what_cannot_be_asked(index: Path, asked: object, options: dict[str, float], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        Pipeline.load(index).ask(asked, **options)  # type: ignore[call-overload]
+
+
+def test_readers_have_names_that_are_known(index: Path) -> None:
+    with pytest.raises(BadInput, match=r"readers=\{'spans': …\}: the names are span, rag-token"):
+        Pipeline.load(index, readers={"spans": "a"})

@@ -1,0 +1,267 @@
+"""Cutting texts: by hand, against a plain implementation, and what must hold for any text."""
+
+import re
+import time
+from collections.abc import Callable
+from itertools import islice, pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragqa.corpus.blocks import Splitter, sentence_spans, sentences, splitter, wordpieces, words
+from ragqa.errors import BadInput
+
+
+class Letters:
+    """A tokenizer whose pieces are runs of up to ``width`` characters of a word."""
+
+    def __init__(self, width: int = 1) -> None:
+        self.width = width
+
+    def pieces(self, text: str) -> SimpleNamespace:
+        offsets = [
+            (start, min(start + self.width, word.end()))
+            for word in re.finditer(r"\S+", text)
+            for start in range(word.start(), word.end(), self.width)
+        ]
+        return SimpleNamespace(offsets=offsets)
+
+
+def cut(split: Splitter, text: str, first: int = 0) -> list[str]:
+    return [text[start:end] for start, end in split(text, first)]
+
+
+# Words
+
+
+def test_words() -> None:
+    assert list(words(2)("  a bb\n\nccc d  e ", 0)) == [(2, 6), (8, 13), (15, 16)]
+    assert cut(words(2), "a b c d") == ["a b", "c d"]
+    assert cut(words(1), "a b") == ["a", "b"]
+    assert cut(words(3), "title\nbody of it all", 6) == ["body of it", "all"]
+    assert cut(words(), "w " * 250) == [("w " * size).strip() for size in (100, 100, 50)]
+    assert cut(words(2), "") == cut(words(2), " \n\t\x85") == []
+
+
+# Sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One two. Three four! Five? Six", ["One two.", "Three four!", "Five?", "Six"]),
+        ("It was 3.5 m long. In 1999. 2000 came.", ["It was 3.5 m long.", "In 1999.", "2000 came."]),
+        (
+            "He came, e.g. Dr. J. R. Smith and Mrs. Day. Then left.",
+            ["He came, e.g. Dr. J. R. Smith and Mrs. Day.", "Then left."],
+        ),
+        ("The U.S. Army (est. 1775) of gen. Lee. Yes.", ["The U.S. Army (est. 1775) of gen. Lee.", "Yes."]),
+        ('She said "Go." He did. "Why?" he asked.', ['She said "Go."', "He did.", '"Why?" he asked.']),
+        ("“Go!” “No.” (Really.) Fine… Ok.", ["“Go!”", "“No.”", "(Really.)", "Fine…", "Ok."]),
+        ("Yahoo! is old. iPods too. etc. and so on.", ["Yahoo! is old. iPods too. etc. and so on."]),
+        (
+            "No. 5 lives at St. James. Ende. Über alles. Ça va.",
+            ["No. 5 lives at St. James.", "Ende.", "Über alles.", "Ça va."],
+        ),
+        ("A heading\n\nits text\nhard wrapped. \n\r\n \nmore", ["A heading", "its text\nhard wrapped.", "more"]),
+        ("Мир. Труд. नमस्ते. मित्र.", ["Мир.", "Труд.", "नमस्ते.", "मित्र."]),
+        (
+            "He said no. Five left on Mar. 5 (ca. 1900). See p. 3.",
+            ["He said no.", "Five left on Mar. 5 (ca. 1900).", "See p. 3."],
+        ),
+        ("So. ", ["So."]),
+        (". . . A", [". . .", "A"]),
+    ],
+)
+def test_where_sentences_end(text: str, expected: list[str]) -> None:
+    found = list(sentence_spans(text, 0))
+    assert [text[start:end] for start, end, _ in found] == expected
+    assert [length for _, _, length in found] == [len(sentence.split()) for sentence in expected]
+
+
+def test_sentences_are_packed_whole() -> None:
+    text = "A b c. D e. F g h i. J."
+    assert cut(sentences(5), text) == ["A b c. D e.", "F g h i. J."]
+    assert cut(sentences(4), text) == ["A b c.", "D e.", "F g h i.", "J."]
+    assert cut(sentences(100), text) == [text]
+    assert cut(sentences(5), "Title\nA b c. D e.", 6) == ["A b c. D e."]
+
+
+def test_a_long_sentence_is_cut_and_its_rest_goes_on() -> None:
+    text = "A b. C d e f g h i. J k. L."
+    assert cut(sentences(3), text) == ["A b.", "C d e", "f g h", "i. J k.", "L."]
+    assert cut(sentences(3), "a b c d e f") == ["a b c", "d e f"]
+
+
+# Wordpieces
+
+
+def test_wordpieces() -> None:
+    split = wordpieces(5, tokenizer=Letters())
+    assert cut(split, " ab cd e fghi jk ") == ["ab cd e", "fghi", "jk"]
+    assert cut(split, "abcdefghijklm no p") == ["abcde", "fghij", "klm no", "p"]
+    assert cut(split, "Title\nab cdef", 6) == ["ab", "cdef"]
+    assert cut(wordpieces(2, tokenizer=Letters(3)), "abcdef ab abc abcd") == ["abcdef", "ab abc", "abcd"]
+    assert cut(split, " \n") == []
+
+
+def test_words_without_pieces_belong_to_a_block_all_the_same() -> None:
+    class Nothing:
+        def pieces(self, text: str) -> SimpleNamespace:
+            return SimpleNamespace(offsets=[])
+
+    assert cut(wordpieces(3, tokenizer=Nothing()), " a b c d ") == ["a b c d"]
+
+
+def test_pieces_that_share_a_character_are_not_cut_apart() -> None:
+    class Bytes:
+        def pieces(self, text: str) -> SimpleNamespace:
+            offsets = [(i, i + 1) for i, char in enumerate(text) if not char.isspace() for _ in char.encode()]
+            return SimpleNamespace(offsets=offsets)
+
+    assert cut(wordpieces(2, tokenizer=Bytes()), "ab 漢字 c") == ["ab", "漢", "字", "c"]
+
+
+def test_wordpieces_of_a_real_tokenizer() -> None:
+    """As many whole words as fit, recounted block by block over the text that was cut."""
+    from ragqa.artefacts.paths import weights_dir
+    from ragqa.runtime.tokens import TextTokenizer
+
+    tokenizer = TextTokenizer(weights_dir() / "encoder")
+    text = "Antidisestablishmentarianism, e.g. (naïve) co-operation in Łódź: 12,345.67 漢字かな! " * 60
+    split, size = wordpieces(64, tokenizer=tokenizer), 64
+    blocks = cut(split, text)
+    assert " ".join(blocks).split() == text.split()
+    counts = [len(tokenizer.pieces(block).ids) for block in blocks]
+    assert max(counts) <= size
+    for block, following, count in zip(blocks, blocks[1:], counts, strict=False):
+        assert count + len(tokenizer.pieces(following.split()[0]).ids) > size, block
+
+
+# Any text
+
+TEXTS = st.text(alphabet=st.sampled_from("aB1.!?… \n\r\t\x85\u3000\"'(é漢\0"), max_size=200) | st.text(max_size=60)
+SPLITTERS: list[Callable[[int], Splitter]] = [
+    words,
+    sentences,
+    lambda size: wordpieces(size, tokenizer=Letters(20)),
+    lambda size: wordpieces(size, tokenizer=Letters()),
+]
+
+
+@pytest.mark.parametrize("make", SPLITTERS)
+@settings(deadline=None)
+@given(text=TEXTS, size=st.integers(1, 9), data=st.data())
+def test_every_character_that_shows_is_in_one_block(
+    make: Callable[[int], Splitter], text: str, size: int, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, len(text)))
+    spans = list(make(size)(text, first))
+    blocks = [text[start:end] for start, end in spans]
+    assert all(block and block == block.strip() for block in blocks)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert all(first <= start < end <= len(text) for start, end in spans)
+    assert "".join("".join(blocks).split()) == "".join(text[first:].split())
+
+
+@pytest.mark.parametrize("make", SPLITTERS[:2])
+@settings(deadline=None)
+@given(text=TEXTS, size=st.integers(1, 9))
+def test_every_word_is_whole_and_blocks_are_not_too_long(make: Callable[[int], Splitter], text: str, size: int) -> None:
+    blocks = cut(make(size), text)
+    assert [word for block in blocks for word in block.split()] == text.split()
+    assert all(len(block.split()) <= size for block in blocks)
+
+
+@settings(deadline=None)
+@given(text=TEXTS, size=st.integers(1, 9))
+def test_words_against_a_plain_implementation(text: str, size: int) -> None:
+    expected = [text.split()[at : at + size] for at in range(0, len(text.split()), size)]
+    assert [block.split() for block in cut(words(size), text)] == expected
+
+
+@settings(deadline=None)
+@given(text=TEXTS, size=st.integers(1, 40))
+def test_blocks_of_wordpieces_are_full(text: str, size: int) -> None:
+    blocks = cut(wordpieces(size, tokenizer=Letters()), text)
+    lengths = [len("".join(block.split())) for block in blocks]
+    assert all(length <= size for length in lengths)
+    for length, following in zip(lengths, blocks[1:], strict=False):
+        assert length + len(following.split()[0]) > size or length == size
+
+
+# Choice, and much
+
+
+def test_splitter_chooses_by_name() -> None:
+    text = "One two. Three four."
+    assert cut(splitter("words", 3), text) == ["One two. Three", "four."]
+    assert cut(splitter("sentences", 3), text) == ["One two.", "Three four."]
+    assert cut(splitter("wordpieces", 7, Letters()), text) == ["One two.", "Three", "four."]
+    assert len(cut(splitter("words", None), "w " * 101)) == 2
+    assert len(cut(splitter("sentences", None), "w " * 101)) == 2
+    assert len(cut(splitter("wordpieces", None, Letters()), "w " * 289)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lines", 5), "'lines': choose one of words, sentences, wordpieces"),
+        (("words", 0), "is 0: it must be at least 1"),
+        (("sentences", -3), "is -3: it must be at least 1"),
+        (("wordpieces", 5), "tokenizer"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: tuple[str, int], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        splitter(*arguments)
+
+
+class Hostile(NamedTuple):
+    text: str
+    blocks: int | None
+
+
+MANY = 300_000
+HOSTILE = {
+    "one word": Hostile("x" * MANY, 1),
+    "spaces": Hostile(" " * MANY, 0),
+    "a word after spaces": Hostile(" " * MANY + "x", 1),
+    "dots": Hostile("." * MANY, 1),
+    "dots and a space": Hostile("." * MANY + " A", 1),
+    "quotes after a stop": Hostile("." + '"' * MANY + " A", 1),
+    "opening quotes": Hostile(". " + "(" * MANY, 1),
+    "line ends": Hostile("\n" * MANY, 0),
+    "line ends and spaces": Hostile("\n " * (MANY // 2) + "x", 1),
+    "a space after each stop": Hostile(". " * (MANY // 2), MANY // 200),
+}
+
+
+@pytest.mark.parametrize("kind", ["words", "sentences"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_takes_for_ever(kind: str, name: str) -> None:
+    text, blocks = HOSTILE[name]
+    started = time.process_time()
+    found = sum(1 for _ in splitter(kind, 100)(text, 0))
+    assert time.process_time() - started < 5
+    assert found == blocks
+
+
+def test_a_word_of_many_pieces_is_cut() -> None:
+    blocks = cut(wordpieces(100, tokenizer=Letters()), "x" * 250_000)
+    assert [len(block) for block in blocks] == [100] * 2500
+
+
+def test_real_articles_are_covered(shared_data: Path) -> None:
+    from ragqa.corpus.sources import read_documents
+
+    for document in islice(read_documents([shared_data / "wiki" / "AA.tar.xz"]), 20):
+        expected = document.text[document.body :].split()
+        for kind in ("words", "sentences"):
+            blocks = cut(splitter(kind), document.text, document.body)
+            assert [word for block in blocks for word in block.split()] == expected
+            assert max(len(block.split()) for block in blocks) <= 100

@@ -1,0 +1,384 @@
+"""Wikipedia's XML dumps: whole ones, then broken ones, their memory, and from a dump to an answer."""
+
+import bz2
+import gzip
+import io
+import lzma
+import random
+import sys
+import tarfile
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
+
+import pytest
+from conftest import run
+
+from ragqa.corpus.sources import CorpusReport, Document, input_size, read_documents
+from ragqa.errors import BadInput, BadLine, MissingExtra
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.pipeline import Pipeline
+
+pytest.importorskip("mwparserfromhell", reason="needs the extra wiki")
+
+NAMESPACES = {-1: "Spezial", 0: "", 1: "Diskussion", 6: "Datei", 10: "Vorlage", 14: "Kategorie"}
+
+
+def page(
+    identifier: int, title: str, text: str, *, namespace: int | None = 0, redirect: str = "", model: str = "wikitext"
+) -> str:
+    """A page as MediaWiki exports it."""
+    lines = [f"  <page>\n    <title>{escape(title)}</title>"]
+    lines += [f"    <ns>{namespace}</ns>"] if namespace is not None else []
+    lines += [f"    <id>{identifier}</id>"]
+    lines += [f"    <redirect title={quoteattr(redirect)} />"] if redirect else []
+    lines += [revision(text, identifier + 1000, model), "  </page>\n"]
+    return "\n".join(lines)
+
+
+def revision(text: str, identifier: int, model: str = "wikitext") -> str:
+    return f"""    <revision>
+      <id>{identifier}</id>
+      <timestamp>2024-05-01T12:00:00Z</timestamp>
+      <contributor>
+        <username>Somebody</username>
+        <id>77</id>
+      </contributor>
+      <comment>/* Text */ a title</comment>
+      <model>{model}</model>
+      <format>text/x-wiki</format>
+      <text bytes="{len(text.encode())}" sha1="abc" xml:space="preserve">{escape(text)}</text>
+      <sha1>abc</sha1>
+    </revision>"""
+
+
+def export(*pages: str, namespaces: dict[int, str] = NAMESPACES) -> str:
+    names = "\n".join(
+        f'      <namespace key="{key}" case="first-letter">{name}</namespace>'
+        if name
+        else f'      <namespace key="{key}" case="first-letter" />'
+        for key, name in namespaces.items()
+    )
+    return f"""<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" \
+xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" version="0.11" xml:lang="de">
+  <siteinfo>
+    <sitename>Wikipedia</sitename>
+    <dbname>dewiki</dbname>
+    <generator>MediaWiki 1.43.0</generator>
+    <case>first-letter</case>
+    <namespaces>
+{names}
+    </namespaces>
+  </siteinfo>
+{"".join(pages)}</mediawiki>
+"""
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def read(*paths: Path, skip_bad: bool = False) -> tuple[list[Document], CorpusReport]:
+    report = CorpusReport()
+    documents = list(read_documents(paths, skip_bad=skip_bad, report=report))
+    assert report.bytes_read == input_size(paths)
+    return documents, report
+
+
+# Dumps
+
+ARTICLES = (
+    page(12, "Grüße & <Küsse>", "'''Grüße''' &amp; &lt;Küsse&gt; [[Datei:A.jpg|thumb|a]]<ref>b</ref>."),
+    page(13, "Umleitung", "#WEITERLEITUNG [[Grüße]]", redirect="Grüße"),
+    page(14, "Diskussion:Grüße", "Talk.", namespace=1),
+    page(15, "Gruß", "'''Gruß''' steht für:\n* [[a]]\n{{Begriffsklärung}}"),
+    page(16, "Vorlage:Infobox", "<includeonly>{{{x}}}</includeonly>", namespace=10),
+    page(17, "Modul", "return {}", model="Scribunto"),
+    page(18, "東京", "'''東京'''は[[日本]]の首都。\n[[Kategorie:Ort]]"),
+    page(19, "Leer", "{{Infobox|a=b}}"),
+)
+
+
+def expected(path: Path) -> list[Document]:
+    return [
+        Document("12", "Grüße & <Küsse>", "Grüße & <Küsse>.", str(path)),
+        Document("18", "東京", "東京は日本の首都。", str(path)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "compressed"),
+    [
+        ("dewiki-20240501-pages-articles.xml", bytes),
+        ("dewiki-20240501-pages-articles.xml.bz2", bz2.compress),
+        ("dewiki-20240501-pages-articles.xml.gz", gzip.compress),
+        ("dewiki-20240501-pages-articles.xml.xz", lzma.compress),
+        ("dewiki-20240501-pages-articles1.xml-p1p41242.bz2", bz2.compress),
+        ("dewiki", bytes),
+    ],
+)
+def test_a_dump_gives_its_articles(tmp_path: Path, name: str, compressed: type[bytes]) -> None:
+    path = write(tmp_path / name, compressed(export(*ARTICLES).encode()))
+    documents, report = read(path)
+    assert documents == expected(path)
+    counts = CorpusReport(
+        documents=2, redirects=1, disambiguations=1, other_pages=3, empty=1, bytes_read=path.stat().st_size
+    )
+    assert report == counts
+
+
+def test_a_multistream_dump_is_read_to_its_end(tmp_path: Path) -> None:
+    head, _, rest = export(*ARTICLES).partition("  <page>")
+    streams = [head, *("  <page>" + part for part in rest.split("  <page>"))]
+    path = write(tmp_path / "a-multistream.xml.bz2", b"".join(bz2.compress(part.encode()) for part in streams))
+    assert read(path)[0] == expected(path)
+
+
+def test_a_declaration_and_a_byte_order_mark_may_stand_before(tmp_path: Path) -> None:
+    declared = '<?xml version="1.0" encoding="utf-8"?>\n' + export(*ARTICLES)
+    for content in (declared, "\ufeff" + declared):
+        path = write(tmp_path / "a.xml", content)
+        assert read(path)[0] == expected(path)
+
+
+def test_dumps_lie_in_folders_and_archives(tmp_path: Path) -> None:
+    content = export(*ARTICLES).encode()
+    write(tmp_path / "a.xml", content)
+    write(tmp_path / "b.txt", "Text.")
+    with tarfile.open(tmp_path / "c.tar", "w") as archive:
+        info = tarfile.TarInfo("d.xml.bz2")
+        data = bz2.compress(export(page(1, "T", "x")).encode())
+        info.size = len(data)
+        archive.addfile(info, io.BytesIO(data))
+    assert [d.title for d in read(tmp_path)[0]] == ["Grüße & <Küsse>", "東京", "b", "T"]
+
+
+def test_old_dumps_have_neither_namespaces_nor_redirects_marked(tmp_path: Path) -> None:
+    pages = (
+        page(1, "Talk:A", "talk", namespace=None),
+        page(2, "Mission: Impossible", "A film.", namespace=None),
+        page(3, "B", " #redirect [[A]]", namespace=None),
+        page(4, "User talk:A", "talk", namespace=None),
+    )
+    path = write(tmp_path / "a.xml", export(*pages, namespaces={0: "", 1: "Talk", 2: "User", 3: "User talk"}))
+    documents, report = read(path)
+    assert [d.id for d in documents] == ["2"]
+    assert (report.other_pages, report.redirects) == (2, 1)
+
+
+def test_of_several_revisions_the_last_one_counts(tmp_path: Path) -> None:
+    history = page(5, "A", "first").replace(
+        "  </page>", revision("second", 9) + "\n" + revision("third", 10) + "\n  </page>"
+    )
+    documents, _ = read(write(tmp_path / "a.xml", export(history)))
+    assert [(d.id, d.text) for d in documents] == [("5", "third")]
+
+
+def test_the_same_page_twice_is_a_duplicate_and_another_text_a_bad_record(tmp_path: Path) -> None:
+    twice = page(5, "A", "one") + page(5, "A", "one") + page(5, "A", "two")
+    path = write(tmp_path / "a.xml", export(twice))
+    with pytest.raises(BadLine, match=r"a\.xml:\d+: the id '5' belongs to another text already"):
+        read(path)
+    report = read(path, skip_bad=True)[1]
+    assert (report.documents, report.duplicates, report.bad) == (1, 1, 1)
+
+
+# What is broken
+
+
+def line_of(path: Path, text: str) -> int:
+    return path.read_text().partition(text)[0].count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("broken", "what"),
+    [
+        ("<title>東京</titel>", "the XML is broken, in the page '' (id ): mismatched tag"),
+        ("<title>東\x01</title>", "the XML is broken, in the page '' (id ): not well-formed (invalid token)"),
+        ("<title>&auml;</title>", "the XML is broken, in the page '' (id ): undefined entity"),
+    ],
+)
+def test_broken_xml_is_named_with_its_line(tmp_path: Path, broken: str, what: str) -> None:
+    path = write(tmp_path / "a.xml", export(*ARTICLES).replace("<title>東京</title>", broken))
+    with pytest.raises(BadLine) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}:{line_of(path, broken)}: {what}")
+    assert "\n" not in str(error.value)
+    documents, report = read(path, skip_bad=True)
+    assert ([d.id for d in documents], report.bad) == (["12"], 1)
+
+
+def test_a_dump_that_ends_too_early_says_where(tmp_path: Path) -> None:
+    content = export(*ARTICLES)
+    path = write(tmp_path / "a.xml", content[: content.index("の首都")])
+    with pytest.raises(BadLine, match=r"a\.xml:\d+: the XML ends too early, in the page '東京' \(id 18\): "):
+        read(path)
+    path = write(tmp_path / "a.xml", content.removesuffix("</mediawiki>\n"))
+    with pytest.raises(BadLine, match=r"the XML ends too early, after the page 'Leer' \(id 19\): no element found"):
+        read(path)
+    assert [d.id for d in read(path, skip_bad=True)[0]] == ["12", "18"]
+    path = write(tmp_path / "a.xml", content[: content.index("<namespaces>")])
+    with pytest.raises(BadLine, match=r"the XML ends too early, before the first page: "):
+        read(path)
+
+
+@pytest.mark.parametrize("suffix", ["bz2", "gz", "xz"])
+def test_a_compressed_dump_that_is_cut_short_says_where(tmp_path: Path, suffix: str) -> None:
+    noise = random.Random(0).randbytes(300_000).hex()
+    content = export(page(1, "A", "text"), page(2, "B", noise)).encode()
+    # 1: bzip2 gives nothing of a block before it has read all of it
+    compress = {"bz2": lambda data: bz2.compress(data, 1), "gz": gzip.compress, "xz": lzma.compress}[suffix]
+    path = write(tmp_path / f"a.xml.{suffix}", compress(content)[:-100_000])
+    with pytest.raises(
+        BadLine, match=rf"a\.xml\.{suffix}:\d+: cannot be read further, \w+ the page '[AB]' \(id [12]\): "
+    ):
+        read(path)
+    documents, report = read(path, skip_bad=True)
+    assert ([d.id for d in documents], report.bad) == (["1"], 1)
+
+
+def test_entities_that_grow_without_end_are_refused(tmp_path: Path) -> None:
+    bomb = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
+    content = export(page(1, "A", "TEXT")).replace("TEXT", "&e11;")
+    start = f'<!DOCTYPE mediawiki [<!ENTITY e0 "{"x" * 100}">{bomb}]>'
+    path = write(tmp_path / "a.xml", '<?xml version="1.0"?>' + content.replace("<mediawiki", "<mediawiki", 1))
+    assert "undefined entity" in read(path, skip_bad=True)[1].notes[0]
+    path = write(tmp_path / "b.xml", start + content)
+    documents, report = read(path, skip_bad=True)
+    assert documents == [] and report.documents == 0
+
+
+def test_a_page_that_cannot_be_parsed_is_one_bad_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mwparserfromhell
+
+    parse = mwparserfromhell.parse
+
+    def fails(text: str, **options: bool) -> object:
+        if "stumble" in text:
+            raise mwparserfromhell.parser.ParserError("C tokenizer returned non-empty token stack")
+        return parse(text, **options)
+
+    monkeypatch.setattr(mwparserfromhell, "parse", fails)
+    path = write(tmp_path / "a.xml", export(page(1, "A", "one"), page(2, "B 'b'", "stumble"), page(3, "C", "three")))
+    what = f"{path}:{line_of(path, '<title>B') - 1}: the wikitext of the page \"B 'b'\" (id 2) cannot be parsed: "
+    with pytest.raises(BadLine) as error:
+        read(path)
+    assert str(error.value).startswith(what)
+    documents, report = read(path, skip_bad=True)
+    assert ([d.id for d in documents], report.bad) == (["1", "3"], 1)
+    assert report.notes[0].startswith(what)
+
+
+def test_a_page_without_an_id_is_a_bad_record(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.xml", export(page(1, "A", "one").replace("    <id>1</id>\n", ""), page(2, "B", "two")))
+    with pytest.raises(BadLine, match=r"a page without an id"):
+        read(path)
+    assert [d.id for d in read(path, skip_bad=True)[0]] == ["2"]
+
+
+@pytest.mark.parametrize(
+    "content", ['<?xml version="1.0"?>\n<rss><item/></rss>', "<mediawikis/>", "text", "<!-- <mediawiki> -->"]
+)
+def test_xml_of_another_kind_is_left_out_with_a_line(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path / "feed.xml", content)
+    write(tmp_path / "a.txt", "Text.")
+    documents, report = read(tmp_path)
+    assert ([d.text for d in documents], report.binary) == (["Text."], 1)
+    assert report.notes == [f"{path}: XML, but not a dump of a wiki (no <mediawiki>)"]
+    with pytest.raises(BadInput, match=r"nothing to index in .*feed\.xml: 1 binary \(.*feed\.xml: XML, but not a dump"):
+        build_index([path], tmp_path / "out", IndexConfig(retriever="bm25"))
+
+
+def test_without_mwparserfromhell_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
+    path = write(tmp_path / "a.xml", export(*ARTICLES))
+    with pytest.raises(MissingExtra, match=r"a\.xml needs the extra 'wiki'"):
+        read(path)
+    documents, report = read(path, skip_bad=True)
+    assert (documents, report.bad) == ([], 1)
+    assert "needs the extra 'wiki'" in report.notes[0]
+
+
+# Memory
+
+
+class Pages(io.RawIOBase):
+    """A dump of many long pages that is nowhere as a whole."""
+
+    def __init__(self, count: int) -> None:
+        self._parts = self._generated(count)
+        self._rest = b""
+
+    def _generated(self, count: int) -> Iterator[bytes]:
+        head, _, tail = export("PAGES").partition("PAGES")
+        yield head.encode()
+        body = "A [[link|text]]{{a|b}}<ref>c</ref> of the page. " * 1000
+        for number in range(count):
+            yield page(number + 1, f"Page {number}", f"{number} {body}", namespace=(number % 4) * 10).encode()
+        yield tail.encode()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._rest:
+            part = next(self._parts, None)
+            if part is None:
+                return 0
+            self._rest = part
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+
+def peak(count: int) -> int:
+    """Bytes that reading a dump of ``count`` pages of 50 kB takes at its height."""
+    from ragqa.corpus.formats.base import Intake, Source
+    from ragqa.corpus.formats.registry import records
+
+    report = CorpusReport()
+    source = Source("a.xml", "a.xml", io.BufferedReader(Pages(count)), Intake(report, False))
+    tracemalloc.start()
+    try:
+        documents = sum(1 for _ in records(source))
+        assert (documents, report.other_pages) == (count // 4, count - count // 4)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_dump() -> None:
+    peak(4)  # what is imported and cached
+    few, many = peak(20), peak(120)
+    assert few < 4_000_000
+    assert many < 1.2 * few
+
+
+# From the dump to an answer
+
+
+def test_a_dump_is_indexed_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    articles = (
+        page(
+            1,
+            "Skarvik Lighthouse",
+            "'''Skarvik Lighthouse''' was built in [[1871]] by the engineer [[Ada Holm]]<ref>a</ref>.",
+        ),
+        page(
+            2,
+            "Comet Varga",
+            "{{Infobox comet}}\n'''Comet Varga''' was discovered by [[Ilona Varga|I. Varga]] in [[Szeged]].",
+        ),
+        page(3, "Lighthouse", "#REDIRECT [[Skarvik Lighthouse]]", redirect="Skarvik Lighthouse"),
+    )
+    path = write(tmp_path / "xx.xml.bz2", bz2.compress(export(*articles).encode()))
+    index = tmp_path / "wiki.index"
+    status, out, err = run("index", str(path), "--out", str(index), "--retriever", "bm25", capsys=capsys)
+    assert (status, out.splitlines()[1]) == (0, "left out or mended: 1 redirects"), err
+    answer = Pipeline.load(index).ask("Who built Skarvik Lighthouse?")
+    assert answer.text is not None and "Ada Holm" in answer.text
+    hit = answer.sources[0].hit.passage
+    assert (hit.document, hit.title, hit.path) == ("1", "Skarvik Lighthouse", str(path))
+    assert hit.text == "Skarvik Lighthouse was built in 1871 by the engineer Ada Holm."

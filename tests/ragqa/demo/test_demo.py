@@ -1,0 +1,66 @@
+"""The demo: its questions are sound, its index is made once, however many ask for it."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ragqa.artefacts.paths import demo_dir
+from ragqa.demo import demo_index
+from ragqa.pipeline import Pipeline
+
+ROWS = [json.loads(line) for line in (demo_dir() / "questions.jsonl").read_text().splitlines()]
+ARTICLES = sorted((demo_dir() / "articles").rglob("*.md"))
+
+
+def test_size() -> None:
+    assert len(ARTICLES) >= 150
+    assert sum(len(path.read_text().split()) for path in ARTICLES) >= 25_000
+    assert len(ROWS) >= 250
+    assert sum(not row["answers"] for row in ROWS) >= 30
+    assert max(Counter(row["id"] for row in ROWS).values()) == 1
+    assert max(Counter(row["question"] for row in ROWS).values()) == 1
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row["answers"]], ids=lambda row: row["id"])
+def test_the_answer_stands_in_its_article(row: dict) -> None:
+    text = (demo_dir() / "articles" / row["documents"][0]).read_text()
+    assert row["answers"][0] in text
+
+
+def test_titles_are_unique_and_bodies_are_prose() -> None:
+    titles = Counter(path.read_text().splitlines()[0] for path in ARTICLES)
+    assert max(titles.values()) == 1
+    for path in ARTICLES:
+        lines = path.read_text().splitlines()
+        assert lines[0].startswith("# ") and lines[1] == ""
+        assert not any(line.startswith(("#", "-", "*", ">")) for line in lines[1:]), path
+
+
+@pytest.mark.thorough
+def test_three_processes_at_once_make_one_index(tmp_path: Path) -> None:
+    code = "from ragqa.demo import demo_index; print(demo_index())"
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "PATH": ""}
+    crowd = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(3)
+    ]
+    said = {process.communicate(timeout=240)[0].strip() for process in crowd}
+    assert all(process.returncode == 0 for process in crowd)
+    assert len(said) == 1
+    assert [p.name for p in (tmp_path / "ragqa").glob("demo-*/manifest.json")] == ["manifest.json"]
+
+
+@pytest.mark.thorough
+def test_the_demo_answers_and_is_made_again_when_damaged() -> None:
+    index = demo_index()
+    before = (index / "manifest.json").stat().st_mtime_ns
+    assert demo_index() == index and (index / "manifest.json").stat().st_mtime_ns == before
+    answer = Pipeline.load(index).ask("Who built the first working reflecting telescope?")
+    assert answer.text is not None and "Newton" in answer.text
+    (index / "dense" / "vectors.npy").write_bytes(b"")
+    again = demo_index()
+    assert Pipeline.load(again).ask("Who built the first working reflecting telescope?") == answer

@@ -1,0 +1,117 @@
+"""What a pattern needs, and that looking for it first changes no verdict."""
+
+import json
+import re
+import string
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragqa.artefacts.paths import demo_dir
+from ragqa.matching import patterns
+from ragqa.matching.answer_finder import AnswerFinder
+from ragqa.metrics import has_answer, nfd
+
+
+def slow(pattern: str, text: str) -> bool:
+    found = patterns.compiled(nfd(pattern))
+    return bool(pattern.strip() and found and found.search(nfd(text)))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "needed"),
+    [
+        (r"New\s+York|Long Island", {"york", "long island"}),
+        (r"Sept?(ember)?|Feb(ruary)?", {"sep", "feb"}),
+        (r"(6,?[05]00)\s*K", {"6000", "6500", "6,000", "6,500"}),
+        (r".*Wings.*", {"wings"}),
+        (r"^\s*(Mr\.|Dr\.) Lee$", {"mr. lee", "dr. lee"}),
+        (r"(?:ab)+c", {"ab"}),
+        (r"x(?=lookahead)(?!other)\bend", {"xend"}),
+        (r"(a|b|c)\1?def", {"def"}),
+        (r"(?i:AB)(?-i:Cd)", {"abcd"}),
+        (r"[A-C]1", {"a1", "b1", "c1"}),
+        (r"[0-9]{4} AD", {" ad"}),
+        (r"caf\u00e9 noir", {" noir"}),
+        (r"naïve", {"nai"}),
+        (r"[^a]|abc", None),
+        (r"\d+", None),
+        (r"ß", None),
+        (r"(abc)?", None),
+        (r"(abc|)", None),
+        (r"", None),
+    ],
+)
+def test_what_is_needed_by_hand(pattern: str, needed: set[str] | None) -> None:
+    search = patterns.search(nfd(pattern))
+    assert search is not None and search.needed == (needed and frozenset(needed))
+
+
+def test_no_search_for_what_is_no_pattern() -> None:
+    assert patterns.search("(") is None
+    deep = patterns.compiled("(" * 90 + "x" + ")" * 90)
+    assert deep is not None and patterns.needed(deep) == {"x"}
+
+
+def test_another_python_may_say_nothing_of_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then every text is searched."""
+    monkeypatch.setattr(patterns, "import_module", lambda name: object())
+    assert patterns.needed(re.compile("abc")) is None
+
+
+def test_folding_finds_whatever_re_takes_for_a_sign_of_ascii() -> None:
+    """Every character there is, decomposed, in any case; signs that are no letters have only one."""
+    every = {nfd(chr(code)) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000}
+    alone = "\n".join(text for text in every if len(text) == 1 and text != "\n")
+    for letter in string.ascii_lowercase:
+        found = re.findall(letter, alone, re.IGNORECASE | re.UNICODE)
+        assert len(found) >= 2 and all(patterns.folded(each) == letter for each in found)
+
+
+LITERAL = st.sampled_from(list("abkisKIS .19éßſK"))
+ATOM = LITERAL.map(re.escape) | st.sampled_from([".", r"\s", r"\d", "[ab]", "[^a]", "[j-l]", "^", "$", r"\b", "é"])
+PATTERN = st.recursive(
+    ATOM,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.lists(inner, min_size=1, max_size=3).map(lambda each: f"({'|'.join(each)})"),
+        st.tuples(inner, st.sampled_from(["?", "*", "+", "{2}", "{1,2}", "??", "*+"])).map(
+            lambda p: f"(?:{p[0]}){p[1]}"
+        ),
+        st.tuples(st.sampled_from(["(?=", "(?!", "(?<!a)(?:", "(?>", "(?-i:"]), inner).map(lambda p: f"{p[0]}{p[1]})"),
+    ),
+    max_leaves=8,
+)
+TEXT = st.text(alphabet="abkisKISſıK .19é\n", max_size=12)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(PATTERN, max_size=4), st.lists(TEXT, min_size=1, max_size=8))
+def test_made_up_patterns_are_found_where_re_finds_them(asked: list[str], texts: list[str]) -> None:
+    finder = AnswerFinder([[each] for each in asked], regex=True)
+    for text in texts:
+        wanted = [number for number, each in enumerate(asked) if slow(each, text)]
+        assert finder.held(text) == wanted
+        assert [number for number, each in enumerate(asked) if has_answer(text, [each], regex=True)] == wanted
+
+
+def test_those_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path) -> None:
+    """1,500 patterns in as many of the demo's passages as take a second or two, and in what they may be about."""
+    file = shared_data / "curatedtrec" / "train.jsonl"
+    if not file.is_file():
+        pytest.skip("no CuratedTREC there")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    asked = [row["answers"] for row in rows]
+    whole = "\n".join(path.read_text() for path in sorted((demo_dir() / "articles").rglob("*.md")))
+    texts = [whole[at : at + 600] for at in range(0, len(whole), len(whole) // 40)]
+    texts += [" ".join(row["question"] for row in rows[at : at + 20]) for at in range(0, 400, 20)]
+    finder = AnswerFinder(asked, regex=True)
+    found = 0
+    for text in texts:
+        wanted = [number for number, each in enumerate(asked) if any(slow(pattern, text) for pattern in each)]
+        assert finder.held(text) == wanted
+        found += len(wanted)
+    assert found > 500  # else little was tried

@@ -1,0 +1,143 @@
+"""A generator made of an encoder copies before it was trained."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from generators import bart_tokenizer
+from torch import Tensor
+from transformers import AutoConfig, AutoModel
+
+from ragqa.errors import BadInput
+from ragqa.models.generation import attention
+from ragqa.models.generation.copying import Example, _LeastSquares, _shares, _told, begin_answering, begin_copying
+from ragqa.models.generation.encoder_decoder import from_encoder
+from ragqa.models.generation.seq2seq import Seq2Seq
+
+
+def texts(count: int, seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(f"w{n}" for n in rng.integers(1, 300, 30)) for _ in range(count)]
+
+
+def said(model: Seq2Seq, given: list[str]) -> tuple[Tensor, Tensor]:
+    """Logits while each text is written that is read, and its ids."""
+    ids_NL = model.tokens.pad_rows(model.tokens.ids(given)).ids_NL
+    with torch.no_grad():
+        states = model.eval().encode(model.tokens.pad_rows(model.tokens.ids(given)))
+        return model.logits(states, ids_NL), ids_NL
+
+
+def of_the_text(model: Seq2Seq, given: list[str]) -> float:
+    """How often the likeliest piece is one of the text."""
+    logits_NLV, ids_NL = said(model, given)
+    best_NL = logits_NLV.argmax(-1)
+    return float((best_NL.unsqueeze(-1) == ids_NL.unsqueeze(1)).any(-1).float().mean())
+
+
+def test_least_squares_in_parts() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1000, 3)).astype(np.float32)
+    y = x @ np.array([[2.0], [-1.0], [0.5]], np.float32) + 5
+    fitted = _LeastSquares()
+    for part in (slice(0, 10), slice(10, 1000)):
+        fitted.add(torch.from_numpy(x[part]), torch.from_numpy(y[part]))
+    weight, bias = fitted.solve()
+    assert weight.shape == (1, 3) and bias.shape == (1,)
+    assert np.allclose(weight, [[2, -1, 0.5]], atol=0.05) and np.allclose(bias, 5, atol=0.1)  # 1 % ridge
+
+
+def test_what_it_says_stands_in_what_it_reads(small: Path) -> None:
+    model, asked = from_encoder(small, decoder_layers=1), texts(20, 1)
+    before = of_the_text(model, asked)
+    begin_copying(model, texts(100, 0))
+    assert before < 0.2 and of_the_text(model, asked) > 0.8
+
+
+def test_only_the_last_layer_is_fitted_and_the_mode_stays(small: Path) -> None:
+    torch.manual_seed(0)
+    model = from_encoder(small).train()
+    before = {name: value.clone() for name, value in model.model.state_dict().items()}
+    begin_copying(model, texts(40, 0))
+    changed = {name for name, value in model.model.state_dict().items() if not torch.equal(value, before[name])}
+    last = f"decoder.bert.encoder.layer.{model.layers - 1}."
+    fitted = (f"{last}crossattention.", f"{last}output.dense.", "decoder.cls.predictions.")
+    assert changed and all(name.startswith(fitted) for name in changed)
+    assert model.training and {value.requires_grad for value in model.parameters()} == {True}
+    torch.manual_seed(0)
+    again = from_encoder(small)
+    begin_copying(again, texts(40, 0))
+    assert all(torch.equal(again.model.state_dict()[name], model.model.state_dict()[name]) for name in changed)
+
+
+def test_places_are_told_by_their_likelihood() -> None:
+    """Two kinds of states, of which one is sought: the odds of the fitted weights are all for it."""
+    kinds = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    state_NLD = kinds[torch.tensor([[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]])]
+    inside_NL = torch.tensor([[True] * 4, [True] * 4, [True, True, False, False]])
+    share_NL = torch.stack([_shares(4, [1], (0,)), _shares(4, [2], range(2)), _shares(4, [0], (0,))])
+    assert share_NL[1].tolist() == [0, 0, 0.5, 0.5]
+    weight_D = _told(state_NLD, inside_NL, share_NL)
+    assert weight_D[1] - weight_D[0] > 3  # no more for the weights' own cost
+
+
+def answered(count: int, seed: int) -> list[tuple[str, str]]:
+    """Texts in which the fourth word answers, whichever it is: encoders know places."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        words = [f"w{n}" for n in 1 + rng.permutation(300)[:20]]
+        made.append((" ".join(words), words[3]))
+    return made
+
+
+def examples(model: Seq2Seq, rows: list[tuple[str, str]]) -> list[Example]:
+    made = []
+    for ids, (_, answer) in zip(model.tokens.ids([text for text, _ in rows]), rows, strict=True):
+        (piece,) = model.tokens.bare(answer)
+        made.append(Example(ids, [piece, model.conventions.ends[0]], [ids.index(piece)]))
+    return made
+
+
+def test_an_answer_begins_where_answers_are_known_to_begin(small: Path) -> None:
+    model = from_encoder(small, decoder_layers=1)
+    begin_answering(model, examples(model, answered(400, 0)))
+    asked = examples(model.eval(), answered(50, 1))
+    ids_NL = model.tokens.pad_rows([each.ids for each in asked])
+    start_N1 = torch.full((len(asked), 1), model.conventions.start)
+    with torch.no_grad(), attention.watching() as seen:
+        best_N = model.logits(model.encode(ids_NL), start_N1)[:, 0].argmax(-1)
+    places = torch.tensor([each.places[0] for each in asked])
+    looked_N = seen[-1].mean(1)[torch.arange(len(asked)), 0, places]
+    assert looked_N.mean() > 0.6  # of 22 places
+    assert (best_N == torch.tensor([each.answer[0] for each in asked])).float().mean() > 0.6  # always the same: 0.02
+
+
+def of_family(family: str, path: Path) -> Seq2Seq:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = AutoConfig.for_model(family, vocab_size=300, max_position_embeddings=200, pad_token_id=1, **sizes)
+    AutoModel.from_config(config).save_pretrained(path)
+    bart_tokenizer().save_pretrained(path)
+    return from_encoder(path)
+
+
+def test_a_roberta_copies_too(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, asked = of_family("roberta", tmp_path), ["who wrote it", "a lady in a tale"]
+    before = said(model, asked)[0]
+    begin_copying(model, asked * 10)
+    after, ids_NL = said(model, asked)
+    assert (
+        after.log_softmax(-1).gather(-1, ids_NL.unsqueeze(-1)).mean()
+        > 1.5 + before.log_softmax(-1).gather(-1, ids_NL.unsqueeze(-1)).mean()
+    )
+
+
+def test_others_and_no_texts_are_refused(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no texts to fit"):
+        begin_copying(from_encoder(small), ["", " "])
+    with pytest.raises(BadInput, match="no answer stands in what is read"):
+        begin_answering(from_encoder(small), [Example([2, 9, 3], [8, 3], [])])
+    with pytest.raises(BadInput, match="not to a electra"):
+        begin_copying(of_family("electra", tmp_path), ["a lady"])

@@ -1,0 +1,406 @@
+"""The torch modules of retrieval and pretraining: what they compute, save and load."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import WORDS
+from safetensors.torch import load_file, save_file
+from seq2seq import write
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, GPT2Config
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
+
+from ragqa.errors import ArtefactError, Mismatch
+from ragqa.models import encoder_attention
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.generation.generators import load_rag
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.mlp_reader import MlpSpanReader
+from ragqa.models.options import (
+    compile_encoders,
+    load_encoder_module,
+    load_seq2seq_module,
+    longest_input,
+    longest_sequence,
+)
+from ragqa.models.tower import Tower
+from ragqa.runtime.encoder import load_encoder
+from ragqa.runtime.export import export
+from ragqa.runtime.scorer import load_scorer
+from ragqa.runtime.tokens import TokenInput
+
+IDS = torch.tensor([[2, 10, 11, 3], [2, 12, 3, 0]])
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pooling": "cls", "width": 8},
+        {"pooling": "cls", "width": None},
+        {"pooling": "mean", "width": None, "unit_length": True},
+    ],
+    ids=["ORQA", "DPR", "sentences"],
+)
+def test_a_tower_is_saved_as_it_is(small: Path, tmp_path: Path, options: dict) -> None:
+    torch.manual_seed(1)
+    tower = Tower.from_encoder(small, **options).eval()
+    tower.save(tmp_path)
+    again = Tower.load(tmp_path).eval()
+    assert torch.equal(tower(IDS, MASK), again(IDS, MASK))
+    assert (again.pooling, again.unit_length, again.width) == (tower.pooling, tower.unit_length, tower.width)
+    assert not any(path.suffix in (".bin", ".pt", ".pkl") for path in tmp_path.rglob("*"))
+
+
+def test_a_tower_by_hand(small: Path) -> None:
+    """[CLS], projected, normalised over its values."""
+    tower = Tower.from_encoder(small, width=8).eval()
+    with torch.no_grad():
+        hidden = tower.encoder(input_ids=IDS, attention_mask=MASK).last_hidden_state[:, 0]
+        raw = hidden @ tower.project.weight.T + tower.project.bias
+        by_hand = (raw - raw.mean(-1, keepdim=True)) / torch.sqrt(raw.var(-1, keepdim=True, unbiased=False) + 1e-5)
+        assert torch.allclose(tower(IDS, MASK), by_hand, atol=1e-5)
+
+
+def test_padding_changes_no_vector(small: Path) -> None:
+    for pooling in ("cls", "mean"):
+        tower = Tower.from_encoder(small, pooling=pooling).eval()
+        with torch.no_grad():
+            assert torch.allclose(tower(IDS, MASK)[1], tower(IDS[1:, :3], MASK[1:, :3])[0], atol=1e-6)
+
+
+def test_unknown_modules_are_named(small: Path, tmp_path: Path) -> None:
+    Tower.from_encoder(small, width=8).save(tmp_path)
+    rows = json.loads((tmp_path / "modules.json").read_text())
+    rows.append({"idx": 4, "name": "4", "path": "4_CNN", "type": "sentence_transformers.models.CNN"})
+    (tmp_path / "modules.json").write_text(json.dumps(rows))
+    with pytest.raises(ArtefactError, match="has the module CNN, which ragqa does not know"):
+        Tower.load(tmp_path)
+    (tmp_path / "modules.json").write_text(json.dumps(rows[:4]))
+    (tmp_path / "2_Dense" / "config.json").write_text(json.dumps({"out_features": 8, "activation_function": "Tanh"}))
+    with pytest.raises(ArtefactError, match="has the activation Tanh"):
+        Tower.load(tmp_path)
+
+
+def dual(small: Path, *, shared: bool, width: int = 8) -> DualEncoder:
+    torch.manual_seed(2)
+    retriever = DualEncoder.from_encoder(small, width=width, shared=shared)
+    if not shared:
+        with torch.no_grad():
+            retriever.questions.project.weight.add_(torch.randn_like(retriever.questions.project.weight))
+    return retriever.eval()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_runtime_loads_what_was_trained(small: Path, tmp_path: Path, shared: bool) -> None:
+    retriever = dual(small, shared=shared)
+    retriever.save(tmp_path / "dual")
+    encoder = load_encoder(tmp_path / "dual")
+    ids = [encoder._tokenizer.text_input(text, 512).ids for text in TEXTS]
+    with torch.no_grad():
+        for tower, encode in ((retriever.questions, encoder.encode_questions), (retriever.passages, encoder.encode)):
+            alone = [tower(torch.tensor([row]), torch.ones(1, len(row), dtype=torch.long))[0] for row in ids]
+            assert np.allclose(encode(TEXTS), torch.stack(alone), atol=1e-5)
+    assert np.allclose(encoder.encode(TEXTS), encoder.encode_questions(TEXTS)) == shared
+    again = DualEncoder.load(tmp_path / "dual")
+    assert again.shared == shared
+    for name, value in retriever.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_towers_read_no_more_than_they_were_trained_on(small: Path, tmp_path: Path, shared: bool) -> None:
+    """Words of a question behind the 6th, and of a passage behind the 10th, change nothing; [CLS] and [SEP] count."""
+    towers = DualEncoder.from_encoder(small, width=8, shared=shared)
+    towers.cut(8, 12)
+    towers.save(tmp_path / "cut")
+    encoder, words = load_encoder(tmp_path / "cut"), [f"w{number}" for number in range(20)]
+    asked, embedded = 10 if shared else 6, 10
+    for encode, kept in ((encoder.encode_questions, asked), (encoder.encode, embedded)):
+        whole, cut, shorter = encode([" ".join(words), " ".join(words[:kept]), " ".join(words[: kept - 1])])
+        assert np.array_equal(whole, cut) and not np.allclose(cut, shorter)
+
+
+def test_two_towers_begin_alike(small: Path) -> None:
+    retriever = DualEncoder.from_encoder(small, width=8).eval()
+    assert torch.equal(retriever.questions(IDS, MASK), retriever.passages(IDS, MASK))
+    assert retriever.questions is not retriever.passages
+
+
+def test_two_towers_are_known_by_both(small: Path, tmp_path: Path) -> None:
+    retriever = dual(small, shared=False)
+    retriever.save(tmp_path / "a")
+    with torch.no_grad():
+        retriever.questions.norm.bias.add_(1)
+    retriever.save(tmp_path / "b")
+    one, other = load_encoder(tmp_path / "a"), load_encoder(tmp_path / "b")
+    assert one.fingerprint != other.fingerprint
+    assert np.array_equal(one.encode(TEXTS), other.encode(TEXTS))
+
+
+def test_towers_of_two_widths_do_not_compare(small: Path, tmp_path: Path) -> None:
+    dual(small, shared=False).save(tmp_path / "a")
+    dual(small, shared=False, width=4).save(tmp_path / "b")
+    (tmp_path / "a" / "questions").rename(tmp_path / "gone")
+    (tmp_path / "b" / "questions").rename(tmp_path / "a" / "questions")
+    with pytest.raises(Mismatch, match="width 4 and 8"):
+        load_encoder(tmp_path / "a")
+
+
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_an_export_of_both_towers_answers_like_them(small: Path, tmp_path: Path, shared: bool) -> None:
+    dual(small, shared=shared).save(tmp_path / "dual")
+    export(tmp_path / "dual", tmp_path / "onnx")
+    full, quantised = load_encoder(tmp_path / "dual"), load_encoder(tmp_path / "onnx")
+    assert (quantised.precision, quantised.fingerprint) == ("int8", full.fingerprint)
+    for one, other in ((full.encode, quantised.encode), (full.encode_questions, quantised.encode_questions)):
+        a, b = one(TEXTS), other(TEXTS)
+        assert ((a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1) > 0.98).all()
+    assert np.allclose(quantised.encode(TEXTS), quantised.encode_questions(TEXTS)) == shared
+
+
+@pytest.fixture(scope="module")
+def masked_model(small: Path) -> KnowledgeAugmentedEncoder:
+    torch.manual_seed(3)
+    return KnowledgeAugmentedEncoder.from_config(small).eval()
+
+
+def test_the_head_runs_where_something_is_masked(masked_model: KnowledgeAugmentedEncoder) -> None:
+    types, positions = torch.zeros_like(IDS), torch.tensor([[1, 2], [1, 1]])
+    with torch.no_grad():
+        whole = masked_model.model(input_ids=IDS, attention_mask=MASK, token_type_ids=types).logits
+        some = masked_model(IDS, MASK, types, positions)
+        wanted = torch.stack([whole[n, positions[n]] for n in range(2)])
+    assert torch.allclose(some, wanted, atol=1e-5)
+
+
+def test_shapes_and_tokenizers_that_are_none_of_the_model(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="t5 is not the shape of a masked language model"):
+        KnowledgeAugmentedEncoder.from_config(write("t5", tmp_path / "t5"))
+    with pytest.raises(ArtefactError, match="nowhere: no such directory"):
+        KnowledgeAugmentedEncoder.from_config(tmp_path / "nowhere")
+    shape = tmp_path / "shape"
+    shape.mkdir()
+    row = json.loads((small / "config.json").read_text()) | {"vocab_size": len(WORDS) - 1}
+    (shape / "config.json").write_text(json.dumps(row))
+    shutil.copyfile(small / "tokenizer.json", shape / "tokenizer.json")
+    message = f"has {len(WORDS)} pieces, the model beside it {len(WORDS) - 1} embeddings"
+    with pytest.raises(Mismatch, match=message):
+        KnowledgeAugmentedEncoder.from_config(shape)
+    with pytest.raises(Mismatch, match=message):
+        DualEncoder(Tower(AutoModel.from_config(AutoConfig.from_pretrained(shape))), tokenizer=shape / "tokenizer.json")
+
+
+@pytest.mark.thorough
+def test_compiled_encoders_compute_what_they_did(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Compiled without inductor, so that no C++ compiler is needed: losses, gradients and what is saved."""
+    compiled: list[str] = []
+
+    def trace(forward: Any, **options: Any) -> Any:
+        compiled.append(type(forward.__self__).__name__)
+        return COMPILE(forward, backend="aot_eager", **options)
+
+    monkeypatch.setattr(torch, "compile", trace)
+    torch.manual_seed(0)
+    config = shape("modernbert")
+    model = KnowledgeAugmentedEncoder(AutoModelForMaskedLM.from_config(config, attn_implementation="eager")).eval()
+    tower = Tower(AutoModel.from_config(config, attn_implementation="eager"), pooling="mean", width=4).eval()
+    both = nn.ModuleList([model, tower])
+
+    def learnt(length: int) -> tuple[Tensor, list[Tensor]]:
+        ids = torch.arange(2 * length).reshape(2, length) % 40 + 5
+        logits = model(ids, torch.ones_like(ids), torch.zeros_like(ids), torch.tensor([[1, 2], [1, 1]]))
+        loss = logits.square().mean() + tower(ids, torch.ones_like(ids)).square().mean()
+        loss.backward()
+        grads = [p.grad for p in both.parameters() if p.grad is not None]
+        both.zero_grad(set_to_none=True)
+        return loss.detach(), grads
+
+    before, names = [learnt(length) for length in (9, 12)], list(both.state_dict())
+    compile_encoders(both)
+    for (loss, grads), length in zip(before, (9, 12), strict=True):
+        again, others = learnt(length)
+        assert torch.allclose(again, loss)
+        assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(others, grads, strict=True))
+    assert len(compiled) == 2 and list(both.state_dict()) == names  # the heads are not, and each encoder once
+    model.save(tmp_path)
+    assert len(load_file(tmp_path / "model.safetensors")) > 0
+
+
+def test_generators_are_not_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    for kind in ("bart", "t5"):
+        compile_encoders(load_seq2seq_module(write(kind, tmp_path / kind), fresh=True))
+
+
+COMPILE = torch.compile
+
+FAMILIES = ("bert", "electra", "roberta", "distilbert", "deberta-v2", "modernbert")
+
+
+def shape(family: str, vocabulary: int = 50) -> Any:
+    """The configuration of a tiny model."""
+    names = {"distilbert": ("dim", "n_layers", "n_heads", "hidden_dim")}
+    width, layers, heads, inner = names.get(
+        family, ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    )
+    sizes = {width: 16, layers: 1, heads: 2, inner: 32, "vocab_size": vocabulary, "max_position_embeddings": 40}
+    special = {f"{name}_token_id": 2 for name in ("bos", "eos", "cls", "sep")} if family == "modernbert" else {}
+    return AutoConfig.for_model(family, **sizes, pad_token_id=0, **special)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_masked_language_model_will_do(family: str) -> None:
+    model = KnowledgeAugmentedEncoder(AutoModelForMaskedLM.from_config(shape(family))).eval()
+    types, positions = torch.zeros_like(IDS), torch.tensor([[2], [1]])
+    with torch.no_grad():
+        whole = model.model(input_ids=IDS, attention_mask=MASK).logits
+        some = model(IDS, MASK, types, positions)
+    assert torch.allclose(some[:, 0], whole[torch.arange(2), positions[:, 0]], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_in_bfloat16(family: str) -> None:
+    """The same but for rounding, in what is read and in what is learned; DeBERTa lets nobody choose."""
+    torch.manual_seed(3)
+    encoder = AutoModel.from_config(shape(family), attn_implementation="eager").eval()
+    halved = copy.deepcopy(encoder)
+    encoder_attention.choose_attention(halved, encoder_attention.HALF)
+    assert (halved.config._attn_implementation == encoder_attention.HALF) == (family != "deberta-v2")
+    found = []
+    for model in (encoder, halved):
+        hidden = model(input_ids=IDS, attention_mask=MASK).last_hidden_state[MASK.bool()]
+        hidden.square()[:, 0].sum().backward()
+        found.append((hidden.detach(), [p.grad for p in model.parameters() if p.grad is not None]))
+    (whole, grads), (half, others) = found
+    assert half.dtype == torch.float32
+    assert torch.allclose(half, whole, atol=0.02) and torch.equal(half, whole) == (family == "deberta-v2")
+    assert all(torch.allclose(one, other, atol=0.05) for one, other in zip(others, grads, strict=True))
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "gpt2", "eurobert"])
+def test_an_unpadded_text_is_read_without_a_mask(family: str) -> None:
+    """Where all tokens see each other; those of local or causal attention see what they are to see."""
+    torch.manual_seed(3)
+    config = GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2) if family == "gpt2" else shape(family)
+    if family == "eurobert":
+        config.num_key_value_heads = 1
+    if family == "modernbert":
+        config.num_hidden_layers, config.local_attention, config.layer_types = 3, 4, ["sliding_attention"] * 3
+    encoder = AutoModel.from_config(config, attn_implementation="eager").eval()
+    unmasked, ids = copy.deepcopy(encoder), torch.arange(3, 23).unsqueeze(0)
+    encoder_attention.choose_attention(unmasked, encoder_attention.UNPADDED)
+    assert (unmasked.config._attn_implementation == encoder_attention.UNPADDED) == (family != "deberta-v2")
+    for mask in (None, torch.ones_like(ids)):
+        one, other = (model(input_ids=ids, attention_mask=mask).last_hidden_state for model in (encoder, unmasked))
+        assert torch.allclose(one, other, atol=1e-5)
+    sizes = {"batch_size": 1, "q_length": 4, "kv_length": 4}
+    assert encoder_attention.unpadded_mask(mask_function=bidirectional_mask_function, **sizes) is None
+    causal = encoder_attention.unpadded_mask(mask_function=causal_mask_function, **sizes)
+    assert torch.equal(causal[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
+
+
+def test_positions_of_a_family_that_begins_behind_its_padding() -> None:
+    found = {family: longest_sequence(shape(family)) for family in FAMILIES}
+    assert found == {**dict.fromkeys(FAMILIES, 40), "roberta": 39}
+    assert longest_sequence(AutoConfig.for_model("roberta", max_position_embeddings=514)) == 512
+    towers = AutoConfig.for_model("bert", tower_tokens=64, reader_tokens=80)
+    assert (longest_sequence(towers), longest_input(towers), longest_input(towers, "tower_tokens")) == (512, 80, 64)
+
+
+def test_a_query_that_may_look_nowhere_is_not_nan() -> None:
+    """Padding behind the reach of local attention (ModernBERT): nothing comes of it, and nothing else is spoilt."""
+    value = torch.arange(6.0).reshape(1, 1, 3, 2).requires_grad_()
+    mask = torch.full((1, 1, 3, 3), torch.finfo(torch.float32).min)
+    found, _ = encoder_attention.half_attention(nn.Module(), value, value, value, mask)
+    assert found.tolist() == [[[[2.0, 3.0]]] * 3]  # the mean
+    found.sum().backward()
+    assert torch.isfinite(value.grad).all()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", FAMILIES[2:])
+def test_any_encoder_can_retrieve_and_read(family: str, small: Path, tmp_path: Path) -> None:
+    """Trained, and exported, by which questions are answered."""
+    torch.manual_seed(2)
+    encoder = tmp_path / "encoder"
+    AutoModel.from_config(shape(family, vocabulary=len(WORDS))).save_pretrained(encoder)
+    shutil.copy(small / "tokenizer.json", encoder)
+    dual_encoder = DualEncoder.from_encoder(encoder, width=8, pooling="mean")
+    dual_encoder.save(tmp_path / "dual")
+    reader = MlpSpanReader.from_encoder(encoder, hidden=16, max_span=4)
+    with torch.no_grad():
+        reader.project.weight.normal_(std=0.3)
+        reader.score.weight.normal_(std=0.3)
+    reader.save(tmp_path / "reader")
+    shutil.copy(small / "tokenizer.json", tmp_path / "reader")
+    for source in ("dual", "reader"):
+        export(tmp_path / source, tmp_path / "onnx" / source)
+    full, quantised = (load_encoder(path / "dual").encode(TEXTS) for path in (tmp_path, tmp_path / "onnx"))
+    assert (
+        (full * quantised).sum(-1) / np.linalg.norm(full, axis=-1) / np.linalg.norm(quantised, axis=-1) > 0.98
+    ).all()
+    items = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4), TokenInput([2, 10, 3, 30, 31, 3], 3)]
+    scores = [load_scorer(path / "reader").score(items) for path in (tmp_path, tmp_path / "onnx")]
+    for one, other in zip(*scores, strict=True):
+        inside = np.arange(len(one.spans))[:, None] + np.arange(4) < len(one.spans)
+        assert np.corrcoef(one.spans[inside], other.spans[inside])[0, 1] > 0.95
+
+
+def test_it_is_saved_with_its_tokenizer(masked_model: KnowledgeAugmentedEncoder, tmp_path: Path) -> None:
+    masked_model.save(tmp_path)
+    again = KnowledgeAugmentedEncoder.load(tmp_path).eval()
+    types, positions = torch.zeros_like(IDS), torch.tensor([[1], [1]])
+    with torch.no_grad():
+        assert torch.equal(again(IDS, MASK, types, positions), masked_model(IDS, MASK, types, positions))
+    assert (tmp_path / "tokenizer.json").is_file()
+    tower = Tower.from_encoder(tmp_path, width=4)  # its encoder is a tower's, too
+    assert torch.equal(
+        tower.encoder.embeddings.word_embeddings.weight, masked_model.model.get_input_embeddings().weight
+    )
+
+
+def test_models_are_saved_where_they_were_loaded(
+    small: Path, masked_model: KnowledgeAugmentedEncoder, tmp_path: Path
+) -> None:
+    for kind, model in ((DualEncoder, dual(small, shared=False)), (KnowledgeAugmentedEncoder, masked_model)):
+        folder = tmp_path / kind.__name__
+        model.save(folder)
+        kind.load(folder).save(folder)
+        again = kind.load(folder).state_dict()
+        assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
+
+
+def test_what_writes_or_reads_one_way_is_no_encoder(tmp_path: Path) -> None:
+    for family in ("bart", "t5"):
+        with pytest.raises(ArtefactError, match=f"is a {family}, not an encoder as BERT and RoBERTa are"):
+            DualEncoder.load(write(family, tmp_path / family))
+    GPT2Config(vocab_size=90, n_embd=16, n_layer=1, n_head=2).save_pretrained(tmp_path / "gpt2")
+    with pytest.raises(ArtefactError, match="is a gpt2, not an encoder"):
+        Tower.load(tmp_path / "gpt2")
+
+
+@pytest.mark.parametrize("name", [Path("owner/model"), "./model", "/model", "a/b/c", "~/model", "a b"], ids=str)
+def test_what_cannot_be_of_the_hub_is_not_looked_for_there(name: str | Path) -> None:
+    for load in (load_seq2seq_module, load_encoder_module, load_rag):
+        with pytest.raises(ArtefactError, match=r"no such directory$"):
+            load(name)
+
+
+def test_damaged_weights_are_one_line(small: Path, tmp_path: Path) -> None:
+    Tower.from_encoder(small, width=8).save(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file(weights, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ArtefactError, match="is not an encoder that can be loaded"):
+        Tower.load(tmp_path)

@@ -1,0 +1,109 @@
+"""Calibration: recovers the curve that made the data, and says nothing it was not taught."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.common.calibration import fitted
+from ragqa.artefacts.paths import weights_dir
+from ragqa.errors import DamagedArtefact
+from ragqa.reading.calibration import BASIC, FEATURES, Calibration, Evidence, fit
+
+
+def test_uncalibrated_is_the_raw_probability(tmp_path) -> None:
+    assert Calibration.load(tmp_path).confidence(Evidence(0.73, 5.0, -2.0)) == pytest.approx(0.73)
+
+
+def test_fit_recovers_the_true_probabilities() -> None:
+    rng = np.random.default_rng(0)
+    evidence = [
+        Evidence(float(w), float(s), float(r))
+        for w, s, r in zip(
+            rng.uniform(0.01, 0.99, 20_000), rng.normal(5, 3, 20_000), rng.normal(0, 2, 20_000), strict=True
+        )
+    ]
+    truth = np.array(
+        [1 / (1 + np.exp(-(-1 + 0.8 * np.log(e.weight / (1 - e.weight)) + 0.5 * e.relevance))) for e in evidence]
+    )
+    right = (rng.uniform(size=len(truth)) < truth).tolist()
+    fitted = fit(evidence, right, "made up")
+    said = np.array([fitted.confidence(e) for e in evidence])
+    assert np.abs(said - truth).max() < 0.05
+    assert fitted.answers == 20_000
+
+
+def test_answers_that_count_twice_are_as_two() -> None:
+    rng = np.random.default_rng(0)
+    evidence = [Evidence(*rng.uniform(0.1, 0.9, 3)) for _ in range(40)]
+    right = (rng.uniform(size=40) < [each.weight for each in evidence]).tolist()
+    twice = fit(evidence, right, "made up", counts=[2] * 10 + [1] * 30)
+    assert twice.coefficients == pytest.approx(fit([*evidence, *evidence[:10]], [*right, *right[:10]], "").coefficients)
+    assert twice.answers == 40
+
+
+def test_each_half_is_judged_by_a_fit_on_the_other() -> None:
+    """The odd ones are right where they are likely, the even ones where they are not."""
+    evidence = [Evidence(weight, 0, 0) for weight in (0.9, 0.8, 0.1, 0.2) for _ in range(10)]
+    right = [(each.weight > 0.5) == bool(row % 2) for row, each in enumerate(evidence)]
+    found = fitted(list(zip(evidence, right, strict=True)), "made up")
+    assert (found.right == right).all() and ((found.said > 0.5) != found.right).all()
+    apart = fitted(list(zip(evidence, right, strict=True)), "made up", halves=[row // 2 % 2 for row in range(40)])
+    assert apart.error < found.error
+
+
+def test_features_by_hand() -> None:
+    evidence = Evidence(0.75, 2.0, 1.5, own=2.5, read=1, lead=-99.0, behind=-1.0, ahead=1.25, agree=3)
+    assert evidence.features(BASIC).tolist() == pytest.approx([1, np.log(3), 2, 1.5])
+    wanted = [1, np.log(3), 2, 2.5, 1, 0, -10, -1, 1.25, np.log(4), np.log(3), 2, 2.5, -10]
+    assert evidence.features(FEATURES).tolist() == pytest.approx(wanted)
+    wanted[4:6], wanted[10:] = [0, np.log(10)], [0] * 4
+    assert replace(evidence, read=10).features(FEATURES).tolist() == pytest.approx(wanted)
+
+
+def test_saved_and_loaded(tmp_path) -> None:
+    calibration = Calibration((0.1, 0.2), "data", 7, ("constant", "lead"), 0.3, 0.5)
+    calibration.save(tmp_path)
+    assert Calibration.load(tmp_path) == calibration
+
+
+def test_a_file_of_the_first_version_means_what_it_meant(tmp_path) -> None:
+    row = {"coefficients": [-1.1, 0.9, -0.14, 0.4], "fitted_on": "data", "questions": 7}
+    (tmp_path / "calibration.json").write_text(json.dumps(row))
+    found = Calibration.load(tmp_path)
+    assert (found.threshold, found.prior, found.features, found.answers) == (0.2, 1.0, BASIC, 7)
+    wanted = 1 / (1 + np.exp(1.1 - 0.9 * np.log(3) + 0.14 * 5 - 0.4 * 2))
+    assert found.confidence(Evidence(0.75, 5.0, 2.0, own=9.0, lead=9.0, agree=9)) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"coefficients": None},
+        {"coefficients": [1.0]},
+        {"coefficients": [1.0, 2.0, 3.0, float("nan")]},
+        {"features": ["constant", "span", "relevance", "colour"]},
+        {"features": ["constant"]},
+        {"threshold": 1.5},
+        {"threshold": "low"},
+        {"prior": float("inf")},
+    ],
+)
+def test_a_damaged_file_is_named(changed: dict[str, Any], tmp_path) -> None:
+    row = {"coefficients": [0.0, 1.0, 0.0, 0.0], "fitted_on": "data", "questions": 7}
+    (tmp_path / "calibration.json").write_text(json.dumps({**row, **changed}))
+    with pytest.raises(DamagedArtefact, match=r"calibration\.json"):
+        Calibration.load(tmp_path)
+
+
+def test_the_packaged_reader_is_calibrated() -> None:
+    found = Calibration.load(weights_dir() / "reader")
+    assert found.answers > 0 and 0 < found.threshold < 1
+
+
+def test_separable_data_stay_finite() -> None:
+    evidence = [Evidence(0.9, 5, 5)] * 10 + [Evidence(0.1, -5, -5)] * 10
+    fitted = fit(evidence, [True] * 10 + [False] * 10, "made up")
+    assert fitted.confidence(evidence[0]) > 0.9 > 0.1 > fitted.confidence(evidence[-1])

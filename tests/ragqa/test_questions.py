@@ -1,0 +1,542 @@
+"""Question files: every form that is read, and everything that is none."""
+
+import csv
+import gzip
+import json
+import lzma
+import os
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragqa.corpus.sources import Document, read_documents
+from ragqa.errors import BadInput, BadLine
+from ragqa.questions import SquadParagraph, SquadQuestion, read_questions, read_squad, write_documents
+from ragqa.types import Question
+
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".xz": lzma.compress, ".gz": gzip.compress}
+compressions = pytest.mark.parametrize("compression", COMPRESSIONS)
+
+GOOD = '{"question": "who?", "answers": ["Ada"]}\n'
+GOOD_TSV = "who?\t['Ada']\n"
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def compressed(path: Path, content: str, compression: str) -> Path:
+    return write(path.with_name(path.name + compression), COMPRESSIONS[compression](content.encode()))
+
+
+def read(path: Path) -> list[Question]:
+    return list(read_questions(path))
+
+
+def one(path: Path, content: str | bytes) -> Question:
+    (question,) = read(write(path, content))
+    return question
+
+
+def complaint(path: Path, after: int | None = None) -> str:
+    """What is said of the file, in one line that begins with its path; ``after``: so many questions come before."""
+    given = []
+    with pytest.raises(BadInput) as caught:
+        for question in read_questions(path):
+            given.append(question)  # a comprehension would lose what came before the error
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert message.isprintable() and len(message) < len(str(path)) + 300
+    assert after is None or len(given) == after
+    return message.removeprefix(str(path))
+
+
+# JSON lines
+
+
+def test_the_names_of_qed_are_known(tmp_path: Path) -> None:
+    row = {
+        "example_id": 7,
+        "question_text": "who?",
+        "answer_text": ["Ada"],
+        "paragraph_text": "Ada .",
+        "title_text": "A",
+    }
+    assert one(tmp_path / "q.jsonl", json.dumps(row)) == Question("who?", ("Ada",), "7", passages=("Ada .",))
+
+
+@compressions
+def test_json_lines(tmp_path: Path, compression: str) -> None:
+    rows = '{"question": "who?", "answers": ["Ada", "Ada Holm"]}\n{"question": "où ?", "answers": ["Orléans"]}\n'
+    path = compressed(tmp_path / "q.jsonl", rows, compression)
+    assert read(path) == [Question("who?", ("Ada", "Ada Holm"), "1"), Question("où ?", ("Orléans",), "2")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"answers": ["Ada", "Bo"]}, Question("who?", ("Ada", "Bo"), "1")),
+        ({"answer": ["Ada", "Bo"]}, Question("who?", ("Ada", "Bo"), "1")),  # NQ-open
+        ({"answers": "Ada"}, Question("who?", ("Ada",), "1")),
+        ({"answer": "Ada"}, Question("who?", ("Ada",), "1")),
+        ({"answers": []}, Question("who?", (), "1")),
+        ({"answers": ["Ada", "Ada"]}, Question("who?", ("Ada", "Ada"), "1")),
+        ({"answers": ["Ada"], "answer": ["Bo"]}, Question("who?", ("Ada",), "1")),
+        ({"answers": ["Ada"], "id": "q-7"}, Question("who?", ("Ada",), "q-7")),
+        ({"answers": ["Ada"], "id": 7}, Question("who?", ("Ada",), "7")),
+        ({"answers": ["Ada"], "id": 0}, Question("who?", ("Ada",), "0")),
+        ({"answers": ["Ada"], "id": None}, Question("who?", ("Ada",), "1")),
+        ({"answers": ["Ada"], "documents": ["a.txt", "b"]}, Question("who?", ("Ada",), "1", documents=("a.txt", "b"))),
+        ({"answers": ["Ada"], "documents": "a.txt"}, Question("who?", ("Ada",), "1", documents=("a.txt",))),
+        ({"answers": ["Ada"], "passages": ["Ada did."]}, Question("who?", ("Ada",), "1", passages=("Ada did.",))),
+        ({"answers": ["Ada"], "passages": "Ada did."}, Question("who?", ("Ada",), "1", passages=("Ada did.",))),
+        ({"answers": ["Ada"], "url": "x", "page": 3}, Question("who?", ("Ada",), "1")),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_fields_of_a_json_line(tmp_path: Path, fields: dict[str, Any], expected: Question) -> None:
+    assert one(tmp_path / "q.jsonl", json.dumps({"question": "who?", **fields})) == expected
+
+
+def test_blank_lines_are_passed_over_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", f"\n  \t\n{GOOD}\r\n\n{GOOD}\n\n")
+    assert [question.id for question in read(path)] == ["3", "6"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path, end: str) -> None:
+    for name, content in (("q.jsonl", GOOD), ("q.tsv", GOOD_TSV)):
+        path = write(tmp_path / name, "\ufeff" + (content * 2).replace("\n", end))
+        assert read(path) == [Question("who?", ("Ada",), "1"), Question("who?", ("Ada",), "2")]
+
+
+def test_signs_that_some_take_for_line_ends_stay_in_the_text(tmp_path: Path) -> None:
+    text = "who\u2028built\x85it?"
+    row = json.dumps({"question": text, "answers": ["Ada"]}, ensure_ascii=False)
+    assert read(write(tmp_path / "q.jsonl", f"{row}\n{row}\n"))[1] == Question(text, ("Ada",), "2")
+
+
+def test_the_last_line_needs_no_end(tmp_path: Path) -> None:
+    assert len(read(write(tmp_path / "q.jsonl", GOOD + GOOD.rstrip("\n")))) == 2
+    assert len(read(write(tmp_path / "q.tsv", GOOD_TSV + GOOD_TSV.rstrip("\n")))) == 2
+
+
+def test_a_question_that_stands_twice_is_asked_twice(tmp_path: Path) -> None:
+    row = '{"id": "a", "question": "who?", "answers": ["Ada"]}\n'
+    assert read(write(tmp_path / "q.jsonl", row * 2)) == [Question("who?", ("Ada",), "a")] * 2
+
+
+def test_a_file_without_questions_has_none(tmp_path: Path) -> None:
+    for name in ("q.jsonl", "q.tsv"):
+        assert read(write(tmp_path / name, "\n \n")) == []
+        assert read(write(tmp_path / name, "")) == []
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.ndjson", "q.JSONL", "a.b.jsonl", "q.json.jsonl"])
+def test_names_of_json_lines(tmp_path: Path, name: str) -> None:
+    assert one(tmp_path / name, GOOD) == Question("who?", ("Ada",), "1")
+
+
+# DPR's tables
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
+@compressions
+def test_dprs_tables(tmp_path: Path, suffix: str, compression: str) -> None:
+    rows = "who?\t['Ada', \"Bo's\"]\n\nwhere is it\t['Orléans']\n"
+    path = compressed(tmp_path / f"q{suffix}", rows, compression)
+    assert read(path) == [Question("who?", ("Ada", "Bo's"), "1"), Question("where is it", ("Orléans",), "3")]
+
+
+@pytest.mark.parametrize(
+    ("field", "answers"),
+    [
+        ("[]", ()),
+        ("'Ada'", ("Ada",)),
+        ("('Ada', 'Bo')", ("Ada", "Bo")),
+        ("  ['Ada']  ", ("Ada",)),
+        (r"['Bo\'s', 'a\\b', 'caf\xe9']", ("Bo's", r"a\b", "café")),
+        ("['a, b', '[c]', '']", ("a, b", "[c]", "")),
+    ],
+)
+def test_answers_of_a_table(tmp_path: Path, field: str, answers: tuple[str, ...]) -> None:
+    assert one(tmp_path / "q.tsv", f"who?\t{field}\n") == Question("who?", answers, "1")
+
+
+@pytest.mark.parametrize(
+    ("question", "answers"),
+    [
+        ("who sang it?", ["Bo's", "Cy"]),
+        ("who sang it?", ["Bo's"]),
+        ('"Ada" who?', ["Ada"]),
+        ('who sang "Ada"?', ['the "Ada"', "Bo's"]),
+    ],
+)
+def test_a_field_may_be_quoted_as_dprs_own_files_quote_it(tmp_path: Path, question: str, answers: list[str]) -> None:
+    """Python's csv writer, which made them, quotes a field with a quotation mark in it and doubles the mark."""
+    path = tmp_path / "q.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter="\t").writerow([question, repr(answers)])
+    assert '""' in path.read_text()
+    assert read(path) == [Question(question, tuple(answers), "1")]
+
+
+# SQuAD
+
+
+def squad(*paragraphs: dict[str, Any], title: Any = "Skarvik_Lighthouse") -> dict[str, Any]:
+    return {"version": "1.1", "data": [{"title": title, "paragraphs": list(paragraphs)}]}
+
+
+def paragraph(context: Any = "Ada built it.", *rows: dict[str, Any]) -> dict[str, Any]:
+    return {"context": context, "qas": list(rows or (row(),))}
+
+
+def row(**changed: Any) -> dict[str, Any]:
+    return {"id": "q1", "question": "Who built it?", "answers": [{"text": "Ada", "answer_start": 0}], **changed}
+
+
+TWO_ANSWERS = [{"text": "it.", "answer_start": 10}, {"text": "it", "answer_start": 10}]
+SQUAD = squad(
+    paragraph("Ada built it.", row(), row(id="q2", question="What was built?", answers=TWO_ANSWERS)),
+    paragraph("In Orléans.", row(id="q3", question="Où ?", answers=[{"text": "Orléans", "answer_start": 3}])),
+    {"context": "Nothing is asked of it.", "qas": []},
+)
+
+
+@compressions
+def test_squads_questions_know_their_paragraph(tmp_path: Path, compression: str) -> None:
+    path = compressed(tmp_path / "dev.json", json.dumps(SQUAD, ensure_ascii=False), compression)
+    assert read(path) == [
+        Question("Who built it?", ("Ada",), "q1", passages=("Ada built it.",)),
+        Question("What was built?", ("it.", "it"), "q2", passages=("Ada built it.",)),
+        Question("Où ?", ("Orléans",), "q3", passages=("In Orléans.",)),
+    ]
+
+
+@compressions
+def test_squads_paragraphs(tmp_path: Path, compression: str) -> None:
+    first, second, third = read_squad(compressed(tmp_path / "dev.json", json.dumps(SQUAD), compression))
+    assert first == SquadParagraph(
+        "Skarvik Lighthouse",
+        "Ada built it.",
+        (
+            SquadQuestion("q1", "Who built it?", ("Ada",), 0),
+            SquadQuestion("q2", "What was built?", ("it.", "it"), 10),
+        ),
+    )
+    assert (second.text, second.questions[0].answer_start) == ("In Orléans.", 3)
+    assert (third.title, third.text, third.questions) == ("Skarvik Lighthouse", "Nothing is asked of it.", ())
+
+
+def test_what_squad_2_does_not_answer_has_no_answers(tmp_path: Path) -> None:
+    impossible = row(answers=[], is_impossible=True, plausible_answers=[{"text": "Ada", "answer_start": 0}])
+    path = write(tmp_path / "dev.json", json.dumps(squad(paragraph("Ada built it.", impossible))))
+    assert read(path) == [Question("Who built it?", (), "q1", passages=("Ada built it.",))]
+    assert next(read_squad(path)).questions == (SquadQuestion("q1", "Who built it?", (), -1),)
+
+
+def test_squad_with_a_byte_order_mark(tmp_path: Path) -> None:
+    assert len(read(write(tmp_path / "dev.json", "\ufeff" + json.dumps(SQUAD)))) == 3
+
+
+def test_a_corpus_of_squads_paragraphs(tmp_path: Path) -> None:
+    """Each text once, under the title where it stood first, numbered by its place among all paragraphs."""
+    paragraphs = [
+        SquadParagraph("A", "One.\nTwo.", ()),
+        SquadParagraph("B", "Où ?", ()),
+        SquadParagraph("B", "One.\nTwo.", ()),
+        SquadParagraph("", "Four.", ()),
+    ]
+    out = tmp_path / "corpus.jsonl"
+    assert write_documents(((each.title, each.text) for each in paragraphs), out) == 3
+    assert list(read_documents([out])) == [
+        Document("0", "A", "One.\nTwo.", str(out)),
+        Document("1", "B", "Où ?", str(out)),
+        Document("3", "", "Four.", str(out)),
+    ]
+    assert "Où" in out.read_text(encoding="utf-8")
+    assert write_documents([], out) == 0
+    assert out.read_text() == ""
+
+
+# What is no question
+
+
+NOT_A_QUESTION = {
+    "not JSON": "who?",
+    "half an object": '{"question": "who?", "answers": ["Ada"',
+    "two objects": GOOD.strip() + GOOD,
+    "a list": '["who?", ["Ada"]]',
+    "a text": '"who?"',
+    "null": "null",
+    "no question": '{"answers": ["Ada"]}',
+    "another key": '{"query": "who?", "answers": ["Ada"]}',
+    "question blank": '{"question": " \\t", "answers": ["Ada"]}',
+    "question empty": '{"question": "", "answers": ["Ada"]}',
+    "question null": '{"question": null, "answers": ["Ada"]}',
+    "question a number": '{"question": 5, "answers": ["Ada"]}',
+    "question a list": '{"question": ["who?"], "answers": ["Ada"]}',
+    "no answers": '{"question": "who?"}',
+    "answers null": '{"question": "who?", "answers": null}',
+    "answers a number": '{"question": "who?", "answers": 5}',
+    "answers true": '{"question": "who?", "answers": true}',
+    "answers an object": '{"question": "who?", "answers": {"Ada": 1}}',
+    "answers in lists": '{"question": "who?", "answers": [["Ada"]]}',
+    "answers numbers": '{"question": "who?", "answers": ["Ada", 5]}',
+    "answers with null": '{"question": "who?", "answers": ["Ada", null]}',
+    "answers no number": '{"question": "who?", "answers": [NaN]}',
+    "documents a number": '{"question": "who?", "answers": ["Ada"], "documents": 5}',
+    "passages of numbers": '{"question": "who?", "answers": ["Ada"], "passages": [5]}',
+    "a number beyond Python": '{"question": "who?", "answers": %s}' % ("9" * 6000),
+    "nested without end": '{"question": "who?", "answers": ' + "[" * 100_000,
+    "nested deeply": '{"question": "who?", "answers": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "objects nested deeply": '{"question": ' * 100_000,
+}
+
+NO_ROW = {
+    "no tab": "who? ['Ada']",
+    "no question": "\t['Ada']",
+    "question blank": " \t['Ada']",
+    "no answers": "who?\t",
+    "answers a number": "who?\t5",
+    "answers a name": "who?\tAda",
+    "answers of names": "who?\t[Ada, Bo]",
+    "answers an object": "who?\t{'Ada': 1}",
+    "answers a set": "who?\t{'Ada'}",
+    "answers bytes": "who?\t[b'Ada']",
+    "answers None": "who?\tNone",
+    "answers in lists": "who?\t[['Ada']]",
+    "answers numbers": "who?\t['Ada', 5]",
+    "half a list": "who?\t['Ada'",
+    "half a text": "who?\t['Ada]",
+    "a third column": "who?\t['Ada']\t['Bo']",
+    "a NUL": "who?\t['A\0da']",
+    "a number beyond Python": "who?\t" + "9" * 6000,
+    "nested": "who?\t" + "[" * 90 + "'Ada'" + "]" * 90,
+    "nested deeply": "who?\t" + "[" * 100_000 + "]" * 100_000,
+    "signs without end": "who?\t" + "-" * 100_000 + "1",
+    "a sum without end": "who?\t" + "+".join(["'Ada'"] * 20_000),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        *(pytest.param("q.jsonl", GOOD, line, id=f"jsonl-{what}") for what, line in NOT_A_QUESTION.items()),
+        *(pytest.param("q.tsv", GOOD_TSV, line, id=f"tsv-{what}") for what, line in NO_ROW.items()),
+    ],
+)
+def test_what_is_no_question_is_named_by_its_line(tmp_path: Path, name: str, good: str, bad: str) -> None:
+    path = write(tmp_path / name, f"{good}\n{good}{bad}\n{good}")
+    questions = read_questions(path)
+    assert [question.id for question in islice(questions, 2)] == ["1", "3"]  # the bad line has not been looked at
+    with pytest.raises(BadLine):
+        next(questions)
+    assert complaint(path).startswith(":4: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('["who?", ["Ada"]]', "object"),
+        ('{"answers": ["Ada"]}', "question must be a text"),
+        ('{"question": "who?"}', r"no answers.*\[\]"),
+        ('{"question": "who?", "answers": 5}', "answers must be a list of texts"),
+        ('{"question": "who?", "answers": [], "documents": 5}', "documents must be a list of texts"),
+        ('{"question": "who?", "answers": [], "passages": 5}', "passages must be a list of texts"),
+    ],
+)
+def test_what_is_wrong_with_a_json_line_is_said(tmp_path: Path, line: str, words: str) -> None:
+    with pytest.raises(BadLine, match=words):
+        read(write(tmp_path / "q.jsonl", line))
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["", "Ada", "['Ada'", "['Ada]", "__import__('os')", "9" * 6000, "[" * 100_000, "-" * 100_000 + "1"],
+    ids=["empty", "name", "half a list", "half a text", "code", "huge", "nested", "signs"],
+)
+def test_what_is_wrong_with_a_list_is_said_in_words(tmp_path: Path, field: str) -> None:
+    """Without the parser's own names for file, line and node, which are not the user's."""
+    message = complaint(write(tmp_path / "q.tsv", GOOD_TSV * 4 + f"who?\t{field}\n"))
+    assert message.startswith(":5: ")
+    assert "answers" in message or "list" in message
+    assert "<" not in message and "line 1" not in message
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "__import__('os').mkdir({path!r})",
+        "[__import__('os').mkdir({path!r})]",
+        "['Ada', *[__import__('os').mkdir({path!r})]]",
+        "[x for x in [__import__('os').mkdir({path!r})]]",
+        "(lambda: __import__('os').mkdir({path!r}))()",
+        "f'{{__import__(\"os\").mkdir({path!r})}}'",
+    ],
+)
+def test_code_among_the_answers_is_not_run(tmp_path: Path, code: str) -> None:
+    made = tmp_path / "made"
+    path = write(tmp_path / "q.tsv", f"who?\t{code.format(path=str(made))}\n")
+    assert complaint(path).startswith(":1: ")
+    assert not made.exists()
+
+
+# Files that cannot be read
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.tsv"])
+@compressions
+def test_what_is_not_utf_8_is_named_by_its_line(tmp_path: Path, name: str, compression: str) -> None:
+    good = (GOOD if name.endswith("l") else GOOD_TSV).encode()
+    latin = good.replace(b"Ada", "André".encode("latin-1"))
+    for before in (0, 2, 1000):
+        content = good * before + latin + good
+        path = write(tmp_path / (name + compression), COMPRESSIONS[compression](content))
+        message = complaint(path, after=before)
+        assert message.startswith(f":{before + 1}: ") and "UTF-8" in message
+
+
+def test_utf_16_is_not_utf_8(tmp_path: Path) -> None:
+    assert "UTF-8" in complaint(write(tmp_path / "q.jsonl", GOOD.encode("utf-16")))
+
+
+def test_a_json_file_that_is_not_utf_8_is_not_quoted_whole(tmp_path: Path) -> None:
+    assert "utf-8" in complaint(write(tmp_path / "dev.json", b"\xff" * 10_000)).lower()
+
+
+FORMS = {
+    "q.jsonl": "".join(f'{{"question": "who is {n}?", "answers": ["{n * n}"]}}\n' for n in range(2000)),
+    "q.tsv": "".join(f"who is {n}?\t['{n * n}']\n" for n in range(2000)),
+    "dev.json": json.dumps(squad(*(paragraph(f"It is {n * n}.", row(id=str(n))) for n in range(2000)))),
+}
+forms = pytest.mark.parametrize("form", FORMS)
+
+
+@forms
+@pytest.mark.parametrize("compression", [".xz", ".gz"])
+@pytest.mark.parametrize("kept", [0.01, 0.5, 0.9])
+def test_a_cut_file_is_damaged(tmp_path: Path, form: str, compression: str, kept: float) -> None:
+    content = COMPRESSIONS[compression](FORMS[form].encode())
+    path = write(tmp_path / (form + compression), content[: int(len(content) * kept)])
+    assert "end-of-stream" in complaint(path)
+
+
+@forms
+@pytest.mark.parametrize("compression", [".xz", ".gz"])
+@pytest.mark.parametrize("place", [0, 0.02, 0.5, -6], ids=["head", "start", "middle", "end"])
+def test_a_file_with_a_wrong_byte_is_damaged(tmp_path: Path, form: str, compression: str, place: float) -> None:
+    content = bytearray(COMPRESSIONS[compression](FORMS[form].encode()))
+    content[int(place * len(content)) if 0 <= place < 1 else int(place)] ^= 0xFF
+    assert complaint(write(tmp_path / (form + compression), bytes(content)))
+
+
+@forms
+@pytest.mark.parametrize("compression", [".xz", ".gz"])
+def test_a_suffix_that_promises_too_much(tmp_path: Path, form: str, compression: str) -> None:
+    assert complaint(write(tmp_path / (form + compression), FORMS[form]))
+
+
+PLACES = [name + compression for name in FORMS for compression in COMPRESSIONS]
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_missing_file(tmp_path: Path, name: str) -> None:
+    assert complaint(tmp_path / name) == " cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_directory(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert complaint(tmp_path / name) == " cannot be read: Is a directory"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+@pytest.mark.parametrize("name", PLACES)
+def test_no_permission(tmp_path: Path, name: str) -> None:
+    write(tmp_path / name, "").chmod(0)
+    assert complaint(tmp_path / name) == " cannot be read: Permission denied"
+
+
+@pytest.mark.parametrize("name", ["q.txt", "q", "q.xz", "q.gz", "jsonl", "q.jsonl.bz2", "q.parquet", "q.jsonl~"])
+def test_an_unknown_suffix(tmp_path: Path, name: str) -> None:
+    message = complaint(write(tmp_path / name, GOOD))
+    assert all(suffix in message for suffix in (".jsonl", ".tsv", ".csv", ".json "))
+
+
+# JSON that is not SQuAD
+
+
+def without(key: str) -> dict[str, Any]:
+    """SQuAD with this key missing everywhere."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: cut(inner) for name, inner in value.items() if name != key}
+        return [cut(inner) for inner in value] if isinstance(value, list) else value
+
+    return dict(cut(SQUAD))
+
+
+NOT_SQUAD: dict[str, Any] = {
+    "a list": [SQUAD],
+    "a text": "data",
+    "null": None,
+    "a number": 5,
+    "DPR's own json": [{"question": "who?", "answers": ["Ada"], "positive_ctxs": []}],
+    **{
+        f"no {key}": without(key)
+        for key in ("data", "title", "paragraphs", "context", "qas", "id", "question", "answers", "text")
+    },
+    "articles null": {"data": None},
+    "articles a number": {"data": 5},
+    "articles a dict": {"data": {"first": SQUAD["data"][0]}},
+    "articles texts": {"data": ["first"]},
+    "articles numbers": {"data": [5]},
+    "title null": squad(paragraph(), title=None),
+    "title a number": squad(paragraph(), title=5),
+    "paragraphs a dict": {"data": [{"title": "A", "paragraphs": paragraph()}]},
+    "paragraphs null": {"data": [{"title": "A", "paragraphs": None}]},
+    "context null": squad(paragraph(None)),
+    "context a number": squad(paragraph(5)),
+    "questions a dict": squad({"context": "Ada built it.", "qas": row()}),
+    "question null": squad(paragraph("Ada built it.", row(question=None))),
+    "question a number": squad(paragraph("Ada built it.", row(question=5))),
+    "answers null": squad(paragraph("Ada built it.", row(answers=None))),
+    "answers a text": squad(paragraph("Ada built it.", row(answers="Ada"))),
+    "answers texts": squad(paragraph("Ada built it.", row(answers=["Ada"]))),
+    "answers by column": squad(paragraph("Ada built it.", row(answers={"text": ["Ada"], "answer_start": [0]}))),
+    "answer null": squad(paragraph("Ada built it.", row(answers=[{"text": None, "answer_start": 0}]))),
+    "answer a number": squad(paragraph("Ada built it.", row(answers=[{"text": 5, "answer_start": 0}]))),
+}
+
+
+@pytest.mark.parametrize("content", [pytest.param(value, id=what) for what, value in NOT_SQUAD.items()])
+def test_json_that_is_not_squad(tmp_path: Path, content: Any) -> None:
+    path = write(tmp_path / "dev.json", json.dumps(content))
+    assert "SQuAD" in complaint(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "who?", GOOD * 2, '{"data": [', "[" * 100_000, '{"data": ' * 100_000, '{"data": %s}' % ("9" * 6000)],
+    ids=["empty", "text", "json lines", "cut", "nested lists", "nested objects", "huge number"],
+)
+def test_what_is_not_json_is_not_squad(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path / "dev.json", content)
+    assert "SQuAD" in complaint(path)
+    with pytest.raises(BadInput):
+        list(read_squad(path))
+
+
+def test_squads_good_paragraphs_come_before_a_bad_one(tmp_path: Path) -> None:
+    content = squad(paragraph(), paragraph("Bo built it.", row(answers=None)))
+    questions = read_questions(write(tmp_path / "dev.json", json.dumps(content)))
+    assert next(questions).id == "q1"
+    with pytest.raises(BadInput):
+        next(questions)
