@@ -32,7 +32,7 @@ from eval import ablation_questions
 from eval.ablation_sources import NQ_DEV, NQ_TEST, SQUAD_DEV, Once, Text, known, wiki
 from eval.command import command, one_line
 from ragqa.artefacts import resume
-from ragqa.corpus.blocks import words as cut_by_words
+from ragqa.corpus.blocks import make_word_splitter as cut_by_words
 from ragqa.corpus.sources import Document
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -259,7 +259,7 @@ def answered(index: Path, files: dict[str, Path], progress: Progress) -> dict[st
     finder = AnswerFinder([answers for each in asked.values() for answers in each])
     store, held = PassageStore.open(index / "passages"), set()
     with progress.step("answers", len(store), "passages") as step:
-        for passages in store.batches():
+        for passages in store.iter_batches():
             for passage in passages:
                 held.update(finder.held(passage.text))
             step.at(passages[-1].id + 1)

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ragqa.corpus.sources import CorpusReport, Document, input_size, read_documents
+from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
 from ragqa.errors import BadInput
 from ragqa.progress import Progress
 from ragqa.questions import read_squad
@@ -79,7 +79,7 @@ def qed(file: Path) -> Iterator[Text]:
 def wiki(folder: Path, name: str, progress: Progress) -> Iterator[Document]:
     """The articles of the folder, streamed."""
     report = CorpusReport()
-    with progress.step(name, input_size([folder]), "B") as step:
+    with progress.step(name, count_input_bytes([folder]), "B") as step:
         for each in read_documents([folder], report=report):
             yield each
             step.at(report.bytes_read)

@@ -20,5 +20,7 @@ class Chance:
 
     def _drawn(self, question: str, k: int) -> Ranking:
         rng = np.random.default_rng([self._seed, crc32(question.encode())])
-        rows = self._passages.live_rows(rng.choice(self._passages.live, min(k, self._passages.live), replace=False))
+        rows = self._passages.live_rows(
+            rng.choice(self._passages.live_count, min(k, self._passages.live_count), replace=False)
+        )
         return Ranking(rows, -np.arange(len(rows), dtype=np.float32))

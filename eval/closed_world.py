@@ -280,7 +280,7 @@ def ask(
     model.eval()
     mask = blocks.tokenizer.mask
     right = {"accuracy": 0, "alone": 0, "recall@1": 0, "recall@7": 0}
-    rows = {passage.text: passage.id for passages in blocks.store.batches() for passage in passages}
+    rows = {passage.text: passage.id for passages in blocks.store.iter_batches() for passage in passages}
     facts = [(fact, form) for fact in world.asked for form in RELATIONS[fact.relation].statements]
     for at in range(0, len(facts), 64):
         some = facts[at : at + 64]

@@ -10,7 +10,7 @@ from index.cluster import connect
 from index.version_build import Encoding, Made, Plan, line, make_version
 from ragqa.artefacts.lock import locked
 from ragqa.errors import RagqaError, RefreshFailed
-from ragqa.indexing.embed import Shard, finished
+from ragqa.indexing.embed import EmbeddingShard, read_shard_record
 
 ATTEMPTS = 3
 """After which a version is given up, unless one of them finished a shard."""
@@ -78,9 +78,9 @@ class _Crew:
         import ray
 
         self._ray, self._actors = ray, actors
-        self._busy: dict[Any, tuple[Any, Shard | None]] = {}
+        self._busy: dict[Any, tuple[Any, EmbeddingShard | None]] = {}
         self._idle: list[Any] = []
-        self._deaths: dict[Shard, int] = {}
+        self._deaths: dict[EmbeddingShard, int] = {}
 
     def load(self, snapshot: Path) -> str:
         self._snapshot = str(snapshot)
@@ -92,7 +92,7 @@ class _Crew:
                 self._fingerprint: str = answer
                 return answer
 
-    def embed(self, folder: Path, parts: list[Shard]) -> None:
+    def embed(self, folder: Path, parts: list[EmbeddingShard]) -> None:
         todo = deque(parts)
         while todo or any(shard for _, shard in self._busy.values()):
             while todo and self._idle:
@@ -107,7 +107,7 @@ class _Crew:
         """Let an actor load the weights as soon as it is there again; to find it away costs a retry, too."""
         self._busy[actor.load.options(max_task_retries=_ROUSED).remote(self._snapshot)] = actor, None
 
-    def _next(self) -> tuple[Shard | None, str | None]:
+    def _next(self) -> tuple[EmbeddingShard | None, str | None]:
         """Wait for an actor: the shard that it lost by dying, or the fingerprint of what it has loaded.
 
         Raises RefreshFailed with what an actor says, or where actors die again and again.
@@ -149,14 +149,14 @@ class _Encoder:
         except (RagqaError, OSError) as error:
             return "", line(error)
 
-    def embed(self, snapshot: str, fingerprint: str, folder: str, shard: Shard) -> tuple[str, str]:
+    def embed(self, snapshot: str, fingerprint: str, folder: str, shard: EmbeddingShard) -> tuple[str, str]:
         """Write a shard, unless another actor has, who was taken for dead; answers as ``load``."""
         try:
             if fingerprint != self._fingerprint and self._loaded(snapshot) != fingerprint:
                 return "", f"{snapshot} has changed while it was in use"
             place = Path(folder)
             with locked(place / f".{shard.vectors}.lock", wait=True):
-                if not finished(place, shard, fingerprint) and self._encoding is not None:
+                if not read_shard_record(place, shard, fingerprint) and self._encoding is not None:
                     self._encoding.embed(place, [shard])
             return fingerprint, ""
         except (RagqaError, OSError) as error:

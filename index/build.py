@@ -28,7 +28,7 @@ from ragqa import artefacts
 from ragqa.artefacts import resume
 from ragqa.cli.config import one_line, parse, shared_path
 from ragqa.errors import BadInput, Mismatch
-from ragqa.indexing.build import recall_line, sample_queries
+from ragqa.indexing.build import encode_sample_questions, format_recall
 from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.retrieval.vectors import faiss_build, mips
@@ -147,7 +147,7 @@ def _queries(config: BuildConfig, embedded: artefacts.Manifest) -> np.ndarray | 
         return None
     name = config.encoder or embedded.config["name"]
     _check_encoder(name, config.vectors, embedded)
-    return sample_queries(config.questions, load_encoder(name))
+    return encode_sample_questions(config.questions, load_encoder(name))
 
 
 def _check_encoder(name: str | None, vectors: Path, embedded: artefacts.Manifest) -> None:
@@ -289,7 +289,7 @@ def main() -> None:
     passages = f"{done.passages:,} passage{'s' * (done.passages != 1)}"
     print(f"index {done.fingerprint} in {done.index}: {passages}, {done.megabytes:,.1f} MB of vectors")
     if done.search:
-        print(recall_line(done.search))
+        print(format_recall(done.search))
 
 
 def _absolute(config: BuildConfig) -> BuildConfig:

@@ -25,7 +25,17 @@ from ragqa.artefacts.lock import locked
 from ragqa.cli.config import one_line, parse, shared_path
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, RagqaError
-from ragqa.indexing.embed import ASIDE, Record, Shard, damaged, embed_shard, finished, shards, sweep, workplace
+from ragqa.indexing.embed import (
+    PARTIAL,
+    EmbeddingShard,
+    ShardRecord,
+    embed_shard,
+    find_damaged_files,
+    prepare_shard_folder,
+    read_shard_record,
+    remove_partial_files,
+    split_into_shards,
+)
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.runtime.encoder import DEFAULT, PRECISIONS, encoder_path, is_export, load_encoder
 
@@ -118,12 +128,12 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
         "device": config.device,
         "precision": precision,
     }
-    parts = shards(len(store), config.shard_rows)
+    parts = split_into_shards(len(store), config.shard_rows)
     with _claimed(config.out.resolve(), identity, parts, config.precision is not None) as (out, identity):
         if config.verify or config.repair:
             _check(out, parts, made_by, config.repair)
-        missing = [part for part in parts if not finished(out, part, made_by)]
-        sweep(out)  # a run may have been killed between its last shard and its end
+        missing = [part for part in parts if not read_shard_record(out, part, made_by)]
+        remove_partial_files(out)  # a run may have been killed between its last shard and its end
         device, precision = identity["device"], identity["precision"]
         work = Work(config.corpus.resolve(), out, config.encoder, device, precision)
         workers, seconds = _run(work, missing, config.workers, len(store), progress) if missing else (0, 0.0)
@@ -142,7 +152,7 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
     )
 
 
-def _rows(parts: list[Shard]) -> int:
+def _rows(parts: list[EmbeddingShard]) -> int:
     return sum(part.last - part.first for part in parts)
 
 
@@ -156,7 +166,7 @@ def _encoder(config: EmbedConfig) -> tuple[str, str]:
 
 @contextmanager
 def _claimed(
-    out: Path, identity: dict[str, Any], parts: list[Shard], chosen: bool
+    out: Path, identity: dict[str, Any], parts: list[EmbeddingShard], chosen: bool
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
     """``out``, made if need be, for this process alone and for the vectors that ``_begin`` says alone."""
     with writing(out):
@@ -165,7 +175,7 @@ def _claimed(
             yield out, _begin(out, identity, parts, chosen)
 
 
-def _begin(out: Path, identity: dict[str, Any], parts: list[Shard], chosen: bool) -> dict[str, Any]:
+def _begin(out: Path, identity: dict[str, Any], parts: list[EmbeddingShard], chosen: bool) -> dict[str, Any]:
     """Write what ``out`` is begun with, or see that it was begun with just that; what it is.
 
     Vectors that are all there are taken whatever device made them, unless their precision was ``chosen``.
@@ -176,19 +186,19 @@ def _begin(out: Path, identity: dict[str, Any], parts: list[Shard], chosen: bool
             theirs = dict(json.loads(mark.read_text()))
         except (ValueError, TypeError) as error:
             raise DamagedArtefact(f"{mark} is damaged: choose another place, or delete {out}") from error
-        if not chosen and all(finished(out, part, identity["encoder"]) for part in parts):
+        if not chosen and all(read_shard_record(out, part, identity["encoder"]) for part in parts):
             identity = {**identity, **{name: theirs.get(name) for name in ("device", "precision")}}
         if other := [
             f"{name} {theirs.get(name)}, not {mine}" for name, mine in identity.items() if theirs.get(name) != mine
         ]:
             raise BadInput(f"{out} holds other vectors ({'; '.join(other)}): choose another place")
         return identity
-    if not (out / ASIDE).is_dir():  # left by a run that was killed right here
+    if not (out / PARTIAL).is_dir():  # left by a run that was killed right here
         artefacts.check_replaceable(out, "vectors")
     try:
-        with workplace(out):
-            (out / ASIDE / BEGUN).write_text(json.dumps(identity, sort_keys=True))
-            (out / ASIDE / BEGUN).replace(mark)
+        with prepare_shard_folder(out):
+            (out / PARTIAL / BEGUN).write_text(json.dumps(identity, sort_keys=True))
+            (out / PARTIAL / BEGUN).replace(mark)
     except OSError:
         with suppress(OSError):
             out.rmdir()
@@ -196,10 +206,14 @@ def _begin(out: Path, identity: dict[str, Any], parts: list[Shard], chosen: bool
     return identity
 
 
-def _check(out: Path, parts: list[Shard], encoder: str, repair: bool) -> None:
-    records = [record for part in parts if (record := finished(out, part, encoder))]
-    bad = list(damaged(out, records))
-    bad += [out / part.vectors for part in parts if (out / part.record).exists() and not finished(out, part, encoder)]
+def _check(out: Path, parts: list[EmbeddingShard], encoder: str, repair: bool) -> None:
+    records = [record for part in parts if (record := read_shard_record(out, part, encoder))]
+    bad = list(find_damaged_files(out, records))
+    bad += [
+        out / part.vectors
+        for part in parts
+        if (out / part.record).exists() and not read_shard_record(out, part, encoder)
+    ]
     if bad and not repair:
         names = ", ".join(str(file) for file in sorted(bad)[:5]) + (" …" if len(bad) > 5 else "")
         are = "shard is not as it was" if len(bad) == 1 else "shards are not as they were"
@@ -208,39 +222,41 @@ def _check(out: Path, parts: list[Shard], encoder: str, repair: bool) -> None:
         file.with_suffix(".json").unlink(missing_ok=True)
 
 
-def _seal(out: Path, parts: list[Shard], identity: dict[str, Any], name: str) -> artefacts.Manifest:
+def _seal(out: Path, parts: list[EmbeddingShard], identity: dict[str, Any], name: str) -> artefacts.Manifest:
     """Write the manifest; the checksums of the vectors are known from when they were written."""
-    records = [record for part in parts if (record := finished(out, part, identity["encoder"]))]
+    records = [record for part in parts if (record := read_shard_record(out, part, identity["encoder"]))]
     if len(records) < len(parts):
         raise DamagedArtefact(f"{out} is not whole after the job: run it again")
-    known = {Shard(r.first, r.last).vectors: {"size": r.bytes, "sha256": r.sha256} for r in records}
+    known = {EmbeddingShard(r.first, r.last).vectors: {"size": r.bytes, "sha256": r.sha256} for r in records}
     config = {**identity, "name": name, "devices": sorted({record.device for record in records})}
     parents = {"corpus": identity["corpus"], "encoder": identity["encoder"]}
     return artefacts.seal(out, "vectors", config, parents, known=known)
 
 
-def _run(work: Work, missing: list[Shard], workers: int | None, rows: int, progress: Progress) -> tuple[int, float]:
+def _run(
+    work: Work, missing: list[EmbeddingShard], workers: int | None, rows: int, progress: Progress
+) -> tuple[int, float]:
     """Embed the missing shards; actors that worked, and seconds."""
     count = 0
     if workers != 0:
         connect("embedding on a cluster")
         count = min(workers or capacity("CPU" if work.device == "cpu" else "GPU"), len(missing))
     done, began = rows - _rows(missing), time.perf_counter()
-    with workplace(work.out), progress.step("embedding", rows, "passages", done) as step:
+    with prepare_shard_folder(work.out), progress.step("embedding", rows, "passages", done) as step:
         for record in _persistent(work, missing, count) if count else _here(work, missing):
             done += record.last - record.first
             step.at(done)
     return count, time.perf_counter() - began
 
 
-def _here(work: Work, missing: list[Shard]) -> Iterator[Record]:
+def _here(work: Work, missing: list[EmbeddingShard]) -> Iterator[ShardRecord]:
     store = PassageStore.open(work.corpus / "passages")
     encoder = load_encoder(work.encoder, device=work.device, precision=work.precision)
     for part in missing:
         yield embed_shard(store, encoder, work.out, part, device=device_name(work.device))
 
 
-def _persistent(work: Work, missing: list[Shard], workers: int) -> Iterator[Record]:
+def _persistent(work: Work, missing: list[EmbeddingShard], workers: int) -> Iterator[ShardRecord]:
     """The records of the shards as they are finished, in any order.
 
     Ray Data does tasks of lost actors again, but gives up where an actor is lost while it starts: then what is
@@ -266,7 +282,7 @@ def _persistent(work: Work, missing: list[Shard], workers: int) -> Iterator[Reco
         missing = [part for part in missing if part.first in left]
 
 
-def _embedded(work: Work, missing: list[Shard], workers: int) -> Generator[Record, None, None]:
+def _embedded(work: Work, missing: list[EmbeddingShard], workers: int) -> Generator[ShardRecord, None, None]:
     import ray
 
     parts = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
@@ -281,7 +297,7 @@ def _embedded(work: Work, missing: list[Shard], workers: int) -> Generator[Recor
     for row in made.iter_rows():
         if row["error"]:
             raise BadInput(row["error"])
-        yield Record(**json.loads(row["record"]))
+        yield ShardRecord(**json.loads(row["record"]))
 
 
 def main() -> None:

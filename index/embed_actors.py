@@ -13,7 +13,7 @@ from typing import Any
 from ragqa.artefacts.machine import processor
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, RagqaError
-from ragqa.indexing.embed import ASIDE, Shard, embed_shard
+from ragqa.indexing.embed import PARTIAL, EmbeddingShard, embed_shard
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 ATTEMPTS = 8
@@ -42,10 +42,10 @@ class Embedder:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         """Embed the shards of a batch; their records as JSON, or an error."""
-        rows = [self._row(Shard(int(a), int(b))) for a, b in zip(batch["first"], batch["last"], strict=True)]
+        rows = [self._row(EmbeddingShard(int(a), int(b))) for a, b in zip(batch["first"], batch["last"], strict=True)]
         return {"record": [record for record, _ in rows], "error": [error for _, error in rows]}
 
-    def _row(self, shard: Shard) -> tuple[str, str]:
+    def _row(self, shard: EmbeddingShard) -> tuple[str, str]:
         try:
             with writing(self._work.out):
                 with _attempt(self._work.out, shard):
@@ -64,12 +64,12 @@ class Embedder:
 
 
 @contextmanager
-def _attempt(out: Path, shard: Shard) -> Iterator[None]:
+def _attempt(out: Path, shard: EmbeddingShard) -> Iterator[None]:
     """Leave a trace of a shard that takes its actor with it; Ray alone would try it for ever."""
-    before = list((out / ASIDE).glob(f"{shard.first:010d}.*.try"))
+    before = list((out / PARTIAL).glob(f"{shard.first:010d}.*.try"))
     if len(before) >= ATTEMPTS:
         raise RagqaError(f"passages {shard.first} to {shard.last - 1}: {ATTEMPTS} actors died of them; see Ray's logs")
-    trace = out / ASIDE / f"{shard.first:010d}.{os.getpid()}.{uuid.uuid4().hex}.try"
+    trace = out / PARTIAL / f"{shard.first:010d}.{os.getpid()}.{uuid.uuid4().hex}.try"
     trace.touch()
     try:
         yield

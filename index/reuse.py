@@ -9,7 +9,7 @@ from pathlib import Path
 from index.embed import BEGUN
 from ragqa import artefacts
 from ragqa.errors import ArtefactError
-from ragqa.indexing.embed import ASIDE, Record, Shard, workplace
+from ragqa.indexing.embed import PARTIAL, EmbeddingShard, ShardRecord, prepare_shard_folder
 from ragqa.runtime.encoder import identity, load_encoder, torch_encoder, towers
 
 
@@ -33,12 +33,12 @@ def carry(vectors: Path, encoder: Path, out: Path) -> bool:
         return False
     name = load_encoder(encoder).fingerprint
     begun = {**json.loads((vectors / BEGUN).read_text()), "encoder": name}
-    with artefacts.lending(vectors, manifest), artefacts.as_bad_input(out), workplace(out):
+    with artefacts.lending(vectors, manifest), artefacts.as_bad_input(out), prepare_shard_folder(out):
         if not (out / BEGUN).is_file():
             _write(out / BEGUN, json.dumps(begun, sort_keys=True))
         for file in sorted(vectors.glob("*.npy")):
-            record = Record(**json.loads(file.with_suffix(".json").read_text()))
-            part = Shard(record.first, record.last)
+            record = ShardRecord(**json.loads(file.with_suffix(".json").read_text()))
+            part = EmbeddingShard(record.first, record.last)
             if not (out / part.record).exists():
                 _link(file, out / part.vectors)
                 _write(out / part.record, json.dumps(asdict(replace(record, encoder=name))))
@@ -57,7 +57,7 @@ def _passages(name: str) -> str | None:
 
 
 def _link(file: Path, target: Path) -> None:
-    aside = target.parent / ASIDE / target.name
+    aside = target.parent / PARTIAL / target.name
     try:
         os.link(file, aside)
     except OSError:
@@ -66,6 +66,6 @@ def _link(file: Path, target: Path) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    aside = file.parent / ASIDE / file.name
+    aside = file.parent / PARTIAL / file.name
     aside.write_text(text)
     aside.replace(file)

@@ -14,8 +14,16 @@ from ragqa import artefacts
 from ragqa.artefacts.lock import locked
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
-from ragqa.indexing.build import sample_queries
-from ragqa.indexing.embed import Shard, damaged, embed_shard, finished, open_shards, shards, workplace
+from ragqa.indexing.build import encode_sample_questions
+from ragqa.indexing.embed import (
+    EmbeddingShard,
+    embed_shard,
+    find_damaged_files,
+    open_shards,
+    prepare_shard_folder,
+    read_shard_record,
+    split_into_shards,
+)
 from ragqa.questions import read_questions
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.store import Vectors, chunks
@@ -29,7 +37,7 @@ class Embeds(Protocol):
         """Take up the weights in ``snapshot``; fingerprint of the encoder."""
         ...
 
-    def embed(self, folder: Path, parts: list[Shard]) -> None:
+    def embed(self, folder: Path, parts: list[EmbeddingShard]) -> None:
         """Write these shards into ``folder``, a ``workplace``, with the weights that were loaded last."""
         ...
 
@@ -46,7 +54,7 @@ class Encoding:
         self._encoder = _load(snapshot, self._device)
         return self._encoder.fingerprint
 
-    def embed(self, folder: Path, parts: list[Shard]) -> None:
+    def embed(self, folder: Path, parts: list[EmbeddingShard]) -> None:
         """See ``Embeds``."""
         assert self._encoder is not None
         for part in parts:
@@ -141,7 +149,7 @@ def make_version(plan: Plan, step: int, embeds: Embeds, clock: Callable[[], floa
         parents = {"corpus": plan.fingerprint, "encoder": encoder}
         if not (target.exists() and artefacts.peek(target).parents == parents):  # else killed after the rename
             _claim(making, {**parents, "shard_rows": plan.shard_rows})
-            _embed(making / "shards", shards(rows, plan.shard_rows), encoder, embeds)
+            _embed(making / "shards", split_into_shards(rows, plan.shard_rows), encoder, embeds)
             embedded = clock()
             config = {"step": step, "rows": rows, **_build(plan, step, making)}
             config["seconds"] = asdict(Made(round(embedded - began, 3), round(clock() - embedded, 3)))
@@ -164,7 +172,9 @@ def _build(plan: Plan, step: int, making: Path) -> dict[str, Any]:
 
 def _queries(plan: Plan, step: int) -> np.ndarray | None:
     """The sample questions as the weights of ``step`` encode them."""
-    return None if plan.questions is None else sample_queries(plan.questions, _load(plan.snapshot(step), "cpu"))
+    return (
+        None if plan.questions is None else encode_sample_questions(plan.questions, _load(plan.snapshot(step), "cpu"))
+    )
 
 
 def _claim(making: Path, identity: dict[str, Any]) -> None:
@@ -176,23 +186,23 @@ def _claim(making: Path, identity: dict[str, Any]) -> None:
         mark.write_text(ours)
 
 
-def _embed(folder: Path, parts: list[Shard], encoder: str, embeds: Embeds) -> None:
+def _embed(folder: Path, parts: list[EmbeddingShard], encoder: str, embeds: Embeds) -> None:
     """All shards into ``folder``; those whose bytes are not what was written are made once more.
 
     An actor that outlives its coordinator loses what it has half-written when the next one begins, and what it
     writes whole after that is what the next one would have written.
     """
-    with workplace(folder):
-        embeds.embed(folder, [part for part in parts if not finished(folder, part, encoder)])
+    with prepare_shard_folder(folder):
+        embeds.embed(folder, [part for part in parts if not read_shard_record(folder, part, encoder)])
         if bad := _damaged(folder, parts, encoder):
             embeds.embed(folder, bad)
             if bad := _damaged(folder, parts, encoder):
                 raise DamagedArtefact(f"{folder / bad[0].vectors} is not as it was written: look at the disk")
 
 
-def _damaged(folder: Path, parts: list[Shard], encoder: str) -> list[Shard]:
-    known = {part: finished(folder, part, encoder) for part in parts}
-    bad = set(damaged(folder, [record for record in known.values() if record]))
+def _damaged(folder: Path, parts: list[EmbeddingShard], encoder: str) -> list[EmbeddingShard]:
+    known = {part: read_shard_record(folder, part, encoder) for part in parts}
+    bad = set(find_damaged_files(folder, [record for record in known.values() if record]))
     lost = [part for part, record in known.items() if not record or folder / part.vectors in bad]
     for part in lost:
         (folder / part.record).unlink(missing_ok=True)

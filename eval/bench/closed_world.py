@@ -157,7 +157,7 @@ def own_index(config: PretrainConfig) -> mips.Mips:
 def fresh_index(out: Path, blocks: Blocks) -> mips.Mips:
     """An exact index of the passages by the final weights."""
     encoder = load_encoder(out / "model")
-    return mips.ExactIndex(encoder.encode([passage.titled for passage in blocks.store.read(0, len(blocks))]))
+    return mips.ExactIndex(encoder.encode([passage.titled for passage in blocks.store.read_rows(0, len(blocks))]))
 
 
 if __name__ == "__main__":

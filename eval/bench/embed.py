@@ -37,9 +37,9 @@ def cut(index: Path, rows: int, out: Path) -> Path:
     store = PassageStore.open(index / "passages")
     with PassageWriter(out / "passages") as writer:
         while writer.rows < rows:
-            passages = (passage for batch in store.batches() for passage in batch)
+            passages = (passage for batch in store.iter_batches() for passage in batch)
             for passage in islice(passages, rows - writer.rows):
-                writer.copy(passage)
+                writer.add_passage(passage)
     artefacts.seal(out, "index", {}, {"corpus": PassageStore.open(out / "passages").fingerprint()})
     return out
 
@@ -145,7 +145,7 @@ def beside(args: argparse.Namespace, count: int, ours: float) -> dict[str, Any]:
     """The same texts by sentence-transformers."""
     store = PassageStore.open(args.work / f"{count}.index" / "passages")
     texts = args.work / "texts.json"
-    texts.write_text(json.dumps([passage.titled for batch in store.batches() for passage in batch]))
+    texts.write_text(json.dumps([passage.titled for batch in store.iter_batches() for passage in batch]))
     tokenizer, began = TextTokenizer(args.models / "encoder"), time.perf_counter()
     tokens = [len(tokenizer.text_input(text, 256).ids) for text in json.loads(texts.read_text())]
     tokenising = time.perf_counter() - began

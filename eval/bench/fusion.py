@@ -72,7 +72,7 @@ def main() -> None:
         order = np.random.default_rng(0).permutation(len(pairs))[: args.questions]
         retriever = open_retriever(index, "hybrid")
         rows_of: dict[str, set[int]] = defaultdict(set)
-        for batch in retriever.passages.batches():
+        for batch in retriever.passages.iter_batches():
             for passage in batch:
                 rows_of[passage.text.strip()].add(passage.id)
         chosen = [pairs[n] for n in order if pairs[n][1].strip() in rows_of]

@@ -23,7 +23,7 @@ import numpy as np
 from eval.bench.process import memory
 from eval.bench.record import record
 from ragqa import artefacts
-from ragqa.indexing.build import sample_queries
+from ragqa.indexing.build import encode_sample_questions
 from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Bars
 from ragqa.questions import read_questions
@@ -75,7 +75,7 @@ def prepare(args: argparse.Namespace) -> None:
         encoder = load_encoder(manifest.config["name"])
         texts = [question.text for question in read_questions(args.questions)][:QUESTIONS]
         np.save(args.work / "questions.npy", encoder.encode_questions(texts))
-        np.save(args.work / "sample.npy", sample_queries(args.sample, encoder))
+        np.save(args.work / "sample.npy", encode_sample_questions(args.sample, encoder))
     everything = open_shards(args.vectors, manifest.config["rows"])
     for size in args.sizes:
         folder = args.work / str(size)

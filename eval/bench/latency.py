@@ -49,7 +49,7 @@ def prepare_peer(models: Path, work: Path) -> None:
     """The passages, their vectors and the reader in the format the transformers pipeline loads."""
     work.mkdir(parents=True, exist_ok=True)
     store = open_retriever(demo_index()).passages
-    passages = [p.text for batch in store.batches() for p in batch]
+    passages = [p.text for batch in store.iter_batches() for p in batch]
     (work / "passages.json").write_text(json.dumps(passages))
     np.save(work / "vectors.npy", np.load(demo_index() / "dense" / "vectors.npy").astype(np.float32))
     shutil.copytree(models / "encoder", work / "encoder", dirs_exist_ok=True)
@@ -86,7 +86,7 @@ def main() -> None:
         seconds.append(time.perf_counter() - began)
     peer_seconds = json.loads(timed([*peer, *questions])["out"])["seconds"][1:]
 
-    texts = [p.titled for batch in open_retriever(demo_index()).passages.batches() for p in batch]
+    texts = [p.titled for batch in open_retriever(demo_index()).passages.iter_batches() for p in batch]
     encoder = load_encoder()
     encoder.encode(texts[:32])
     began = time.perf_counter()

@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy, normalize
 from eval.bench.record import record
 from index.refresh import IndexRefresher, ray_refresher
 from ragqa.artefacts.paths import weights_dir
-from ragqa.corpus.blocks import splitter
+from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.sources import read_documents
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.build import IndexConfig, build_index
@@ -100,7 +100,7 @@ def _halves(text: str, turned: bool) -> tuple[str, str]:
 def write_corpus(articles: Path, passages: int, work: Path) -> Path:
     """An index of so many blocks of 100 words."""
     work.mkdir(parents=True)
-    split, left = splitter("words", None, None), passages
+    split, left = make_splitter("words", None, None), passages
     with (work / "passages.jsonl").open("w") as file:
         for document in read_documents([articles]):
             for number, (start, end) in enumerate(islice(split(document.text, document.body), left)):

@@ -28,7 +28,7 @@ from eval.bench.process import memory
 from eval.bench.record import record
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
-from ragqa.indexing.embed import Record, Shard, open_shards, shards
+from ragqa.indexing.embed import EmbeddingShard, ShardRecord, open_shards, split_into_shards
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.dense import DenseRanker
@@ -73,7 +73,7 @@ def passages(args: argparse.Namespace) -> None:
         out = csv.writer(file, delimiter="\t", lineterminator="\n")
         out.writerow(["id", "text", "title"])
         while made < args.rows:
-            for batch in store.batches():
+            for batch in store.iter_batches():
                 titled = [(p.text, f"{p.title} ({copy})" if copy else p.title) for p in batch[: args.rows - made]]
                 out.writerows((made + n, *pair) for n, pair in enumerate(titled, 1))
                 made += len(titled)
@@ -87,11 +87,11 @@ def vectors(args: argparse.Namespace) -> None:
     real = open_vectors(args.index / "dense" / "vectors.npy").astype(np.float32)
     args.out.mkdir(parents=True)
     known = {}
-    for shard in shards(args.rows, SHARD):
+    for shard in split_into_shards(args.rows, SHARD):
         buffer = io.BytesIO()
         np.save(buffer, _mixed(real, shard).astype("<f2"))
         data = buffer.getvalue()
-        made = Record(shard.first, shard.last, made_by, len(data), hashlib.sha256(data).hexdigest(), "made up")
+        made = ShardRecord(shard.first, shard.last, made_by, len(data), hashlib.sha256(data).hexdigest(), "made up")
         (args.out / shard.vectors).write_bytes(data)
         (args.out / shard.record).write_text(json.dumps(asdict(made)))
         known[shard.vectors] = {"size": made.bytes, "sha256": made.sha256}
@@ -100,7 +100,7 @@ def vectors(args: argparse.Namespace) -> None:
     artefacts.seal(args.out, "vectors", {**config, "name": embedded.config["encoder"]}, parents, known=known)
 
 
-def _mixed(real: np.ndarray, shard: Shard) -> np.ndarray:
+def _mixed(real: np.ndarray, shard: EmbeddingShard) -> np.ndarray:
     rng, count = np.random.default_rng(shard.first), shard.last - shard.first
     one, other = real[rng.integers(len(real), size=count)], real[rng.integers(len(real), size=count)]
     weight = rng.uniform(0.5, 1.0, (count, 1)).astype(np.float32)

@@ -79,7 +79,7 @@ def texts(index: Path, squad: Path, share: float, progress: Progress) -> Iterato
     store = open_retriever(index, "bm25").passages
     with progress.step("counting wordpieces", len(store), "passages") as step:
         done = 0
-        for batch in store.batches():
+        for batch in store.iter_batches():
             yield [passage.titled for passage in batch]
             done += len(batch)
             step.at(done)

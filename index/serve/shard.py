@@ -98,7 +98,7 @@ class Shard:
         return State(
             maker=maker,
             rows=len(now.passages),
-            passages=now.passages.live,
+            passages=now.passages.live_count,
             fingerprint=manifest.fingerprint,
             origin=manifest.origin,
             corpus=manifest.parents["corpus"],

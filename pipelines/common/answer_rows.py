@@ -83,7 +83,7 @@ def _look(store: PassageStore, finder: AnswerFinder, questions: int, folder: Pat
 def _pairs(store: PassageStore, finder: AnswerFinder, progress: Progress) -> Iterator[np.ndarray]:
     """Question and row [n, 2] of each answer that is found, by rising row."""
     with progress.step("answers", len(store), "passages") as step:
-        for passages in store.batches(size=_READ):
+        for passages in store.iter_batches(size=_READ):
             pairs = [(number, passage.id) for passage in passages for number in finder.held(passage.text)]
             yield np.array(pairs, np.int32).reshape(-1, 2)
             step.at(passages[-1].id + 1)

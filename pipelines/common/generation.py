@@ -122,7 +122,7 @@ Search = Callable[[list[str]], list[list[Hit]]]
 
 def searching(shelf: Shelf, tower: Tower, passages: int, device: str) -> Search:
     """What an index finds for the vectors of a tower in training: at least as many as ``passages`` and ``KS``."""
-    beam = min(max(*KS, passages), shelf.store.live)
+    beam = min(max(*KS, passages), shelf.store.live_count)
 
     def search(texts: list[str]) -> list[list[Hit]]:
         rankings = shelf.index.search(question_vectors(tower, shelf.tokenizer, texts, device), beam)

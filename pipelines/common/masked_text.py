@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipelines.common.config import MASKINGS, MaskingConfig
 from pipelines.common.tokenized_passages import Blocks
-from ragqa.corpus.blocks import sentence_spans
+from ragqa.corpus.blocks import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.inputs import Inputs, padded
@@ -88,14 +88,14 @@ def chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> Cho
 
         def salient(text: str, pieces: Pieces, rng: np.random.Generator) -> masking.Positions:
             found = [(span.start, span.end) for span in tagger.spans(text) if span.end <= pieces.offsets[-1][1]]
-            return masking.salient(pieces.offsets, found, rng, count)
+            return masking.sample_salient_spans(pieces.offsets, found, rng, count)
 
         return salient
-    by_words = {"spans": masking.spans, "words": masking.whole_words}
+    by_words = {"spans": masking.sample_spans, "words": masking.sample_whole_words}
     if kind in by_words:
         return lambda text, pieces, rng: by_words[kind](pieces.words, rng, rate)
     if kind == "uniform":
-        return lambda text, pieces, rng: masking.uniform(len(pieces.ids), rng, rate)
+        return lambda text, pieces, rng: masking.sample_wordpieces(len(pieces.ids), rng, rate)
     raise BadInput(f"masking {kind}: choose one of {', '.join(MASKINGS)}")
 
 
@@ -122,12 +122,12 @@ def masked_texts(
 
 def titles(store: PassageStore) -> set[str]:
     """Of the documents: names that a tagger may know."""
-    return {passage.title for passages in store.batches() for passage in passages if passage.title}
+    return {passage.title for passages in store.iter_batches() for passage in passages if passage.title}
 
 
 def sampled(store: PassageStore) -> list[str]:
     """Texts of some passages, from all over: what the corpus writes in lower case."""
-    ranks = np.unique(np.linspace(0, store.live - 1, min(store.live, _SAMPLE)).astype(int))
+    ranks = np.unique(np.linspace(0, store.live_count - 1, min(store.live_count, _SAMPLE)).astype(int))
     return [passage.text for passage in store.get(store.live_rows(ranks).tolist())]
 
 
@@ -173,7 +173,7 @@ class MaskedTexts:
     def _texts(self, rng: np.random.Generator) -> Iterator[Text]:
         vain = 0
         while vain < _TRIES:
-            row = int(self._store.live_rows(rng.integers(self._store.live)))
+            row = int(self._store.live_rows(rng.integers(self._store.live_count)))
             text = self.masked(row, self._store[row].text, rng)
             vain = 0 if text else vain + 1
             if text:
@@ -190,7 +190,7 @@ class MaskedTexts:
         if not len(positions):
             return None
         mask = self._tokenizer.mask
-        ids = masking.corrupted(
+        ids = masking.corrupt(
             pieces.ids, positions, rng, mask=mask, others=self._others, together=self._together, **self._shares
         )
         return Text(row, ids, positions.tolist(), [pieces.ids[at] for at in positions], (start, end))
@@ -212,7 +212,7 @@ def stretch(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
 
     A wordpiece is taken to have four characters: what is too long is cut afterwards.
     """
-    sentences = [(start, end) for start, end, _ in sentence_spans(text, 0)]
+    sentences = [(start, end) for start, end, _ in find_sentences(text, 0)]
     if not sentences:
         return 0, 0
     first = last = int(rng.integers(len(sentences)))

@@ -75,7 +75,7 @@ class LiveLibrary:
 
     def propose(self, queries_BD: np.ndarray, beam: int) -> np.ndarray:
         """See ``library.Shelf``."""
-        return proposed(self.index, queries_BD, min(beam, self.store.live))
+        return proposed(self.index, queries_BD, min(beam, self.store.live_count))
 
     def relevance(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
         """See ``library.Shelf``: both towers learn from it."""

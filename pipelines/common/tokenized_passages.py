@@ -76,7 +76,7 @@ def _cut(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progress: 
     starts = np.zeros(len(store) + 1, np.int64)
     with (aside / "ids.bin").open("wb") as file, progress.step("wordpieces", len(store), "passages") as step:
         for first in range(0, len(store), _READ):
-            passages = store.read(first, min(first + _READ, len(store)))
+            passages = store.read_rows(first, min(first + _READ, len(store)))
             for number, pieces in enumerate(tokenizer.many([passage.titled for passage in passages]), first):
                 file.write(np.asarray(pieces.ids, np.int32).tobytes())
                 starts[number + 1] = starts[number] + len(pieces.ids)

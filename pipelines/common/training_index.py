@@ -143,7 +143,7 @@ class Library:
 
     def propose(self, queries_BD: np.ndarray, beam: int) -> np.ndarray:
         """Rows [B, K] of the best passages, at most all there are, ``NONE`` where fewer were found."""
-        return proposed(self.index, queries_BD, min(beam, self.store.live))
+        return proposed(self.index, queries_BD, min(beam, self.store.live_count))
 
     def relevance(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
         """f(x, z) [B, K]; what carries gradient is the questions' vectors, those of the passages are as stored."""

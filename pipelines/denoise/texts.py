@@ -16,12 +16,19 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.common.masked_text import stretch
-from ragqa.corpus.blocks import sentence_spans
+from ragqa.corpus.blocks import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.inputs import Inputs, padded
 from ragqa.objectives import IGNORED
-from ragqa.pretraining.denoising import dropped_spans, infilled, infilled_spans, permuted, span_corrupted, spans_of
+from ragqa.pretraining.denoising import (
+    corrupt_spans,
+    count_t5_spans,
+    infill_spans,
+    permute_sentences,
+    sample_bart_spans,
+    sample_t5_spans,
+)
 from ragqa.training import parallel
 
 _TRIES = 100
@@ -108,21 +115,21 @@ def corruption(
 
     def spans(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> Pair | None:
         ids = list(chain.from_iterable(sentences))
-        dropped = dropped_spans(len(ids), rng, mean=mean, **share)
-        return span_corrupted(ids, dropped, marks.sentinels) if dropped else None
+        dropped = sample_t5_spans(len(ids), rng, mean=mean, **share)
+        return corrupt_spans(ids, dropped, marks.sentinels) if dropped else None
 
     def infilling(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> Pair | None:
         ids = list(chain.from_iterable(sentences))
-        before = permuted(sentences, rng) if permute else ids
+        before = permute_sentences(sentences, rng) if permute else ids
         assert marks.mask is not None
-        read = infilled(before, infilled_spans(len(ids), rng, mean=mean, **share), marks.mask)
+        read = infill_spans(before, sample_bart_spans(len(ids), rng, mean=mean, **share), marks.mask)
         return (read[:room], ids) if ids else None  # empty spans could make it longer than the text
 
     if objective == "infilling":
         if marks.mask is None:
             raise BadInput(f"{of} has no mask, and no id without a meaning: raise vocab_size in its config.json by one")
         return infilling
-    needed = spans_of(room, mean=mean, **share)[1] + 1
+    needed = count_t5_spans(room, mean=mean, **share)[1] + 1
     if len(marks.sentinels) < needed:
         raise BadInput(
             f"{of} has {len(marks.sentinels)} ids for sentinels (<extra_id_0>, [unused0] or ids without a piece), and "
@@ -171,7 +178,7 @@ class DenoisedTexts:
             seed: of all that is random.
             sentences: each by itself is given to ``corrupts``, not a text as a whole.
         """
-        if not store.live:
+        if not store.live_count:
             raise BadInput("the index has no passages to learn from")
         self._store, self._pieces, self._corrupts, self._frame = store, pieces, corrupts, frame
         self._batch, self._room, self._seed, self._sentences = batch, room, seed, sentences
@@ -191,7 +198,7 @@ class DenoisedTexts:
         return self._collate([pair for pair in pairs if pair is not None])
 
     def _drawn(self, rngs: list[np.random.Generator]) -> list[Pair | None]:
-        rows = self._store.live_rows([int(rng.integers(self._store.live)) for rng in rngs])
+        rows = self._store.live_rows([int(rng.integers(self._store.live_count)) for rng in rngs])
         texts = [self._text(self._store[row].text, rng) for row, rng in zip(rows.tolist(), rngs, strict=True)]
         ids = iter(self._pieces(list(chain.from_iterable(texts))))
         return [
@@ -212,7 +219,7 @@ class DenoisedTexts:
 
 def split(text: str) -> list[str]:
     """Sentences, each with the white space before it: so the pieces of all are those of the text."""
-    ends = [end for _, end, _ in sentence_spans(text, 0)]
+    ends = [end for _, end, _ in find_sentences(text, 0)]
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 

@@ -151,7 +151,7 @@ def _begun(config: DenoiseConfig) -> Seq2Seq:
 
 def _some(store: PassageStore, seed: int) -> list[str]:
     """Passages to which copying is fitted."""
-    ranks = np.random.default_rng(seed).choice(store.live, min(FITTED, store.live), replace=False)
+    ranks = np.random.default_rng(seed).choice(store.live_count, min(FITTED, store.live_count), replace=False)
     return [passage.text for passage in store.get(store.live_rows(np.sort(ranks)).tolist())]
 
 

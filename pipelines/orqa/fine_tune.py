@@ -195,7 +195,7 @@ def evaluate(model: OpenQA, library: Shelf, asked: Asked, config: FineTuneConfig
     model.eval()
     scorer = torch_scorer(model.reader, model.tokenizer, config.out, "in training", device=config.device)
     reader = ExtractiveReader(scorer, UNCALIBRATED)
-    beam = min(config.beam, library.store.live)
+    beam = min(config.beam, library.store.live_count)
     depths = {**{f"recall@{k}": k for k in KS}, "in_beam": beam, "in_read": config.read}
     right = dict.fromkeys(("em", *depths), 0)
     for first in range(0, len(asked), _ASKED):
@@ -234,7 +234,7 @@ def begin(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
 def check_size(config: FineTuneConfig) -> None:
     """Raise BadInput where the passages are fewer than are to be read, before hours are spent on them."""
     artefacts.read(config.corpus, "index")
-    if (live := PassageStore.open(config.corpus / "passages").live) < config.read:
+    if (live := PassageStore.open(config.corpus / "passages").live_count) < config.read:
         raise BadInput(f"{config.corpus} holds {live} passages, not {config.read} to read: lower --read")
 
 

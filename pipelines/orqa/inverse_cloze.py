@@ -22,11 +22,11 @@ from pipelines.common.contrastive import contrast
 from pipelines.common.retrieval_eval import Examination, examine_anew
 from pipelines.common.run import Run, running, vacant, write_model
 from pipelines.common.tokenized_passages import Blocks
-from ragqa.corpus.blocks import sentence_spans
+from ragqa.corpus.blocks import find_sentences
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.options import set_dropout
-from ragqa.pretraining.inverse_cloze import KEPT, inverse_cloze, thinned
+from ragqa.pretraining.inverse_cloze import KEEP_RATE, drop_wordpieces, make_inverse_cloze_pair
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training import parallel
@@ -59,7 +59,7 @@ class WarmStartConfig(TrainingConfig):
     """Of the layer norms at first; ``width ** -0.25`` for small towers that begin from nothing."""
     shared: bool = False
     """One tower for questions and passages."""
-    kept: float = KEPT
+    kept: float = KEEP_RATE
     """Share of the sentences that stay in their passage."""
     thin: float | None = None
     """In place of a sentence, the passage without this share of its wordpieces: for passages of one sentence."""
@@ -101,22 +101,24 @@ class ClozeBatches:
 
     def __init__(self, config: WarmStartConfig, blocks: Blocks) -> None:
         """Raises BadInput where a batch would hold a passage twice."""
-        if (live := blocks.store.live) < config.batch:
+        if (live := blocks.store.live_count) < config.batch:
             raise BadInput(f"{config.corpus} holds {live} passages, a batch {config.batch}: lower --batch")
         self._config, self._blocks = config, blocks
 
     def __getitem__(self, step: int) -> Pairs:
         config, blocks = self._config, self._blocks
         rng = np.random.default_rng([config.seed, step])
-        rows = blocks.store.live_rows(rng.choice(blocks.store.live, config.batch, replace=False)).tolist()
+        rows = blocks.store.live_rows(rng.choice(blocks.store.live_count, config.batch, replace=False)).tolist()
         if config.thin is not None:
             whole = [blocks.ids(row, config.max_block - 2) for row in rows]
-            return self._marked([(thinned(ids, rng, config.thin), ids) for ids in whole], list(map(tuple, whole)))
+            return self._marked(
+                [(drop_wordpieces(ids, rng, config.thin), ids) for ids in whole], list(map(tuple, whole))
+            )
         passages = blocks.store.get(rows)
         pairs = []
         for passage, pieces in zip(passages, blocks.tokenizer.many([each.titled for each in passages]), strict=True):
             title, sentences = by_sentence(passage, pieces)
-            question, block = inverse_cloze(sentences, rng, kept=config.kept)
+            question, block = make_inverse_cloze_pair(sentences, rng, kept=config.kept)
             pairs.append((question, [*title, *block]))
         return self._marked(pairs, [passage.text for passage in passages])
 
@@ -135,7 +137,7 @@ def by_sentence(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list[
     A piece is of the sentence that its last character is of: some begin with the space before it.
     """
     begins = len(passage.titled) - len(passage.text)
-    starts = [begins + start for start, _, _ in sentence_spans(passage.text, 0)]
+    starts = [begins + start for start, _, _ in find_sentences(passage.text, 0)]
     title: list[int] = []
     sentences: list[list[int]] = [[] for _ in starts]
     for piece, (_, end) in zip(pieces.ids, pieces.offsets, strict=True):

@@ -212,7 +212,7 @@ def live_library(config: RagConfig, retriever: DualEncoder, run: Run, progress: 
 def check_size(corpus: Path, k: int) -> None:
     """Raise BadInput where the passages are fewer than are to be read, before hours are spent on them."""
     artefacts.read(corpus, "index")
-    if (live := PassageStore.open(corpus / "passages").live) < k:
+    if (live := PassageStore.open(corpus / "passages").live_count) < k:
         raise BadInput(f"{corpus} holds {live} passages, not {k} to read: lower --k")
 
 

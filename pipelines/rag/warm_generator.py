@@ -32,7 +32,7 @@ from pipelines.common.negatives import golds_of
 from pipelines.common.questions import chosen, taught_and_asked
 from pipelines.common.run import Run, running
 from pipelines.span_reader.passages import Beside, Passages
-from ragqa.corpus.blocks import words
+from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
 from ragqa.models.generation import attention
@@ -111,7 +111,7 @@ class Golds:
         if not self.questions:
             raise BadInput(f"{file}: no question names the passage where its answer stands")
         beside = Beside(positives=1, distant=0, negatives=0, hard=0, whole=0, untitled=0)
-        self._passages = Passages([DataSet(Source(file), self.questions)], [], None, words(), beside)
+        self._passages = Passages([DataSet(Source(file), self.questions)], [], None, make_word_splitter(), beside)
 
     def __len__(self) -> int:
         return len(self.questions)

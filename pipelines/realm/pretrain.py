@@ -300,7 +300,7 @@ def check(config: PretrainConfig) -> None:
     for index in (config.corpus, config.texts):
         if index is not None:
             passages_of(index)
-    if (live := PassageStore.open(config.corpus / "passages").live) <= config.proposed:
+    if (live := PassageStore.open(config.corpus / "passages").live_count) <= config.proposed:
         raise BadInput(
             f"{config.corpus} holds {live} passages; {config.proposed} beside the one that a text is from: lower --k"
         )

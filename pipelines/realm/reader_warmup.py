@@ -82,7 +82,7 @@ class GivenPassages:
         config, store = self._config, self._blocks.store
         own_share, kept = self.shares(step)
         rng = np.random.default_rng([config.seed, step, _GIVEN])
-        drawn = zip(rng.random((config.batch, 2)), rng.integers(store.live, size=config.batch), strict=True)
+        drawn = zip(rng.random((config.batch, 2)), rng.integers(store.live_count, size=config.batch), strict=True)
         found, own = [], []
         for text, (chance, other) in zip(texts, parallel.share(list(drawn)), strict=True):
             own.append(bool(chance[0] < own_share))

@@ -16,7 +16,7 @@ from pipelines.common.data_sets import DataSet
 from pipelines.common.negatives import titled_golds
 from pipelines.span_reader.mining import NOTHING, Mined
 from ragqa import artefacts
-from ragqa.corpus.blocks import Splitter, splitter, words
+from ragqa.corpus.blocks import Splitter, make_splitter, make_word_splitter
 from ragqa.corpus.store import PassageStore
 from ragqa.metrics import has_answer
 from ragqa.runtime.tokens import TextTokenizer
@@ -47,9 +47,9 @@ class Beside:
 def splitter_of(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
     """What cut the documents of an index into blocks; 100 words where there is none. Raises as ``artefact.read``."""
     if index is None:
-        return words()
+        return make_word_splitter()
     config = artefacts.read(index, "index").config
-    return splitter(config["blocks"], config["block_size"], tokenizer)
+    return make_splitter(config["blocks"], config["block_size"], tokenizer)
 
 
 class _Golds:
@@ -147,7 +147,7 @@ class Passages:
     def _any(self, number: int, rng: np.random.Generator, *, whole: bool) -> Text:
         """A paragraph of the question's file at random, or a block: of the index, or else of such a paragraph."""
         if self._store is not None and not whole:
-            return self._of_row(int(self._store.live_rows(rng.integers(self._store.live))))
+            return self._of_row(int(self._store.live_rows(rng.integers(self._store.live_count))))
         texts = self._files[self._file_of[number]].texts
         chosen = texts[rng.integers(len(texts))]
         if whole:

@@ -172,7 +172,7 @@ def index(
     as_json: Annotated[bool, typer.Option("--json", help="The counts as one JSON object.")] = False,
 ) -> None:
     """Make an index of documents; a run that was killed goes on where it was."""
-    from ragqa.indexing.build import IndexConfig, build_index, summary
+    from ragqa.indexing.build import IndexConfig, build_index, format_summary
     from ragqa.progress import Bars
 
     config = IndexConfig(
@@ -188,7 +188,7 @@ def index(
         device=device,
     )
     report = build_index(paths, out, config, progress=Bars())
-    say(summary(report, out, as_json=as_json))
+    say(format_summary(report, out, as_json=as_json))
 
 
 @app.command(cls=ManyValues, epilog="Example: ragqa update notes.index --add notes/new.md --delete notes/old.md")
@@ -202,7 +202,7 @@ def update(
     as_json: Annotated[bool, typer.Option("--json", help="The counts as one JSON object.")] = False,
 ) -> None:
     """Add, delete and replace documents in an index, which is searched on meanwhile."""
-    from ragqa.indexing.update import summary, update_index
+    from ragqa.indexing.update import format_summary, update_index
     from ragqa.progress import Bars
 
     report = update_index(
@@ -214,7 +214,7 @@ def update(
         device=device,
         progress=Bars(),
     )
-    say(summary(report, index, as_json=as_json))
+    say(format_summary(report, index, as_json=as_json))
 
 
 evaluation = typer.Typer(

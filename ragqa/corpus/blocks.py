@@ -10,7 +10,7 @@ from ragqa.errors import BadInput
 Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
 """From a text and the first character to cut: spans in order, apart, none empty, no white space around."""
 
-SIZES = {"words": 100, "sentences": 100, "wordpieces": 288}
+DEFAULT_SIZES = {"words": 100, "sentences": 100, "wordpieces": 288}
 """Size of a block where none is asked for."""
 MAX_SIZE = 1_000_000
 
@@ -36,28 +36,28 @@ class Tokenizer(Protocol):
         ...
 
 
-def splitter(kind: str, size: int | None = None, tokenizer: Tokenizer | None = None) -> Splitter:
-    """The splitter ``kind``, a key of SIZES, for blocks of up to ``size`` words or wordpieces.
+def make_splitter(kind: str, size: int | None = None, tokenizer: Tokenizer | None = None) -> Splitter:
+    """The make_splitter ``kind``, a key of DEFAULT_SIZES, for blocks of up to ``size`` words or wordpieces.
 
     Raises BadInput on an unknown kind, a size below 1, and wordpieces without a tokenizer.
     """
-    if kind not in SIZES:
-        raise BadInput(f"no way to cut blocks is called {kind!r}: choose one of {', '.join(SIZES)}")
-    size = SIZES[kind] if size is None else size
+    if kind not in DEFAULT_SIZES:
+        raise BadInput(f"no way to cut blocks is called {kind!r}: choose one of {', '.join(DEFAULT_SIZES)}")
+    size = DEFAULT_SIZES[kind] if size is None else size
     if size < 1:
         raise BadInput(f"the size of a block is {size}: it must be at least 1")
     if size > MAX_SIZE:
         raise BadInput(f"the size of a block is {size}: it must be at most {MAX_SIZE}")
     if kind == "words":
-        return words(size)
+        return make_word_splitter(size)
     if kind == "sentences":
-        return sentences(size)
+        return make_sentence_splitter(size)
     if tokenizer is None:
         raise BadInput("blocks of wordpieces need the tokenizer of an encoder")
-    return wordpieces(size, tokenizer=tokenizer)
+    return make_wordpiece_splitter(size, tokenizer=tokenizer)
 
 
-def words(size: int = 100) -> Splitter:
+def make_word_splitter(size: int = 100) -> Splitter:
     """Blocks of ``size`` white-space words, the last one shorter (Karpukhin et al. 2020, section 4.1)."""
     find = _run_of_words(size).finditer
 
@@ -67,16 +67,16 @@ def words(size: int = 100) -> Splitter:
     return split
 
 
-def sentences(size: int = 100) -> Splitter:
+def make_sentence_splitter(size: int = 100) -> Splitter:
     """Blocks of as many whole sentences as fit into ``size`` words; a longer sentence is cut there.
 
-    Where sentences end is told by rule: ``sentence_spans``.
+    Where sentences end is told by rule: ``find_sentences``.
     """
     find = _run_of_words(size).finditer
 
     def split(text: str, first: int) -> Iterator[tuple[int, int]]:
         start = end = count = 0
-        for left, right, length in sentence_spans(text, first):
+        for left, right, length in find_sentences(text, first):
             if count and count + length > size:
                 yield start, end
                 count = 0
@@ -92,7 +92,7 @@ def sentences(size: int = 100) -> Splitter:
     return split
 
 
-def wordpieces(size: int = 288, *, tokenizer: Tokenizer) -> Splitter:
+def make_wordpiece_splitter(size: int = 288, *, tokenizer: Tokenizer) -> Splitter:
     """Blocks of as many whole words as fit into ``size`` wordpieces; a longer word is cut between pieces.
 
     Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM), section 4.1.
@@ -158,7 +158,7 @@ _BEFORE_NUMBER = re.compile(
 )
 
 
-def sentence_spans(text: str, first: int) -> Iterator[tuple[int, int, int]]:
+def find_sentences(text: str, first: int) -> Iterator[tuple[int, int, int]]:
     """Start, end and number of words of each sentence from character ``first``; the rule is ``_ends_sentence``'s."""
     start = first
     for gap in _GAP.finditer(text, first):

@@ -6,7 +6,7 @@ from struct import unpack
 _FIRST_SLOTS = 1024
 
 
-class Digests:
+class DigestSet:
     """A set of 16-byte digests in 24 to 48 bytes each; a ``set`` of ``bytes`` takes more than 100.
 
     Open addressing with linear probing; two numbers a slot, the first zero where it is free.

@@ -13,7 +13,7 @@ from typing import Any
 
 from ragqa.artefacts import paths
 from ragqa.corpus.formats import columns
-from ragqa.corpus.formats.base import Document, Intake, Source
+from ragqa.corpus.formats.base import Document, InputFile, ProblemHandler
 from ragqa.errors import BadInput, MissingExtra
 
 _PREFIX = "hf:"
@@ -57,12 +57,12 @@ def check(path: Path) -> None:
     _parsed(path)
 
 
-def read(path: Path, intake: Intake) -> Iterator[tuple[Source, int, Document]]:
+def read(path: Path, intake: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
     """The rows of the data set in their order, each a document; see ``columns.records``.
 
     Raises MissingExtra where ``datasets`` is not installed, unless bad input is skipped.
     """
-    source = Source(str(path), path.name, BufferedReader(BytesIO()), intake)
+    source = InputFile(str(path), path.name, BufferedReader(BytesIO()), intake)
     try:
         import datasets  # noqa: F401
     except ImportError as error:

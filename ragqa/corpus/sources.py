@@ -9,12 +9,12 @@ from io import BufferedReader
 from pathlib import Path
 
 from ragqa.corpus import hub
-from ragqa.corpus.digests import Digests
-from ragqa.corpus.formats.base import UNREADABLE, CorpusReport, Document, Intake, Source, reason_of
-from ragqa.corpus.formats.registry import BUFFER, records
-from ragqa.corpus.walk import check_paths, size_of, walk
+from ragqa.corpus.digests import DigestSet
+from ragqa.corpus.formats.base import UNREADABLE, CorpusReport, Document, InputFile, ProblemHandler, reason_of
+from ragqa.corpus.formats.registry import BUFFER, read_input
+from ragqa.corpus.walk import check_paths, get_file_size, walk_files
 
-__all__ = ["CorpusReport", "Document", "as_id", "input_size", "read_documents"]
+__all__ = ["CorpusReport", "Document", "count_input_bytes", "read_documents", "to_document_id"]
 
 MAX_CHARACTERS = 500_000_000
 """Longest document: of a text no longer, offsets in characters and in UTF-8 fit into 32 bits."""
@@ -22,13 +22,13 @@ _VISIBLE = re.compile(r"\S")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def input_size(paths: Sequence[Path]) -> int:
+def count_input_bytes(paths: Sequence[Path]) -> int:
     """Bytes, as they lie on disk, of all files that ``read_documents`` looks at; of the hub it knows nothing.
 
     Raises BadInput where a path does not exist.
     """
     check_paths(paths)
-    return sum(size_of(path) for path in walk(paths, on_error=lambda error: None))
+    return sum(get_file_size(path) for path in walk_files(paths, on_error=lambda error: None))
 
 
 def read_documents(
@@ -55,13 +55,15 @@ def read_documents(
     noted instead.
     """
     check_paths(paths)
-    intake = Intake(CorpusReport() if report is None else report, skip_bad)
+    intake = ProblemHandler(CorpusReport() if report is None else report, skip_bad)
     return _unique(paths, intake, left_out or (lambda document: None))
 
 
-def _unique(paths: Sequence[Path], intake: Intake, left_out: Callable[[Document], object]) -> Iterator[Document]:
+def _unique(
+    paths: Sequence[Path], intake: ProblemHandler, left_out: Callable[[Document], object]
+) -> Iterator[Document]:
     report = intake.report
-    seen = Digests()
+    seen = DigestSet()
     for source, line, document in _files(paths, intake):
         if _VISIBLE.search(document.text, document.body) is None:
             report.empty += 1
@@ -87,13 +89,13 @@ def _unique(paths: Sequence[Path], intake: Intake, left_out: Callable[[Document]
             yield document
 
 
-def _files(paths: Sequence[Path], intake: Intake) -> Iterator[tuple[Source, int, Document]]:
+def _files(paths: Sequence[Path], intake: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
     """The documents of each file in turn; counts its bytes, and reports it where it cannot be read."""
-    for path in walk(paths, on_error=lambda error: intake.bad(_shown(error.filename), _reason(error))):
+    for path in walk_files(paths, on_error=lambda error: intake.bad(_shown(error.filename), _reason(error))):
         if hub.is_hub(path):
             yield from hub.read(path, intake)
             continue
-        end = intake.report.bytes_read + size_of(path)
+        end = intake.report.bytes_read + get_file_size(path)
         try:
             yield from _file(path, intake)
         except UNREADABLE as error:
@@ -101,14 +103,14 @@ def _files(paths: Sequence[Path], intake: Intake) -> Iterator[tuple[Source, int,
         intake.report.bytes_read = end
 
 
-def _file(path: Path, intake: Intake) -> Iterator[tuple[Source, int, Document]]:
+def _file(path: Path, intake: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
     if not path.is_file():  # a pipe would be waited for, a link may lead nowhere
         intake.not_text(_shown(path), "not a file")
         return
     before = intake.report.bytes_read
     with path.open("rb", buffering=0) as raw:
-        source = Source(_shown(path), path.name, BufferedReader(raw, BUFFER), intake)
-        for record in records(source):
+        source = InputFile(_shown(path), path.name, BufferedReader(raw, BUFFER), intake)
+        for record in read_input(source):
             intake.report.bytes_read = before + raw.tell()
             yield record
 
@@ -122,7 +124,7 @@ def _shown(path: str | Path) -> str:
     return os.fsencode(path).decode(errors="replace")
 
 
-def as_id(name: str) -> str:
+def to_document_id(name: str) -> str:
     """What a document's id, or the path of a file, is once it has been read."""
     try:
         return _shown(name)

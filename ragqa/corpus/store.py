@@ -75,14 +75,14 @@ class PassageWriter:
             self._writer.close()
             self._aside.unlink()
 
-    def add(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
+    def add_document(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
         """Append the passages ``document.text[start:end]`` and return how many they are."""
         before = self.rows
         for start, end in spans:
             self._append((document.id, document.title, document.path, start, end, document.text[start:end]))
         return self.rows - before
 
-    def copy(self, passage: Passage) -> None:
+    def add_passage(self, passage: Passage) -> None:
         """Append a passage of another store."""
         self._append((passage.document, passage.title, passage.path, passage.start, passage.end, passage.text))
 
@@ -154,7 +154,7 @@ class PassageStore:
         return self._first_rows[-1]
 
     @property
-    def live(self) -> int:
+    def live_count(self) -> int:
         """Passages that a search may return."""
         return len(self) - len(self.deleted)
 
@@ -168,7 +168,7 @@ class PassageStore:
         """Number and first row of the last file; -1 and 0 where there is none."""
         return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
-    def rows_of(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
+    def find_rows(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
         """The rows, sorted, of all passages of these documents, but for those that are deleted."""
         import pyarrow.compute as pc  # takes as long to load as a question to answer
 
@@ -190,7 +190,7 @@ class PassageStore:
         """The passages of these rows, in their order; IndexError outside."""
         return [self[row] for row in rows]
 
-    def batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
+    def iter_batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
         """All passages from row ``first`` that are not deleted, those of ``size`` rows at a time; no batch is empty."""
         columns = self._unmapped()
         for start in range(first, len(self), size):
@@ -210,7 +210,7 @@ class PassageStore:
         digest.update(self.deleted.astype("<i8").tobytes())
         return digest.hexdigest()
 
-    def read(self, first: int, last: int) -> list[Passage]:
+    def read_rows(self, first: int, last: int) -> list[Passage]:
         """The passages of rows ``first … last``, the deleted ones included: for those who go through all of them."""
         return self._slice(first, last, self._unmapped())
 

@@ -14,7 +14,7 @@ _SAVED, _SPLITS = "state.json", "dataset_dict.json"
 """What ``save_to_disk`` of ``datasets`` writes beside the data, of one split and of several."""
 
 
-def walk(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
+def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
     """Files in the order of ``paths``, those of a folder sorted by name, before its folders.
 
     Hidden files and folders, and ragqa's own directories, are left out, unless named in ``paths`` themselves;
@@ -61,7 +61,7 @@ def check_paths(paths: Sequence[Path]) -> None:
         raise BadInput(f"{path}: {what}")
 
 
-def size_of(path: Path) -> int:
+def get_file_size(path: Path) -> int:
     """Bytes of a file; 0 where that cannot be found out."""
     try:
         return path.stat().st_size

@@ -56,7 +56,7 @@ def look_through(
             documents.want(row.number, row.documents)
     if answers.missing or texts.missing or documents.missing:
         with progress.step("looking through the corpus", len(passages), "passages") as step:
-            for batch in passages.batches(size=_BATCH):
+            for batch in passages.iter_batches(size=_BATCH):
                 for passage in batch:
                     answers.see(passage)
                     if texts.missing:

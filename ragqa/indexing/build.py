@@ -23,12 +23,12 @@ import numpy as np
 from ragqa import __version__, artefacts
 from ragqa.artefacts import resume
 from ragqa.corpus import hub
-from ragqa.corpus.blocks import splitter
-from ragqa.corpus.sources import CorpusReport, input_size, read_documents
+from ragqa.corpus.blocks import make_splitter
+from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
-from ragqa.corpus.walk import walk
+from ragqa.corpus.walk import walk_files
 from ragqa.errors import BadInput
-from ragqa.indexing.embed import embed_shard, finished, open_shards, shards, workplace
+from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
 from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.retrieval import bm25
@@ -128,7 +128,7 @@ def build_index(
         config = replace(config, encoder=str(Path(config.encoder).absolute()))
     artefacts.check_replaceable(out, "index")
     encoder = _check_parts(config)
-    queries = sample_queries(config.questions, encoder) if encoder and config.questions else None
+    queries = encode_sample_questions(config.questions, encoder) if encoder and config.questions else None
     with resume.workplace(out, _signature(paths, out, config, encoder)) as folder:
         if not resume.is_sealed(folder):
             _make(folder, paths, config, encoder, queries, progress)
@@ -178,7 +178,7 @@ def _check_parts(config: IndexConfig) -> TextEncoder | None:
 def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: TextEncoder | None) -> str:
     """Changes with ragqa, the configuration, the encoder, and any input file's path, size or time."""
     stats = []
-    for file in walk(paths, on_error=lambda error: None):
+    for file in walk_files(paths, on_error=lambda error: None):
         if hub.is_hub(file):
             stats.append((str(file), 0, 0))
             continue
@@ -207,11 +207,11 @@ def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress
         tokenizer = None
         if config.blocks == "wordpieces":
             tokenizer = TextTokenizer(tokenizer_folder(config.encoder))
-        split = splitter(config.blocks, config.block_size, tokenizer)
+        split = make_splitter(config.blocks, config.block_size, tokenizer)
         documents = read_documents(paths, skip_bad=config.skip_bad, report=report)
-        with progress.step("reading", input_size(paths), "B") as step, PassageWriter(part) as writer:
+        with progress.step("reading", count_input_bytes(paths), "B") as step, PassageWriter(part) as writer:
             for document in documents:
-                writer.add(document, split(document.text, document.body))
+                writer.add_document(document, split(document.text, document.body))
                 step.at(report.bytes_read)
             step.at(report.bytes_read)
         if not writer.rows:
@@ -242,10 +242,10 @@ def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: 
     target = folder / "vectors"
     if (folder / "made" / "dense").is_dir():
         return
-    parts = shards(len(store), SHARD)
-    missing = [shard for shard in parts if not finished(target, shard, encoder.fingerprint)]
+    parts = split_into_shards(len(store), SHARD)
+    missing = [shard for shard in parts if not read_shard_record(target, shard, encoder.fingerprint)]
     done = len(store) - sum(shard.last - shard.first for shard in missing)
-    with workplace(target), progress.step("embedding", len(store), "passages", done) as step:
+    with prepare_shard_folder(target), progress.step("embedding", len(store), "passages", done) as step:
         for shard in missing:
             embed_shard(store, encoder, target, shard)
             done += shard.last - shard.first
@@ -272,7 +272,7 @@ def _search(folder: Path) -> Path:
     return folder / "search.json"
 
 
-def sample_queries(file: str | Path, encoder: TextEncoder) -> np.ndarray:
+def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
     """Vectors [B, D] of some of the questions in ``file``, on which recall is tried; raises as ``read_questions``."""
     questions = [question.text for question in read_questions(Path(file))]
     if not questions:
@@ -281,7 +281,7 @@ def sample_queries(file: str | Path, encoder: TextEncoder) -> np.ndarray:
     return encoder.encode_questions([questions[row] for row in np.sort(chosen)])
 
 
-def summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
+def format_summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
     """What was indexed and what was left out, for people or for machines."""
     manifest = artefacts.peek(out)
     if as_json:
@@ -291,11 +291,11 @@ def summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
     search = manifest.config["search"]
     counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
     said = ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
-    lines = [f"{said}, {size:.1f} MB in {out}", *([recall_line(search)] if search else [])]
+    lines = [f"{said}, {size:.1f} MB in {out}", *([format_recall(search)] if search else [])]
     return "\n".join([*lines, *report.left_out])
 
 
-def recall_line(search: dict[str, Any]) -> str:
+def format_recall(search: dict[str, Any]) -> str:
     """What the tuning of an index found, for people."""
     sample = f"{search['queries']} {'made-up queries' if search['made_up'] else 'questions'}"
     line = f"recall@20 {search['recall']:.3f} on {sample}"

@@ -25,12 +25,12 @@ from ragqa.errors import DamagedArtefact
 from ragqa.retrieval.vectors.store import OnDisk, Stacked
 from ragqa.runtime.encoder import TextEncoder
 
-ASIDE = ".writing"
+PARTIAL = ".writing"
 """Folder, among the shards while they are made, of the files that are not whole yet."""
 
 
 @dataclass(frozen=True)
-class Shard:
+class EmbeddingShard:
     """Rows ``first … last`` (exclusive) of a passage store."""
 
     first: int
@@ -48,7 +48,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Record:
+class ShardRecord:
     """What a finished shard is."""
 
     first: int
@@ -61,63 +61,65 @@ class Record:
     """Processor or GPU that it was made on, where that was said."""
 
 
-def shards(rows: int, size: int) -> list[Shard]:
+def split_into_shards(rows: int, size: int) -> list[EmbeddingShard]:
     """The shards of a store of ``rows``, of ``size`` rows each but the last."""
-    return [Shard(first, min(first + size, rows)) for first in range(0, rows, size)]
+    return [EmbeddingShard(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
 @contextmanager
-def workplace(folder: Path) -> Iterator[None]:
+def prepare_shard_folder(folder: Path) -> Iterator[None]:
     """Make ``folder`` ready for ``embed_shard``; nothing half written is in it afterwards.
 
     A worker that outlives its job finds no place to write any more, and so cannot litter what is finished.
     """
-    sweep(folder)
-    (folder / ASIDE).mkdir(parents=True, exist_ok=True)
+    remove_partial_files(folder)
+    (folder / PARTIAL).mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
-        sweep(folder)
+        remove_partial_files(folder)
 
 
-def sweep(folder: Path) -> None:
+def remove_partial_files(folder: Path) -> None:
     """Remove what is half written in ``folder``, whoever is still at it.
 
     Renamed first: what another process writes meanwhile would keep the folder from being removed.
     """
-    aside, gone = folder / ASIDE, folder / f"{ASIDE}.gone"
+    aside, gone = folder / PARTIAL, folder / f"{PARTIAL}.gone"
     shutil.rmtree(gone, ignore_errors=True)
     with suppress(OSError):
         aside.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def embed_shard(store: PassageStore, encoder: TextEncoder, folder: Path, shard: Shard, *, device: str = "") -> Record:
-    """Encode title and text of the rows of ``shard`` and write its files into ``folder``, a ``workplace``.
+def embed_shard(
+    store: PassageStore, encoder: TextEncoder, folder: Path, shard: EmbeddingShard, *, device: str = ""
+) -> ShardRecord:
+    """Encode title and text of the rows of ``shard`` and write its files into ``folder``, a ``prepare_shard_folder``.
 
     Deleted rows have a vector, too, so that rows and vectors count the same.
     """
-    texts = [passage.titled for passage in store.read(shard.first, shard.last)]
+    texts = [passage.titled for passage in store.read_rows(shard.first, shard.last)]
     buffer = io.BytesIO()
     np.save(buffer, encoder.encode(texts).astype("<f2"))
     data = buffer.getvalue()
     checksum = hashlib.sha256(data).hexdigest()
-    record = Record(shard.first, shard.last, encoder.fingerprint, len(data), checksum, device)
+    record = ShardRecord(shard.first, shard.last, encoder.fingerprint, len(data), checksum, device)
     _write(folder / shard.vectors, data)
     _write(folder / shard.record, json.dumps(asdict(record)).encode())
     return record
 
 
 def _write(file: Path, data: bytes) -> None:
-    aside = file.parent / ASIDE / f"{file.name}.{uuid.uuid4().hex}"  # two workers may be at the same shard
+    aside = file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"  # two workers may be at the same shard
     aside.write_bytes(data)
     aside.replace(file)
 
 
-def finished(folder: Path, shard: Shard, encoder: str) -> Record | None:
+def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:
     """The record of a shard that is there with all its bytes, made by this encoder; None where it is to be made."""
     try:
-        record = Record(**json.loads((folder / shard.record).read_text()))
+        record = ShardRecord(**json.loads((folder / shard.record).read_text()))
         size = (folder / shard.vectors).stat().st_size
     except (OSError, ValueError, TypeError):
         return None
@@ -125,10 +127,10 @@ def finished(folder: Path, shard: Shard, encoder: str) -> Record | None:
     return record if whole else None
 
 
-def damaged(folder: Path, records: list[Record]) -> Iterator[Path]:
+def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Path]:
     """Files whose bytes are not those that were written: reads them all."""
     for record in records:
-        file = folder / Shard(record.first, record.last).vectors
+        file = folder / EmbeddingShard(record.first, record.last).vectors
         try:
             if file.stat().st_size != record.bytes or artefacts.checksum(file) != record.sha256:
                 yield file

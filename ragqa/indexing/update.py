@@ -34,11 +34,11 @@ from ragqa.artefacts import Manifest, npy
 from ragqa.artefacts.lock import locked
 from ragqa.artefacts.paths import absolute
 from ragqa.corpus import hub
-from ragqa.corpus.blocks import splitter
-from ragqa.corpus.sources import CorpusReport, Document, as_id, read_documents
+from ragqa.corpus.blocks import make_splitter
+from ragqa.corpus.sources import CorpusReport, Document, read_documents, to_document_id
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
 from ragqa.errors import BadInput, Mismatch, RagqaError
-from ragqa.indexing.build import sample_queries
+from ragqa.indexing.build import encode_sample_questions
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.vectors import mips
@@ -172,7 +172,7 @@ class _Update:
     @property
     def live(self) -> int:
         """Passages that can be found."""
-        return self._store.live
+        return self._store.live_count
 
     @property
     def scattered(self) -> float:
@@ -185,7 +185,7 @@ class _Update:
         first = len(self._store)
         asked = self._known(delete)
         read = self._append(add, skip_bad) if add else _Read()
-        rows = self._store.rows_of({identifier for identifier, _ in read.all | asked})
+        rows = self._store.find_rows({identifier for identifier, _ in read.all | asked})
         names = [(p.document, p.path) for p in self._store.get(rows.tolist())]
         gone, counts = read.effect(set(names), asked)
         if add and not (read.written or read.unchanged or gone - asked):
@@ -199,9 +199,9 @@ class _Update:
         """Delete rows; those from ``first`` on, whose passages are written, become part of the index."""
         _save(self._folder / "passages" / DELETED, np.union1d(self._store.deleted, deleted))
         self._store = PassageStore.open(self._folder / "passages")
-        if not self._store.live:
+        if not self._store.live_count:
             raise BadInput("no passage would be left: delete the index instead")
-        added = [passage for batch in self._store.batches(first) for passage in batch]
+        added = [passage for batch in self._store.iter_batches(first) for passage in batch]
         self._update_terms(deleted, added)
         self._update_vectors(added)
         self.changed = True
@@ -211,7 +211,7 @@ class _Update:
         config, tokenizer, read = self._config, None, _Read()
         if config["blocks"] == "wordpieces":
             tokenizer = TextTokenizer(tokenizer_folder(config["encoder"]))
-        split = splitter(config["blocks"], config["block_size"], tokenizer)
+        split = make_splitter(config["blocks"], config["block_size"], tokenizer)
         documents = read_documents(
             add,
             skip_bad=skip_bad,
@@ -221,7 +221,7 @@ class _Update:
         number, first = self._tail()
         with PassageWriter(self._folder / "passages", first_file=number) as writer:
             for passage in self._store.get(range(first, len(self._store))):
-                writer.copy(passage)
+                writer.add_passage(passage)
             for some in _batched(documents):
                 there = self._blocks({document.id for document in some})
                 for document in some:
@@ -230,7 +230,7 @@ class _Update:
                     kind = read.left_out if not new else read.unchanged if there.get(name) == new else read.written
                     kind.add(name)
                     if kind is read.written:
-                        writer.add(document, spans)
+                        writer.add_document(document, spans)
         read.left_out -= read.written | read.unchanged  # a file that was named twice
         return read
 
@@ -243,17 +243,17 @@ class _Update:
     def _blocks(self, identifiers: set[str]) -> dict[Name, list[tuple[str, int, int, str]]]:
         """Title, span and text of all passages of the documents with these ids."""
         found: dict[Name, list[tuple[str, int, int, str]]] = {}
-        for p in self._store.get(self._store.rows_of(identifiers).tolist()):
+        for p in self._store.get(self._store.find_rows(identifiers).tolist()):
             found.setdefault((p.document, p.path), []).append((p.title, p.start, p.end, p.text))
         return found
 
     def _known(self, delete: Sequence[str]) -> set[Name]:
         """The documents to delete."""
-        meant = {name: {as_id(name), as_id(str(absolute(name)))} for name in delete}
-        rows = self._store.rows_of(set().union(*meant.values()))
+        meant = {name: {to_document_id(name), to_document_id(str(absolute(name)))} for name in delete}
+        rows = self._store.find_rows(set().union(*meant.values()))
         found = {(p.document, p.path) for p in self._store.get(rows.tolist())}
         there = {identifier for identifier, _ in found}
-        if unknown := [as_id(name) for name in meant if not meant[name] & there]:
+        if unknown := [to_document_id(name) for name in meant if not meant[name] & there]:
             raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
         return found
 
@@ -286,9 +286,9 @@ class _Update:
         made = self._folder / ".compact"
         kept = np.setdiff1d(np.arange(len(self._store)), self._store.deleted)
         with PassageWriter(made / "passages") as writer:
-            for batch in self._store.batches():
+            for batch in self._store.iter_batches():
                 for passage in batch:
-                    writer.copy(passage)
+                    writer.add_passage(passage)
         store = PassageStore.open(made / "passages")
         if (self._folder / "bm25").is_dir():
             with self._progress.step("bm25", len(store), "passages") as step:
@@ -325,7 +325,7 @@ class _Update:
         try:
             encoder = load_encoder(self._config["encoder"], device=self._device)
             same = encoder.fingerprint == self._manifest.parents["encoder"]
-            return sample_queries(file, encoder) if same else None
+            return encode_sample_questions(file, encoder) if same else None
         except (RagqaError, OSError):  # documents are to be changed: that must not fail for want of questions
             return None
 
@@ -401,7 +401,7 @@ def _same_files(old: Path, new: Path, manifest: Manifest) -> dict[str, dict[str,
     }
 
 
-def summary(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
+def format_summary(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
     """What was done, for people or for machines."""
     if as_json:
         return json.dumps({"index": str(index), **asdict(report)})

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from ragqa.pretraining.masking import budget
+from ragqa.pretraining.masking import count_masked
 
 Spans = list[tuple[int, int]]
 """First token, and the one after the last, of spans that do not overlap, in order."""
@@ -24,14 +24,14 @@ INFILLED, POISSON = 0.3, 3.0
 """Share of the tokens that BART masks, and the mean length of a span (Lewis et al. 2020, sections 5.1 and 2.2)."""
 
 
-def dropped_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
+def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
     """T5's random spans (``random_spans_noise_mask``): all choices of as many, as long in all, are equally likely.
 
     Of L tokens round(rate · L) are dropped, at least 1 and at most L - 1, in round(dropped / mean) spans, at least 1.
     Kept and dropped stretches alternate, none empty: a text begins with a kept token and ends with a dropped one.
     A text of one token stays whole, as it does there. Halves are rounded to even.
     """
-    dropped, count = spans_of(length, rate, mean)
+    dropped, count = count_t5_spans(length, rate, mean)
     if not count:
         return []
     kept_S, dropped_S = (_segments(total, count, rng) for total in (length - dropped, dropped))
@@ -39,15 +39,15 @@ def dropped_spans(length: int, rng: np.random.Generator, rate: float = RATE, mea
     return list(zip((ends_S - dropped_S).tolist(), ends_S.tolist(), strict=True))
 
 
-def spans_of(length: int, rate: float = RATE, mean: float = MEAN) -> tuple[int, int]:
-    """Tokens that ``dropped_spans`` drops of a text of ``length``, and spans that they make."""
+def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple[int, int]:
+    """Tokens that ``sample_t5_spans`` drops of a text of ``length``, and spans that they make."""
     if length < 2:
         return 0, 0
-    dropped = min(budget(length, rate), length - 1)
+    dropped = min(count_masked(length, rate), length - 1)
     return dropped, min(max(1, round(dropped / mean)), length - dropped)
 
 
-def span_corrupted(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:
+def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:
     """What T5 reads and what it writes (Raffel et al. 2020, section 3.1.4 and figure 2).
 
     A sentinel stands in place of each span, another for each; the target is each span behind its sentinel, and one
@@ -65,14 +65,14 @@ def span_corrupted(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -
     return _replaced(ids, spans, marks), [*target, marks[-1]]
 
 
-def infilled_spans(length: int, rng: np.random.Generator, rate: float = INFILLED, mean: float = POISSON) -> Spans:
+def sample_bart_spans(length: int, rng: np.random.Generator, rate: float = INFILLED, mean: float = POISSON) -> Spans:
     """BART's spans: lengths are Poisson with mean ``mean``, empty ones among them (Lewis et al. 2020, section 2.2).
 
     Lengths are drawn until they hold the share ``rate`` of the tokens (to the nearest, at least one), and the last one
     is cut to hold exactly that. Then spans and the tokens that stay are put in an order of which each is as likely as
     the next; spans may touch.
     """
-    masked, lengths = budget(length, rate), []
+    masked, lengths = count_masked(length, rate), []
     left = masked
     while left:
         lengths.append(min(int(rng.poisson(mean)), left))
@@ -84,12 +84,12 @@ def infilled_spans(length: int, rng: np.random.Generator, rate: float = INFILLED
     return list(zip((ends_S - length_S).tolist(), ends_S.tolist(), strict=True))
 
 
-def infilled(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
+def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
     """What BART reads: one mask in place of each span, one more where the span is empty. It writes the whole text."""
     return _replaced(ids, spans, [mask] * len(spans))
 
 
-def permuted(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> list[int]:
+def permute_sentences(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> list[int]:
     """Sentences in random order, as one text (Lewis et al. 2020, section 2.2); BART writes them in the old one."""
     return list(chain.from_iterable(sentences[each] for each in rng.permutation(len(sentences)).tolist()))
 

@@ -5,12 +5,12 @@ from itertools import chain
 
 import numpy as np
 
-KEPT = 0.1
+KEEP_RATE = 0.1
 """Share of the sentences that stay in their block, so that words that both share are learned, too."""
 
 
-def inverse_cloze(
-    sentences: Sequence[Sequence[int]], rng: np.random.Generator, *, kept: float = KEPT
+def make_inverse_cloze_pair(
+    sentences: Sequence[Sequence[int]], rng: np.random.Generator, *, kept: float = KEEP_RATE
 ) -> tuple[list[int], list[int]]:
     """A sentence of a block, drawn at random, and the block: without the sentence but for a share ``kept``.
 
@@ -27,7 +27,7 @@ def inverse_cloze(
     return list(sentences[chosen]), list(chain.from_iterable(block))
 
 
-def thinned(ids: Sequence[int], rng: np.random.Generator, share: float) -> list[int]:
+def drop_wordpieces(ids: Sequence[int], rng: np.random.Generator, share: float) -> list[int]:
     """A text without ``share`` of its wordpieces, as a question for it where it is a single sentence."""
     kept = max(1, round((1 - share) * len(ids)))
     return [ids[at] for at in np.sort(rng.choice(len(ids), kept, replace=False))] if ids else []

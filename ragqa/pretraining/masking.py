@@ -1,6 +1,6 @@
 """Which wordpieces a masked language model has to guess, and what stands in their place.
 
-A masking chooses positions; ``corrupted`` puts something else there. All randomness comes from the generator that is
+A masking chooses positions; ``corrupt`` puts something else there. All randomness comes from the generator that is
 given, so that a batch is a pure function of its seed. Positions are those of a text's own wordpieces, before
 [CLS] and [SEP] are put around them.
 
@@ -21,12 +21,12 @@ LONGEST, STOP = 10, 0.2
 """Of a span in words, and the chance that it ends after each (SpanBERT, Joshi et al. 2020, section 3.1)."""
 
 
-def uniform(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
+def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
     """A share ``rate`` of ``length`` wordpieces, at least one, each as likely as the next (BERT's masking)."""
-    return np.sort(rng.choice(length, budget(length, rate), replace=False))
+    return np.sort(rng.choice(length, count_masked(length, rate), replace=False))
 
 
-def whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
+def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
     """Whole words in random order, as far as the share ``rate`` of the wordpieces goes (BERT's later masking).
 
     A word that is longer than what is left is passed over; if none fits, the first one is taken all the same.
@@ -36,11 +36,11 @@ def whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: flo
         rng: source of randomness.
         rate: share of the wordpieces.
     """
-    runs = word_runs(words)
+    runs = find_words(words)
     return _taken(len(words), runs, rng.permutation(len(runs)).tolist(), rate)
 
 
-def spans(
+def sample_spans(
     words: Sequence[int | None],
     rng: np.random.Generator,
     rate: float = RATE,
@@ -53,7 +53,7 @@ def spans(
     Lengths in words are geometric with parameter ``stop``, drawn anew above ``longest`` (mean 3.8); the last run ends
     with the share, in a word if need be, as in the released code. Runs begin at any word that is not masked yet.
     """
-    runs, share = word_runs(words), budget(len(words), rate)
+    runs, share = find_words(words), count_masked(len(words), rate)
     masked = np.zeros(len(words), bool)
     for first in rng.permutation(len(runs)).tolist():
         left = share - int(masked.sum())
@@ -67,7 +67,7 @@ def spans(
     return np.flatnonzero(masked)
 
 
-def salient(
+def sample_salient_spans(
     offsets: Sequence[tuple[int, int]],
     salient_spans: Sequence[tuple[int, int]],
     rng: np.random.Generator,
@@ -89,7 +89,7 @@ def salient(
     return np.flatnonzero(masked)
 
 
-def corrupted(
+def corrupt(
     ids: Sequence[int],
     positions: Positions,
     rng: np.random.Generator,
@@ -131,12 +131,12 @@ def corrupted(
     return found
 
 
-def word_runs(words: Sequence[int | None]) -> list[tuple[int, int]]:
+def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
     """First wordpiece of each word, and the one after its last; a wordpiece of no word is one of its own."""
     return list(_runs(words))
 
 
-def budget(length: int, rate: float) -> int:
+def count_masked(length: int, rate: float) -> int:
     """Wordpieces that are a share ``rate`` of ``length``, at least one of them where there is any."""
     return min(length, max(1, round(rate * length)))
 
@@ -150,7 +150,7 @@ def _runs(words: Sequence[int | None]) -> Iterator[tuple[int, int]]:
 
 
 def _taken(length: int, runs: list[tuple[int, int]], order: list[int], rate: float) -> Positions:
-    left, masked = budget(length, rate), np.zeros(length, bool)
+    left, masked = count_masked(length, rate), np.zeros(length, bool)
     for first, last in (runs[each] for each in order):
         if last - first <= left:
             masked[first:last] = True

@@ -162,7 +162,7 @@ class Tantivy:
             index.register_tokenizer("ragqa", _analyzer())
             writer = index.writer(heap_size=_HEAP, num_threads=_THREADS)
             row = 0
-            for batch in passages.batches():
+            for batch in passages.iter_batches():
                 for passage in batch:
                     writer.add_document(tantivy.Document(text=passage.titled, row=row))
                     row += 1

@@ -38,7 +38,7 @@ class Lucene:
         row = 0
         with _java_errors(lambda reason: BadInput(f"cannot write the terms into {folder}: {reason}")):
             indexer = _java("io.anserini.index.SimpleIndexer")(str(folder), False, _THREADS)
-            for batch in passages.batches():
+            for batch in passages.iter_batches():
                 # Equal scores are ordered by id, as text: with leading zeros that is the order of the rows.
                 documents = [document.fromFields(f"{row + i:010d}", p.titled) for i, p in enumerate(batch)]
                 indexer.addJsonDocuments(documents)

@@ -107,7 +107,7 @@ def test_the_corpus_holds_what_is_known_once_and_then_articles(made: CorpusConfi
     assert sources["wiki folder"] == {"articles": 30, "said": 30, "blocks said": 90, "texts left out": 3}
     assert report["blocks"] == 60
     store = PassageStore.open(made.out / "corpus.index" / "passages")
-    passages = [passage for some in store.batches() for passage in some]
+    passages = [passage for some in store.iter_batches() for passage in some]
     assert "wiki-7" not in {passage.document for passage in passages}  # an article of SQuAD dev-a
     assert any(passage.text == "w150 w50 w650 w1 w2." for passage in passages)
     assert report["answered"]["squad dev-a"] == {"questions": 6, "answered": 6, "share": 1.0}

@@ -153,7 +153,7 @@ def test_one_corpus_holds_what_all_four_are_answered_from(made: Path, data: Path
     assert report["sources"]["squad-train"] == {"documents": 2, "blocks": 2}
     assert report["sources"]["squad"] == {"documents": 6, "blocks": 6}
     assert report["blocks"] <= 70
-    passages = [each for some in PassageStore.open(made / INDEX / "passages").batches() for each in some]
+    passages = [each for some in PassageStore.open(made / INDEX / "passages").iter_batches() for each in some]
     assert {KEPT, LEFT} <= {passage.title for passage in passages}
     assert set(report["answered"]) == {"train.jsonl", "dev.jsonl", "nq/test-a.jsonl", WEBQ_TEST, *RECIPE.squad[:1]}
     assert generate_corpus.make(data, made, 70, Wanted(dev=8)) == report
@@ -288,7 +288,7 @@ def test_a_work_folder_is_of_one_retriever_and_one_reader(tmp_path: Path) -> Non
 def test_the_index_of_all_arms_is_searched_as_the_retriever_would(begun: list[str]) -> None:
     work = Path(begun[begun.index("--work") + 1])
     store = PassageStore.open(work / "index" / "passages")
-    passages = [each for some in store.batches() for each in some]
+    passages = [each for some in store.iter_batches() for each in some]
     retriever = load_encoder(work / "retriever")
     scores = retriever.encode([each.titled for each in passages]) @ retriever.encode_questions(["w63 w172"])[0]
     (hits,) = open_retriever(work / "index", "dense").search(["w63 w172"], len(passages))

@@ -27,7 +27,7 @@ from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.indexing import embed as embedding
-from ragqa.indexing.embed import Shard
+from ragqa.indexing.embed import EmbeddingShard
 from ragqa.runtime.encoder import load_encoder
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -81,7 +81,7 @@ def kill_an_actor(out: Path) -> None:
     """SIGKILL for an actor that is in the middle of a shard."""
 
     def struck() -> bool:
-        for trace in (out / embedding.ASIDE).glob("*.try"):
+        for trace in (out / embedding.PARTIAL).glob("*.try"):
             shard, pid = trace.name.split(".")[:2]
             os.kill(int(pid), signal.SIGKILL)
             return not (out / f"{shard}.json").exists()
@@ -112,7 +112,7 @@ def kill_drivers(corpus: Path, out: Path, times: int) -> None:
     rng = random.Random(0)
 
     def traces() -> set[Path]:
-        return set((out / embedding.ASIDE).glob("*.try"))
+        return set((out / embedding.PARTIAL).glob("*.try"))
 
     for _ in range(times):
         made, seen = finished(out), traces()
@@ -136,8 +136,8 @@ def test_the_driver_killed_and_run_again(cluster: Any, corpus: Path, tmp_path: P
     done = embed(config(corpus, out))
     assert done.embedded < PASSAGES
     assert vectors(out) == undisturbed(corpus)
-    (out / embedding.ASIDE).mkdir()  # as a run leaves it that was killed after its last shard
-    (out / embedding.ASIDE / "left").touch()
+    (out / embedding.PARTIAL).mkdir()  # as a run leaves it that was killed after its last shard
+    (out / embedding.PARTIAL / "left").touch()
     again = embed(config(corpus, out))
     assert again == replace(done, embedded=0, passages_per_s=0, workers=0, seconds=again.seconds)
     assert vectors(out) == undisturbed(corpus)
@@ -169,12 +169,12 @@ def test_it_says_what_it_did_and_nothing_else_and_finds_damage(cluster: Any, cor
 def test_what_actors_cannot_write_is_one_line(cluster: Any, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "v"
     (out / "0000000060.npy").mkdir(parents=True)
-    (out / embedding.ASIDE).mkdir()  # as a run leaves it that was killed before its first file
+    (out / embedding.PARTIAL).mkdir()  # as a run leaves it that was killed before its first file
     done = subprocess.run(command(corpus, out), cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(f"index.embed: cannot write {out}: Is a directory; ")
     assert len(done.stderr.splitlines()) == 1
-    assert not (out / "manifest.json").exists() and not (out / embedding.ASIDE).exists()
+    assert not (out / "manifest.json").exists() and not (out / embedding.PARTIAL).exists()
 
 
 @pytest.mark.thorough
@@ -189,7 +189,7 @@ def test_a_full_disk(cluster: Any, corpus: Path, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=f"^cannot write {out}: No space left on device; what is finished stays"):
             embed(config(corpus, out))
         assert 0 < finished(out) < SHARDS
-        assert not (out / "manifest.json").exists() and not (out / embedding.ASIDE).exists()
+        assert not (out / "manifest.json").exists() and not (out / embedding.PARTIAL).exists()
         subprocess.run(["mount", "-o", "remount,size=2m", str(small)], check=True)
         assert embed(config(corpus, out)).embedded < PASSAGES
         assert vectors(out) == undisturbed(corpus)
@@ -205,7 +205,7 @@ def test_a_full_disk_in_an_actor_leaves_nothing_half_written(corpus: Path, tmp_p
         raise OSError(28, "No space left on device")
 
     batch = {"first": np.array([0]), "last": np.array([ROWS])}
-    with embedding.workplace(tmp_path):
+    with embedding.prepare_shard_folder(tmp_path):
         monkeypatch.setattr(Path, "write_bytes", full)
         row = Embedder(work)(batch)
         monkeypatch.undo()
@@ -219,16 +219,16 @@ def test_a_corpus_file_damaged_meanwhile_is_named(corpus: Path, tmp_path: Path) 
     file = tmp_path / "c.index" / "passages" / "00000.arrow"
     file.write_bytes(file.read_bytes()[:-10])
     actor = Embedder(Work(tmp_path / "c.index", tmp_path / "v", "default", "cpu", "int8"))
-    with embedding.workplace(tmp_path / "v"):
+    with embedding.prepare_shard_folder(tmp_path / "v"):
         row = actor({"first": [0], "last": [ROWS]})
     assert row["error"][0].startswith(f"{file} is not whole") and "\n" not in row["error"][0]
 
 
 def test_a_shard_that_kills_its_actors_ends_the_job(corpus: Path, tmp_path: Path) -> None:
     actor = Embedder(Work(corpus, tmp_path / "v", "default", "cpu", "int8"))
-    with embedding.workplace(tmp_path / "v"):
+    with embedding.prepare_shard_folder(tmp_path / "v"):
         for number in range(ATTEMPTS):
-            (tmp_path / "v" / embedding.ASIDE / f"{ROWS:010d}.1.{number}.try").touch()
+            (tmp_path / "v" / embedding.PARTIAL / f"{ROWS:010d}.1.{number}.try").touch()
         rows = actor({"first": [0, ROWS], "last": [ROWS, 2 * ROWS]})
     assert rows["error"] == ["", f"passages {ROWS} to {2 * ROWS - 1}: 8 actors died of them; see Ray's logs"]
 
@@ -293,7 +293,7 @@ def test_options_from_a_file(main: Any, tmp_path: Path) -> None:
 
 def test_two_runs_or_two_precisions_do_not_mix(main: Any, small: Path, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "v"
-    with job._claimed(out, {"precision": "float32", "encoder": "e"}, [Shard(0, 9)], False):
+    with job._claimed(out, {"precision": "float32", "encoder": "e"}, [EmbeddingShard(0, 9)], False):
         assert "another process is at work" in main("--corpus", corpus, "--out", out)
     line = main("--corpus", corpus, "--out", out, "--encoder", small, "--precision", "bfloat16")
     assert line.startswith(f"{out} holds other vectors (") and "precision float32, not bfloat16" in line

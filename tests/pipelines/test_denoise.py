@@ -118,7 +118,9 @@ def test_what_stands_around_a_text(shapes: dict[str, Path]) -> None:
 def test_what_is_read_and_written_makes_a_stretch_of_a_passage_again(config: DenoiseConfig) -> None:
     texts, tokenizer = opened(config)
     store = PassageStore.open(config.corpus / "passages")
-    whole = [tokenizer(passage.text, add_special_tokens=False)["input_ids"] for passage in store.read(0, len(store))]
+    whole = [
+        tokenizer(passage.text, add_special_tokens=False)["input_ids"] for passage in store.read_rows(0, len(store))
+    ]
     sentinels = Marks.of(tokenizer, 0).sentinels
     for step in range(3):
         batch = texts[step]

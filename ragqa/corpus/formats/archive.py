@@ -7,13 +7,13 @@ from io import BufferedReader
 from pathlib import PurePosixPath
 from typing import BinaryIO, cast
 
-from ragqa.corpus.formats.base import Source
+from ragqa.corpus.formats.base import InputFile
 
 _BLOCK = 512
 _CHUNK = 1 << 16
 
 
-def members(source: Source) -> Iterator[Source]:
+def members(source: InputFile) -> Iterator[InputFile]:
     """The regular files of a tar archive in its order, hidden ones left out; each must be read in its turn.
 
     Raises tarfile.TarError, or what the decompression raises, on an archive that is damaged or cut short.

@@ -73,7 +73,7 @@ class CorpusReport:
 
 
 @dataclass(frozen=True)
-class Intake:
+class ProblemHandler:
     """Where problems go: into the report, or, unless bad input is skipped, to whoever asked for documents."""
 
     report: CorpusReport
@@ -100,7 +100,7 @@ class Intake:
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFile:
     """An opened input: its names, its bytes, and where to report what is wrong with it."""
 
     path: str
@@ -108,7 +108,7 @@ class Source:
     name: str
     """What the format and a title are told by: the file's name without a suffix of compression."""
     stream: BufferedReader
-    intake: Intake
+    intake: ProblemHandler
 
     def text(self) -> str:
         """All of the input, decoded; counted where bytes had to be replaced."""
@@ -129,11 +129,11 @@ class Source:
                 yield number, text, "\ufffd" in text
 
     def bad(self, what: str, line: int = 0) -> None:
-        """``Intake.bad`` of this input."""
+        """``ProblemHandler.bad`` of this input."""
         self.intake.bad(self.path, what, line)
 
     def replaced(self, line: int = 0) -> None:
-        """``Intake.replaced`` of this input."""
+        """``ProblemHandler.replaced`` of this input."""
         self.intake.replaced(self.path, line)
 
     def _drop_mark(self) -> str:
@@ -143,7 +143,7 @@ class Source:
         return encoding
 
 
-Record = tuple[int, Document]
+NumberedDocument = tuple[int, Document]
 """A document and the line it starts on; 0 where the whole file is the document."""
 
 

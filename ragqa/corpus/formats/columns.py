@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ragqa.corpus.formats.base import Document, Record, Source, reason_of
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, reason_of
 
 Table = tuple[pa.Schema, Iterable[Any]]
 """The schema of a table and its rows in batches (pa.RecordBatch or pa.Table)."""
@@ -14,7 +14,7 @@ _COLUMNS = ("id", "title", "text")
 _SHOWN_NAMES = 20
 
 
-def records(source: Source, opened: Callable[[], Table]) -> Iterator[Record]:
+def records(source: InputFile, opened: Callable[[], Table]) -> Iterator[NumberedDocument]:
     """The rows of a table in their order, numbered from 1, in the memory of a batch.
 
     Without a column id, path and row are the id: a number alone would stand for a row of any other file, too.
@@ -59,7 +59,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
 
 
-def _documents(batch: Any, first: int, source: Source) -> Iterator[Record]:
+def _documents(batch: Any, first: int, source: InputFile) -> Iterator[NumberedDocument]:
     numbered = "id" not in batch.schema.names
     values, mended = _values(batch)
     for row, (identifier, title, text) in enumerate(zip(*values, strict=True), first):

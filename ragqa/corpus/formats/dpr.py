@@ -3,13 +3,13 @@
 import csv
 from collections.abc import Iterator
 
-from ragqa.corpus.formats.base import Document, Record, Source
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
 _HEADER = ["id", "text", "title"]
 _MAX_FIELD = 2**31 - 1
 
 
-def read(source: Source) -> Iterator[Record]:
+def read(source: InputFile) -> Iterator[NumberedDocument]:
     """The passages of the file in their order, each a document of its own.
 
     Raises BadLine on a missing header or a malformed row, unless bad input is skipped.
@@ -43,7 +43,7 @@ def read(source: Source) -> Iterator[Record]:
             yield first, Document(row[0], row[2], row[1], source.path)
 
 
-def _lines(source: Source) -> Iterator[str]:
+def _lines(source: InputFile) -> Iterator[str]:
     for number, line, replaced in source.lines():
         if replaced:
             source.replaced(number)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 
-from ragqa.corpus.formats.base import Document, Record, Source
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 from ragqa.corpus.formats.plain import title_of
 
 _UNSEEN = frozenset(("script", "style", "nav", "template", "noscript"))
@@ -18,7 +18,7 @@ _SPACES = re.compile(r"[ \t\n\r\f\v]+")
 _BLANK_LINES = re.compile(r"\n[ \t\n]*\n")
 
 
-def read(source: Source) -> Iterator[Record]:
+def read(source: InputFile) -> Iterator[NumberedDocument]:
     """The page as one document; its characters are counted in the extracted text, not in the file."""
     page = _Page()
     try:

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterator
 
-from ragqa.corpus.formats.base import Document, Record, Source
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
 
-def read(source: Source) -> Iterator[Record]:
+def read(source: InputFile) -> Iterator[NumberedDocument]:
     """The documents of the file in their order; the title may be missing, other fields are ignored.
 
     Raises BadLine on a line that is not such a record, unless bad input is skipped.

@@ -6,7 +6,7 @@ from io import FileIO
 import pyarrow as pa
 
 from ragqa.corpus.formats import columns
-from ragqa.corpus.formats.base import Record, Source
+from ragqa.corpus.formats.base import InputFile, NumberedDocument
 
 _ROWS = 256
 """Of a batch."""
@@ -14,12 +14,12 @@ _BUFFER = 1 << 20
 """Bytes of a column that are read at a time."""
 
 
-def read(source: Source) -> Iterator[Record]:
+def read(source: InputFile) -> Iterator[NumberedDocument]:
     """The rows of the file in their order, each a document; see ``columns.records``."""
     return columns.records(source, lambda: _opened(source))
 
 
-def _opened(source: Source) -> columns.Table:
+def _opened(source: InputFile) -> columns.Table:
     from pyarrow.parquet import ParquetFile
 
     # what its columns are stands at the end

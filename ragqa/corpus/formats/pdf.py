@@ -4,12 +4,12 @@ import logging
 from collections.abc import Iterator
 from io import BytesIO
 
-from ragqa.corpus.formats.base import Document, Record, Source
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 from ragqa.corpus.formats.plain import title_of
 from ragqa.errors import MissingExtra
 
 
-def read(source: Source) -> Iterator[Record]:
+def read(source: InputFile) -> Iterator[NumberedDocument]:
     """The file as one document; its characters are counted in the extracted text, pages between blank lines.
 
     Raises MissingExtra where pypdf is not installed, unless bad input is skipped.

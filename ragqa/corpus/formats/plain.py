@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from ragqa.corpus.formats.base import Document, Record, Source
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
 # A longer first line is a paragraph that happens to begin with a hash sign.
 _HEADING = re.compile(r"\s*+#[ \t]++([^\r\n]{1,300})(?=[\r\n]|\Z)")
 _CLOSING_HASHES = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
 
 
-def read(source: Source) -> Iterator[Record]:
+def read(source: InputFile) -> Iterator[NumberedDocument]:
     """The file as one document; ``# …`` in its first line is the title and not part of the body."""
     text = source.text()
     heading = _HEADING.match(text)
@@ -20,6 +20,6 @@ def read(source: Source) -> Iterator[Record]:
     yield 0, Document(source.path, title or title_of(source), text, source.path, body)
 
 
-def title_of(source: Source) -> str:
+def title_of(source: InputFile) -> str:
     """The title that a file's name stands for: its stem, with ``-`` and ``_`` as spaces."""
     return PurePath(source.name).stem.replace("-", " ").replace("_", " ").strip()

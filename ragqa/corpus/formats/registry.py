@@ -11,13 +11,13 @@ from pathlib import PurePath
 from typing import Any, cast
 
 from ragqa.corpus.formats import archive, arrow, dpr, html, jsonl, parquet, pdf, plain, wikiextractor
-from ragqa.corpus.formats.base import Document, Record, Source, encoding_of
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, encoding_of
 from ragqa.corpus.formats.mediawiki import dump
 
 BUFFER = 1 << 18
 """Bytes that are read from a file at a time."""
 _HEAD = 8192
-_SUFFIXES: dict[str, Callable[[Source], Iterator[Record]]] = {
+_SUFFIXES: dict[str, Callable[[InputFile], Iterator[NumberedDocument]]] = {
     ".txt": plain.read,
     ".md": plain.read,
     ".markdown": plain.read,
@@ -37,12 +37,12 @@ _COMPRESSION: dict[str, Callable[[BufferedReader], object]] = {
 }
 
 
-def records(source: Source) -> Iterator[tuple[Source, int, Document]]:
+def read_input(source: InputFile) -> Iterator[tuple[InputFile, int, Document]]:
     """The documents of an opened input, or of the members of an archive, with where they come from."""
     source = _decompressed(source)
     if _suffix(source) == ".tar":
         for member in archive.members(source):
-            yield from records(member)
+            yield from read_input(member)
         return
     head = source.stream.peek(_HEAD)[:_HEAD]
     read = _reader(_suffix(source), head)
@@ -53,7 +53,7 @@ def records(source: Source) -> Iterator[tuple[Source, int, Document]]:
         yield source, line, document
 
 
-def _reader(suffix: str, head: bytes) -> Callable[[Source], Iterator[Record]] | None:
+def _reader(suffix: str, head: bytes) -> Callable[[InputFile], Iterator[NumberedDocument]] | None:
     known = _SUFFIXES.get(suffix)
     if known is pdf.read or (known is None and head.startswith(b"%PDF-")):
         return pdf.read
@@ -81,7 +81,7 @@ def _binary(head: bytes) -> bool:
     return b"\0" in head and encoding_of(head)[0] == "utf-8"
 
 
-def _decompressed(source: Source) -> Source:
+def _decompressed(source: InputFile) -> InputFile:
     expand = _COMPRESSION.get(_suffix(source))
     if expand is None:
         return source
@@ -89,5 +89,5 @@ def _decompressed(source: Source) -> Source:
     return replace(source, name=PurePath(source.name).stem, stream=stream)
 
 
-def _suffix(source: Source) -> str:
+def _suffix(source: InputFile) -> str:
     return PurePath(source.name).suffix.lower()

@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator
 from html import unescape
 
-from ragqa.corpus.formats.base import Document, Record, Source
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
 BEGINNING = '<doc id="'
 _HEAD = re.compile(r'<doc id="([^"]+)"(?: .*?)? title="(.*)">\s*')
 _NOT_ESCAPED = re.compile("[<>]|&(?!(?:amp|lt|gt);)")
 
 
-def read(source: Source) -> Iterator[Record]:
+def read(source: InputFile) -> Iterator[NumberedDocument]:
     """The articles of the file in their order; the body starts after the line that repeats the title.
 
     Raises BadLine on text outside of an article and on one that does not end, unless bad input is skipped.
@@ -30,7 +30,7 @@ def read(source: Source) -> Iterator[Record]:
             yield first, _document(head[1], head[2], lines[1:-1], source.path)
 
 
-def _articles(source: Source) -> Iterator[tuple[int, list[str], bool]]:
+def _articles(source: InputFile) -> Iterator[tuple[int, list[str], bool]]:
     """From each ``<doc …>`` to its ``</doc>``, or what stands outside: first line, lines, bytes replaced."""
     lines: list[str] = []
     first, any_replaced = 0, False

@@ -15,7 +15,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")
 
 
-class Hashes:
+class HashedStrings:
     """A set of strings in 8 bytes each: only their hashes. One of 10¹² strings is wrongly found among six million."""
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -36,11 +36,11 @@ class Lexicon:
 
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
         written: Counter[str] = Counter()
-        self._titles = Hashes(_phrases(titles, written))
+        self._titles = HashedStrings(_phrases(titles, written))
         for text in texts:
             _count(_INSIDE.findall(text), written)
-        self._ordinary = Hashes(word for word, count in written.items() if count > 0)
-        self._proper = Hashes(word for word, count in written.items() if count < 0)
+        self._ordinary = HashedStrings(word for word, count in written.items() if count > 0)
+        self._proper = HashedStrings(word for word, count in written.items() if count < 0)
 
     def is_title(self, phrase: str) -> bool:
         """Whether a title reads so; what it has in brackets, and words in lower case at its end, left aside."""

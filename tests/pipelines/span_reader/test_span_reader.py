@@ -33,7 +33,7 @@ from pipelines.span_reader.passages import Beside, Passages, Text, by_rank, spli
 from pipelines.span_reader.train import main
 from ragqa.artefacts.machine import hardware
 from ragqa.artefacts.paths import weights_dir
-from ragqa.corpus.blocks import words
+from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import has_answer
@@ -454,7 +454,7 @@ def test_a_question_without_gold_passages_is_read_in_several(config: ReaderConfi
     found = [Mined(np.array([7, 5, 3, 1]), np.array([0]))] * len(sets[0].questions)
     store = open_retriever(config.index).passages
     beside = Beside(positives=1, distant=3, negatives=0.0, hard=0.0, whole=0.5, untitled=0.0)
-    made = Passages(sets, found, store, words(), beside)
+    made = Passages(sets, found, store, make_word_splitter(), beside)
     rng = np.random.default_rng(0)
     drawn = [[text for _, text in made.drawn(0, rng)[0]] for _ in range(300)]
     assert all(len(set(texts)) == 3 and set(texts) < {store[row].text for row in (7, 5, 3, 1)} for texts in drawn)

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragqa.corpus.blocks import Splitter, sentence_spans, sentences, splitter, wordpieces, words
+from ragqa.corpus.blocks import (
+    Splitter,
+    find_sentences,
+    make_sentence_splitter,
+    make_splitter,
+    make_word_splitter,
+    make_wordpiece_splitter,
+)
 from ragqa.errors import BadInput
 
 
@@ -39,12 +46,12 @@ def cut(split: Splitter, text: str, first: int = 0) -> list[str]:
 
 
 def test_words() -> None:
-    assert list(words(2)("  a bb\n\nccc d  e ", 0)) == [(2, 6), (8, 13), (15, 16)]
-    assert cut(words(2), "a b c d") == ["a b", "c d"]
-    assert cut(words(1), "a b") == ["a", "b"]
-    assert cut(words(3), "title\nbody of it all", 6) == ["body of it", "all"]
-    assert cut(words(), "w " * 250) == [("w " * size).strip() for size in (100, 100, 50)]
-    assert cut(words(2), "") == cut(words(2), " \n\t\x85") == []
+    assert list(make_word_splitter(2)("  a bb\n\nccc d  e ", 0)) == [(2, 6), (8, 13), (15, 16)]
+    assert cut(make_word_splitter(2), "a b c d") == ["a b", "c d"]
+    assert cut(make_word_splitter(1), "a b") == ["a", "b"]
+    assert cut(make_word_splitter(3), "title\nbody of it all", 6) == ["body of it", "all"]
+    assert cut(make_word_splitter(), "w " * 250) == [("w " * size).strip() for size in (100, 100, 50)]
+    assert cut(make_word_splitter(2), "") == cut(make_word_splitter(2), " \n\t\x85") == []
 
 
 # Sentences
@@ -78,34 +85,34 @@ def test_words() -> None:
     ],
 )
 def test_where_sentences_end(text: str, expected: list[str]) -> None:
-    found = list(sentence_spans(text, 0))
+    found = list(find_sentences(text, 0))
     assert [text[start:end] for start, end, _ in found] == expected
     assert [length for _, _, length in found] == [len(sentence.split()) for sentence in expected]
 
 
 def test_sentences_are_packed_whole() -> None:
     text = "A b c. D e. F g h i. J."
-    assert cut(sentences(5), text) == ["A b c. D e.", "F g h i. J."]
-    assert cut(sentences(4), text) == ["A b c.", "D e.", "F g h i.", "J."]
-    assert cut(sentences(100), text) == [text]
-    assert cut(sentences(5), "Title\nA b c. D e.", 6) == ["A b c. D e."]
+    assert cut(make_sentence_splitter(5), text) == ["A b c. D e.", "F g h i. J."]
+    assert cut(make_sentence_splitter(4), text) == ["A b c.", "D e.", "F g h i.", "J."]
+    assert cut(make_sentence_splitter(100), text) == [text]
+    assert cut(make_sentence_splitter(5), "Title\nA b c. D e.", 6) == ["A b c. D e."]
 
 
 def test_a_long_sentence_is_cut_and_its_rest_goes_on() -> None:
     text = "A b. C d e f g h i. J k. L."
-    assert cut(sentences(3), text) == ["A b.", "C d e", "f g h", "i. J k.", "L."]
-    assert cut(sentences(3), "a b c d e f") == ["a b c", "d e f"]
+    assert cut(make_sentence_splitter(3), text) == ["A b.", "C d e", "f g h", "i. J k.", "L."]
+    assert cut(make_sentence_splitter(3), "a b c d e f") == ["a b c", "d e f"]
 
 
 # Wordpieces
 
 
 def test_wordpieces() -> None:
-    split = wordpieces(5, tokenizer=Letters())
+    split = make_wordpiece_splitter(5, tokenizer=Letters())
     assert cut(split, " ab cd e fghi jk ") == ["ab cd e", "fghi", "jk"]
     assert cut(split, "abcdefghijklm no p") == ["abcde", "fghij", "klm no", "p"]
     assert cut(split, "Title\nab cdef", 6) == ["ab", "cdef"]
-    assert cut(wordpieces(2, tokenizer=Letters(3)), "abcdef ab abc abcd") == ["abcdef", "ab abc", "abcd"]
+    assert cut(make_wordpiece_splitter(2, tokenizer=Letters(3)), "abcdef ab abc abcd") == ["abcdef", "ab abc", "abcd"]
     assert cut(split, " \n") == []
 
 
@@ -114,7 +121,7 @@ def test_words_without_pieces_belong_to_a_block_all_the_same() -> None:
         def pieces(self, text: str) -> SimpleNamespace:
             return SimpleNamespace(offsets=[])
 
-    assert cut(wordpieces(3, tokenizer=Nothing()), " a b c d ") == ["a b c d"]
+    assert cut(make_wordpiece_splitter(3, tokenizer=Nothing()), " a b c d ") == ["a b c d"]
 
 
 def test_pieces_that_share_a_character_are_not_cut_apart() -> None:
@@ -123,7 +130,7 @@ def test_pieces_that_share_a_character_are_not_cut_apart() -> None:
             offsets = [(i, i + 1) for i, char in enumerate(text) if not char.isspace() for _ in char.encode()]
             return SimpleNamespace(offsets=offsets)
 
-    assert cut(wordpieces(2, tokenizer=Bytes()), "ab 漢字 c") == ["ab", "漢", "字", "c"]
+    assert cut(make_wordpiece_splitter(2, tokenizer=Bytes()), "ab 漢字 c") == ["ab", "漢", "字", "c"]
 
 
 def test_wordpieces_of_a_real_tokenizer() -> None:
@@ -133,7 +140,7 @@ def test_wordpieces_of_a_real_tokenizer() -> None:
 
     tokenizer = TextTokenizer(weights_dir() / "encoder")
     text = "Antidisestablishmentarianism, e.g. (naïve) co-operation in Łódź: 12,345.67 漢字かな! " * 60
-    split, size = wordpieces(64, tokenizer=tokenizer), 64
+    split, size = make_wordpiece_splitter(64, tokenizer=tokenizer), 64
     blocks = cut(split, text)
     assert " ".join(blocks).split() == text.split()
     counts = [len(tokenizer.pieces(block).ids) for block in blocks]
@@ -146,10 +153,10 @@ def test_wordpieces_of_a_real_tokenizer() -> None:
 
 TEXTS = st.text(alphabet=st.sampled_from("aB1.!?… \n\r\t\x85\u3000\"'(é漢\0"), max_size=200) | st.text(max_size=60)
 SPLITTERS: list[Callable[[int], Splitter]] = [
-    words,
-    sentences,
-    lambda size: wordpieces(size, tokenizer=Letters(20)),
-    lambda size: wordpieces(size, tokenizer=Letters()),
+    make_word_splitter,
+    make_sentence_splitter,
+    lambda size: make_wordpiece_splitter(size, tokenizer=Letters(20)),
+    lambda size: make_wordpiece_splitter(size, tokenizer=Letters()),
 ]
 
 
@@ -181,13 +188,13 @@ def test_every_word_is_whole_and_blocks_are_not_too_long(make: Callable[[int], S
 @given(text=TEXTS, size=st.integers(1, 9))
 def test_words_against_a_plain_implementation(text: str, size: int) -> None:
     expected = [text.split()[at : at + size] for at in range(0, len(text.split()), size)]
-    assert [block.split() for block in cut(words(size), text)] == expected
+    assert [block.split() for block in cut(make_word_splitter(size), text)] == expected
 
 
 @settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 40))
 def test_blocks_of_wordpieces_are_full(text: str, size: int) -> None:
-    blocks = cut(wordpieces(size, tokenizer=Letters()), text)
+    blocks = cut(make_wordpiece_splitter(size, tokenizer=Letters()), text)
     lengths = [len("".join(block.split())) for block in blocks]
     assert all(length <= size for length in lengths)
     for length, following in zip(lengths, blocks[1:], strict=False):
@@ -199,12 +206,12 @@ def test_blocks_of_wordpieces_are_full(text: str, size: int) -> None:
 
 def test_splitter_chooses_by_name() -> None:
     text = "One two. Three four."
-    assert cut(splitter("words", 3), text) == ["One two. Three", "four."]
-    assert cut(splitter("sentences", 3), text) == ["One two.", "Three four."]
-    assert cut(splitter("wordpieces", 7, Letters()), text) == ["One two.", "Three", "four."]
-    assert len(cut(splitter("words", None), "w " * 101)) == 2
-    assert len(cut(splitter("sentences", None), "w " * 101)) == 2
-    assert len(cut(splitter("wordpieces", None, Letters()), "w " * 289)) == 2
+    assert cut(make_splitter("words", 3), text) == ["One two. Three", "four."]
+    assert cut(make_splitter("sentences", 3), text) == ["One two.", "Three four."]
+    assert cut(make_splitter("wordpieces", 7, Letters()), text) == ["One two.", "Three", "four."]
+    assert len(cut(make_splitter("words", None), "w " * 101)) == 2
+    assert len(cut(make_splitter("sentences", None), "w " * 101)) == 2
+    assert len(cut(make_splitter("wordpieces", None, Letters()), "w " * 289)) == 2
 
 
 @pytest.mark.parametrize(
@@ -218,7 +225,7 @@ def test_splitter_chooses_by_name() -> None:
 )
 def test_what_cannot_be_is_refused(arguments: tuple[str, int], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        splitter(*arguments)
+        make_splitter(*arguments)
 
 
 class Hostile(NamedTuple):
@@ -246,13 +253,13 @@ HOSTILE = {
 def test_no_text_takes_for_ever(kind: str, name: str) -> None:
     text, blocks = HOSTILE[name]
     started = time.process_time()
-    found = sum(1 for _ in splitter(kind, 100)(text, 0))
+    found = sum(1 for _ in make_splitter(kind, 100)(text, 0))
     assert time.process_time() - started < 5
     assert found == blocks
 
 
 def test_a_word_of_many_pieces_is_cut() -> None:
-    blocks = cut(wordpieces(100, tokenizer=Letters()), "x" * 250_000)
+    blocks = cut(make_wordpiece_splitter(100, tokenizer=Letters()), "x" * 250_000)
     assert [len(block) for block in blocks] == [100] * 2500
 
 
@@ -262,6 +269,6 @@ def test_real_articles_are_covered(shared_data: Path) -> None:
     for document in islice(read_documents([shared_data / "wiki" / "AA.tar.xz"]), 20):
         expected = document.text[document.body :].split()
         for kind in ("words", "sentences"):
-            blocks = cut(splitter(kind), document.text, document.body)
+            blocks = cut(make_splitter(kind), document.text, document.body)
             assert [word for block in blocks for word in block.split()] == expected
             assert max(len(block.split()) for block in blocks) <= 100

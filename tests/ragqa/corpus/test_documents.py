@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragqa.corpus.digests import Digests
-from ragqa.corpus.sources import CorpusReport, Document, input_size, read_documents
+from ragqa.corpus.digests import DigestSet
+from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
 from ragqa.errors import BadInput, BadLine, MissingExtra
 
 
@@ -28,7 +28,7 @@ def read(*paths: Path, skip_bad: bool = False) -> tuple[list[Document], CorpusRe
     report = CorpusReport()
     documents = list(read_documents(paths, skip_bad=skip_bad, report=report))
     assert report.documents == len(documents)
-    assert report.bytes_read == input_size(paths)
+    assert report.bytes_read == count_input_bytes(paths)
     return documents, report
 
 
@@ -602,7 +602,7 @@ def test_a_repeated_record_is_a_duplicate_whatever_its_id(tmp_path: Path) -> Non
 
 
 def test_missing_paths_are_named_at_once(tmp_path: Path) -> None:
-    for function in (read_documents, input_size):
+    for function in (read_documents, count_input_bytes):
         with pytest.raises(BadInput, match="nowhere: no such file or folder"):
             function([tmp_path, tmp_path / "nowhere"])
     with pytest.raises(BadInput, match="cannot be read: File name too long"):
@@ -667,7 +667,7 @@ def test_only_the_first_problems_are_described(tmp_path: Path) -> None:
 @given(numbers=st.lists(st.integers(0, 30) | st.integers(0, 2**128 - 1)))
 def test_digests_are_a_set(numbers: list[int]) -> None:
     # the lowest bit tells nothing: a slot needs a number that is not zero
-    digests, oracle = Digests(), set()
+    digests, oracle = DigestSet(), set()
     for number in numbers:
         digest = (2 * number % 2**128 + 1).to_bytes(16, "little")
         assert (digest in digests) == (digest in oracle)
@@ -682,7 +682,7 @@ def test_many_digests_take_little_memory() -> None:
     oracle = {rng.randbytes(16) for _ in range(12_000)}
     tracemalloc.start()
     try:
-        digests = Digests()
+        digests = DigestSet()
         for digest in oracle:
             digests.add(digest)
         assert tracemalloc.get_traced_memory()[0] < 48 * len(oracle)
@@ -705,7 +705,7 @@ def test_progress_grows_with_what_was_read(tmp_path: Path) -> None:
     seen = [report.bytes_read for _ in read_documents([tmp_path], report=report)]
     assert seen == sorted(seen)
     assert len(set(seen)) > 10
-    assert 0 < seen[0] < seen[-1] <= report.bytes_read == input_size([tmp_path])
+    assert 0 < seen[0] < seen[-1] <= report.bytes_read == count_input_bytes([tmp_path])
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.tar"])

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 import pytest
 from conftest import run
 
-from ragqa.corpus.sources import CorpusReport, Document, input_size, read_documents
+from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.pipeline import Pipeline
@@ -83,7 +83,7 @@ def write(path: Path, content: str | bytes) -> Path:
 def read(*paths: Path, skip_bad: bool = False) -> tuple[list[Document], CorpusReport]:
     report = CorpusReport()
     documents = list(read_documents(paths, skip_bad=skip_bad, report=report))
-    assert report.bytes_read == input_size(paths)
+    assert report.bytes_read == count_input_bytes(paths)
     return documents, report
 
 
@@ -335,14 +335,14 @@ class Pages(io.RawIOBase):
 
 def peak(count: int) -> int:
     """Bytes that reading a dump of ``count`` pages of 50 kB takes at its height."""
-    from ragqa.corpus.formats.base import Intake, Source
-    from ragqa.corpus.formats.registry import records
+    from ragqa.corpus.formats.base import InputFile, ProblemHandler
+    from ragqa.corpus.formats.registry import read_input
 
     report = CorpusReport()
-    source = Source("a.xml", "a.xml", io.BufferedReader(Pages(count)), Intake(report, False))
+    source = InputFile("a.xml", "a.xml", io.BufferedReader(Pages(count)), ProblemHandler(report, False))
     tracemalloc.start()
     try:
-        documents = sum(1 for _ in records(source))
+        documents = sum(1 for _ in read_input(source))
         assert (documents, report.other_pages) == (count // 4, count - count // 4)
         return tracemalloc.get_traced_memory()[1]
     finally:

@@ -15,7 +15,7 @@ from conftest import run
 
 from ragqa import artefacts
 from ragqa.corpus import hub
-from ragqa.corpus.sources import CorpusReport, Document, input_size, read_documents
+from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
@@ -174,7 +174,7 @@ def test_of_a_saved_data_set_only_its_data_is_read(tmp_path: Path) -> None:
     stream(folder / "cache-0123456789abcdef.arrow", {"text": ["not this"]})
     documents, report = read(folder)
     assert [d.text for d in documents] == ["one", "two"]
-    assert report == CorpusReport(documents=2, bytes_read=input_size([folder]))
+    assert report == CorpusReport(documents=2, bytes_read=count_input_bytes([folder]))
     saved(tmp_path / "splits" / "test", {"text": ["test"]})
     saved(tmp_path / "splits" / "train", {"text": ["train"]})
     (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')

@@ -29,7 +29,7 @@ def fill(folder: Path, count: int, rows_per_file: int = 50_000) -> PassageStore:
     with PassageWriter(folder, rows_per_file=rows_per_file) as writer:
         for number in range(count):
             text = document(number)
-            assert writer.add(text, [(0, len(text.text))]) == 1
+            assert writer.add_document(text, [(0, len(text.text))]) == 1
     assert writer.rows == count
     return PassageStore.open(folder)
 
@@ -43,9 +43,9 @@ def test_passages_come_back(tmp_path: Path) -> None:
     first = Document("x", "Ü", "one two\x00 𝄞 three", "a/b.txt")
     second = Document("y", "", "four", "c.jsonl")
     with PassageWriter(tmp_path / "p") as writer:
-        assert writer.add(first, [(0, 7), (9, 16)]) == 2
-        assert writer.add(second, []) == 0
-        assert writer.add(second, iter([(0, 4)])) == 1
+        assert writer.add_document(first, [(0, 7), (9, 16)]) == 2
+        assert writer.add_document(second, []) == 0
+        assert writer.add_document(second, iter([(0, 4)])) == 1
         assert writer.rows == 3
     store = PassageStore.open(tmp_path / "p")
     assert [store[row] for row in range(3)] == [
@@ -101,21 +101,21 @@ def ragged(tmp_path_factory: pytest.TempPathFactory) -> PassageStore:
 @settings(max_examples=30, deadline=None)
 @given(first=st.integers(0, 2_400), size=st.integers(1, 2_500))
 def test_batches_are_all_rows_in_order(ragged: PassageStore, first: int, size: int) -> None:
-    batches = list(ragged.batches(first, size))
+    batches = list(ragged.iter_batches(first, size))
     rows = range(first, 2_345)
     assert [len(batch) for batch in batches] == [len(rows[at : at + size]) for at in range(0, len(rows), size)]
     assert [passage.id for batch in batches for passage in batch] == list(rows)
 
 
 def test_batches_hold_what_rows_hold(ragged: PassageStore) -> None:
-    assert [p for batch in ragged.batches(size=700) for p in batch] == [expected(row) for row in range(2_345)]
+    assert [p for batch in ragged.iter_batches(size=700) for p in batch] == [expected(row) for row in range(2_345)]
     assert list(ragged) == [expected(row) for row in range(2_345)]
 
 
 def test_an_empty_store(tmp_path: Path) -> None:
     store = fill(tmp_path / "p", 0)
     assert len(store) == 0
-    assert list(store.batches()) == []
+    assert list(store.iter_batches()) == []
     with pytest.raises(IndexError):
         store[0]
 
@@ -123,7 +123,7 @@ def test_an_empty_store(tmp_path: Path) -> None:
 def fail_after(folder: Path, count: int) -> None:
     with PassageWriter(folder, rows_per_file=2_000) as writer:
         for number in range(count):
-            writer.add(document(number), [(0, 2)])
+            writer.add_document(document(number), [(0, 2)])
         raise RuntimeError(sorted(file.name for file in folder.iterdir()))
 
 
@@ -146,7 +146,7 @@ def append(folder: Path, numbers: Iterable[int]) -> PassageStore:
     number, _ = PassageStore.open(folder).last_file
     with PassageWriter(folder, rows_per_file=2, first_file=number + 1) as writer:
         for number in numbers:
-            writer.add(document(number), [(0, 2), (3, 5)])
+            writer.add_document(document(number), [(0, 2), (3, 5)])
     return PassageStore.open(folder)
 
 
@@ -179,8 +179,8 @@ def test_the_last_file_can_be_written_again(tmp_path: Path) -> None:
     before = (tmp_path / "link").read_bytes()
     with PassageWriter(tmp_path, first_file=1) as writer:
         for row in (3, 4):
-            writer.copy(store[row])
-        writer.add(document(5), [(0, len(document(5).text))])
+            writer.add_passage(store[row])
+        writer.add_document(document(5), [(0, len(document(5).text))])
     assert (tmp_path / "link").read_bytes() == before
     assert list(PassageStore.open(tmp_path)) == [expected(row) for row in range(6)]
     assert store[4] == expected(4)
@@ -191,7 +191,7 @@ def test_the_last_file_can_be_written_again(tmp_path: Path) -> None:
 def test_a_writer_that_appends_and_fails_leaves_what_was_there(tmp_path: Path) -> None:
     fill(tmp_path, 5)
     with pytest.raises(ZeroDivisionError), PassageWriter(tmp_path, first_file=1) as writer:
-        writer.add(document(7), [(0, 2)])
+        writer.add_document(document(7), [(0, 2)])
         1 / 0  # noqa: B018
     assert [file.name for file in tmp_path.iterdir()] == ["00000.arrow"]
     assert len(PassageStore.open(tmp_path)) == 5
@@ -202,18 +202,18 @@ def test_live_rows_are_those_that_are_not_deleted(rows: int, gone: set[int]) -> 
     deleted = np.array(sorted(row for row in gone if row < rows), np.int64)
     store = PassageStore([store_module._File(Path(), None, rows, rows)], deleted)
     left = [row for row in range(rows) if row not in gone]
-    assert store.live_rows(range(store.live)).tolist() == left
+    assert store.live_rows(range(store.live_count)).tolist() == left
     if left:
-        assert store.live_rows(store.live - 1) == left[-1]
+        assert store.live_rows(store.live_count - 1) == left[-1]
 
 
 def test_deleted_rows_keep_their_place_and_are_in_no_batch(tmp_path: Path) -> None:
     fill(tmp_path, 10, rows_per_file=4)
     store = tombstone(tmp_path, [0, 3, 4, 9])
-    assert (len(store), store.live) == (10, 6)
+    assert (len(store), store.live_count) == (10, 6)
     assert store.get([1, 4, 9]) == [expected(row) for row in (1, 4, 9)]
-    assert [p.id for batch in store.batches() for p in batch] == [1, 2, 5, 6, 7, 8]
-    assert fill(tmp_path / "whole", 3).live == 3
+    assert [p.id for batch in store.iter_batches() for p in batch] == [1, 2, 5, 6, 7, 8]
+    assert fill(tmp_path / "whole", 3).live_count == 3
 
 
 @settings(max_examples=30, deadline=None)
@@ -226,7 +226,7 @@ def test_batches_are_what_is_left_and_none_is_empty(
     ragged: PassageStore, gone: set[int], first: int, size: int
 ) -> None:
     store = PassageStore(ragged._files, np.array(sorted(gone), np.int64))
-    batches = list(store.batches(first, size))
+    batches = list(store.iter_batches(first, size))
     assert [p.id for batch in batches for p in batch] == [row for row in range(first, 2_345) if row not in gone]
     assert all(0 < len(batch) <= size for batch in batches)
 
@@ -235,22 +235,22 @@ def test_rows_of_documents_are_those_that_are_left(tmp_path: Path) -> None:
     fill(tmp_path, 5, rows_per_file=2)
     append(tmp_path, [3, 70])  # row 3 is d3, too; 5 and 6 are, and 7 and 8 are d70
     store = tombstone(tmp_path, [1, 6])
-    assert store.rows_of(["d3"]).tolist() == [3, 5]
-    assert store.rows_of(["d70", "d0", "d1"]).tolist() == [0, 7, 8]
-    assert store.rows_of(["d1", "nobody", ""]).tolist() == store.rows_of([]).tolist() == []
-    assert store.rows_of(["d3"]).dtype == np.int64
+    assert store.find_rows(["d3"]).tolist() == [3, 5]
+    assert store.find_rows(["d70", "d0", "d1"]).tolist() == [0, 7, 8]
+    assert store.find_rows(["d1", "nobody", ""]).tolist() == store.find_rows([]).tolist() == []
+    assert store.find_rows(["d3"]).dtype == np.int64
     with PassageWriter(tmp_path / "none"):
         pass
-    assert PassageStore.open(tmp_path / "none").rows_of(["d1"]).tolist() == []
+    assert PassageStore.open(tmp_path / "none").find_rows(["d1"]).tolist() == []
 
 
 def test_a_copied_passage_is_the_same_in_its_new_row(tmp_path: Path) -> None:
     fill(tmp_path / "a", 7)
     store = tombstone(tmp_path / "a", [0, 2, 6])
     with PassageWriter(tmp_path / "b") as writer:
-        for batch in store.batches():
+        for batch in store.iter_batches():
             for passage in batch:
-                writer.copy(passage)
+                writer.add_passage(passage)
     assert list(PassageStore.open(tmp_path / "b")) == [
         replace(expected(row), id=number) for number, row in enumerate([1, 3, 4, 5])
     ]
@@ -276,11 +276,11 @@ def test_very_long_passages_are_written_early(tmp_path: Path, monkeypatch: pytes
     ends = list(accumulate(lengths, initial=0))
     text = Document("x", "T", "y" * ends[-1], "x.txt")
     with PassageWriter(tmp_path) as writer:
-        writer.add(text, pairwise(ends))
+        writer.add_document(text, pairwise(ends))
     store = PassageStore.open(tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
     assert [len(store[row].text) for row in range(6)] == lengths
-    assert [p.end - p.start for batch in store.batches() for p in batch] == lengths
+    assert [p.end - p.start for batch in store.iter_batches() for p in batch] == lengths
 
 
 # Damage
@@ -330,14 +330,14 @@ def test_the_fingerprint_is_of_the_contents(tmp_path: Path) -> None:
     with PassageWriter(tmp_path / "d", rows_per_file=2_000) as writer:
         for number in range(3_000):
             text = document(number if number != 1_234 else 0)
-            writer.add(text, [(0, len(text.text))])
+            writer.add_document(text, [(0, len(text.text))])
     assert PassageStore.open(tmp_path / "d").fingerprint() != one.fingerprint()
 
 
 def test_opening_and_streaming_read_no_more_than_they_need(tmp_path: Path) -> None:
     with PassageWriter(tmp_path, rows_per_file=5_000) as writer:
         long = document(1, 200)
-        writer.add(long, [(0, len(long.text))] * 10_000)
+        writer.add_document(long, [(0, len(long.text))] * 10_000)
     size = sum(file.stat().st_size for file in tmp_path.iterdir())
     assert size > 10_000_000
     allocated = pa.total_allocated_bytes()
@@ -345,7 +345,7 @@ def test_opening_and_streaming_read_no_more_than_they_need(tmp_path: Path) -> No
     try:
         store = PassageStore.open(tmp_path)
         store.get(range(0, 10_000, 500))
-        for _ in store.batches():
+        for _ in store.iter_batches():
             pass
         assert tracemalloc.get_traced_memory()[1] < 4_000_000
     finally:

@@ -605,7 +605,7 @@ def test_only_the_same_questions_under_the_same_rule_compare(tmp_path: Path) -> 
 def store(folder: Path, texts: list[str]) -> PassageStore:
     with PassageWriter(folder) as writer:
         for n, text in enumerate(texts):
-            writer.add(Document(str(n), "title", text, "path"), [(0, len(text))])
+            writer.add_document(Document(str(n), "title", text, "path"), [(0, len(text))])
     return PassageStore.open(folder)
 
 

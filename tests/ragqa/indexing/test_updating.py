@@ -21,14 +21,14 @@ from conftest import DOCUMENTS, run
 
 from ragqa import artefacts
 from ragqa.artefacts.lock import locked
-from ragqa.corpus.blocks import words as word_blocks
+from ragqa.corpus.blocks import make_word_splitter as word_blocks
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.errors import ArtefactError, BadInput, BadLine, DamagedArtefact, Mismatch
 from ragqa.evaluation.coverage import look_through
 from ragqa.evaluation.rows import Examined, Rule, score
 from ragqa.indexing import update
 from ragqa.indexing.build import IndexConfig, build_index
-from ragqa.indexing.update import UpdateReport, summary, update_index
+from ragqa.indexing.update import UpdateReport, format_summary, update_index
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.registry import LiveRetriever, open_retriever
@@ -107,7 +107,7 @@ def counts(report: UpdateReport) -> tuple[int, int, int, int]:
 
 def documents(index: Path) -> list[str]:
     """The document of each passage that is left, in order."""
-    return [p.document for batch in PassageStore.open(index / "passages").batches() for p in batch]
+    return [p.document for batch in PassageStore.open(index / "passages").iter_batches() for p in batch]
 
 
 Found = list[tuple[str, int, str, float]]
@@ -251,7 +251,7 @@ def check_random_updates(folder: Path, seed: int, retriever: str) -> None:
         texts = {name: text for name, text in texts.items() if name not in gone} | add
         spans = word_blocks(10)
         expected = sorted((name, text[i:j]) for name, text in texts.items() for i, j in spans(text, 0))
-        live = [p for batch in PassageStore.open(index / "passages").batches() for p in batch]
+        live = [p for batch in PassageStore.open(index / "passages").iter_batches() for p in batch]
         assert sorted((p.document, p.text) for p in live) == expected
         assert sorted(row[::2] for row in found(opened, "w1 w2 w3")) == sorted(
             row[::2] for row in found(open_retriever(index), "w1 w2 w3")
@@ -305,7 +305,7 @@ def test_a_folder_added_again_is_what_a_build_makes_of_it(tmp_path: Path, encode
         left, expected = (
             sorted(
                 (p.document, p.path, p.start, p.text)
-                for batch in PassageStore.open(i / "passages").batches()
+                for batch in PassageStore.open(i / "passages").iter_batches()
                 for p in batch
             )
             for i in (index, fresh)
@@ -532,7 +532,7 @@ def test_the_same_id_twice_in_a_file_is_named_and_changes_nothing(tmp_path: Path
     assert content(index) == before
     report = update_index(index, add=[file], skip_bad=True)
     assert counts(report) == (1, 0, 0, 0) and report.corpus.bad == 1
-    shown = summary(report, index)
+    shown = format_summary(report, index)
     assert shown.startswith("1 added") and "left out or mended: 1 bad" in shown and "twice.jsonl:2" in shown
     assert counts(update_index(index, add=[file, file], skip_bad=True)) == (0, 0, 1, 0)
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ragqa.pretraining.denoising import (
     Spans,
-    dropped_spans,
-    infilled,
-    infilled_spans,
-    permuted,
-    span_corrupted,
-    spans_of,
+    corrupt_spans,
+    count_t5_spans,
+    infill_spans,
+    permute_sentences,
+    sample_bart_spans,
+    sample_t5_spans,
 )
 
 X, Y, Z, MASK = 900, 901, 902, 899
@@ -29,31 +29,31 @@ def test_the_sentence_of_the_paper() -> None:
     """Figure 2 of Raffel et al.: Thank you [for inviting] me to your party [last] week."""
     text = "Thank you for inviting me to your party last week"
     ids = dict(enumerate(text.split())) | {X: "<X>", Y: "<Y>", Z: "<Z>"}
-    read, written = span_corrupted(list(range(10)), [(2, 4), (8, 9)], [X, Y, Z])
+    read, written = corrupt_spans(list(range(10)), [(2, 4), (8, 9)], [X, Y, Z])
     assert " ".join(ids[each] for each in read) == "Thank you <X> me to your party <Y> week"
     assert " ".join(ids[each] for each in written) == "<X> for inviting <Y> last <Z>"
 
 
 def test_a_sentinel_is_needed_for_each_span_and_for_the_end() -> None:
-    assert span_corrupted([5, 6], [], [X]) == ([5, 6], [X])
+    assert corrupt_spans([5, 6], [], [X]) == ([5, 6], [X])
     with pytest.raises(ValueError, match="2 spans need 3 sentinels, not 2"):
-        span_corrupted([5, 6, 7, 8], [(0, 1), (2, 3)], [X, Y])
+        corrupt_spans([5, 6, 7, 8], [(0, 1), (2, 3)], [X, Y])
 
 
 def test_how_much_is_dropped() -> None:
     """568 tokens are T5's: with </s> it reads 512 of them and sentinels, and writes 114, of which ours is the end."""
-    assert spans_of(568) == (85, 28) and (568 - 85 + 28 + 1, 85 + 28 + 1) == (512, 114)
+    assert count_t5_spans(568) == (85, 28) and (568 - 85 + 28 + 1, 85 + 28 + 1) == (512, 114)
     wanted = {0: (0, 0), 1: (0, 0), 2: (1, 1), 3: (1, 1), 10: (2, 1), 20: (3, 1), 30: (4, 1), 128: (19, 6)}
-    assert {length: spans_of(length) for length in wanted} == wanted
-    assert spans_of(10, 0.99) == (9, 1) and spans_of(10, 0.8, 1) == (8, 2)  # a kept token before each span
-    read, written = span_corrupted(range(568), dropped_spans(568, rng()), range(1000, 1100))
+    assert {length: count_t5_spans(length) for length in wanted} == wanted
+    assert count_t5_spans(10, 0.99) == (9, 1) and count_t5_spans(10, 0.8, 1) == (8, 2)  # a kept token before each span
+    read, written = corrupt_spans(range(568), sample_t5_spans(568, rng()), range(1000, 1100))
     assert (len(read) + 1, len(written)) == (512, 114)
 
 
 def test_all_spans_of_t5_are_equally_likely() -> None:
     """Of 8 tokens 4 in 2 spans: the kept as 1 + 3, 2 + 2 or 3 + 1, and so the dropped."""
     source = rng()
-    drawn = Counter(tuple(dropped_spans(8, source, 0.5, 2)) for _ in range(9000))
+    drawn = Counter(tuple(sample_t5_spans(8, source, 0.5, 2)) for _ in range(9000))
     every = {((kept, kept + first), (4 + first, 8)) for kept in (1, 2, 3) for first in (1, 2, 3)}  # the last is the end
     assert set(drawn) == every
     assert list(drawn.values()) == pytest.approx([1000] * 9, rel=0.12)
@@ -61,14 +61,14 @@ def test_all_spans_of_t5_are_equally_likely() -> None:
 
 def test_infilling_by_hand() -> None:
     """A span of two, an empty one, one at the end."""
-    assert infilled([5, 6, 7, 8, 9], [(1, 3), (4, 4), (4, 5)], MASK) == [5, MASK, 8, MASK, MASK]
-    assert infilled([5, 6], [(0, 0), (2, 2)], MASK) == [MASK, 5, 6, MASK]
-    assert infilled([5], [], MASK) == [5]
+    assert infill_spans([5, 6, 7, 8, 9], [(1, 3), (4, 4), (4, 5)], MASK) == [5, MASK, 8, MASK, MASK]
+    assert infill_spans([5, 6], [(0, 0), (2, 2)], MASK) == [MASK, 5, 6, MASK]
+    assert infill_spans([5], [], MASK) == [5]
 
 
 def test_lengths_of_bart_are_poisson() -> None:
     """Of a long text, where the one that is cut and the one at which it ends hardly count; P(0) = e^-3 = 5 %."""
-    lengths = np.array([end - start for seed in range(20) for start, end in infilled_spans(10_000, rng(seed))])
+    lengths = np.array([end - start for seed in range(20) for start, end in sample_bart_spans(10_000, rng(seed))])
     wanted = np.exp(-3.0) * np.cumprod([1, 3 / 1, 3 / 2, 3 / 3, 3 / 4, 3 / 5, 3 / 6])
     assert np.bincount(lengths)[:7] / len(lengths) == pytest.approx(wanted, abs=0.01)
     assert lengths.sum() == 20 * 3000
@@ -77,20 +77,20 @@ def test_lengths_of_bart_are_poisson() -> None:
 def test_all_places_of_spans_are_equally_likely() -> None:
     """One span of one token, of four; and the cut length is the first as often as the last."""
     source = rng()
-    drawn = Counter(spans[0] for _ in range(8000) if len(spans := infilled_spans(4, source, 0.25)) == 1)
+    drawn = Counter(spans[0] for _ in range(8000) if len(spans := sample_bart_spans(4, source, 0.25)) == 1)
     assert set(drawn) == {(0, 1), (1, 2), (2, 3), (3, 4)}
     assert list(drawn.values()) == pytest.approx([sum(drawn.values()) / 4] * 4, rel=0.1)
-    pairs = [[end - start for start, end in infilled_spans(40, source, 0.1, 3)] for _ in range(6000)]
+    pairs = [[end - start for start, end in sample_bart_spans(40, source, 0.1, 3)] for _ in range(6000)]
     both = Counter(tuple(pair) for pair in pairs if len(pair) == 2)
     assert both[1, 3] == pytest.approx(both[3, 1], rel=0.2) and both[1, 3] > 200
 
 
 def test_sentences_in_all_orders() -> None:
     sentences, source = ([1, 2], [3], [4, 5]), rng()
-    drawn = Counter(tuple(permuted(sentences, source)) for _ in range(3000))
+    drawn = Counter(tuple(permute_sentences(sentences, source)) for _ in range(3000))
     assert set(drawn) == {tuple(chain(*order)) for order in permutations(sentences)}
     assert list(drawn.values()) == pytest.approx([500] * 6, rel=0.2)
-    assert permuted([], rng()) == []
+    assert permute_sentences([], rng()) == []
 
 
 RATES, MEANS, SEEDS = st.floats(0.01, 0.99), st.floats(1, 8), st.integers(0, 2**32)
@@ -103,12 +103,12 @@ def in_order(spans: Spans, length: int) -> bool:
 
 @given(st.integers(0, 200), RATES, MEANS, SEEDS)
 def test_what_t5_reads_and_writes_make_the_text_again(length: int, rate: float, mean: float, seed: int) -> None:
-    spans = dropped_spans(length, rng(seed), rate, mean)
-    assert in_order(spans, length) and (sum(end - start for start, end in spans), len(spans)) == spans_of(
+    spans = sample_t5_spans(length, rng(seed), rate, mean)
+    assert in_order(spans, length) and (sum(end - start for start, end in spans), len(spans)) == count_t5_spans(
         length, rate, mean
     )
     sentinels = list(range(1000, 1000 + len(spans) + 1))
-    read, written = span_corrupted(range(length), spans, sentinels)
+    read, written = corrupt_spans(range(length), spans, sentinels)
     answers: dict[int, list[int]] = {}
     for each in written:
         answers.setdefault(each, []) if each >= 1000 else answers[max(answers)].append(each)
@@ -119,10 +119,10 @@ def test_what_t5_reads_and_writes_make_the_text_again(length: int, rate: float, 
 
 @given(st.integers(0, 200), RATES, MEANS, SEEDS)
 def test_what_bart_reads_is_the_text_with_its_share_masked(length: int, rate: float, mean: float, seed: int) -> None:
-    spans = infilled_spans(length, rng(seed), rate, mean)
+    spans = sample_bart_spans(length, rng(seed), rate, mean)
     assert in_order(spans, length)
     assert sum(end - start for start, end in spans) == (min(length, max(1, round(rate * length))))
-    read = infilled(range(length), spans, MASK)
+    read = infill_spans(range(length), spans, MASK)
     missing = iter(spans)
     again = [part for each in read for part in (range(*next(missing)) if each == MASK else [each])]
     assert again == list(range(length)) and not list(missing)

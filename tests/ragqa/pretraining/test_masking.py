@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragqa.pretraining.inverse_cloze import inverse_cloze
-from ragqa.pretraining.masking import corrupted, salient, spans, uniform, whole_words, word_runs
+from ragqa.pretraining.inverse_cloze import make_inverse_cloze_pair
+from ragqa.pretraining.masking import (
+    corrupt,
+    find_words,
+    sample_salient_spans,
+    sample_spans,
+    sample_whole_words,
+    sample_wordpieces,
+)
 
 MASK = 103
 
@@ -17,20 +24,20 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def test_uniform_takes_the_exact_share() -> None:
     for length, wanted in ((1, 1), (3, 1), (20, 3), (100, 15), (103, 15), (0, 0)):
-        chosen = uniform(length, rng())
+        chosen = sample_wordpieces(length, rng())
         assert len(chosen) == len(set(chosen.tolist())) == wanted
         assert all(0 <= position < length for position in chosen)
 
 
 def test_uniform_takes_every_position_as_often() -> None:
-    counts = np.bincount(np.concatenate([uniform(20, rng(seed)) for seed in range(4000)]), minlength=20)
+    counts = np.bincount(np.concatenate([sample_wordpieces(20, rng(seed)) for seed in range(4000)]), minlength=20)
     assert counts == pytest.approx(np.full(20, 600), rel=0.15)
 
 
 def test_words_are_runs_of_wordpieces() -> None:
-    assert word_runs([0, 0, 1, 2, 2, 2]) == [(0, 2), (2, 3), (3, 6)]
-    assert word_runs([None, None, 0]) == [(0, 1), (1, 2), (2, 3)]
-    assert word_runs([]) == []
+    assert find_words([0, 0, 1, 2, 2, 2]) == [(0, 2), (2, 3), (3, 6)]
+    assert find_words([None, None, 0]) == [(0, 1), (1, 2), (2, 3)]
+    assert find_words([]) == []
 
 
 WORDS = st.lists(st.integers(1, 5), max_size=40).map(
@@ -40,8 +47,8 @@ WORDS = st.lists(st.integers(1, 5), max_size=40).map(
 
 @given(WORDS, st.integers(0, 99))
 def test_whole_words_are_masked_whole_and_within_the_share(words: list[int], seed: int) -> None:
-    chosen = set(whole_words(words, rng(seed)).tolist())
-    for first, last in word_runs(words):
+    chosen = set(sample_whole_words(words, rng(seed)).tolist())
+    for first, last in find_words(words):
         assert chosen.isdisjoint(range(first, last)) or chosen.issuperset(range(first, last))
     assert bool(chosen) == bool(words)
     longest = max((words.count(word) for word in words), default=0)
@@ -50,10 +57,10 @@ def test_whole_words_are_masked_whole_and_within_the_share(words: list[int], see
 
 @given(WORDS, st.integers(0, 99))
 def test_spans_take_the_exact_share_of_whole_words_but_for_the_last(words: list[int], seed: int) -> None:
-    chosen = set(spans(words, rng(seed)).tolist())
+    chosen = set(sample_spans(words, rng(seed)).tolist())
     assert len(chosen) == (max(1, round(0.15 * len(words))) if words else 0)
-    parts = [chosen.intersection(range(first, last)) for first, last in word_runs(words)]
-    cut = [part for part, (first, last) in zip(parts, word_runs(words), strict=True) if 0 < len(part) < last - first]
+    parts = [chosen.intersection(range(first, last)) for first, last in find_words(words)]
+    cut = [part for part, (first, last) in zip(parts, find_words(words), strict=True) if 0 < len(part) < last - first]
     assert len(cut) <= 1
 
 
@@ -61,7 +68,7 @@ def test_the_lengths_of_spans_are_geometric_up_to_ten() -> None:
     """Mean 3.8 as SpanBERT states; the shares are those of Geo(0.2) over 1 … 10."""
     lengths = []
     for seed in range(3000):
-        chosen = set(spans(list(range(600)), rng(seed), 10 / 600).tolist())  # a word a wordpiece
+        chosen = set(sample_spans(list(range(600)), rng(seed), 10 / 600).tolist())  # a word a wordpiece
         first = rng(seed).permutation(600)[0]  # where the first span begins, which nothing cuts
         if first < 590:
             lengths.append(next(n for n in range(11) if first + n not in chosen))
@@ -75,16 +82,16 @@ def test_one_salient_span_is_masked_with_all_that_it_touches() -> None:
     # "In 1863 Abraham Lincoln spoke": In | 1863 | abraham | lincoln | spoke
     offsets = [(0, 2), (3, 7), (8, 15), (16, 23), (24, 29)]
     names = [(3, 7), (8, 23)]
-    chosen = {tuple(salient(offsets, names, rng(seed)).tolist()) for seed in range(20)}
+    chosen = {tuple(sample_salient_spans(offsets, names, rng(seed)).tolist()) for seed in range(20)}
     assert chosen == {(1,), (2, 3)}
-    assert salient(offsets, names, rng(), count=5).tolist() == [1, 2, 3]
-    assert salient(offsets, [], rng()).tolist() == []
-    assert salient(offsets, [(5, 9)], rng()).tolist() == [1, 2]
+    assert sample_salient_spans(offsets, names, rng(), count=5).tolist() == [1, 2, 3]
+    assert sample_salient_spans(offsets, [], rng()).tolist() == []
+    assert sample_salient_spans(offsets, [(5, 9)], rng()).tolist() == [1, 2]
 
 
 def test_eighty_ten_ten() -> None:
     ids, positions = [1000] * 30_000, np.arange(0, 30_000, 2)
-    found = np.array(corrupted(ids, positions, rng(), mask=MASK, others=range(2000, 2100)))
+    found = np.array(corrupt(ids, positions, rng(), mask=MASK, others=range(2000, 2100)))
     assert (found[1::2] == 1000).all()
     shares = [(found[::2] == MASK).mean(), (found[::2] >= 2000).mean(), (found[::2] == 1000).mean()]
     assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
@@ -92,20 +99,20 @@ def test_eighty_ten_ten() -> None:
 
 
 def test_nothing_but_masks_for_realm() -> None:
-    assert corrupted([7, 8, 9], np.array([0, 2]), rng(), mask=MASK, random=0, kept=0) == [MASK, 8, MASK]
-    assert corrupted([7, 8, 9], np.array([], np.int64), rng(), mask=MASK, others=[5]) == [7, 8, 9]
+    assert corrupt([7, 8, 9], np.array([0, 2]), rng(), mask=MASK, random=0, kept=0) == [MASK, 8, MASK]
+    assert corrupt([7, 8, 9], np.array([], np.int64), rng(), mask=MASK, others=[5]) == [7, 8, 9]
 
 
 def test_random_pieces_are_drawn_from_somewhere() -> None:
     with pytest.raises(ValueError, match="others"):
-        corrupted([7, 8, 9], np.array([0, 2]), rng(), mask=MASK)
+        corrupt([7, 8, 9], np.array([0, 2]), rng(), mask=MASK)
 
 
 def test_a_run_is_replaced_together() -> None:
     positions = np.array([0, 1, 2, 5, 6, 9])
     outcomes = set()
     for seed in range(200):
-        found = corrupted([1] * 10, positions, rng(seed), mask=MASK, others=range(2000, 2100), together=True)
+        found = corrupt([1] * 10, positions, rng(seed), mask=MASK, others=range(2000, 2100), together=True)
         kinds = ["mask" if i == MASK else "same" if i == 1 else "other" for i in found]
         assert len(set(kinds[:3])) == len(set(kinds[5:7])) == 1
         outcomes.add((kinds[0], kinds[5], kinds[9]))
@@ -115,7 +122,7 @@ def test_a_run_is_replaced_together() -> None:
 def test_a_sentence_leaves_its_block_nine_times_in_ten() -> None:
     sentences, stayed, chosen = [[1, 2], [3], [4, 5, 6]], 0, []
     for seed in range(4000):
-        query, block = inverse_cloze(sentences, rng(seed))
+        query, block = make_inverse_cloze_pair(sentences, rng(seed))
         chosen.append(sentences.index(query))
         rest = [sentence for sentence in sentences if sentence != query]
         assert block in ([1, 2, 3, 4, 5, 6], [piece for sentence in rest for piece in sentence])
@@ -125,4 +132,4 @@ def test_a_sentence_leaves_its_block_nine_times_in_ten() -> None:
 
 
 def test_a_block_of_one_sentence_keeps_it() -> None:
-    assert inverse_cloze([[1, 2]], rng(), kept=0) == ([1, 2], [1, 2])
+    assert make_inverse_cloze_pair([[1, 2]], rng(), kept=0) == ([1, 2], [1, 2])

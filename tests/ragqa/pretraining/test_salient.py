@@ -15,7 +15,7 @@ from eval.bench.salient import KIND_OF, LABELS, _equal, _of_kind, _overlap, labe
 from ragqa.corpus.sources import read_documents
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.pretraining.salient import KINDS, RuleTagger, SalientSpan, SpacyTagger, Tagger
-from ragqa.pretraining.tagger.lexicon import Hashes, Lexicon
+from ragqa.pretraining.tagger.lexicon import HashedStrings, Lexicon
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAIN = RuleTagger()
@@ -125,7 +125,7 @@ def test_words_of_titles_count_but_the_first() -> None:
 @settings(max_examples=30)
 @given(st.sets(st.text(max_size=20), max_size=20), st.text(max_size=5))
 def test_hashes_are_a_set(strings: set[str], other: str) -> None:
-    hashes = Hashes(strings)
+    hashes = HashedStrings(strings)
     assert len(hashes) == len(strings) and all(string in hashes for string in strings)
     assert (other in hashes) == (other in strings)
 

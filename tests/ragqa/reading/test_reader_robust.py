@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragqa.artefacts.paths import weights_dir
-from ragqa.corpus.blocks import words
+from ragqa.corpus.blocks import make_word_splitter
 from ragqa.reading.span import ExtractiveReader
 from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
 from ragqa.text import normalize_answer
@@ -38,7 +38,7 @@ def read(question: str, *documents: str, title: str = "", size: int | None = Non
     """The answer out of documents as they are, or cut into passages of ``size`` words."""
     hits = []
     for number, text in enumerate(documents):
-        for start, end in words(size)(text, 0) if size else [(0, len(text))]:
+        for start, end in make_word_splitter(size)(text, 0) if size else [(0, len(text))]:
             passage = Passage(len(hits), str(number), title, text[start:end], "memory", start, end)
             hits.append(Hit(passage, -float(len(hits))))
     return READER.read([question], [hits])[0]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from xml.parsers import expat
 
-from ragqa.corpus.formats.base import UNREADABLE, CorpusReport, Document, Record, Source, reason_of
+from ragqa.corpus.formats.base import UNREADABLE, CorpusReport, Document, InputFile, NumberedDocument, reason_of
 from ragqa.corpus.formats.mediawiki.names import UNSEEN, is_disambiguation, prefix_of
 from ragqa.corpus.formats.mediawiki.text import plain_text
 from ragqa.errors import MissingExtra
@@ -31,7 +31,7 @@ _FIELDS = {
 }
 
 
-def read(source: Source) -> Iterator[Record]:
+def read(source: InputFile) -> Iterator[NumberedDocument]:
     """The articles of the dump in their order; other namespaces, redirects and disambiguations are only counted.
 
     Raises BadLine on a page that cannot be parsed and where the XML is broken or ends too early, and MissingExtra
@@ -132,7 +132,7 @@ class _Export:
         self._pieces = []
 
 
-def _can_parse(source: Source) -> bool:
+def _can_parse(source: InputFile) -> bool:
     try:
         import mwparserfromhell  # noqa: F401
     except ImportError as error:
@@ -144,7 +144,7 @@ def _can_parse(source: Source) -> bool:
     return True
 
 
-def _pages(source: Source, export: _Export) -> Iterator[_Page]:
+def _pages(source: InputFile, export: _Export) -> Iterator[_Page]:
     """The pages of the file; where no more can be read of it, says so and ends."""
     broken = "the XML is broken"
     try:
@@ -173,7 +173,7 @@ def _is_article(page: _Page, export: _Export, report: CorpusReport) -> bool:
     return False
 
 
-def _text(page: _Page, export: _Export, source: Source) -> str | None:
+def _text(page: _Page, export: _Export, source: InputFile) -> str | None:
     try:
         return plain_text(page.text, export.unseen)
     except Exception as error:  # on some markup the parser stumbles in ways of its own
