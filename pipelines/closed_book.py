@@ -33,26 +33,26 @@ class ClosedBookConfig(fid_training.GeneratingConfig):
 
 
 def main(
-    config: ClosedBookConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+    config: ClosedBookConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Train, or go on training; the directory of the generator. Raises as ``pipelines.fid`` does."""
     torch.manual_seed(config.seed)
-    generator = generation.opened("closed-book", config, 1, tell)
+    generator = generation.opened("closed-book", config, 1, notify)
     return fid_training.train(
-        config, generator, lambda texts: [[] for _ in texts], name="closed book", progress=progress, tell=tell
+        config, generator, lambda texts: [[] for _ in texts], name="closed book", progress=progress, notify=notify
     )
 
 
 def whole(
-    config: ClosedBookConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+    config: ClosedBookConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Train, in as many processes as are wanted; the pipeline directory where there is an index, else the model's."""
     if config.index is not None:
         artefacts.read(config.index, "index")  # now, not after the training
-    model = together(main, config, progress=progress, tell=tell)
+    model = together(main, config, progress=progress, notify=notify)
     if config.index is None:
         return model
-    return fid_training.publish(config, config.index, progress=progress, tell=tell)
+    return fid_training.publish(config, config.index, progress=progress, notify=notify)
 
 
 if __name__ == "__main__":
@@ -60,4 +60,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.closed_book"):
-        print(whole(parse(ClosedBookConfig, __doc__), progress=Bars(), tell=print))
+        print(whole(parse(ClosedBookConfig, __doc__), progress=Bars(), notify=print))

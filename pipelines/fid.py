@@ -40,7 +40,7 @@ class FidConfig(fid_training.GeneratingConfig):
         require(self)
 
 
-def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
     """Train, or go on training; the directory of the generator.
 
     Raises:
@@ -50,18 +50,18 @@ def main(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str]
     check_size(config.index, config.k)
     retriever = open_retriever(config.index, config.retriever, device=config.device)
     torch.manual_seed(config.seed)
-    generator = generation.opened("fid", config, config.k, tell)
+    generator = generation.opened("fid", config, config.k, notify)
 
     def search(texts: list[str]) -> list[list[Hit]]:
         return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than is read
 
-    return fid_training.train(config, generator, search, name="FiD", progress=progress, tell=tell)
+    return fid_training.train(config, generator, search, name="FiD", progress=progress, notify=notify)
 
 
-def whole(config: FidConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+def whole(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
     """Train, in as many processes as are wanted, and put together; the pipeline directory."""
-    together(main, config, progress=progress, tell=tell)
-    return fid_training.publish(config, config.index, retriever=config.retriever, progress=progress, tell=tell)
+    together(main, config, progress=progress, notify=notify)
+    return fid_training.publish(config, config.index, retriever=config.retriever, progress=progress, notify=notify)
 
 
 if __name__ == "__main__":
@@ -69,4 +69,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.fid"):
-        print(whole(parse(FidConfig, __doc__), progress=Bars(), tell=print))
+        print(whole(parse(FidConfig, __doc__), progress=Bars(), notify=print))

@@ -85,7 +85,7 @@ def train(
     *,
     name: str,
     progress: Progress = SILENT,
-    tell: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Train, or go on training; the directory of the generator.
 
@@ -95,16 +95,16 @@ def train(
         search: finds what it reads; nothing where the book is closed.
         name: of the work, for the bar.
         progress: told of the steps.
-        tell: told of evaluations, a line each.
+        notify: told of evaluations, a line each.
 
     Raises:
         BadInput: a file is not what it should be, or the run in the directory has other settings.
         NonFiniteLoss: training would have spoiled the weights.
     """
-    teach, ask = taught_and_asked(config, tell)
+    teach, ask = taught_and_asked(config, notify)
     operations = generation.operations(generator.seq2seq)
     optimizer = torch.optim.AdamW(groups(generator, decay=config.weight_decay), lr=config.lr)
-    with running(config, generator, optimizer, name=name, progress=progress, tell=tell) as run:
+    with running(config, generator, optimizer, name=name, progress=progress, notify=notify) as run:
         best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
         while True:
             if run.due(config.save_every) and run.step:
@@ -129,7 +129,7 @@ def publish(
     *,
     retriever: str | None = None,
     progress: Progress = SILENT,
-    tell: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """The pipeline directory of an index and the generator that was trained, confidence fitted as ``assemble`` does."""
     model, device = config.out / "model", device_of(config)
@@ -148,7 +148,7 @@ def publish(
             device=device,
             progress=progress,
         )
-        tell(line)
+        notify(line)
     kind = kind_of(model)
     pipeline = Pipeline.load(index, retriever=retriever, reader=model, readers={kind: model})
     pipeline.save(config.out / "pipeline")

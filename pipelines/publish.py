@@ -62,7 +62,7 @@ class PublishedConfig:
 
 
 def main(
-    config: PublishedConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+    config: PublishedConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Take them apart, embed, index; the pipeline directory, or without a corpus that of the retriever.
 
@@ -91,7 +91,7 @@ def main(
             asking[1].tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
     if published:
         generation.save(published.generator, generator, retriever)
-        tell(f"{published.generator.kind}, {published.generator.passages} passages a question")
+        notify(f"{published.generator.kind}, {published.generator.passages} passages a question")
     if config.corpus is None:
         return retriever
     assembled = AssembleConfig(
@@ -103,7 +103,7 @@ def main(
         workers=config.workers,
         device=config.device,
     )
-    return assemble(assembled, progress=progress, tell=tell)
+    return assemble(assembled, progress=progress, notify=notify)
 
 
 def questions_of(source: str) -> tuple[Tower, SeqTokens]:
@@ -126,4 +126,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.publish"):
-        print(main(parse(PublishedConfig, __doc__), progress=Bars(), tell=print))
+        print(main(parse(PublishedConfig, __doc__), progress=Bars(), notify=print))

@@ -73,9 +73,9 @@ class Bench:
     """What it is called."""
     progress: Progress
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Say how far it is."""
-        common.tell(line)
+        common.notify(line)
 
     def stages(self, name: str) -> list[Any]:
         """The settings of all that is trained before an arm is asked, in order."""
@@ -104,10 +104,10 @@ class Bench:
             elif isinstance(config, dpr.DprConfig):
                 assert config.retriever is not None
                 self.blank(config.retriever)
-                main = partial(dpr.main, progress=self.progress, tell=self.named(name))
+                main = partial(dpr.main, progress=self.progress, notify=self.named(name))
             else:
-                main = partial(pretrain.main, progress=self.progress, tell=self.named(name))
-            made = finished(config, main, self.tell)
+                main = partial(pretrain.main, progress=self.progress, notify=self.named(name))
+            made = finished(config, main, self.notify)
         return made
 
     def blank(self, start: Path) -> None:
@@ -124,8 +124,8 @@ class Bench:
         aside.rename(start)
 
     def named(self, name: str) -> Callable[[str], None]:
-        """``tell`` for an arm."""
-        return lambda line: self.tell(f"{name}: {line}")
+        """``notify`` for an arm."""
+        return lambda line: self.notify(f"{name}: {line}")
 
     def recall(self, name: str) -> dict[str, Any]:
         """Answer recall of an arm's retriever on the questions of NQ dev, and how it was trained."""
@@ -173,14 +173,14 @@ class Bench:
         retriever = self.retriever(name)
         assert retriever is not None
         reading = ablation.reading(self.places, self.sizes)
-        finished(reading, partial(reader_warmup.main, progress=self.progress), self.tell)
+        finished(reading, partial(reader_warmup.main, progress=self.progress), self.notify)
         tune = ablation.tuning(self.places, self.sizes, name, retriever)
         if (made := self.places.arm(name) / "vectors").is_dir():  # the passages were embedded for their recall
             tune.out.mkdir(parents=True, exist_ok=True)
             carry(made, retriever, tune.out / "vectors")
-        finished(tune, partial(fine_tune.main, progress=self.progress, tell=self.named(name)), self.tell)
+        finished(tune, partial(fine_tune.main, progress=self.progress, notify=self.named(name)), self.notify)
         system = assemble.after(tune, self.places.arm(name) / "system")
-        pipeline = finished(system, partial(assemble.main, progress=self.progress), self.tell)
+        pipeline = finished(system, partial(assemble.main, progress=self.progress), self.notify)
         scored = {suite.key: self.scored(suite, pipeline, self.places.arm(name)) for suite in SUITES}
         return {"em": scored, "tuned_s": round(seconds(tune))}
 
@@ -202,7 +202,7 @@ class Bench:
         """The figures of a stage of an arm: measured now, unless they are there and of the same settings."""
         measure = partial(self.recall if stage == "recall" else self.em, name)
         file = self.places.arm(name) / f"{stage}.json"
-        return common.kept(file, self.settings(name, stage), measure, f"{name}: {stage}", self.tell)
+        return common.kept(file, self.settings(name, stage), measure, f"{name}: {stage}", self.notify)
 
     def settings(self, name: str, stage: str) -> list[Any]:
         """All that the figures of a stage depend on."""

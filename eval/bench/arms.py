@@ -34,7 +34,7 @@ class Keyed(Protocol):
 Asked = TypeVar("Asked", bound=Keyed)
 
 
-def tell(line: str) -> None:
+def notify(line: str) -> None:
     """Say how far it is."""
     print(line, file=sys.stderr, flush=True)
 
@@ -44,7 +44,7 @@ def kept(
     settings: list[Any],
     measure: Callable[[], dict[str, Any]],
     name: str,
-    tell: Callable[[str], None] = tell,
+    notify: Callable[[str], None] = notify,
 ) -> dict[str, Any]:
     """The figures in ``file``: measured now, unless they are there and of the same settings."""
     if file.is_file():
@@ -52,10 +52,10 @@ def kept(
         if before.get("settings") == settings:  # earlier ones do not say
             return before
     file.parent.mkdir(parents=True, exist_ok=True)
-    tell(name)
+    notify(name)
     found = {**measure(), "settings": settings}
     resume.write_whole(file, json.dumps(found, indent=1) + "\n")
-    tell(f"{name.partition(':')[0]}: {json.dumps({key: found[key] for key in found if key != 'settings'})}")
+    notify(f"{name.partition(':')[0]}: {json.dumps({key: found[key] for key in found if key != 'settings'})}")
     return found
 
 

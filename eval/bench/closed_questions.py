@@ -162,25 +162,25 @@ def trained(args: argparse.Namespace, seed: int, arm: str, few: int) -> dict[str
 def measured(begun: Begun, arm: str, config: Config, told: str) -> dict[str, Any]:
     """The figures of an arm, trained, or gone on with."""
 
-    def tell(line: str) -> None:
+    def notify(line: str) -> None:
         print(f"{told}: {line}", flush=True)
 
     tagger = closed_world.ObjectTagger(begun.world.objects)
     inverse_cloze.main(begun.cloze, progress=Bars())
     closed_answers.begin_generator(begun.start, begun.generator, config.seed)
     if arm.startswith("REALM"):
-        pretrain.main(begun.stage, finds=tagger, progress=Bars(), tell=tell)
+        pretrain.main(begun.stage, finds=tagger, progress=Bars(), notify=notify)
         closed_answers.begin_generator(begun.stage.out / "reader", begun.root / "generator-realm", config.seed)
     first, batch = 0, config.rag.batch if isinstance(config, JointConfig) else config.batch
     if isinstance(config, ClosedBookConfig):
-        closed_book.main(config, progress=Bars(), tell=tell)
+        closed_book.main(config, progress=Bars(), notify=notify)
         scores = closed_answers.remembered(config.out, begun.test)
     else:
         if isinstance(config, JointConfig):
-            joint.main(config, finds=tagger, progress=Bars(), tell=tell)
+            joint.main(config, finds=tagger, progress=Bars(), notify=notify)
             first = config.asked_from
         else:
-            rag.main(config, progress=Bars(), tell=tell)
+            rag.main(config, progress=Bars(), notify=notify)
         scores = closed_answers.answered(begun.folders, config.out, begun.test)
     rows = read_rows(config.out)
     dev = {row["step"]: row["em"] for row in rows if "em" in row}

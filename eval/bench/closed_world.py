@@ -102,7 +102,7 @@ def measured(world: closed_world.World, cloze: WarmStartConfig, config: Pretrain
             config.encoder, width=cloze.width, pooling=cloze.pooling, shared=cloze.shared, gain=cloze.gain
         ).save(config.retriever)
     tagger = closed_world.ObjectTagger(world.objects)
-    pretrain.main(config, finds=tagger, progress=Bars(), tell=lambda line: print(f"{arm}, seed {seed}: {line}"))
+    pretrain.main(config, finds=tagger, progress=Bars(), notify=lambda line: print(f"{arm}, seed {seed}: {line}"))
     rows = read_rows(out)
     return {
         "arm": arm,

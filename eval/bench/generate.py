@@ -85,7 +85,7 @@ class Bench:
             )
             build(index, progress=self.progress)
         generate.begin_reader(places)
-        finished(generate.start(places, self.sizes), partial(warm_generator.main, **self.told("start")), common.tell)
+        finished(generate.start(places, self.sizes), partial(warm_generator.main, **self.told("start")), common.notify)
 
     def settle(self) -> None:
         """See that what the work folder holds was made of what is given now; raises BadInput."""
@@ -100,7 +100,7 @@ class Bench:
 
     def told(self, name: str) -> dict[str, Any]:
         """Where the training of an arm says how far it is."""
-        return {"progress": self.progress, "tell": lambda line: common.tell(f"{name}: {line}")}
+        return {"progress": self.progress, "notify": lambda line: common.notify(f"{name}: {line}")}
 
     def train(self, name: str) -> Path:
         """Train an arm, unless that was done; its pipeline."""
@@ -109,15 +109,15 @@ class Bench:
             return self.places.index
         told = self.told(name)
         if isinstance(config, FidConfig):
-            return finished(config, partial(fid.whole, **told), common.tell)
+            return finished(config, partial(fid.whole, **told), common.notify)
         if isinstance(config, ClosedBookConfig):
-            return finished(config, partial(closed_book.whole, **told), common.tell)
+            return finished(config, partial(closed_book.whole, **told), common.notify)
         config.out.mkdir(parents=True, exist_ok=True)
         carry(self.places.vectors, self.places.retriever, config.out / "vectors")
-        finished(config, partial(rag.main, **told), common.tell)
+        finished(config, partial(rag.main, **told), common.notify)
         whole = assemble.after_writing(config, self.places.arm(name) / "system")
         whole = replace(whole, calibrate=self.sizes.calibrate)
-        return finished(whole, partial(assemble.main, **told), common.tell)
+        return finished(whole, partial(assemble.main, **told), common.notify)
 
     def em(self, name: str) -> dict[str, Any]:
         """What an arm says to the test sets; each is asked once."""

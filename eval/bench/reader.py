@@ -187,8 +187,8 @@ class Bench:
         """Train and export an arm, unless that was done; the reader's directory."""
         config, name = self.config(name), ARMS[name].like or name
         self.sharing(config)
-        tell = partial(self.tell, name)
-        model = finished(config, partial(span_reader.main, progress=self.progress, tell=tell), common.tell)
+        notify = partial(self.notify, name)
+        model = finished(config, partial(span_reader.main, progress=self.progress, notify=notify), common.notify)
         out, weights = self.places.arm(name) / "reader", artefacts.checksum(model / "model.safetensors")[:16]
         if not out.is_dir() or artefacts.peek(out).parents["weights"] != weights:
             export(model, out, share=self.places.share if config.freeze_embeddings else None)
@@ -198,9 +198,9 @@ class Bench:
         calibration.save(model)
         return out
 
-    def tell(self, name: str, line: str) -> None:
+    def notify(self, name: str, line: str) -> None:
         """Say how far an arm is."""
-        common.tell(f"{name}: {line}")
+        common.notify(f"{name}: {line}")
 
     def sharing(self, config: ReaderConfig) -> None:
         """Have arms that ask the same questions find what was mined for the first of them."""

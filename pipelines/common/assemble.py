@@ -120,7 +120,7 @@ def after_writing(trained: RagConfig, out: Path) -> AssembleConfig:
 
 
 def main(
-    config: AssembleConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+    config: AssembleConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Export, embed, index, calibrate; the pipeline directory.
 
@@ -151,11 +151,11 @@ def main(
         BuildConfig(corpus=config.corpus, vectors=vectors, out=index, kind=config.kind, encoder=str(encoder)),
         progress=progress,
     )
-    return named(config, progress=progress, tell=tell)
+    return named(config, progress=progress, notify=notify)
 
 
 def named(
-    config: AssembleConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+    config: AssembleConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """The pipeline directory of the parts that are there, whose reader knows by then how sure it may be."""
     out = config.out.resolve()
@@ -168,7 +168,7 @@ def named(
     retriever = open_retriever(out / "index", "dense", encoder=str(out / "encoder"))
     for name, reader in readers.items():
         line = calibrated(config, reader, retriever, progress)
-        tell(f"{name}: {line}" if len(readers) > 1 else line)
+        notify(f"{name}: {line}" if len(readers) > 1 else line)
     Pipeline.load(out / "index", **parts).save(out / "pipeline")
     return out / "pipeline"
 
@@ -208,4 +208,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.common.assemble"):
-        print(main(parse(AssembleConfig, __doc__), progress=Bars(), tell=print))
+        print(main(parse(AssembleConfig, __doc__), progress=Bars(), notify=print))

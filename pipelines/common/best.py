@@ -63,7 +63,7 @@ class Best:
             reason = str(error).strip().split("\n")[0]
             raise DamagedArtefact(f"{file} cannot be taken ({reason}): begin in an empty directory") from error
         value = f"{self._metric} {self._mark['value']:.4g}"
-        self._run.tell(f"the weights of step {self._mark['step']} are written, the best on held-out questions: {value}")
+        self._run.notify(f"the weights of step {self._mark['step']} are written, the best on held-out questions: {value}")
 
     def _write(self, step: int) -> None:
         aside, file = self._folder / ".writing", self._file(step)

@@ -36,7 +36,7 @@ _ANSWERS = 1
 
 
 def opened(
-    kind: str, config: WritingConfig, passages: int, tell: Callable[[str], None] = lambda line: None
+    kind: str, config: WritingConfig, passages: int, notify: Callable[[str], None] = lambda line: None
 ) -> Generator:
     """The generator of a recipe as it begins to be trained: one of this kind, or a seq2seq used as one.
 
@@ -45,7 +45,7 @@ def opened(
     """
     source = config.generator
     plain = model_type(source) != "rag" and not (source / "generator.json").is_file()
-    return ready(load_generator(source, kind if plain else None), kind, config, passages, tell)
+    return ready(load_generator(source, kind if plain else None), kind, config, passages, notify)
 
 
 def ready(
@@ -53,11 +53,11 @@ def ready(
     kind: str,
     config: WritingConfig,
     passages: int,
-    tell: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Generator:
     """A generator about to be trained as a recipe says: as ``kind``, whichever it was before.
 
-    ``tell`` hears where it reads or writes less than it should.
+    ``notify`` hears where it reads or writes less than it should.
     """
     if generator.kind != kind:  # what another kind has learned is worth beginning from, too
         generator = make_generator(generator.seq2seq, kind, **_read_alike(generator, kind))
@@ -66,7 +66,7 @@ def ready(
     generator.max_input, generator.max_answer = min(config.max_input, longest), min(config.max_answer, longest)
     for name in ("max_input", "max_answer"):
         if getattr(config, name) > longest:
-            tell(f"--{name.replace('_', '-')} {getattr(config, name)}: {longest} are as many as this generator can")
+            notify(f"--{name.replace('_', '-')} {getattr(config, name)}: {longest} are as many as this generator can")
     set_dropout(generator.train().to(config.device), config.dropout)
     return generator
 

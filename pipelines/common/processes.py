@@ -24,7 +24,7 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
     """``main(config, **options)`` in ``config.processes`` processes of a Ray cluster, or simply here where that is 1.
 
     Each has a CPU core or, if ``config.gpus``, a GPU of its own; all machines see the paths of the configuration.
-    ``options``, which are ``progress`` and ``tell``, hear of the first process.
+    ``options``, which are ``progress`` and ``notify``, hear of the first process.
     A process that is lost ends the run; the same command goes on from its newest checkpoint.
 
     Raises:
@@ -76,12 +76,12 @@ def use(device: str) -> None:
 
 
 @contextmanager
-def _heard(progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Iterator[Any]:
+def _heard(progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Iterator[Any]:
     """A queue for the messages of a ``Teller``, which are told as they come."""
     from ray.util.queue import Queue
 
     queue = Queue(actor_options={"num_cpus": 0})
-    listener = Thread(target=repeat, args=(iter(queue.get, None), progress, tell), daemon=True)
+    listener = Thread(target=repeat, args=(iter(queue.get, None), progress, notify), daemon=True)
     listener.start()
     try:
         yield queue
@@ -106,7 +106,7 @@ def _work(loop: dict[str, Any]) -> str:
         config = replace(config, device=str(get_device()))
     if not parallel.world()[0]:
         teller = Teller(loop["messages"].put)
-        options = {name: {"progress": teller, "tell": teller.tell}[name] for name in loop["options"]}
+        options = {name: {"progress": teller, "notify": teller.notify}[name] for name in loop["options"]}
     return str(loop["main"](config, **options))
 
 

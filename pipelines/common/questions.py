@@ -63,7 +63,7 @@ class Answered(Protocol):
     def seed(self) -> int: ...
 
 
-def taught_and_asked(config: Answered, tell: Callable[[str], None]) -> tuple[list[Question], list[Question]]:
+def taught_and_asked(config: Answered, notify: Callable[[str], None]) -> tuple[list[Question], list[Question]]:
     """Questions to train on, and held-out ones, none of which is trained on; case, punctuation and articles aside.
 
     Raises BadInput where either is empty.
@@ -76,7 +76,7 @@ def taught_and_asked(config: Answered, tell: Callable[[str], None]) -> tuple[lis
     if not fresh:
         raise BadInput(f"all questions of {config.questions} are asked in {config.dev}, too: hold others out")
     if len(fresh) < len(teach):
-        tell(f"{len(teach) - len(fresh)} questions of {config.questions} are asked in {config.dev}, too: left out")
+        notify(f"{len(teach) - len(fresh)} questions of {config.questions} are asked in {config.dev}, too: left out")
     return fresh, ask
 
 

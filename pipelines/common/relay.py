@@ -35,12 +35,12 @@ class Teller:
             self._sent = now
             self._send(("at", done))
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """A line for whoever reads along."""
-        self._send(("tell", line))
+        self._send(("notify", line))
 
 
-def repeat(messages: Iterable[tuple[Any, ...]], progress: Progress, tell: Callable[[str], None]) -> None:
+def repeat(messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Callable[[str], None]) -> None:
     """Tell what a ``Teller`` has sent, until there are no more messages; the sender may have died in a step."""
     steps: list[tuple[ExitStack, Step]] = []
     for kind, *rest in messages:
@@ -52,6 +52,6 @@ def repeat(messages: Iterable[tuple[Any, ...]], progress: Progress, tell: Callab
         elif kind == "end":
             steps.pop()[0].close()
         else:
-            tell(*rest)
+            notify(*rest)
     for opened, _ in reversed(steps):
         opened.close()

@@ -44,7 +44,7 @@ class Run:
     seed: int
     log: Log
     bar: Step
-    tell: Callable[[str], None]
+    notify: Callable[[str], None]
     peak: float
     """Operations a second that the machine reaches."""
     _began: float = field(default_factory=perf_counter)
@@ -115,13 +115,13 @@ class Run:
         """Log and say what is wrong with retrieval."""
         for line in lines:
             self.log.write(step, alarm=line)
-            self.tell(f"step {step}: ALARM: {line}")
+            self.notify(f"step {step}: ALARM: {line}")
 
     def told(self, **row: Any) -> None:
         """Log figures of an evaluation, and say them."""
         self.log.write(self.step, **row)
         figures = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
-        self.tell(f"step {self.step}: {figures}")
+        self.notify(f"step {self.step}: {figures}")
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def running(
     *,
     name: str,
     progress: Progress = SILENT,
-    tell: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Run]:
     """The run in the directory ``config.out``: begun, or gone on with from its newest checkpoint.
 
@@ -160,7 +160,7 @@ def running(
         optimizer: of its parameters.
         name: of the work, for the bar.
         progress: told of the steps.
-        tell: told of evaluations, a line each.
+        notify: told of evaluations, a line each.
 
     Raises:
         BadInput: the directory holds a run with other settings, or from other files, or something else; or another
@@ -168,7 +168,7 @@ def running(
         DamagedArtefact: its checkpoint is of another model, or its settings cannot be read.
     """
     begun_in = precision.settled(_precision(config))
-    with begun_in, _running(config, model, optimizer, name=name, progress=progress, tell=tell) as run:
+    with begun_in, _running(config, model, optimizer, name=name, progress=progress, notify=notify) as run:
         yield run
 
 
@@ -180,7 +180,7 @@ def _running(
     *,
     name: str,
     progress: Progress,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Iterator[Run]:
     out: Path = config.out
     if config.device.startswith("cuda"):
@@ -199,11 +199,11 @@ def _running(
         parallel.wait()
         checkpoint.restore(state, out / CHECKPOINTS)
         if state.step:
-            tell(f"{out}: goes on at step {state.step:,} of {config.steps:,}")
+            notify(f"{out}: goes on at step {state.step:,} of {config.steps:,}")
         log = MetricLog(out, state.step)
         try:
             with progress.step(name, config.steps, "steps", state.step) as bar:
-                yield Run(out, state, config.steps, config.seed, log, bar, tell, peak)
+                yield Run(out, state, config.steps, config.seed, log, bar, notify, peak)
         finally:
             log.close()
 

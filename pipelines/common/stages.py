@@ -36,7 +36,7 @@ def check_questions(*files: Path | None) -> None:
             answerable(file)
 
 
-def finished(config: Any, main: Callable[[Any], Path], tell: Callable[[str], None] = lambda line: None) -> Path:
+def finished(config: Any, main: Callable[[Any], Path], notify: Callable[[str], None] = lambda line: None) -> Path:
     """What ``main(config)`` makes in ``config.out``, unless that was made there with the same settings and inputs.
 
     An input that is not there any more cannot have changed: a stage stays finished without what it was made from.
@@ -49,7 +49,7 @@ def finished(config: Any, main: Callable[[Any], Path], tell: Callable[[str], Non
         if same and held.items() <= before.get(INPUTS, held).items():
             made: Path = config.out / before["made"]
             return made
-    tell(f"{config.out}: begun" if not config.out.exists() else f"{config.out}: gone on with")
+    notify(f"{config.out}: begun" if not config.out.exists() else f"{config.out}: gone on with")
     try:
         made = main(config)
     except BadInput as error:  # options of a stage begin with its name

@@ -134,13 +134,13 @@ class DprConfig(TrainingConfig):
         return [*(Source(file) for file in self.questions), *(Source(file, True) for file in self.patterns)]
 
 
-def main(config: DprConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: DprConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
     """Mine, train, export, or go on with it; the directory of the retriever.
 
     Args:
         config: see there.
         progress: told of the questions and of the steps.
-        tell: told of what was mined, of evaluations and of the end, a line each.
+        notify: told of what was mined, of evaluations and of the end, a line each.
 
     Raises:
         BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
@@ -157,17 +157,17 @@ def main(config: DprConfig, *, progress: Progress = SILENT, tell: Callable[[str]
         assert first.tokenizer is not None
         tokenizer = TextTokenizer(first.tokenizer.parent)
         with parallel.in_turn():
-            found = mined(config, progress, tell)
+            found = mined(config, progress, notify)
             blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
         exam = None
         if config.dev is not None:
             exam = Examination.of(config.dev, blocks, config.sample, config.seed, regex=config.dev_regex)
         for number in range(1, config.rounds + 1):
             with parallel.in_turn():
-                harder = mined_again(config, number, found, progress, tell) if number > 1 else found
-            train_round(config, number, harder, blocks, exam, progress, tell)
+                harder = mined_again(config, number, found, progress, notify) if number > 1 else found
+            train_round(config, number, harder, blocks, exam, progress, notify)
         with parallel.in_turn():
-            return config.out / "model" if parallel.world()[0] else publish(config, tell)
+            return config.out / "model" if parallel.world()[0] else publish(config, notify)
 
 
 def check(config: DprConfig) -> None:
@@ -196,7 +196,7 @@ def model_of(config: DprConfig, number: int) -> Path:
     return config.out / f"round-{number}" / "model"
 
 
-def mined(config: DprConfig, progress: Progress, tell: Callable[[str], None]) -> list[Pair]:
+def mined(config: DprConfig, progress: Progress, notify: Callable[[str], None]) -> list[Pair]:
     """The training questions with BM25's passages; mined, unless that was done."""
     index = artefacts.read(config.corpus, "index")
     terms = open_retriever(config.corpus, "bm25")
@@ -221,12 +221,12 @@ def mined(config: DprConfig, progress: Progress, tell: Callable[[str], None]) ->
             held_out=[question.text for question in read_questions(config.dev)] if config.dev else (),
             progress=progress,
         )
-        tell(f"{file}: {line}")
+        notify(f"{file}: {line}")
     return mining.read(file, identity)
 
 
 def mined_again(
-    config: DprConfig, number: int, found: list[Pair], progress: Progress, tell: Callable[[str], None]
+    config: DprConfig, number: int, found: list[Pair], progress: Progress, notify: Callable[[str], None]
 ) -> list[Pair]:
     """The pairs with what the retriever of the round before ranks high, too; mined, unless that was done."""
     before, folder = model_of(config, number - 1), config.out / f"round-{number}"
@@ -240,7 +240,7 @@ def mined_again(
             retriever = PassageRetriever(DenseRanker(load_encoder(before, device=config.device), index), store)
             search = Search(retriever, config.depth, config.pool)
             line = mining.mine_again(found, search, file, identity, progress=progress)
-        tell(f"{file}: {line}")
+        notify(f"{file}: {line}")
     shutil.rmtree(vectors, ignore_errors=True)
     return mining.read_again(file, identity, found)
 
@@ -252,7 +252,7 @@ def train_round(
     blocks: Blocks,
     exam: Examination | None,
     progress: Progress,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> None:
     """Train, or go on training, what ``model_of`` a round then holds; nothing where that was done."""
     batches = PairBatches(
@@ -273,7 +273,7 @@ def train_round(
     retriever.cut(config.max_query, config.max_block)
     set_dropout(retriever.train(), config.dropout)
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
-    with running(own, retriever, optimizer, name=f"DPR, round {number}", progress=progress, tell=tell) as run:
+    with running(own, retriever, optimizer, name=f"DPR, round {number}", progress=progress, notify=notify) as run:
         best = Best(run, "recall@5")
         while True:
             if exam and run.due(config.eval_every) and not parallel.world()[0]:
@@ -325,7 +325,7 @@ def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig
     contrast(run, retriever, sides, even.positive_B, even.masked_BP, config, rate=rate, passages=passages)
 
 
-def publish(config: DprConfig, tell: Callable[[str], None]) -> Path:
+def publish(config: DprConfig, notify: Callable[[str], None]) -> Path:
     """The last round's model as OUT/model, and its export beside it."""
     model, aside = config.out / "model", config.out / ".model.writing"
     shutil.rmtree(aside, ignore_errors=True)
@@ -337,10 +337,10 @@ def publish(config: DprConfig, tell: Callable[[str], None]) -> Path:
             export(model, config.out / "export")
             encoder = config.out / "export"
         except MissingExtra as error:
-            tell(f"not exported: {error}")
+            notify(f"not exported: {error}")
     sources = artefacts.peek(config.corpus).config["sources"]
     documents = shlex.join(sources) if len(sources) <= 3 else "DOCUMENTS"
-    tell(f"index with it: ragqa index {documents} --out NAME.index --retriever dense --encoder {encoder}")
+    notify(f"index with it: ragqa index {documents} --out NAME.index --retriever dense --encoder {encoder}")
     return model
 
 
@@ -350,4 +350,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.dpr.train"):
-        print(together(main, parse(DprConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(DprConfig, __doc__), progress=Bars(), notify=print))

@@ -154,17 +154,17 @@ def parts_of(config: JointConfig) -> tuple[PretrainConfig, RagConfig, FineTuneCo
     return masked, written, filled(config.tune, encoder=config.encoder, **asked, **common)
 
 
-def begun_generator(config: JointConfig, written: RagConfig, tell: Callable[[str], None]) -> RagGenerator:
+def begun_generator(config: JointConfig, written: RagConfig, notify: Callable[[str], None]) -> RagGenerator:
     """The generator as it begins."""
     kind = f"rag-{written.marginal}"
     if config.generator is not None:
-        generator = generation.opened(kind, written, written.k, tell)
+        generator = generation.opened(kind, written, written.k, notify)
     else:
         try:
             seq2seq = from_encoder(config.encoder, decoder_layers=config.decoder_layers)
         except ArtefactError as error:
             raise ArtefactError(f"{error}; name another generator by --generator") from error
-        generator = generation.ready(make_generator(seq2seq, kind), kind, written, written.k, tell)
+        generator = generation.ready(make_generator(seq2seq, kind), kind, written, written.k, notify)
     assert isinstance(generator, RagGenerator)
     return generator
 
@@ -178,13 +178,13 @@ class Joint(nn.Module):
         masked: PretrainConfig,
         written: RagConfig,
         marked: FineTuneConfig,
-        tell: Callable[[str], None] = lambda line: None,
+        notify: Callable[[str], None] = lambda line: None,
     ) -> None:
         super().__init__()
         self.retriever = DualEncoder.load(config.retriever)
         self.masked = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
         pretrain.same_pieces(self.retriever, TextTokenizer(config.encoder), masked)
-        self.generator = begun_generator(config, written, tell)
+        self.generator = begun_generator(config, written, notify)
         self.spans = MlpSpanReader.from_encoder(config.encoder, hidden=marked.hidden, max_span=marked.max_span)
         self.spans.config.reader_tokens = marked.max_input
         set_dropout(self.train().to(config.device), config.dropout)
@@ -236,7 +236,7 @@ def main(
     *,
     finds: Tagger | None = None,
     progress: Progress = SILENT,
-    tell: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Train, or go on training; the directory of the retriever, beside ``masked``, ``generator`` and ``reader``.
 
@@ -244,7 +244,7 @@ def main(
         config: see there.
         finds: finds salient spans, in place of the tagger that ``config.realm`` names.
         progress: told of the steps.
-        tell: told of evaluations, new indexes and alarms, a line each.
+        notify: told of evaluations, new indexes and alarms, a line each.
 
     Raises:
         BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
@@ -252,16 +252,16 @@ def main(
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
     masked, written, marked = parts_of(config)
-    teach, ask = taught_and_asked(config, tell)
+    teach, ask = taught_and_asked(config, notify)
     rag.check_size(config.corpus, max(masked.k, written.k, marked.beam))
     torch.manual_seed(config.seed)
-    model = Joint(config, masked, written, marked, tell)
+    model = Joint(config, masked, written, marked, notify)
     masked = pretrain.fitted(masked, Realm(model.retriever, model.masked))
     written = replace(written, max_block=masked.max_block)
     readers = (model.masked, model.generator, model.spans)
     optimizer = torch.optim.AdamW(groups(model.retriever, *readers, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as held:
-        run = held.enter_context(running(config, model, optimizer, name="joint", progress=progress, tell=tell))
+        run = held.enter_context(running(config, model, optimizer, name="joint", progress=progress, notify=notify))
         kept, best = run.state.extra, Best(run, "em")
         shelf = held.enter_context(closing(rag.live_library(written, model.retriever, run, progress)))
         texts = masked_texts(masked, shelf.blocks, finds, of=masked.texts)
@@ -359,10 +359,10 @@ def after(config: JointConfig) -> AssembleConfig:
     )
 
 
-def whole(config: JointConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+def whole(config: JointConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
     """Train, in as many processes as are wanted, and put together; the pipeline directory. Raises as these do."""
-    together(main, config, progress=progress, tell=tell)
-    return assemble(after(config), progress=progress, tell=tell)
+    together(main, config, progress=progress, notify=notify)
+    return assemble(after(config), progress=progress, notify=notify)
 
 
 if __name__ == "__main__":
@@ -370,4 +370,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.joint"):
-        print(whole(parse(JointConfig, __doc__), progress=Bars(), tell=print))
+        print(whole(parse(JointConfig, __doc__), progress=Bars(), notify=print))

@@ -64,16 +64,16 @@ def plan(config: OrqaConfig) -> tuple[WarmStartConfig, FineTuneConfig, AssembleC
     return cloze, tune, assemble.after(tune, config.out / "system")
 
 
-def main(config: OrqaConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
     """Train all that is not trained yet; the pipeline directory. Raises as the stages do."""
     check_questions(config.questions, config.dev)
     cloze, tune, system = plan(config)
     fine_tune.check_size(tune)
     # A sentence finds the passage that it was taken from.
-    finished(cloze, partial(together, inverse_cloze.main, progress=progress, tell=tell), tell)
+    finished(cloze, partial(together, inverse_cloze.main, progress=progress, notify=notify), notify)
     # The index is made once; the tower of questions, and a reader beside it, learn where answers stand.
-    finished(tune, partial(together, fine_tune.main, progress=progress, tell=tell), tell)
-    return finished(system, partial(assemble.main, progress=progress, tell=tell), tell)
+    finished(tune, partial(together, fine_tune.main, progress=progress, notify=notify), notify)
+    return finished(system, partial(assemble.main, progress=progress, notify=notify), notify)
 
 
 if __name__ == "__main__":
@@ -81,4 +81,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.orqa"):
-        print(main(parse(OrqaConfig, __doc__), progress=Bars(), tell=print))
+        print(main(parse(OrqaConfig, __doc__), progress=Bars(), notify=print))

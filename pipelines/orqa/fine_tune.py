@@ -249,7 +249,7 @@ def asking(
 
 
 def main(
-    config: FineTuneConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+    config: FineTuneConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Fine-tune, or go on fine-tuning; the directory of the retriever, beside which is that of the ``reader``.
 
@@ -257,15 +257,15 @@ def main(
         BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
         NonFiniteLoss: training would have spoiled the weights.
     """
-    teach, ask = taught_and_asked(config, tell)
+    teach, ask = taught_and_asked(config, notify)
     check_size(config)
     torch.manual_seed(config.seed)
     model, retriever = begin(config)
     optimizer = torch.optim.AdamW(groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr)
-    with running(config, model, optimizer, name="fine-tuning", progress=progress, tell=tell) as run:
+    with running(config, model, optimizer, name="fine-tuning", progress=progress, notify=notify) as run:
         best = Best(run, "em")
         library, asked, dev = asking(config, teach, ask, progress)
-        tell(f"{len(asked)} questions of {len(teach)} are answered by a passage")
+        notify(f"{len(asked)} questions of {len(teach)} are answered by a passage")
         while True:
             if len(dev) and run.due(config.eval_every) and not parallel.world()[0]:
                 best.told(**evaluate(model, library, dev, config))
@@ -288,4 +288,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.orqa.fine_tune"):
-        print(together(main, parse(FineTuneConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(FineTuneConfig, __doc__), progress=Bars(), notify=print))

@@ -156,14 +156,14 @@ def train_step(run: Run, retriever: DualEncoder, pairs: Pairs, config: WarmStart
 
 
 def main(
-    config: WarmStartConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+    config: WarmStartConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Train, or go on training; the directory of the retriever.
 
     Args:
         config: see there.
         progress: told of the steps.
-        tell: told of evaluations, a line each.
+        notify: told of evaluations, a line each.
 
     Raises:
         BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
@@ -182,7 +182,7 @@ def main(
     exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
     optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
     set_dropout(retriever.train(), config.dropout)
-    with running(config, retriever, optimizer, name="inverse cloze", progress=progress, tell=tell) as run:
+    with running(config, retriever, optimizer, name="inverse cloze", progress=progress, notify=notify) as run:
         while True:
             if exam and run.due(config.eval_every) and not parallel.world()[0]:
                 run.told(**examine_anew(run.path / "dev", retriever, exam, config.corpus, device=config.device))
@@ -203,4 +203,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.orqa.inverse_cloze"):
-        print(together(main, parse(WarmStartConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(WarmStartConfig, __doc__), progress=Bars(), notify=print))

@@ -189,12 +189,12 @@ def train_step(
     return taught.figures
 
 
-def begin(config: RagConfig, tell: Callable[[str], None] = lambda line: None) -> tuple[Rag, DualEncoder]:
+def begin(config: RagConfig, notify: Callable[[str], None] = lambda line: None) -> tuple[Rag, DualEncoder]:
     """The model as it begins, and the retriever of which part or all is in it."""
     retriever = DualEncoder.load(config.retriever)
     if retriever.shared and not config.learn_passages:  # what is learned of questions must not move the passages
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
-    generator = generation.opened(f"rag-{config.marginal}", config, config.k, tell)
+    generator = generation.opened(f"rag-{config.marginal}", config, config.k, notify)
     assert isinstance(generator, RagGenerator)
     set_dropout(retriever.train().to(config.device), config.dropout)
     return Rag(retriever if config.learn_passages else retriever.questions, generator), retriever
@@ -216,7 +216,7 @@ def check_size(corpus: Path, k: int) -> None:
         raise BadInput(f"{corpus} holds {live} passages, not {k} to read: lower --k")
 
 
-def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: RagConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
     """Train, or go on training; the directory of the retriever, beside which is that of the ``generator``.
 
     Raises:
@@ -224,13 +224,13 @@ def main(config: RagConfig, *, progress: Progress = SILENT, tell: Callable[[str]
         NonFiniteLoss: training would have spoiled the weights.
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
-    teach, ask = taught_and_asked(config, tell)
+    teach, ask = taught_and_asked(config, notify)
     check_size(config.corpus, config.k)
     torch.manual_seed(config.seed)
-    model, retriever = begin(config, tell)
+    model, retriever = begin(config, notify)
     optimizer = torch.optim.AdamW(groups(model.retriever, model.generator, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as held:
-        run = held.enter_context(running(config, model, optimizer, name="RAG", progress=progress, tell=tell))
+        run = held.enter_context(running(config, model, optimizer, name="RAG", progress=progress, notify=notify))
         best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
         live: Shelf = (
             held.enter_context(closing(live_library(config, retriever, run, progress)))
@@ -282,4 +282,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.rag.train"):
-        print(together(main, parse(RagConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(RagConfig, __doc__), progress=Bars(), notify=print))

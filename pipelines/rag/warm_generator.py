@@ -267,7 +267,7 @@ def examine(generator: RagGenerator, held: Golds, config: WarmGeneratorConfig) -
 
 
 def main(
-    config: WarmGeneratorConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None
+    config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Fit and train, or go on training; the directory of the generator.
 
@@ -276,13 +276,13 @@ def main(
         NonFiniteLoss: training would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
-    teach, ask = taught_and_asked(config, tell)
+    teach, ask = taught_and_asked(config, notify)
     golds = Golds(teach, config.questions)
     held = Golds(ask, config.dev) if ask and config.dev else None
     generator = begin(config)
     encoder, decoder = generator.seq2seq.model.get_encoder(), generator.seq2seq.model.get_decoder()
     optimizer = torch.optim.AdamW(groups(encoder, decoder, decay=config.weight_decay), lr=config.lr)
-    with running(config, generator, optimizer, name="generator", progress=progress, tell=tell) as run:
+    with running(config, generator, optimizer, name="generator", progress=progress, notify=notify) as run:
         if not run.step:
             rng = np.random.default_rng(config.seed)
             numbers = rng.permutation(len(golds))[: config.fitted].tolist()
@@ -309,4 +309,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.rag.warm_generator"):
-        print(together(main, parse(WarmGeneratorConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(WarmGeneratorConfig, __doc__), progress=Bars(), notify=print))

@@ -81,7 +81,7 @@ def plan(config: RealmConfig) -> tuple[WarmStartConfig, PretrainConfig, FineTune
     return cloze, pretraining, tune, assemble.after(tune, config.out / "system")
 
 
-def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
     """Train all that is not trained yet; the pipeline directory. Raises as the stages do."""
     check_questions(config.questions, config.dev)
     if (
@@ -93,12 +93,12 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, tell: Callable[[st
     pretrain.check(pretraining)
     fine_tune.check_size(tune)
     # A sentence finds the passage that it was taken from: without that the reader would learn to pass retrieval over.
-    finished(cloze, partial(together, inverse_cloze.main, progress=progress, tell=tell), tell)
+    finished(cloze, partial(together, inverse_cloze.main, progress=progress, notify=notify), notify)
     # What is masked in a text is found in the passages; the index follows the weights.
-    finished(pretraining, partial(together, pretrain.main, progress=progress, tell=tell), tell)
+    finished(pretraining, partial(together, pretrain.main, progress=progress, notify=notify), notify)
     # The index is made once more; the tower of questions, and a reader beside it, learn where answers stand.
-    finished(tune, partial(together, fine_tune.main, progress=progress, tell=tell), tell)
-    return finished(system, partial(assemble.main, progress=progress, tell=tell), tell)
+    finished(tune, partial(together, fine_tune.main, progress=progress, notify=notify), notify)
+    return finished(system, partial(assemble.main, progress=progress, notify=notify), notify)
 
 
 if __name__ == "__main__":
@@ -106,4 +106,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.realm"):
-        print(main(parse(RealmConfig, __doc__), progress=Bars(), tell=print))
+        print(main(parse(RealmConfig, __doc__), progress=Bars(), notify=print))

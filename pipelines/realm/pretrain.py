@@ -237,7 +237,7 @@ def main(
     *,
     finds: Tagger | None = None,
     progress: Progress = SILENT,
-    tell: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Pretrain, or go on pretraining; the directory of the retriever.
 
@@ -245,7 +245,7 @@ def main(
         config: see there.
         finds: finds salient spans, in place of the tagger that ``config`` names.
         progress: told of the steps.
-        tell: told of evaluations, new indexes and alarms, a line each.
+        notify: told of evaluations, new indexes and alarms, a line each.
 
     Raises:
         BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
@@ -266,7 +266,7 @@ def main(
     exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
     optimizer = torch.optim.AdamW(groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as opened:
-        run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, tell=tell))
+        run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, notify=notify))
         health = Health.of(run.state.extra.get("health"))
         live = opened.enter_context(closing(LiveIndex.of(config, run)))
         live.keep(run.kept("index"))
@@ -334,4 +334,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.realm.pretrain"):
-        print(together(main, parse(PretrainConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(PretrainConfig, __doc__), progress=Bars(), notify=print))

@@ -160,7 +160,7 @@ def batches_of(
     config: ReaderConfig,
     *,
     progress: Progress,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> ReaderBatches:
     """The questions that can be trained on, beside what is found for them.
 
@@ -172,7 +172,7 @@ def batches_of(
         sets, found = teachable(sets, mined(sets, retriever, config, progress))
     elif without := [each.source.file for each in sets if not all(map(golds_of, each.questions))]:
         raise BadInput(f"{', '.join(map(str, without))}: questions without passages need --index to find some")
-    tell("questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.source.file.name}" for each in sets))
+    notify("questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.source.file.name}" for each in sets))
     return ReaderBatches(
         sets,
         found,
@@ -223,7 +223,7 @@ def exams_of(
     return exams
 
 
-def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
     """Mine and train, or go on with it; the directory of the reader.
 
     Raises:
@@ -239,17 +239,17 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, tell: Callable[[s
     reader, teacher = begin(config, tokenizer)
     if reader.max_tokens < config.max_input:
         most = f"{config.encoder} reads {reader.max_tokens} wordpieces at most"
-        tell(f"{most}: trained with these, not {config.max_input}")
+        notify(f"{most}: trained with these, not {config.max_input}")
     config = replace(config, max_input=reader.max_tokens)
     refused = asked_in(config.refuse)
     known = refused | asked_in([config.dev] if config.dev else [])
     sets, held = read_sets(config.sources, share=config.held_out, known=known)
     retriever = open_retriever(config.index, config.retriever) if config.index else None
-    batches = batches_of(sets, retriever, tokenizer, config, progress=progress, tell=tell)
+    batches = batches_of(sets, retriever, tokenizer, config, progress=progress, notify=notify)
     first = not parallel.world()[0]
     exams = exams_of(held, retriever, config, refused) if first else []
     optimizer = torch.optim.AdamW(groups(reader, decay=config.weight_decay), lr=config.lr)
-    with running(config, reader, optimizer, name="reader", progress=progress, tell=tell) as run:
+    with running(config, reader, optimizer, name="reader", progress=progress, notify=notify) as run:
         if config.device == "cpu" and bfloat16_is_fast(config.device):
             choose_attention(reader, HALF)
         best = Best(run, "em")
@@ -274,4 +274,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with one_line("pipelines.span_reader.train"):
-        print(together(main, parse(ReaderConfig, __doc__), progress=Bars(), tell=print))
+        print(together(main, parse(ReaderConfig, __doc__), progress=Bars(), notify=print))

@@ -129,7 +129,7 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
 
     monkeypatch.setattr(fid.generation, "opened", opened)
     told: list[str] = []
-    path = fid.whole(replace(config, steps=1, dev=None), tell=told.append)
+    path = fid.whole(replace(config, steps=1, dev=None), notify=told.append)
     pipeline = Pipeline.load(path, reader="fid")
     asked, _ = generation.taught(writing_questions(config), config, 0)
     hits = pipeline.retriever.search([question.text for question in asked], 3)
@@ -140,7 +140,7 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
 
 def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> None:
     told: list[str] = []
-    path = closed_book.whole(replace(closed(config), index=world.corpus), tell=told.append)
+    path = closed_book.whole(replace(closed(config), index=world.corpus), notify=told.append)
     assert told[-1].startswith("confidence is the raw probability: of ")
     answer = Pipeline.load(path, reader="closed-book").ask("w60 w61 w100")
     assert answer.sources == ()
@@ -161,7 +161,7 @@ def test_what_is_known_by_heart_is_told(
     recipe: Any = fid if kind == "fid" else closed_book
     settings: Any = config if kind == "fid" else closed(config)
     told: list[str] = []
-    recipe.main(replace(settings, **changed), tell=told.append)
+    recipe.main(replace(settings, **changed), notify=told.append)
     (alarm,) = [line for line in told if "ALARM" in line]
     assert "known by heart" in alarm and ("passages are hardly read" in alarm) == (kind == "fid")
     alarms = [row["alarm"] for row in read_rows(config.out) if "alarm" in row]

@@ -73,7 +73,7 @@ def test_the_first_steps_are_those_of_realm_then_both_losses_come(
     """Until questions are asked, a run is one of ``pipelines.realm.pretrain`` to the last digit."""
     config = replace(config, dropout=0.0, span=1.0, tune=replace(joint.SPAN, batch=4, beam=3, read=2, max_input=64))
     told: list[str] = []
-    run(config, world, tell=told.append)
+    run(config, world, notify=told.append)
     rows = steps_of(config.out)
     assert [("gen_nll" in row, "span_nll" in row, "nll" in row) for row in rows] == (
         [(False, False, True)] * 3 + [(True, True, True)] * 3

@@ -63,7 +63,7 @@ def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureF
     config = PublishedConfig(
         rag=str(tmp_path / "rag"), passages=str(tmp_path / "dpr"), corpus=corpus, out=tmp_path / "out"
     )
-    path = publish.main(config, tell=told.append)
+    path = publish.main(config, notify=told.append)
     assert told[0] == "rag-token, 3 passages a question"
     capsys.readouterr()  # what transformers said while it wrote
     options = ("--pipeline", str(path), "--reader", "rag-token", "--max-answer", "5", "--min-confidence", "0", "--json")

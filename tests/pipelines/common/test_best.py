@@ -35,7 +35,7 @@ def recipe(
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with running(config, model, optimizer, name="counting", tell=(told if told is not None else []).append) as run:
+    with running(config, model, optimizer, name="counting", notify=(told if told is not None else []).append) as run:
         best = Best(run, "em")
         while True:
             if run.step in values:

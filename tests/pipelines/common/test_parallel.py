@@ -488,7 +488,7 @@ def test_what_one_process_tells_is_told_again() -> None:
     teller = Teller(sent.append)
     with teller.step("outer", 10, "steps", 3) as outer:
         outer.at(4)
-        teller.tell("a line")
+        teller.notify("a line")
         for done in range(5, 10):
             outer.at(done)
     with teller.step("next", 2000) as following:
@@ -513,7 +513,7 @@ def test_questions_teach_two_workers_of_ray_train(three_cores: None, small: Path
         once = {"rounds": 1} if recipe is dpr else {}
         first = recipe.main(replace(one, **once))
         heard, told = Heard(), []
-        second = together(recipe.main, replace(two, processes=2, **once), progress=heard, tell=told.append)
+        second = together(recipe.main, replace(two, processes=2, **once), progress=heard, notify=told.append)
         steps = "DPR, round 1" if recipe is dpr else "fine-tuning"
         assert heard.last[steps] == 4 and any(line.startswith("step 4: ") for line in told)
         assert second == two.out / "model"
@@ -530,7 +530,7 @@ def test_two_workers_of_ray_train_do_what_one_process_does(three_cores: None, sm
     one, two = (supervised(world, small, small, tmp_path / count)[0] for count in ("one", "two"))
     dpr.main(replace(one, rounds=1))
     heard, told = Heard(), []
-    made = together(dpr.main, replace(two, processes=2, rounds=1), progress=heard, tell=told.append)
+    made = together(dpr.main, replace(two, processes=2, rounds=1), progress=heard, notify=told.append)
     assert heard.last["DPR, round 1"] == 4 and any(line.startswith("step 4: ") for line in told)
     assert made == two.out / "model"
     logs = (read_rows(run.out / "round-1") for run in (one, two))

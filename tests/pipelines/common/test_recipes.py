@@ -161,7 +161,7 @@ def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: Or
         orqa.plan(trained)[2], out=tmp_path / "system", dev=tmp_path / "dev.jsonl", taught=None, judged_by=0
     )
     told: list[str] = []
-    answers = Pipeline.load(assemble.named(config, tell=told.append)).ask([row["question"] for row in asked])
+    answers = Pipeline.load(assemble.named(config, notify=told.append)).ask([row["question"] for row in asked])
     right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, asked, strict=True)]
     assert min(sum(right), len(right) - sum(right)) >= 10
     assert told[0].startswith(f"confidence fitted on 60 answers to held-out questions, {sum(right)} of them right; ")
@@ -179,7 +179,7 @@ def test_confidence_that_cannot_be_fitted_is_said_to_be_raw(trained: OrqaConfig,
     few = replace(orqa.plan(trained)[2], out=tmp_path / "system")
     told: list[str] = []
     for config in (few, replace(few, dev=None)):
-        assemble.named(config, tell=told.append)
+        assemble.named(config, notify=told.append)
     assert told[0].startswith("confidence is the raw probability: of 10 held-out questions ")
     assert told[1] == "confidence is the raw probability: no held-out questions to fit it on"
     assert not (tmp_path / "system" / "reader" / "calibration.json").exists()
@@ -290,7 +290,7 @@ def test_each_stage_of_realm_begins_from_what_the_one_before_it_left(
 
     monkeypatch.setattr(assemble, "main", recorded)
     told: list[str] = []
-    realm.main(config, tell=told.append)
+    realm.main(config, notify=told.append)
     out = config.out
     assert [line for line in told if "begun" in line] == [
         f"{out / name}: begun" for name in ("cloze", "pretrain", "tune", "system")

@@ -320,7 +320,7 @@ def trained(world: World, small: Path, tmp_path_factory: pytest.TempPathFactory)
     told: list[str] = []
     out = tmp_path_factory.mktemp("dpr") / "run"
     chosen = config(world, small, out, dev=world.dev, no_export=False)
-    assert dpr.main(chosen, tell=told.append) == out / "model"
+    assert dpr.main(chosen, notify=told.append) == out / "model"
     return Trained(chosen, told)
 
 
@@ -330,10 +330,10 @@ def twice(world: World, small: Path, tmp_path_factory: pytest.TempPathFactory) -
     told: list[str] = []
     out = tmp_path_factory.mktemp("rounds") / "run"
     once = config(world, small, out, steps=60, shared=True, dev=world.dev)
-    dpr.main(once, tell=told.append)
+    dpr.main(once, notify=told.append)
     log = (out / "round-1" / "metrics.jsonl").read_text()
     both = replace(once, rounds=2, no_export=False)
-    dpr.main(both, tell=told.append)
+    dpr.main(both, notify=told.append)
     return Trained(both, told), log
 
 
@@ -383,7 +383,7 @@ def test_no_held_out_question_is_trained_on(trained: Trained, world: World, tmp_
     )
     told: list[str] = []
     both = config(world, small, tmp_path / "run", questions=(file,), dev=world.dev, steps=1, eval_every=9)
-    dpr.main(both, tell=told.append)
+    dpr.main(both, notify=told.append)
     held_out = sum(1 for _ in read_questions(world.dev))
     assert f"; dropped: {held_out} asked in the held-out file, too" in told[0]
     ours, theirs = (

@@ -214,7 +214,7 @@ def test_what_is_written_is_what_answered_most(config: FineTuneConfig, monkeypat
 
     monkeypatch.setattr(fine_tune, "evaluate", asked)
     told: list[str] = []
-    out = main(config, tell=told.append).parent
+    out = main(config, notify=told.append).parent
     reader, questions = load_reader(out / "reader").state_dict(), DualEncoder.load(out / "model").questions.state_dict()
     written = {
         f"{part}.{name}": v for part, each in (("reader", reader), ("questions", questions)) for name, v in each.items()

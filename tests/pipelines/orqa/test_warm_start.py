@@ -109,7 +109,7 @@ def test_recall_is_measured_where_there_are_questions(config: WarmStartConfig, w
     """Before, between and after; a run that dies on the way goes on with the very losses."""
     told: list[str] = []
     config = replace(config, steps=4, questions=world.dev, eval_every=3, save_every=2, thin=0.5)
-    inverse_cloze.main(config, tell=told.append)
+    inverse_cloze.main(config, notify=told.append)
     assert [line.partition(": recall@1 ")[0] for line in told] == ["step 0", "step 3", "step 4"]
     assert not (config.out / "dev").exists()
     broken = replace(config, out=config.out.with_name("broken"))

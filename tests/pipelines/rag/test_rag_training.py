@@ -145,7 +145,7 @@ def test_the_paper_leaves_the_passages_as_they_are(config: RagConfig) -> None:
 
 def test_where_passages_learn_the_index_follows(config: RagConfig) -> None:
     told: list[str] = []
-    rag.main(config, tell=told.append)
+    rag.main(config, notify=told.append)
     assert moved(DualEncoder.load(config.retriever).passages, DualEncoder.load(config.out / "model").passages)
     rows = read_rows(config.out)
     steps = [row for row in rows if "nll" in row]
@@ -221,7 +221,7 @@ def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: cl
     config = replace(config, learn_passages=False, steps=3, dev=folders.questions, sample=40)
     rag.main(config)
     told: list[str] = []
-    path = assemble.main(assemble.after_writing(config, config.out / "system"), tell=told.append)
+    path = assemble.main(assemble.after_writing(config, config.out / "system"), notify=told.append)
     assert told[-1].startswith("confidence is the raw probability: of ")  # it has learned nothing in three steps
     pipeline = Pipeline.load(path, reader="rag-token")
     assert (pipeline.k, pipeline.note) == (3, None)  # it knows the retriever that it learned with

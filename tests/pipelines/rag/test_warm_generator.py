@@ -130,7 +130,7 @@ def test_the_encoder_waits_and_learns_at_a_tenth() -> None:
 
 def test_what_is_written_is_opened_by_the_recipes_of_generators(config: WarmGeneratorConfig) -> None:
     told: list[str] = []
-    out = warm_generator.main(replace(config, eval_every=6), tell=told.append)
+    out = warm_generator.main(replace(config, eval_every=6), notify=told.append)
     assert out == config.out / "generator" and any("em" in line for line in told)
     generator = load_generator(out)
     assert isinstance(generator, RagGenerator) and generator.kind == "rag-token" and generator.max_answer == 4

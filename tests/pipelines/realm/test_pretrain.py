@@ -285,7 +285,7 @@ def test_a_frozen_retriever_stays_as_it_is(config: PretrainConfig, world: closed
 
 def test_everything_is_logged(config: PretrainConfig, world: closed_world.World) -> None:
     told: list[str] = []
-    run(config, world, tell=told.append)
+    run(config, world, notify=told.append)
     rows = read_rows(config.out)
     steps = [row for row in rows if "nll" in row]
     assert [row["step"] for row in steps] == list(range(6))
@@ -420,7 +420,7 @@ def test_a_refresh_that_fails_is_told_and_does_not_end_the_run(
             return figures
 
         patch.setattr(pretrain, "train_step", seen)
-        run(replace(config, frozen=0, questions=None), world, tell=lines.append)
+        run(replace(config, frozen=0, questions=None), world, notify=lines.append)
     assert versions == [0, 0, 0, 0, 4, 4]
     (alarm,) = [line for line in lines if "ALARM" in line]
     assert re.search(told, alarm) and alarm.startswith("step 2: ")
@@ -488,7 +488,7 @@ def test_a_version_that_cannot_be_made_is_told_and_the_one_before_it_serves(
 
     monkeypatch.setattr(refresh, "make_version", full)
     told: list[str] = []
-    run(replace(config, questions=None), world, tell=told.append)
+    run(replace(config, questions=None), world, notify=told.append)
     rows = read_rows(config.out)
     assert [row["staleness"] for row in rows if "nll" in row] == [0, 0, 0, 1, 2, 3]
     assert [row["swap_version"] for row in rows if "swap_version" in row] == [0, 4]

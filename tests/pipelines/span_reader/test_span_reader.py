@@ -720,7 +720,7 @@ def test_it_learns_on_a_gpu_what_it_learns_on_a_cpu(config: ReaderConfig, device
 
 def test_held_out_questions_are_asked_as_training_goes_on(config: ReaderConfig) -> None:
     told: list[str] = []
-    main(config, tell=told.append)
+    main(config, notify=told.append)
     rows = [row for row in figures(config.out) if "em" in row]
     assert [row["step"] for row in rows] == [4, 6]  # not before anything is learned
     assert all(row["em"] == pytest.approx((row["gold_em"] + row["dev_em"]) / 2) for row in rows)
@@ -861,7 +861,7 @@ def test_a_window_that_there_are_no_positions_for(config: ReaderConfig, tmp_path
     AutoModel.from_config(shape("bert", vocabulary=len(WORDS))).save_pretrained(short)
     (short / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
     config, told = replace(config, dev=None, held_out=0.0, steps=2, max_input=60), []
-    made = main(replace(config, encoder=short, out=tmp_path / "made"), tell=told.append)
+    made = main(replace(config, encoder=short, out=tmp_path / "made"), notify=told.append)
     assert told[0] == f"{short} reads 40 wordpieces at most: trained with these, not 60"
     assert json.loads((made / "config.json").read_text())["reader_tokens"] == SpanReader.load(made).max_tokens == 40
     with pytest.raises(BadInput, match="reads 40 wordpieces at most: lower --max-input to that"):

@@ -258,12 +258,12 @@ class Config:
     device: str = "cpu"
 
 
-def recipe(config: Config, tell: Callable[[str], None] = lambda line: None) -> list[float]:
+def recipe(config: Config, notify: Callable[[str], None] = lambda line: None) -> list[float]:
     """The smallest recipe there is; the losses of its log."""
     torch.manual_seed(0)
     model = Tied()
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr)
-    with running(config, model, optimizer, name="toy", tell=tell) as run:
+    with running(config, model, optimizer, name="toy", notify=notify) as run:
         torch.rand(run.step + 1)  # what a run does as it begins or goes on is not the same
         while True:
             if run.due(10):
