@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from conftest import broken_off
 
-from eval import closed_world
 from pipelines.orqa import fine_tune, inverse_cloze
 from pipelines.orqa.fine_tune import FineTuneConfig
 from pipelines.realm import pretrain
 from ragqa.training.log import read_rows
+from tests.helpers import closed_world
 
 
 def losses(out: Path) -> list[float]:
@@ -22,20 +22,24 @@ def losses(out: Path) -> list[float]:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_recipes_learn_on_it_what_they_learn_on_a_cpu(device: str, tmp_path: Path) -> None:
-    world = closed_world.make(30, 5, 0)
-    folders = closed_world.write(world, tmp_path / "world", width=32)
-    start = closed_world.begin(folders, tmp_path / "start", 0)
+    world = closed_world.make_world(30, 5, 0)
+    folders = closed_world.write_world(world, tmp_path / "world", width=32)
+    start = closed_world.init_encoder(folders, tmp_path / "start", 0)
     cloze = replace(
-        closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=4), batch=16, chunk=5, warmup=1
+        closed_world.inverse_cloze_config(folders, start, tmp_path / "cloze", seed=0, steps=4),
+        batch=16,
+        chunk=5,
+        warmup=1,
     )
     retriever = inverse_cloze.main(cloze)
     few = {"batch": 4, "k": 4, "frozen": 1, "refresh_every": 2, "save_every": 3, "warmup": 1, "masking": "words"}
-    realm = closed_world.pretraining(folders, start, retriever, tmp_path / "realm", seed=0, steps=6)
+    realm = closed_world.realm_config(folders, start, retriever, tmp_path / "realm", seed=0, steps=6)
     realm = replace(realm, **few, questions=None, dropout=0.0)
     pretrain.main(realm)
     tune = FineTuneConfig(
-        corpus=folders.corpus, retriever=realm.out / "model", encoder=realm.out / "reader", questions=folders.taught,
-        out=tmp_path / "tune", steps=4, batch=2, beam=20, read=2, hidden=8, max_input=64, warmup=1, dropout=0.0,
+        corpus=folders.corpus, retriever=realm.out / "model", encoder=realm.out / "reader",
+        questions=folders.train_questions, out=tmp_path / "tune",
+        steps=4, batch=2, beam=20, read=2, hidden=8, max_input=64, warmup=1, dropout=0.0,
     )  # fmt: skip
     fine_tune.main(tune)
     there = {"device": device}

@@ -10,7 +10,6 @@ import pytest
 import torch
 from conftest import untimed
 
-from eval import closed_answers, closed_world
 from pipelines.common.assemble import main as assemble
 from pipelines.joint import __main__ as joint
 from pipelines.joint.__main__ import JointConfig
@@ -23,25 +22,28 @@ from ragqa.pipeline import Pipeline
 from ragqa.training.health import USED, WINDOW, Health
 from ragqa.training.log import read_rows
 from ragqa.training.meter import peak_flops
+from tests.helpers import closed_world
 
 
 @pytest.fixture(scope="module")
 def world() -> closed_world.World:
-    return closed_world.make(30, 5, 0, words=2)
+    return closed_world.make_world(30, 5, 0, words=2)
 
 
 @pytest.fixture(scope="module")
-def folders(world: closed_world.World, tmp_path_factory: pytest.TempPathFactory) -> closed_world.Folders:
-    return closed_world.write(world, tmp_path_factory.mktemp("world"), width=32)
+def folders(world: closed_world.World, tmp_path_factory: pytest.TempPathFactory) -> closed_world.WorldFolders:
+    return closed_world.write_world(world, tmp_path_factory.mktemp("world"), width=32)
 
 
 @pytest.fixture
-def config(folders: closed_world.Folders, tmp_path: Path) -> JointConfig:
-    start = closed_world.begin(folders, folders.root / "start", 0)
-    cloze = replace(closed_world.warm_up(folders, start, folders.root / "cloze", seed=0, steps=3), batch=16)
-    generator = closed_answers.begin_generator(start, folders.root / "generator", 0)
-    settings = closed_answers.together(
-        folders, start, inverse_cloze.main(cloze), generator, folders.taught, tmp_path / "run", seed=0, steps=6
+def config(folders: closed_world.WorldFolders, tmp_path: Path) -> JointConfig:
+    start = closed_world.init_encoder(folders, folders.root / "start", 0)
+    cloze = replace(
+        closed_world.inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=3), batch=16
+    )
+    generator = closed_world.init_generator(start, folders.root / "generator", 0)
+    settings = closed_world.joint_config(
+        folders, start, inverse_cloze.main(cloze), generator, tmp_path / "run", seed=0, steps=6
     )
     few = {"frozen": 1, "refresh_every": 2, "save_every": 2, "eval_every": 3, "warmup": 1, "dropout": 0.1}
     return replace(
@@ -196,12 +198,12 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 
 @pytest.mark.thorough
 def test_one_directory_answers_by_marking_and_by_writing(
-    config: JointConfig, world: closed_world.World, folders: closed_world.Folders
+    config: JointConfig, world: closed_world.World, folders: closed_world.WorldFolders
 ) -> None:
     config = replace(config, span=1.0, steps=4, tune=replace(joint.SPAN, batch=4, beam=3, read=2, max_input=64))
     run(config, world)
     path = assemble(joint.after(config))
-    question = closed_world.question(world.asked[0])
+    question = world.held_out[0].question()
     marked, written = (Pipeline.load(path, reader=name).ask(question) for name in ("span", "rag-token"))
     assert Pipeline.load(path).ask(question) == marked
     assert marked.text is not None and marked.sources[0].span is not None

@@ -17,7 +17,6 @@ import torch
 from conftest import untimed
 from safetensors.torch import load_file
 
-from eval import closed_answers, closed_world
 from pipelines import closed_book
 from pipelines.common.processes import absolute, cause, together
 from pipelines.common.relay import Teller, repeat
@@ -40,6 +39,7 @@ from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.span_reader import SpanReader
 from ragqa.training import gradient_cache, parallel
 from ragqa.training.log import read_rows
+from tests.helpers import closed_world
 
 ROOT = Path(__file__).parents[3]
 
@@ -247,15 +247,17 @@ dist.destroy_process_group()
 @pytest.mark.thorough
 def test_masked_words_teach_two_processes_what_they_teach_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A warm start, then REALM by both marginals, its index refreshed on the way, to the rounding of 32 bits."""
-    world = closed_world.make(30, 5, 0)
-    folders = closed_world.write(world, tmp_path / "world", width=32)
-    start = closed_world.begin(folders, tmp_path / "start", 0)
+    world = closed_world.make_world(30, 5, 0)
+    folders = closed_world.write_world(world, tmp_path / "world", width=32)
+    start = closed_world.init_encoder(folders, tmp_path / "start", 0)
 
     def recipes(out: Path) -> tuple[inverse_cloze.WarmStartConfig, list[pretrain.PretrainConfig]]:
-        cloze = replace(closed_world.warm_up(folders, start, out / "cloze", seed=0, steps=3), batch=16, warmup=1)
+        cloze = replace(
+            closed_world.inverse_cloze_config(folders, start, out / "cloze", seed=0, steps=3), batch=16, warmup=1
+        )
         few = {"batch": 4, "k": 4, "frozen": 0, "refresh_every": 2, "warmup": 1, "masking": "words", "eval_every": 2}
         towers = tmp_path / "one" / "cloze" / "model"  # of one process: nothing is rounded twice
-        made = closed_world.pretraining(folders, start, towers, out, seed=0, steps=4)
+        made = closed_world.realm_config(folders, start, towers, out, seed=0, steps=4)
         return cloze, [replace(made, out=out / name, marginal=name, **few) for name in ("token", "sequence")]
 
     cloze, pretrainings = recipes(tmp_path / "one")
@@ -335,13 +337,13 @@ import sys
 from contextlib import nullcontext
 import torch
 import torch.distributed as dist
-from eval import closed_answers, closed_world
+from tests.helpers import closed_world
 from ragqa.cli.config import parse
 from pipelines import closed_book, joint, rag
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
-tagger = closed_world.ObjectTagger(closed_world.make(30, 5, 0, words=2).objects)
+tagger = closed_world.ObjectTagger(closed_world.make_world(30, 5, 0, words=2).objects)
 rag.main(parse(rag.RagConfig, None, ["--config", sys.argv[1]]))
 joint.main(parse(joint.JointConfig, None, ["--config", sys.argv[2]]), finds=tagger)
 closed_book.main(parse(closed_book.ClosedBookConfig, None, ["--config", sys.argv[3]]))
@@ -349,19 +351,19 @@ dist.destroy_process_group()
 """
 
 
-def generators(folders: closed_world.Folders, start: Path, retriever: Path, generator: Path, out: Path) -> list[Any]:
+def generators(
+    folders: closed_world.WorldFolders, start: Path, retriever: Path, generator: Path, out: Path
+) -> list[Any]:
     """Few steps of RAG, of joint training, and of the closed book."""
     few = {"save_every": 2, "eval_every": 2, "warmup": 1, "lr": 1e-4}
     both = {"frozen": 1, "refresh_every": 2, "retriever_lr": 1e-4}
-    taught = folders.taught, retriever, generator
-    written = closed_answers.answering(folders, *taught, out / "rag", seed=0, steps=4)
-    together = closed_answers.together(
-        folders, start, retriever, generator, folders.taught, out / "joint", seed=0, steps=4
-    )
+    taught = folders.train_questions, retriever, generator
+    written = closed_world.rag_config(folders, *taught, out / "rag", seed=0, steps=4)
+    together = closed_world.joint_config(folders, start, retriever, generator, out / "joint", seed=0, steps=4)
     together = replace(
         together, realm=replace(together.realm, batch=4, k=4), rag=replace(together.rag, batch=4, k=3), **few, **both
     )
-    closed = closed_answers.remembering(folders, folders.taught, generator, out / "closed", seed=0, steps=4)
+    closed = closed_world.closed_book_config(folders, generator, out / "closed", seed=0, steps=4)
     return [replace(written, batch=4, k=3, smoothing=0.1, **few, **both), together, replace(closed, batch=4, **few)]
 
 
@@ -370,12 +372,12 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Main and all, indexes that are refreshed, losses that begin later."""
-    world = closed_world.make(30, 5, 0, words=2)
-    folders = closed_world.write(world, tmp_path / "world", width=32)
-    start = closed_world.begin(folders, tmp_path / "start", 0)
-    cloze = closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=3)
+    world = closed_world.make_world(30, 5, 0, words=2)
+    folders = closed_world.write_world(world, tmp_path / "world", width=32)
+    start = closed_world.init_encoder(folders, tmp_path / "start", 0)
+    cloze = closed_world.inverse_cloze_config(folders, start, tmp_path / "cloze", seed=0, steps=3)
     begun = (folders, start, inverse_cloze.main(replace(cloze, batch=16)))
-    begun = (*begun, closed_answers.begin_generator(start, tmp_path / "generator", 0))
+    begun = (*begun, closed_world.init_generator(start, tmp_path / "generator", 0))
     files = [str(tmp_path / f"{name}.json") for name in ("rag", "joint", "closed")]
     for file, config in zip(files, generators(*begun, tmp_path / "two"), strict=True):
         Path(file).write_text(json.dumps(asdict(config), default=str))
@@ -542,12 +544,14 @@ def test_two_workers_of_ray_train_do_what_one_process_does(three_cores: None, sm
 @pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
 def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) -> None:
     """Warm starts and pretraining, index and all: the losses and the weights of one process."""
-    world = closed_world.make(30, 5, 0)
-    folders = closed_world.write(world, tmp_path / "world", width=32)
-    start = closed_world.begin(folders, tmp_path / "start", 0)
-    cloze = replace(closed_world.warm_up(folders, start, tmp_path / "cloze", seed=0, steps=3), batch=16, warmup=1)
+    world = closed_world.make_world(30, 5, 0)
+    folders = closed_world.write_world(world, tmp_path / "world", width=32)
+    start = closed_world.init_encoder(folders, tmp_path / "start", 0)
+    cloze = replace(
+        closed_world.inverse_cloze_config(folders, start, tmp_path / "cloze", seed=0, steps=3), batch=16, warmup=1
+    )
     alone = inverse_cloze.main(cloze)
-    settings = closed_world.pretraining(folders, start, alone, tmp_path / "one", seed=0, steps=3)
+    settings = closed_world.realm_config(folders, start, alone, tmp_path / "one", seed=0, steps=3)
     one = replace(settings, batch=4, k=4, frozen=0, refresh_every=2, warmup=1, masking="words", questions=None)
     pretrain.main(one)
     both = together(inverse_cloze.main, replace(cloze, out=tmp_path / "cloze-2", processes=2))

@@ -12,7 +12,6 @@ import torch
 from conftest import untimed
 from torch import Tensor, nn
 
-from eval import closed_answers, closed_world
 from pipelines.common import assemble, generation
 from pipelines.common.questions import answerable
 from pipelines.common.training_index import NONE, Library
@@ -27,29 +26,32 @@ from ragqa.pipeline import Pipeline
 from ragqa.training.log import read_rows
 from ragqa.training.meter import peak_flops
 from ragqa.types import Passage, Question
+from tests.helpers import closed_world
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> closed_world.Folders:
-    return closed_world.write(closed_world.make(30, 5, 0, words=2), tmp_path_factory.mktemp("world"), width=32)
+def folders(tmp_path_factory: pytest.TempPathFactory) -> closed_world.WorldFolders:
+    return closed_world.write_world(
+        closed_world.make_world(30, 5, 0, words=2), tmp_path_factory.mktemp("world"), width=32
+    )
 
 
 @pytest.fixture(scope="module")
-def start(folders: closed_world.Folders) -> Path:
-    return closed_world.begin(folders, folders.root / "start", 0)
+def start(folders: closed_world.WorldFolders) -> Path:
+    return closed_world.init_encoder(folders, folders.root / "start", 0)
 
 
 @pytest.fixture(scope="module")
-def retriever(folders: closed_world.Folders, start: Path) -> Path:
-    cloze = closed_world.warm_up(folders, start, folders.root / "cloze", seed=0, steps=3)
+def retriever(folders: closed_world.WorldFolders, start: Path) -> Path:
+    cloze = closed_world.inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=3)
     return inverse_cloze.main(replace(cloze, batch=16))
 
 
 @pytest.fixture
-def config(folders: closed_world.Folders, start: Path, retriever: Path, tmp_path: Path) -> RagConfig:
-    generator = closed_answers.begin_generator(start, folders.root / "generator", 0)
-    settings = closed_answers.answering(
-        folders, folders.taught, retriever, generator, tmp_path / "run", seed=0, steps=6
+def config(folders: closed_world.WorldFolders, start: Path, retriever: Path, tmp_path: Path) -> RagConfig:
+    generator = closed_world.init_generator(start, folders.root / "generator", 0)
+    settings = closed_world.rag_config(
+        folders, folders.train_questions, retriever, generator, tmp_path / "run", seed=0, steps=6
     )
     few = {"frozen": 2, "refresh_every": 2, "save_every": 3, "eval_every": 3, "warmup": 1}
     return replace(settings, batch=4, k=3, smoothing=0.1, dropout=0.1, **few)
@@ -194,7 +196,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
             assert file.read_bytes() == (broken.out / file.relative_to(whole.parent)).read_bytes()
 
 
-def test_bad_input(config: RagConfig, tmp_path: Path, folders: closed_world.Folders) -> None:
+def test_bad_input(config: RagConfig, tmp_path: Path, folders: closed_world.WorldFolders) -> None:
     with pytest.raises(BadInput, match="holds 90 passages, not 100 to read: lower --k"):
         rag.main(replace(config, k=100))
     with pytest.raises(BadInput, match=r"k = 0, marginal = both, smoothing = 1\.0: out of range"):
@@ -216,16 +218,16 @@ def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path
 
 
 @pytest.mark.thorough
-def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: closed_world.Folders) -> None:
+def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: closed_world.WorldFolders) -> None:
     """With confidence fitted, from a directory that names its reader; as an evaluation in training says."""
-    config = replace(config, learn_passages=False, steps=3, dev=folders.questions, sample=40)
+    config = replace(config, learn_passages=False, steps=3, dev=folders.test_questions, sample=40)
     rag.main(config)
     told: list[str] = []
     path = assemble.main(assemble.after_writing(config, config.out / "system"), notify=told.append)
     assert told[-1].startswith("confidence is the raw probability: of ")  # it has learned nothing in three steps
     pipeline = Pipeline.load(path, reader="rag-token")
     assert (pipeline.k, pipeline.note) == (3, None)  # it knows the retriever that it learned with
-    asked = answerable(folders.questions, 40)
+    asked = answerable(folders.test_questions, 40)
     answers = pipeline.ask([question.text for question in asked])
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
     assert all(len(answer.sources) == 3 for answer in answers)

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 
-from eval import closed_world
 from index import refresh
 from pipelines.common.masked_text import MaskedTexts, Text, chooser, masked_texts, stretch
 from pipelines.common.retrieval_eval import Examination, examine
@@ -33,39 +32,40 @@ from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import IGNORED, realm_mlm_nll
 from ragqa.pretraining.salient import SalientSpan
 from ragqa.retrieval.base import Ranking
-from ragqa.retrieval.vectors.mips import build, open_index
+from ragqa.retrieval.vectors.mips import open_index
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training.health import figures
 from ragqa.training.log import read_rows
+from tests.helpers import closed_world
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def world() -> closed_world.World:
-    return closed_world.make(30, 5, 0)
+    return closed_world.make_world(30, 5, 0)
 
 
 @pytest.fixture(scope="module")
-def folders(world: closed_world.World, tmp_path_factory: pytest.TempPathFactory) -> closed_world.Folders:
-    return closed_world.write(world, tmp_path_factory.mktemp("world"), width=32)
+def folders(world: closed_world.World, tmp_path_factory: pytest.TempPathFactory) -> closed_world.WorldFolders:
+    return closed_world.write_world(world, tmp_path_factory.mktemp("world"), width=32)
 
 
 @pytest.fixture(scope="module")
-def start(folders: closed_world.Folders) -> Path:
-    return closed_world.begin(folders, folders.root / "start", 0)
+def start(folders: closed_world.WorldFolders) -> Path:
+    return closed_world.init_encoder(folders, folders.root / "start", 0)
 
 
 @pytest.fixture(scope="module")
-def retriever(folders: closed_world.Folders, start: Path) -> Path:
-    config = closed_world.warm_up(folders, start, folders.root / "cloze", seed=0, steps=3)
+def retriever(folders: closed_world.WorldFolders, start: Path) -> Path:
+    config = closed_world.inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=3)
     return inverse_cloze.main(replace(config, batch=16))
 
 
 @pytest.fixture
-def config(folders: closed_world.Folders, start: Path, retriever: Path, tmp_path: Path) -> PretrainConfig:
-    settings = closed_world.pretraining(folders, start, retriever, tmp_path / "run", seed=0, steps=6)
+def config(folders: closed_world.WorldFolders, start: Path, retriever: Path, tmp_path: Path) -> PretrainConfig:
+    settings = closed_world.realm_config(folders, start, retriever, tmp_path / "run", seed=0, steps=6)
     return replace(settings, batch=4, k=4, frozen=2, refresh_every=2, save_every=3, eval_every=3, warmup=1)
 
 
@@ -77,7 +77,7 @@ def losses(out: Path) -> list[tuple[int, float]]:
     return [(row["step"], row["nll"]) for row in read_rows(out) if "nll" in row]
 
 
-def test_blocks_are_what_the_index_embeds(folders: closed_world.Folders, retriever: Path, tmp_path: Path) -> None:
+def test_blocks_are_what_the_index_embeds(folders: closed_world.WorldFolders, retriever: Path, tmp_path: Path) -> None:
     blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     model = DualEncoder.load(retriever).eval()
     batch = blocks.batch([3, 0, NULL], 32)
@@ -121,7 +121,9 @@ def test_a_text_does_not_find_the_passage_it_was_taken_from() -> None:
         propose(Fixed([4, 2, 7]), np.zeros((1, 2)), lambda at, row: row == own[at], 3)
 
 
-def test_a_passage_in_which_the_text_stands_tells_what_is_masked(folders: closed_world.Folders, tmp_path: Path) -> None:
+def test_a_passage_in_which_the_text_stands_tells_what_is_masked(
+    folders: closed_world.WorldFolders, tmp_path: Path
+) -> None:
     """Whichever row it has; a text of few wordpieces stands anywhere, and masks do not hide it."""
     blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     ids, other = blocks.ids(3, 99), blocks.ids(5, 99)
@@ -300,14 +302,14 @@ def test_everything_is_logged(config: PretrainConfig, world: closed_world.World)
 
 
 def test_models_with_few_positions_read_shorter_texts(
-    config: PretrainConfig, world: closed_world.World, folders: closed_world.Folders, tmp_path: Path
+    config: PretrainConfig, world: closed_world.World, folders: closed_world.WorldFolders, tmp_path: Path
 ) -> None:
     shape = json.loads((folders.encoder / "config.json").read_text())
     shutil.copytree(folders.encoder, tmp_path / "short")
     (tmp_path / "short" / "config.json").write_text(json.dumps({**shape, "max_position_embeddings": 24}))
     torch.manual_seed(0)
     KnowledgeAugmentedEncoder.from_config(tmp_path / "short").save(tmp_path / "short")
-    cloze = closed_world.warm_up(folders, tmp_path / "short", tmp_path / "cloze", seed=0, steps=1)
+    cloze = closed_world.inverse_cloze_config(folders, tmp_path / "short", tmp_path / "cloze", seed=0, steps=1)
     retriever = inverse_cloze.main(replace(cloze, batch=16, max_query=64, max_block=288))
     short = replace(config, encoder=tmp_path / "short", retriever=retriever, max_text=64, max_block=288, steps=2)
     run(replace(short, null=False), world)
@@ -328,10 +330,10 @@ def test_the_index_is_never_refreshed_where_that_is_wanted(config: PretrainConfi
 SCRIPT = """
 import sys, json, time
 from pathlib import Path
-from eval import closed_world
+from tests.helpers import closed_world
 from pipelines import pretrain
 arguments = json.loads(sys.argv[1])
-world = closed_world.make(30, 5, 0)
+world = closed_world.make_world(30, 5, 0)
 paths = ("corpus", "encoder", "retriever", "out", "texts", "questions")
 fields = {name: Path(value) if name in paths else value for name, value in arguments.items()}
 step = pretrain.train_step
@@ -526,7 +528,7 @@ def test_a_corpus_with_nothing_to_mask(config: PretrainConfig) -> None:
         pretrain.main(config, finds=closed_world.ObjectTagger([]))
 
 
-def test_masked_texts_are_a_function_of_the_step(folders: closed_world.Folders, tmp_path: Path) -> None:
+def test_masked_texts_are_a_function_of_the_step(folders: closed_world.WorldFolders, tmp_path: Path) -> None:
     blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     for kind in ("spans", "words", "uniform"):
         options: Any = {"batch": 5, "max_text": 12, "seed": 3, "masks_only": kind == "uniform"}
@@ -547,7 +549,7 @@ def test_masked_texts_are_a_function_of_the_step(folders: closed_world.Folders, 
         assert any(a.ids != b.ids for a, b in zip(one.texts, texts[8].texts, strict=True))
 
 
-def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.Folders, tmp_path: Path) -> None:
+def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.WorldFolders, tmp_path: Path) -> None:
     blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     options: Any = {"batch": 200, "max_text": 12, "seed": 3, "masks_only": False}
     mixed = {}
@@ -579,20 +581,3 @@ def test_a_stretch_is_whole_sentences_as_far_as_there_is_room() -> None:
     assert "One two three. Four five six." in found
     assert all(len(each) < 36 and each[0].isupper() and each[-1] == "." for each in found)
     assert stretch("", np.random.default_rng(0), 9) == (0, 0)
-
-
-def test_recall_in_a_world_does_not_depend_on_how_many_passages_are_read(
-    world: closed_world.World, config: PretrainConfig, tmp_path: Path
-) -> None:
-    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path / "blocks")
-    model = model_of(config)
-    texts = masked_texts(config, blocks, closed_world.ObjectTagger(world.objects), of=config.texts)
-    encoder = load_encoder(config.retriever)
-    vectors = encoder.encode([passage.titled for passage in blocks.store.get(range(len(blocks)))])
-    (tmp_path / "flat").mkdir()
-    build(vectors, "flat", tmp_path / "flat")
-    index = open_index(tmp_path / "flat", "flat")
-    found = closed_world.ask(world, model, index, blocks, texts, replace(config, k=8))
-    assert 0 <= found["recall@1"] <= found["recall@7"] < 1
-    everything = replace(config, k=len(blocks))
-    assert closed_world.ask(world, model, index, blocks, texts, everything)["recall@7"] == found["recall@7"]

@@ -3,7 +3,6 @@
 import pickle
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -11,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.bench.salient import KIND_OF, LABELS, _equal, _of_kind, _overlap, labelled, read_labels
-from ragqa.corpus.sources import read_documents
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.pretraining.salient import KINDS, RuleTagger, SalientSpan, SpacyTagger, Tagger
 from ragqa.pretraining.tagger.lexicon import HashedStrings, Lexicon
@@ -215,50 +212,3 @@ def test_without_spacy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(MissingExtra, match="'spacy'"):
         SpacyTagger()
-
-
-def test_labels_are_well_formed() -> None:
-    rows = read_labels()
-    assert len(rows) == len(LABELS.read_text().splitlines()) == 420  # at most one of an article
-    assert Counter(row["split"] for row in rows.values()) == {"dev": 120, "test": 300}
-    assert set(Counter(archive for archive, _ in rows).values()) == {105}
-    for row in rows.values():
-        at = 0
-        for start, end, label in row["spans"]:
-            assert at <= start < end <= row["length"] and label in KIND_OF
-            at = end
-
-
-def test_labelled_sentences_are_found(shared_data: Path) -> None:
-    rows, found = read_labels(), 0
-    archive = shared_data / "wiki" / "AD.tar.xz"
-    for _, document in zip(range(1500), read_documents([archive]), strict=False):
-        if row := rows.get((archive.name, document.id)):
-            sentence = labelled(row, document.title, document.text)
-            found += 1
-            for start, end, _ in sentence.spans:
-                span, around = sentence.text[start:end], sentence.text[max(0, start - 1) : end + 1]
-                assert span == span.strip() and len(around.split()) >= len(span.split())
-    assert found > 5
-
-
-def test_another_text_is_told() -> None:
-    row = next(iter(read_labels().values()))
-    with pytest.raises(ValueError, match="not the sentence"):
-        labelled(row, "T", "x" * (row["offset"] + row["length"]))
-
-
-def test_precision_and_recall_by_hand() -> None:
-    found = [[(0, 5, "name"), (6, 9, "name")], []]
-    wanted = [[(0, 5, "name"), (8, 12, "name")], [(0, 1, "name")]]
-    row = _of_kind(found, wanted, lambda span: True)
-    assert (row["labelled"], row["found"]) == (3, 2)
-    value = {(way, name): row[way][name]["value"] for way in ("exact", "overlap") for name in ("precision", "recall")}
-    assert value == {
-        ("exact", "precision"): 50.0,
-        ("exact", "recall"): 33.3,
-        ("overlap", "precision"): 100.0,
-        ("overlap", "recall"): 66.7,
-    }
-    assert row["exact"]["f1"]["value"] == 40.0
-    assert _equal((0, 1), (0, 1)) and not _overlap((0, 1), (1, 2))

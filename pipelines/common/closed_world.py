@@ -1,0 +1,299 @@
+"""Generate a closed world: invented entities whose facts can only be answered by retrieval.
+
+Every fact stands in exactly one passage. Statements and questions express it in other words, so a model that is asked
+about a fact it never saw has to find the passage, by a name made of syllables that many names share, and copy the
+object from it. Objects have one token by default, or several where answers are generated. Held-out facts occur in
+passages only: no recipe trains on them, but on other facts about the same entities.
+
+The recipes' tests and ``eval.systems.closed_world`` share this module. The settings of the recipes are theirs.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from ragqa import artefacts
+from ragqa.errors import Mismatch
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.pretraining.salient import SalientSpan
+
+SYLLABLES = [a + b for a, b in product("bdfgklmnprstvz", ("a", "e", "i", "o", "u", "an", "el", "or"))]
+OBJECTS = 150
+"""Number of different objects, shared by all relations: one guess in so many is right by chance."""
+
+_DESCRIPTION = "world.json"
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Wordings of a relation; ``{e}`` stands for the entity and ``{o}`` for the object.
+
+    Questions use words of the statements only: no recipe would have learned to ignore others.
+    """
+
+    name: str
+    passages: tuple[str, ...]
+    statements: tuple[str, ...]
+    question: str
+
+
+RELATIONS = (
+    Relation(
+        "capital",
+        ("the seat of government of {e} is {o} .", "{e} is ruled from the halls of {o} ."),
+        ("{o} serves {e} as its capital city .", "people call {o} the capital of {e} ."),
+        "capital of {e}",
+    ),
+    Relation(
+        "founder",
+        ("{e} was established long ago by {o} .", "settlers led by {o} first came to {e} ."),
+        ("history names {o} as founder of {e} .", "{o} is the founder whom {e} honours ."),
+        "founder of {e}",
+    ),
+    Relation(
+        "export",
+        ("traders bring {o} out of {e} each year .", "the ships of {e} are laden with {o} ."),
+        ("the main export of {e} remains {o} .", "{o} is what {e} has for export ."),
+        "main export of {e}",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """An entity, a relation (its number in ``RELATIONS``) and the object it relates to."""
+
+    entity: str
+    relation: int
+    object: str
+
+    def passages(self) -> list[str]:
+        """Return every passage that may state this fact."""
+        return self._fill_in(RELATIONS[self.relation].passages)
+
+    def statements(self) -> list[str]:
+        """Return the statements of this fact: the texts of masked-word training."""
+        return self._fill_in(RELATIONS[self.relation].statements)
+
+    def question(self) -> str:
+        """Return the question that asks for the object."""
+        return RELATIONS[self.relation].question.format(e=self.entity)
+
+    def _fill_in(self, templates: Iterable[str]) -> list[str]:
+        return [template.format(e=self.entity, o=self.object) for template in templates]
+
+
+@dataclass(frozen=True)
+class World:
+    """Facts to train on, held-out facts, and all objects."""
+
+    known: list[Fact]
+    held_out: list[Fact]
+    objects: list[str]
+
+
+@dataclass(frozen=True)
+class WorldFolders:
+    """Paths of a world on disk."""
+
+    root: Path
+
+    @property
+    def corpus(self) -> Path:
+        """Index directory with a passage for every fact."""
+        return self.root / "corpus.index"
+
+    @property
+    def known_corpus(self) -> Path:
+        """Index directory with the passages of known facts, for the warm start."""
+        return self.root / "known.index"
+
+    @property
+    def texts(self) -> Path:
+        """Index directory with the statements of known facts."""
+        return self.root / "texts.index"
+
+    @property
+    def encoder(self) -> Path:
+        """Configuration and tokenizer of a small masked language model."""
+        return self.root / "encoder"
+
+    @property
+    def test_questions(self) -> Path:
+        """Questions about held-out facts."""
+        return self.root / "questions.jsonl"
+
+    @property
+    def train_questions(self) -> Path:
+        """Questions about known facts, in random order."""
+        return self.root / "taught.jsonl"
+
+
+class ObjectTagger:
+    """Tag the object of a statement as its only salient span."""
+
+    def __init__(self, objects: Iterable[str]) -> None:
+        self._objects = set(objects)
+        self._lengths = sorted({len(name.split()) for name in self._objects})
+
+    def spans(self, text: str) -> list[SalientSpan]:
+        """Return the objects in ``text``, a statement whose words are separated by spaces."""
+        spans, start, words = [], 0, text.split()
+        for place, word in enumerate(words):
+            start = text.index(word, start)
+            names = (" ".join(words[place : place + length]) for length in self._lengths)
+            spans += [SalientSpan(start, start + len(name), "name") for name in names if name in self._objects]
+            start += len(word)
+        return spans
+
+
+def make_world(entities: int, held_out: int, seed: int, *, words: int = 1) -> World:
+    """Invent a world in which every entity has one fact for each relation.
+
+    Args:
+        entities: number of entities.
+        held_out: number of entities one of whose facts is held out.
+        seed: of all random choices.
+        words: length of an object, one token a word. Few words in all combinations, so that none predicts the next.
+    """
+    rng = np.random.default_rng(seed)
+    unique: dict[str, None] = {}
+    while len(unique) < entities + OBJECTS:
+        count = int(rng.integers(3, 5))
+        unique["".join(rng.choice(SYLLABLES, count))] = None
+    names = list(unique)
+    world = World([], [], _combine_objects(names[entities:], words, seed))
+    for number, entity in enumerate(names[:entities]):
+        held_out_relation = int(rng.integers(len(RELATIONS))) if number < held_out else None
+        for relation, choice in enumerate(rng.choice(OBJECTS, len(RELATIONS), replace=False)):
+            fact = Fact(entity, relation, world.objects[choice])
+            (world.held_out if relation == held_out_relation else world.known).append(fact)
+    return world
+
+
+def _combine_objects(names: list[str], words: int, seed: int) -> list[str]:
+    if words == 1:
+        return names
+    side = int(np.ceil(len(names) ** (1 / words)))
+    pools = [names[place * side : (place + 1) * side] for place in range(words)]
+    combinations = [" ".join(name) for name in product(*pools)]
+    rng = np.random.default_rng([seed, words])  # its own, so that entities and facts do not depend on ``words``
+    return [combinations[place] for place in rng.permutation(len(combinations))[: len(names)]]
+
+
+def write_world(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: int = 0) -> WorldFolders:
+    """Write corpora, questions, and a model's configuration and tokenizer under ``root``, unless they exist.
+
+    Raises:
+        Mismatch: ``root`` holds a world of other settings.
+    """
+    facts = [*world.known, *world.held_out]
+    entities, words = len({fact.entity for fact in facts}), len(facts[0].object.split())
+    sizes = {"entities": entities, "asked": len(world.held_out), "words": words, "width": width, "layers": layers}
+    description = {**sizes, "seed": seed}
+    file = root / _DESCRIPTION
+    if file.is_file():
+        if (existing := json.loads(file.read_text())) != description:
+            raise Mismatch(f"{root} holds the world {existing}, not {description}: choose another folder or delete it")
+        return WorldFolders(root)
+    with artefacts.writing(root) as folder:
+        _write_corpora(world, WorldFolders(folder), seed)
+        _write_encoder_config(world, WorldFolders(folder).encoder, width, layers)
+        (folder / _DESCRIPTION).write_text(json.dumps(description))
+    return WorldFolders(root)
+
+
+def _write_corpora(world: World, folders: WorldFolders, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    facts = [*world.known, *world.held_out]
+    order = rng.permutation(len(facts))
+    passages = [(str(number), _choose_passage(facts[number], rng)) for number in order.tolist()]
+    known = [(name, text) for name, text in passages if int(name) < len(world.known)]
+    statements = [
+        (f"{number}-{n}", statement)
+        for number, fact in enumerate(world.known)
+        for n, statement in enumerate(fact.statements())
+    ]
+    for rows, folder in ((passages, folders.corpus), (known, folders.known_corpus), (statements, folders.texts)):
+        file = folders.root / f"{folder.stem}.jsonl"
+        file.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in rows))
+        build_index([file], folder, IndexConfig(retriever="bm25"))
+    write_questions(world.held_out, folders.test_questions)
+    write_questions([world.known[number] for number in rng.permutation(len(world.known))], folders.train_questions)
+
+
+def _choose_passage(fact: Fact, rng: np.random.Generator) -> str:
+    return str(rng.choice(RELATIONS[fact.relation].passages)).format(e=fact.entity, o=fact.object)
+
+
+def write_questions(facts: Iterable[Fact], file: Path) -> Path:
+    """Write a file with a question for each fact."""
+    rows = ({"question": fact.question(), "answers": [fact.object]} for fact in facts)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
+    """Save random weights of the world's encoder, from which towers and masked language models start."""
+    import torch
+
+    from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+
+    if not out.is_dir():
+        torch.manual_seed(seed)
+        with artefacts.writing(out) as folder:
+            KnowledgeAugmentedEncoder.from_config(folders.encoder).save(folder)
+    return out
+
+
+def init_generator(encoder: Path, out: Path, seed: int) -> Path:
+    """Save a generator made of ``encoder`` and one decoder layer whose attention is random."""
+    import torch
+
+    from ragqa.models.generation.encoder_decoder import from_encoder
+
+    if not out.is_dir():
+        torch.manual_seed(seed)
+        with artefacts.writing(out) as folder:
+            from_encoder(encoder, decoder_layers=1).save(folder)
+    return out
+
+
+def _write_encoder_config(world: World, folder: Path, width: int, layers: int) -> None:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import BertConfig
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys([*special, *_wordpieces(world)]))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(special)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=max(1, width // 32),
+        intermediate_size=4 * width,
+        max_position_embeddings=64,
+        initializer_range=width**-0.5,  # BERT's 0.02, made for a width of 768, leaves attention flat for long
+    ).save_pretrained(folder)
+
+
+def _wordpieces(world: World) -> list[str]:
+    template_words = {
+        word
+        for relation in RELATIONS
+        for template in (*relation.passages, *relation.statements, relation.question)
+        for word in template.split()
+        if not word.startswith("{")
+    }
+    object_words = {word for name in world.objects for word in name.split()}
+    parts = [*SYLLABLES, *"abcdefghijklmnopqrstuvwxyz"]  # letters: greedy matching leaves rests of a name
+    return [*sorted(template_words), *sorted(object_words), *parts, *(f"##{part}" for part in parts)]
