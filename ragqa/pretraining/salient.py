@@ -2,7 +2,7 @@
 
 Guu et al. 2020 (REALM), section 3.4: names by a tagger trained on CoNLL-2003, dates by regular expression. Numbers are
 ours. ``RuleTagger`` needs nothing but the text; ``SpacyTagger`` needs a model of spaCy's. What the rules find and miss
-is measured by ``eval.bench.salient``.
+was measured on labelled sentences (docs/results.md).
 """
 
 from collections.abc import Iterable, Iterator
