@@ -240,7 +240,8 @@ def test_runs_are_drawn() -> None:
 SCRIPT = """
 import sys, time
 from ragqa.cli.config import parse
-from pipelines import denoise, run
+from pipelines.common import run
+from pipelines.denoise import train as denoise
 step = denoise.train_step
 def waiting(under_way, *others):
     if under_way.step == 5:
@@ -281,7 +282,8 @@ from contextlib import nullcontext
 from datetime import timedelta
 import torch, torch.distributed as dist
 from ragqa.cli.config import parse
-from pipelines import denoise, run
+from pipelines.common import run
+from pipelines.denoise import train as denoise
 torch.autocast = lambda *_, **__: nullcontext()
 run.peak_flops = lambda device: 1e12
 address = f"tcp://127.0.0.1:{sys.argv[2]}"

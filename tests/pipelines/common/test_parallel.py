@@ -129,7 +129,8 @@ from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 from ragqa.cli.config import parse
-from pipelines import dpr, fine_tune
+from pipelines.dpr import train as dpr
+from pipelines.orqa import fine_tune
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[3]}", rank=int(sys.argv[4]), world_size=2)
@@ -233,7 +234,8 @@ from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 from ragqa.cli.config import parse
-from pipelines import pretrain, warm_start
+from pipelines.orqa import inverse_cloze as warm_start
+from pipelines.realm import pretrain
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
@@ -339,7 +341,9 @@ import torch
 import torch.distributed as dist
 from tests.helpers import closed_world
 from ragqa.cli.config import parse
-from pipelines import closed_book, joint, rag
+from pipelines import closed_book
+from pipelines.joint import __main__ as joint
+from pipelines.rag import train as rag
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)

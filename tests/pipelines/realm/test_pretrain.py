@@ -331,7 +331,7 @@ SCRIPT = """
 import sys, json, time
 from pathlib import Path
 from tests.helpers import closed_world
-from pipelines import pretrain
+from pipelines.realm import pretrain
 arguments = json.loads(sys.argv[1])
 world = closed_world.make_world(30, 5, 0)
 paths = ("corpus", "encoder", "retriever", "out", "texts", "questions")
