@@ -69,7 +69,7 @@ def _load(snapshot: Path, device: str) -> TextEncoder:
     from ragqa.training import precision
 
     with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
-        return load_encoder(snapshot, device=device, precision=precision.name(device))
+        return load_encoder(snapshot, device=device, precision=precision.choose_precision(device))
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.registry import open_retriever
 from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.precision import mixed
+from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups, optimise
+from ragqa.training.step import optimise, parameter_groups
 from ragqa.types import Question
 
 
@@ -60,19 +60,19 @@ def train_step(
     hits = [found[: generator.passages] for found in search(texts)]
     inputs = generator.inputs(texts, [[hit.passage for hit in found] for found in hits]).to(config.device)
     labels_BT = generator.seq2seq.tokens.labels(answers, config.max_answer).to(config.device)
-    with mixed(config.device):
+    with autocast(config.device):
         loss = generator.nll(inputs, generation.scores(hits, config.device), labels_BT).mean()
-    weighing = parallel.weight(torch.ones(len(asked), device=config.device))
+    weighing = parallel.compute_loss_weight(torch.ones(len(asked), device=config.device))
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     read, wrote = inputs.ids_NL.numel(), labels_BT.numel()
-    taught = parallel.mean({"nll": loss.item()}, weighing)
+    taught = parallel.average_over_processes({"nll": loss.item()}, weighing)
     run.stepped(
         **taught,
         lr=rate,
         grad_norm=norm,
-        tokens=parallel.total(read + wrote),
+        tokens=parallel.sum_over_processes(read + wrote),
         flops=operations[0] * read + operations[1] * wrote,
     )
     return taught
@@ -103,22 +103,22 @@ def train(
     """
     teach, ask = taught_and_asked(config, notify)
     operations = generation.operations(generator.seq2seq)
-    optimizer = torch.optim.AdamW(groups(generator, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(parameter_groups(generator, decay=config.weight_decay), lr=config.lr)
     with running(config, generator, optimizer, name=name, progress=progress, notify=notify) as run:
-        best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
+        best, health = Best(run, "em"), Health.from_state(run.state.extra.get("health"))
         while True:
             if run.due(config.save_every) and run.step:
-                best.save(health=health.kept())
-            if ask and run.due(config.eval_every) and not parallel.world()[0]:
+                best.save(health=health.to_state())
+            if ask and run.due(config.eval_every) and parallel.is_first_process():
                 found = generation.evaluate(generator, search, ask, device=config.device, regex=config.regex)
                 best.told(**found)
-                run.alarm(run.step, health.answers(found["em"], reads=not generator.template.closed))
+                run.alarm(run.step, health.check_answers(found["em"], reads=not generator.template.closed))
             if run.done:
                 break
             run.begin()
-            health.step(train_step(run, generator, search, teach, config, operations))
+            health.check_step(train_step(run, generator, search, teach, config, operations))
         best.restore()
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         generation.save(generator, config.out / "model")
     return config.out / "model"
 

@@ -26,10 +26,10 @@ from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.meter import model_flops
-from ragqa.training.precision import mixed
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups, optimise
+from ragqa.training.step import optimise, parameter_groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +73,14 @@ def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, c
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
-    with mixed(config.device):
+    with autocast(config.device):
         loss = nll(model, batch)
-    weighing = parallel.weight(batch.labels_BM != IGNORED)
+    weighing = parallel.compute_loss_weight(batch.labels_BM != IGNORED)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     tokens = batch.x.ids_NL.numel()
-    row = parallel.mean({"nll": loss.item()}, weighing)
-    flops = model_flops(model, tokens, batch.positions_BM.numel())
-    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(tokens), flops=flops)
+    row = parallel.average_over_processes({"nll": loss.item()}, weighing)
+    flops = count_flops(model, tokens, batch.positions_BM.numel())
+    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.sum_over_processes(tokens), flops=flops)
 
 
 def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
@@ -108,11 +108,11 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
         masks_only=False,
         together=config.masking == "spans",
     )
-    optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="masked words", progress=progress) as run:
         for step in run.left(config.save_every):
             train_step(run, model, texts[step].to(config.device), config)
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         write_model(model, config.out / "model")
     return config.out / "model"
 

@@ -54,7 +54,7 @@ class Best:
         Raises:
             DamagedArtefact: they are not there, or not whole.
         """
-        if self._mark is None or parallel.world()[0]:
+        if self._mark is None or not parallel.is_first_process():
             return
         file = self._file(self._mark["step"])
         try:
@@ -63,7 +63,9 @@ class Best:
             reason = str(error).strip().split("\n")[0]
             raise DamagedArtefact(f"{file} cannot be taken ({reason}): begin in an empty directory") from error
         value = f"{self._metric} {self._mark['value']:.4g}"
-        self._run.notify(f"the weights of step {self._mark['step']} are written, the best on held-out questions: {value}")
+        self._run.notify(
+            f"the weights of step {self._mark['step']} are written, the best on held-out questions: {value}"
+        )
 
     def _write(self, step: int) -> None:
         aside, file = self._folder / ".writing", self._file(step)
@@ -74,7 +76,7 @@ class Best:
 
     def _tidy(self) -> None:
         """Delete what neither a checkpoint nor the run refers to."""
-        if parallel.world()[0]:
+        if not parallel.is_first_process():
             return
         marks = [*self._run.kept(_MARK), self._mark]
         kept = {self._file(mark["step"]) for mark in marks if mark}

@@ -16,9 +16,9 @@ from ragqa.models.inputs import padded
 from ragqa.models.tower import Tower
 from ragqa.objectives import in_batch_nll
 from ragqa.training import gradient_cache, parallel
-from ragqa.training.meter import model_flops
-from ragqa.training.precision import mixed
-from ragqa.training.step import apply
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
+from ragqa.training.step import apply_gradients
 
 Rows = list[list[int]]
 """Wordpieces of some sequences, [CLS] and [SEP] among them."""
@@ -74,9 +74,9 @@ def contrast(
         return in_batch_nll(questions_BD, passages_PD, positive_B, masked=masked_BP)
 
     towers = zip((retriever.questions, retriever.passages), sides, strict=True)
-    shares = [(tower, parallel.share(rows)) for tower, rows in towers]
+    shares = [(tower, parallel.take_share(rows)) for tower, rows in towers]
     value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in shares], loss)
-    norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     tokens = [(tower, encoded(rows, config.chunk)) for tower, rows in shares]
     run.stepped(
         nll=value.item(),
@@ -84,8 +84,8 @@ def contrast(
         **told,
         lr=rate,
         grad_norm=norm,
-        tokens=parallel.total(sum(count for _, count in tokens)),
-        flops=sum(model_flops(tower, count) for tower, count in tokens),
+        tokens=parallel.sum_over_processes(sum(count for _, count in tokens)),
+        flops=sum(count_flops(tower, count) for tower, count in tokens),
     )
 
 
@@ -97,7 +97,7 @@ def parts(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[]
 def vectors(tower: Tower, rows: Rows, device: str) -> Tensor:
     """``[N, D]`` of some sequences; the longest go through first and apart, so that little is padding."""
     found, order = [], alike(rows)
-    with mixed(device):
+    with autocast(device):
         for some in order:
             batch = padded([rows[row] for row in some]).to(device)
             found.append(tower(batch.ids_NL, batch.mask_NL))

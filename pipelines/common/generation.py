@@ -25,8 +25,8 @@ from ragqa.models.options import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.runtime.encoder import load_encoder
 from ragqa.training import parallel
-from ragqa.training.meter import seq2seq_weights
-from ragqa.training.precision import mixed
+from ragqa.training.meter import count_seq2seq_weights
+from ragqa.training.precision import autocast
 from ragqa.types import Hit, Passage, Question
 
 ASKED = 64
@@ -88,7 +88,7 @@ def taught(questions: Sequence[Question], config: Drawn, step: int) -> tuple[lis
     places = chosen(len(questions), config, step)
     rng = np.random.default_rng([config.seed, step, _ANSWERS])
     answers = [str(rng.choice(questions[at].answers)) for at in places]
-    return [questions[at] for at in parallel.share(places)], parallel.share(answers)
+    return [questions[at] for at in parallel.take_share(places)], parallel.take_share(answers)
 
 
 def present(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
@@ -104,7 +104,7 @@ def written(generator: Generator, texts: list[str], passages: list[list[Passage]
     training = generator.training
     generator.eval()
     inputs = generator.inputs(texts, passages).to(relevance_BK.device)
-    with mixed(relevance_BK.device):
+    with autocast(relevance_BK.device):
         found = generator.generate(inputs, relevance_BK, searches.Search(longest=generator.max_answer))
     generator.train(training)
     return [generator.seq2seq.tokens.text(candidates[0].ids) for candidates in found]
@@ -171,7 +171,7 @@ def evaluate(
 
 def operations(seq2seq: Seq2Seq) -> tuple[int, int]:
     """Operations of a training step for each token that is read, and for each that is written."""
-    read, wrote = seq2seq_weights(seq2seq.model)
+    read, wrote = count_seq2seq_weights(seq2seq.model)
     return 6 * read, 6 * wrote
 
 

@@ -168,7 +168,7 @@ class MaskedTexts:
         """This process's share of the batch of a step."""
         rng = np.random.default_rng([self._seed, step])
         found = self._texts(rng)
-        return self.collate(parallel.share([next(found) for _ in range(self._batch)]))
+        return self.collate(parallel.take_share([next(found) for _ in range(self._batch)]))
 
     def _texts(self, rng: np.random.Generator) -> Iterator[Text]:
         vain = 0

@@ -104,7 +104,7 @@ def _work(loop: dict[str, Any]) -> str:
         from ray.train.torch import get_device
 
         config = replace(config, device=str(get_device()))
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         teller = Teller(loop["messages"].put)
         options = {name: {"progress": teller, "notify": teller.notify}[name] for name in loop["options"]}
     return str(loop["main"](config, **options))

@@ -49,7 +49,7 @@ class LiveIndex:
         searched: dict[str, Any] = {"kind": config.kind, "search_device": config.device}
         if config.kind != "flat":
             searched["search_device"] = "cpu"  # the other kinds have no search on a GPU
-        if parallel.world()[0]:
+        if not parallel.is_first_process():
             self._open = opener(config.corpus, work, **searched)
             return
         bound = config.max_staleness
@@ -95,9 +95,9 @@ class LiveIndex:
     def _poll(self, step: int) -> Mips:
         if self._refresher is not None:
             self._index = self._refresher.poll(step)
-            self.version = parallel.told(self._refresher.version)
+            self.version = parallel.broadcast_from_first(self._refresher.version)
             return self._index
-        version = parallel.told(None)
+        version = parallel.broadcast_from_first(None)
         assert version is not None  # the first process has polled
         if version != self.version:
             self._index, self.version = self._open(version), version

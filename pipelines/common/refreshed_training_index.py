@@ -21,7 +21,7 @@ from ragqa.models.span_reader import IMPOSSIBLE
 from ragqa.models.tower import Tower
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.training.precision import mixed
+from ragqa.training.precision import autocast
 from ragqa.types import Passage
 
 
@@ -79,7 +79,7 @@ class LiveLibrary:
 
     def relevance(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
         """See ``library.Shelf``: both towers learn from it."""
-        with mixed(query_BD.device):
+        with autocast(query_BD.device):
             score_BK, self.encoded = relevance(self._retriever, query_BD, rows_BK, self.blocks, self._limit)
         return score_BK.masked_fill(torch.from_numpy(rows_BK == NONE).to(score_BK.device), IMPOSSIBLE)
 

@@ -21,7 +21,7 @@ from ragqa.models.inputs import padded
 from ragqa.models.tower import Tower
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
-from ragqa.training.precision import mixed
+from ragqa.training.precision import autocast
 from ragqa.types import Question
 
 KS = (1, 5, 20)
@@ -53,7 +53,7 @@ def as_asked(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
 def live_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
     """Vectors [B, D] of questions with their gradient."""
     batch = padded(as_asked(tokenizer, texts)).to(device)
-    with mixed(device):
+    with autocast(device):
         vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
     return vectors_BD
 

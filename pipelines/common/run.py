@@ -23,7 +23,7 @@ from ragqa.models.options import compile_encoders, fuse_attention
 from ragqa.progress import SILENT, Progress, Step
 from ragqa.training import checkpoint, parallel, precision
 from ragqa.training.log import NO_LOG, Log, MetricLog
-from ragqa.training.meter import peak_flops
+from ragqa.training.meter import measure_peak_flops
 
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile")
 """Settings that a run may go on with changed: they change nothing of what it learns from.
@@ -66,14 +66,14 @@ class Run:
     def save(self, **extra: Any) -> None:
         """Write a checkpoint, with ``extra`` beside the weights; the first of several processes does."""
         self.state.extra = extra
-        if not parallel.world()[0]:
+        if parallel.is_first_process():
             checkpoint.save(self.state, self.path / CHECKPOINTS)
 
     def kept(self, name: str) -> list[Any]:
         """What the checkpoints that are there keep under a name, told to the first process, which has them in hand."""
-        if parallel.world()[0]:
+        if not parallel.is_first_process():
             return []
-        return [extra[name] for extra in checkpoint.extras(self.path / CHECKPOINTS) if name in extra]
+        return [extra[name] for extra in checkpoint.read_extras(self.path / CHECKPOINTS) if name in extra]
 
     def left(self, save_every: int) -> Iterator[int]:
         """The steps that are left, each with its random numbers begun, and a checkpoint between them where one is due.
@@ -94,7 +94,7 @@ class Run:
         These depend on the seed, the step and the process alone, not on the past.
         """
         self._began = perf_counter()
-        parallel.seed(self.seed, self.step)
+        parallel.seed_process(self.seed, self.step)
 
     def stepped(self, **row: Any) -> None:
         """A step was taken: log its figures, and how fast it was since ``begin``.
@@ -167,7 +167,7 @@ def running(
             process is at it.
         DamagedArtefact: its checkpoint is of another model, or its settings cannot be read.
     """
-    begun_in = precision.settled(_precision(config))
+    begun_in = precision.fix_precision(_precision(config))
     with begun_in, _running(config, model, optimizer, name=name, progress=progress, notify=notify) as run:
         yield run
 
@@ -187,16 +187,16 @@ def _running(
         fuse_attention(model)
     if getattr(config, "compile", False):
         compile_encoders(model)
-    state, peak = checkpoint.TrainState(model, optimizer), peak_flops(config.device)
-    if parallel.world()[0]:  # the first process keeps the directory
-        parallel.wait()
+    state, peak = checkpoint.TrainState(model, optimizer), measure_peak_flops(config.device)
+    if not parallel.is_first_process():  # the first process keeps the directory
+        parallel.wait_for_all()
         checkpoint.restore(state, out / CHECKPOINTS)
         yield Run(out, state, config.steps, config.seed, NO_LOG, SILENT, lambda line: None, peak)
         return
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / ".lock", wait=False):
         settle(config, begun=begun(out))
-        parallel.wait()
+        parallel.wait_for_all()
         checkpoint.restore(state, out / CHECKPOINTS)
         if state.step:
             notify(f"{out}: goes on at step {state.step:,} of {config.steps:,}")
@@ -218,8 +218,8 @@ def _precision(config: Any) -> str | None:
     row = read_row(config.out / CONFIG) if (config.out / CONFIG).is_file() else {}
     name, machine = row.get(PRECISION) or (None, None)
     if machine != hardware() or name not in NAMES:
-        name = precision.name(config.device)
-    return NAMES[parallel.told(NAMES.index(name)) or 0]
+        name = precision.choose_precision(config.device)
+    return NAMES[parallel.broadcast_from_first(NAMES.index(name)) or 0]
 
 
 def settle(config: Any, *, begun: bool) -> None:
@@ -231,7 +231,7 @@ def settle(config: Any, *, begun: bool) -> None:
     out: Path = config.out
     vacant(out)
     now = json.loads(json.dumps(asdict(config), default=str)) | {INPUTS: inputs(config)}
-    now[PRECISION] = [precision.name(config.device), hardware()]
+    now[PRECISION] = [precision.choose_precision(config.device), hardware()]
     file, before = out / CONFIG, None
     if file.is_file():
         before = read_row(file)
@@ -321,9 +321,9 @@ def read_row(file: Path) -> dict[str, Any]:
 
 def held(out: Path) -> AbstractContextManager[None]:
     """The lock of a directory in which several runs follow one another; the first of several processes holds it."""
-    return nullcontext() if parallel.world()[0] else locked(out / ".lock", wait=False)
+    return nullcontext() if not parallel.is_first_process() else locked(out / ".lock", wait=False)
 
 
 def begun(out: Path) -> bool:
     """Whether a run in ``out`` has a checkpoint to go on from."""
-    return bool(checkpoint.checkpoints(out / CHECKPOINTS))
+    return bool(checkpoint.list_checkpoints(out / CHECKPOINTS))

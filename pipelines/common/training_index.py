@@ -130,7 +130,7 @@ class Library:
     @classmethod
     def of(cls, config: Any, progress: Progress = SILENT) -> "Library":
         """That of a recipe's settings, beside its run; one of several processes after the other."""
-        with parallel.in_turn():
+        with parallel.take_turns():
             return cls.open(
                 config.corpus,
                 config.retriever,

@@ -185,7 +185,7 @@ class DenoisedTexts:
 
     def __getitem__(self, step: int) -> DenoisingBatch:
         """This process's share of the batch of a step; of the others' texts nothing is read."""
-        numbers = parallel.share(list(range(self._batch)))
+        numbers = parallel.take_share(list(range(self._batch)))
         rngs = [np.random.default_rng([self._seed, step, number]) for number in numbers]
         pairs: list[Pair | None] = [None] * len(rngs)
         for _ in range(_TRIES):

@@ -33,10 +33,10 @@ from ragqa.models.options import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.training import parallel
-from ragqa.training.meter import seq2seq_weights
-from ragqa.training.precision import mixed
+from ragqa.training.meter import count_seq2seq_weights
+from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups, optimise
+from ragqa.training.step import optimise, parameter_groups
 
 FITTED = 600
 """Passages to which a generator made of an encoder is fitted."""
@@ -99,14 +99,14 @@ def train_step(
     """
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
-    with mixed(config.device):
+    with autocast(config.device):
         loss = _nll(model, batch)
-    weighing = parallel.weight(batch.labels_BT != IGNORED)
+    weighing = parallel.compute_loss_weight(batch.labels_BT != IGNORED)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     read, written = batch.x.ids_NL.numel(), batch.labels_BT.numel()
-    row = parallel.mean({"nll": loss.item()}, weighing)
+    row = parallel.average_over_processes({"nll": loss.item()}, weighing)
     flops = 6 * (weights[0] * read + weights[1] * written)
-    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.total(read + written), flops=flops)
+    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.sum_over_processes(read + written), flops=flops)
 
 
 def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
@@ -123,14 +123,14 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
     marks = Marks.of(model.tokens.tokenizer, model.model.get_input_embeddings().num_embeddings)
     texts = _texts(config, model, marks)
     set_dropout(model.train().to(config.device), config.dropout)
-    weights = seq2seq_weights(model.model)
-    optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
+    weights = count_seq2seq_weights(model.model)
+    optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="denoising", progress=progress) as run:
         if config.encoder and not run.step:
             begin_copying(model, _some(PassageStore.open(config.corpus / "passages"), config.seed))
         for step in run.left(config.save_every):
             train_step(run, model, texts[step].to(config.device), config, weights)
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         _save(config, model, marks)
     return config.out / "model"
 

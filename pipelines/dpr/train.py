@@ -51,7 +51,7 @@ from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups
+from ragqa.training.step import parameter_groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,18 +156,18 @@ def main(config: DprConfig, *, progress: Progress = SILENT, notify: Callable[[st
         config = replace(config, max_query=min(config.max_query, limit), max_block=min(config.max_block, limit))
         assert first.tokenizer is not None
         tokenizer = TextTokenizer(first.tokenizer.parent)
-        with parallel.in_turn():
+        with parallel.take_turns():
             found = mined(config, progress, notify)
             blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
         exam = None
         if config.dev is not None:
             exam = Examination.of(config.dev, blocks, config.sample, config.seed, regex=config.dev_regex)
         for number in range(1, config.rounds + 1):
-            with parallel.in_turn():
+            with parallel.take_turns():
                 harder = mined_again(config, number, found, progress, notify) if number > 1 else found
             train_round(config, number, harder, blocks, exam, progress, notify)
-        with parallel.in_turn():
-            return config.out / "model" if parallel.world()[0] else publish(config, notify)
+        with parallel.take_turns():
+            return config.out / "model" if not parallel.is_first_process() else publish(config, notify)
 
 
 def check(config: DprConfig) -> None:
@@ -272,11 +272,11 @@ def train_round(
     retriever = beginning(config, number).to(config.device)
     retriever.cut(config.max_query, config.max_block)
     set_dropout(retriever.train(), config.dropout)
-    optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(parameter_groups(retriever, decay=config.weight_decay), lr=config.lr)
     with running(own, retriever, optimizer, name=f"DPR, round {number}", progress=progress, notify=notify) as run:
         best = Best(run, "recall@5")
         while True:
-            if exam and run.due(config.eval_every) and not parallel.world()[0]:
+            if exam and run.due(config.eval_every) and parallel.is_first_process():
                 indexed: dict[str, Any] = {"device": config.device, "workers": config.workers}
                 best.told(**examine_anew(run.path / "dev", retriever, exam, config.corpus, **indexed))
             if run.due(config.save_every) and run.step:
@@ -286,7 +286,7 @@ def train_round(
             run.begin()
             train_step(run, retriever, batches[run.step], config)
         best.restore()
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         write_model(retriever, model_of(config, number))
         resume.write_whole(own.out / DONE, json.dumps(settings(own)))
 
@@ -319,7 +319,7 @@ def train_step(run: Run, retriever: DualEncoder, batch: Batch, config: DprConfig
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     warmup = warmup_steps(config.warmup, 1237, run.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=run.steps)
-    even = batch.evenly(parallel.world()[1])
+    even = batch.evenly(parallel.count_processes())
     sides = even.questions, even.passages
     passages = len(batch.passages)
     contrast(run, retriever, sides, even.positive_B, even.masked_BP, config, rate=rate, passages=passages)

@@ -57,7 +57,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.step import groups
+from ragqa.training.step import parameter_groups
 from ragqa.types import Question
 
 REALM = PretrainConfig(corpus=ABOVE, encoder=ABOVE, retriever=ABOVE, out=ABOVE)
@@ -223,7 +223,7 @@ def parts(
         return fine_tune.learn(spans, shelf, asked, third, step)
 
     until = round(config.masked_share * config.steps)
-    first_health, second_health = (Health.of(kept.get(f"{prefix}health")) for prefix in ("", "gen_"))
+    first_health, second_health = (Health.from_state(kept.get(f"{prefix}health")) for prefix in ("", "gen_"))
     return [
         Part("", config.mlm, 0, until, model.masked, guessed, first_health),
         Part("gen_", config.gen, config.asked_from, config.steps, model.generator, said, second_health),
@@ -259,7 +259,7 @@ def main(
     masked = pretrain.fitted(masked, Realm(model.retriever, model.masked))
     written = replace(written, max_block=masked.max_block)
     readers = (model.masked, model.generator, model.spans)
-    optimizer = torch.optim.AdamW(groups(model.retriever, *readers, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(parameter_groups(model.retriever, *readers, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as held:
         run = held.enter_context(running(config, model, optimizer, name="joint", progress=progress, notify=notify))
         kept, best = run.state.extra, Best(run, "em")
@@ -271,10 +271,10 @@ def main(
         while True:
             staleness = shelf.follow(run)
             if run.due(config.save_every):
-                healths = {part.name: part.health.kept() for part in losses if part.health}
+                healths = {part.name: part.health.to_state() for part in losses if part.health}
                 best.save(index=shelf.version, **healths)
                 shelf.keep(run.kept("index"))
-            if ask and run.due(config.eval_every) and not parallel.world()[0]:
+            if ask and run.due(config.eval_every) and parallel.is_first_process():
                 found = evaluate(config, model, shelf, ask, (marked, spans, dev), run.step)
                 (best if "em" in found else run).told(**found)
                 watch(run, losses, found, len(ask))
@@ -288,7 +288,7 @@ def main(
             for part in losses:
                 run.alarm(step, part.alarms(step, rows, config.asked_from, config.waits))
         best.restore()
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         save(config, model)
     return config.out / "model"
 
@@ -299,7 +299,7 @@ def marks(
     """The questions with where their answers stand, if any are to be marked."""
     if not config.span:
         return None, None
-    with parallel.in_turn():
+    with parallel.take_turns():
         return open_questions(shelf, teach, ask, config.out / "answers", regex=config.regex, progress=progress)
 
 
@@ -322,7 +322,7 @@ def evaluate(
 
 
 def watch(run: Run, losses: list[Part], found: dict[str, float], questions: int) -> None:
-    """Alarms of an evaluation on so many questions: what is found, and what is known by heart."""
+    """Alarms of an evaluation on so many questions: what is found, and what is memorised."""
     first, second = losses[0].health, losses[1].health
     assert first and second
     lines = first.recall(found["recall@5"], questions)
@@ -359,7 +359,9 @@ def after(config: JointConfig) -> AssembleConfig:
     )
 
 
-def whole(config: JointConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
+def whole(
+    config: JointConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
+) -> Path:
     """Train, in as many processes as are wanted, and put together; the pipeline directory. Raises as these do."""
     together(main, config, progress=progress, notify=notify)
     return assemble(after(config), progress=progress, notify=notify)

@@ -49,9 +49,9 @@ class Part:
         if self.health is None or self.prefix not in rows:
             return []
         if self.prefix:
-            return self.health.step(rows[self.prefix])
-        lines = self.health.step(rows[self.prefix], learned=step + 1 - waits)
-        return [*lines, *self.health.used()] if step + 1 == asked_from else lines
+            return self.health.check_step(rows[self.prefix])
+        lines = self.health.check_step(rows[self.prefix], retriever_steps=step + 1 - waits)
+        return [*lines, *self.health.check_passages_used()] if step + 1 == asked_from else lines
 
 
 class Stepped(Paced, Protocol):
@@ -96,7 +96,7 @@ def train_step(
         **{prefix + name: value for prefix, row in rows.items() for name, value in row.items()},
         grad_norm=norm,
         staleness=staleness,
-        tokens=parallel.total(sum(each.tokens for _, each in taught.values())),
+        tokens=parallel.sum_over_processes(sum(each.tokens for _, each in taught.values())),
         flops=sum(each.flops for _, each in taught.values()),
     )
     return rows

@@ -43,10 +43,10 @@ from ragqa.retrieval.base import Ranking
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.meter import model_flops
-from ragqa.training.precision import mixed
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups, optimise
+from ragqa.training.step import optimise, parameter_groups
 from ragqa.types import Hit, Question
 
 _ASKED = 64
@@ -139,7 +139,7 @@ def losses(model: OpenQA, library: Shelf, asked: Asked, batch: list[int], config
         max_tokens=model.reader.max_tokens,
         width=config.max_span,
     ).to(config.device)
-    with mixed(config.device):
+    with autocast(config.device):
         score_BKS, correct_BKS = span_scores(model.reader, reads, (len(batch), config.read))
     return Losses(
         retrieval_nll(relevance_BK, marks_BK),
@@ -157,16 +157,16 @@ def train_step(run: Run, model: OpenQA, library: Library, asked: Asked, config: 
     run.stepped(
         **taught.figures,
         grad_norm=norm,
-        tokens=parallel.total(taught.tokens),
+        tokens=parallel.sum_over_processes(taught.tokens),
         flops=taught.flops,
     )
 
 
 def learn(model: OpenQA, library: Shelf, asked: Asked, config: FineTuneConfig, step: int) -> Taught:
     """Both terms of the batch of a step."""
-    batch = parallel.share(chosen(len(asked), config, step))
+    batch = parallel.take_share(chosen(len(asked), config, step))
     found = losses(model, library, asked, batch, config)
-    loss, weighing = found.total, parallel.weight(torch.ones(len(batch), device=config.device))
+    loss, weighing = found.total, parallel.compute_loss_weight(torch.ones(len(batch), device=config.device))
     row = {
         "nll": loss.item(),
         "retrieval_nll": found.retrieval_B.mean().item(),
@@ -174,8 +174,8 @@ def learn(model: OpenQA, library: Shelf, asked: Asked, config: FineTuneConfig, s
         "in_beam": found.in_beam_B.float().mean().item(),
         "in_read": found.in_read_B.float().mean().item(),
     }
-    flops = model_flops(model.reader, found.tokens)
-    return Taught(loss * weighing, parallel.mean(row, weighing), found.tokens, flops)
+    flops = count_flops(model.reader, found.tokens)
+    return Taught(loss * weighing, parallel.average_over_processes(row, weighing), found.tokens, flops)
 
 
 def rates(step: int, config: FineTuneConfig) -> list[float]:
@@ -243,7 +243,7 @@ def asking(
 ) -> tuple[Library, Asked, Asked]:
     """The passages, and the questions, those of training and those held out, with where their answers stand."""
     library = Library.of(config, progress)
-    with parallel.in_turn():
+    with parallel.take_turns():
         cache = config.out / "answers"
         return library, *open_questions(library, teach, ask, cache, regex=config.regex, progress=progress)
 
@@ -261,13 +261,15 @@ def main(
     check_size(config)
     torch.manual_seed(config.seed)
     model, retriever = begin(config)
-    optimizer = torch.optim.AdamW(groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(
+        parameter_groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr
+    )
     with running(config, model, optimizer, name="fine-tuning", progress=progress, notify=notify) as run:
         best = Best(run, "em")
         library, asked, dev = asking(config, teach, ask, progress)
         notify(f"{len(asked)} questions of {len(teach)} are answered by a passage")
         while True:
-            if len(dev) and run.due(config.eval_every) and not parallel.world()[0]:
+            if len(dev) and run.due(config.eval_every) and parallel.is_first_process():
                 best.told(**evaluate(model, library, dev, config))
             if run.due(config.save_every) and run.step:
                 best.save()
@@ -276,7 +278,7 @@ def main(
             run.begin()
             train_step(run, model, library, asked, config)
         best.restore()
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         write_model(retriever, config.out / "model")
         write_model(model.reader, config.out / "reader", config.encoder / "tokenizer.json")
     return config.out / "model"

@@ -31,7 +31,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups
+from ragqa.training.step import parameter_groups
 from ragqa.types import Passage
 
 
@@ -180,11 +180,11 @@ def main(
     retriever.cut(config.max_query, config.max_block)
     batches = ClozeBatches(config, blocks)
     exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
-    optimizer = torch.optim.AdamW(groups(retriever, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(parameter_groups(retriever, decay=config.weight_decay), lr=config.lr)
     set_dropout(retriever.train(), config.dropout)
     with running(config, retriever, optimizer, name="inverse cloze", progress=progress, notify=notify) as run:
         while True:
-            if exam and run.due(config.eval_every) and not parallel.world()[0]:
+            if exam and run.due(config.eval_every) and parallel.is_first_process():
                 run.told(**examine_anew(run.path / "dev", retriever, exam, config.corpus, device=config.device))
             if run.due(config.save_every) and run.step:
                 run.save()
@@ -192,7 +192,7 @@ def main(
                 break
             run.begin()
             train_step(run, retriever, batches[run.step], config)
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         write_model(retriever, config.out / "model")
     return config.out / "model"
 

@@ -44,10 +44,10 @@ from ragqa.objectives import IGNORED, sequence_nll, token_nll
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.health import Health, figures
-from ragqa.training.meter import model_flops
-from ragqa.training.precision import mixed
-from ragqa.training.step import groups, optimise
+from ragqa.training.health import Health, measure_retrieval
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
+from ragqa.training.step import optimise, parameter_groups
 from ragqa.types import Question
 
 
@@ -136,7 +136,7 @@ def read(model: Rag, shelf: Shelf, texts: list[str], answers: Sequence[str], con
     labels_BT = generator.seq2seq.tokens.labels(answers, config.max_answer).to(config.device)
     inputs = generator.inputs(texts, passages).to(config.device)
     alone = generator.inputs(texts, [[] for _ in texts]).to(config.device)
-    with mixed(config.device):
+    with autocast(config.device):
         nll_B, gold_BKT = generator.scores(inputs, relevance_BK, labels_BT, smoothing=config.smoothing)
         with torch.no_grad():  # what retrieval is worth takes about one part in 3 K of the step
             _, alone_B1T = generator.scores(alone, torch.zeros_like(relevance_BK[:, :1]), labels_BT)
@@ -145,7 +145,7 @@ def read(model: Rag, shelf: Shelf, texts: list[str], answers: Sequence[str], con
     flops = reads * (inputs.ids_NL.numel() + alone.ids_NL.numel() / 3)
     flops += writes * labels_BT.numel() * (rows_BK.shape[1] + 1 / 3)
     if isinstance(shelf, LiveLibrary):
-        tokens, flops = tokens + shelf.encoded, flops + model_flops(model.retriever, shelf.encoded)
+        tokens, flops = tokens + shelf.encoded, flops + count_flops(model.retriever, shelf.encoded)
     return Read(nll_B, gold_BKT, alone_B1T, relevance_BK, rows_BK, labels_BT != IGNORED, tokens, flops)
 
 
@@ -155,11 +155,11 @@ def learn(model: Rag, shelf: Shelf, asked: list[Question], answers: list[str], c
     ``nll`` is that of an answer, without smoothing; ``loss`` is what is learned from.
     """
     found = read(model, shelf, [question.text for question in asked], answers, config)
-    loss, weighing = found.nll_B.mean(), parallel.weight(torch.ones_like(found.nll_B))
+    loss, weighing = found.nll_B.mean(), parallel.compute_loss_weight(torch.ones_like(found.nll_B))
     with torch.no_grad():
         plain = token_nll if config.marginal == "token" else sequence_nll
         nll = plain(found.gold_BKT, found.relevance_BK, found.counted_BT).mean().item()
-    health = figures(
+    health = measure_retrieval(
         found.gold_BKT,
         found.alone_B1T,
         found.relevance_BK,
@@ -168,7 +168,7 @@ def learn(model: Rag, shelf: Shelf, asked: list[Question], answers: list[str], c
         null=False,
         marginal="sequence",  # of the answers alone: a mean over them, as nll is
     )
-    row = parallel.mean({"nll": nll, "loss": loss.item(), **health}, weighing)
+    row = parallel.average_over_processes({"nll": nll, "loss": loss.item(), **health}, weighing)
     return Taught(loss * weighing, row, found.tokens, found.flops)
 
 
@@ -183,7 +183,7 @@ def train_step(
         **taught.figures,
         grad_norm=norm,
         staleness=staleness,
-        tokens=parallel.total(taught.tokens),
+        tokens=parallel.sum_over_processes(taught.tokens),
         flops=taught.flops,
     )
     return taught.figures
@@ -228,10 +228,12 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Callable[[st
     check_size(config.corpus, config.k)
     torch.manual_seed(config.seed)
     model, retriever = begin(config, notify)
-    optimizer = torch.optim.AdamW(groups(model.retriever, model.generator, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(
+        parameter_groups(model.retriever, model.generator, decay=config.weight_decay), lr=config.lr
+    )
     with ExitStack() as held:
         run = held.enter_context(running(config, model, optimizer, name="RAG", progress=progress, notify=notify))
-        best, health = Best(run, "em"), Health.of(run.state.extra.get("health"))
+        best, health = Best(run, "em"), Health.from_state(run.state.extra.get("health"))
         live: Shelf = (
             held.enter_context(closing(live_library(config, retriever, run, progress)))
             if config.learn_passages
@@ -248,9 +250,9 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Callable[[st
             step = run.step
             run.begin()
             row = train_step(run, model, live, teach, config, staleness=staleness)
-            run.alarm(step, health.step(row))
+            run.alarm(step, health.check_step(row))
         best.restore()
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         write_model(retriever, config.out / "model")
         generation.save(model.generator, config.out / "generator", config.out / "model")
     return config.out / "model"
@@ -259,7 +261,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Callable[[st
 def save(run: Run, best: Best, health: Health, shelf: Shelf) -> None:
     """Write a checkpoint; no index but the first may be there without one."""
     live = shelf if isinstance(shelf, LiveLibrary) else None
-    best.save(index=live and live.version, health=health.kept())
+    best.save(index=live and live.version, health=health.to_state())
     if live:
         live.keep(run.kept("index"))
 
@@ -268,12 +270,12 @@ def examine(
     run: Run, best: Best, health: Health, model: Rag, shelf: Shelf, ask: list[Question], config: RagConfig
 ) -> None:
     """Ask held-out questions; the first of several processes does, and remembers what is alarming."""
-    if parallel.world()[0]:
+    if not parallel.is_first_process():
         return
     search = generation.searching(shelf, model.questions, config.k, config.device)
     found = generation.evaluate(model.generator, search, ask, device=config.device, regex=config.regex)
     best.told(**found)
-    run.alarm(run.step, [*health.recall(found["recall@5"], len(ask)), *health.answers(found["em"])])
+    run.alarm(run.step, [*health.check_recall(found["recall@5"], len(ask)), *health.check_answers(found["em"])])
 
 
 if __name__ == "__main__":

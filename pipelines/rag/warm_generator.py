@@ -44,9 +44,9 @@ from ragqa.models.options import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.training import parallel
-from ragqa.training.precision import mixed
+from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups, optimise
+from ragqa.training.step import optimise, parameter_groups
 from ragqa.types import Passage, Question
 
 _LEAST = 1e-6
@@ -140,7 +140,9 @@ class Batch:
 
     def shared(self) -> "Batch":
         """This process's part: what is drawn is the same in all."""
-        return Batch(parallel.share(self.texts), parallel.share(self.passages), parallel.share(self.answers))
+        return Batch(
+            parallel.take_share(self.texts), parallel.take_share(self.passages), parallel.take_share(self.answers)
+        )
 
     def examples(self, generator: RagGenerator, limit: int) -> list[Example]:
         """What is read, what is said, and where of the one the other stands."""
@@ -198,18 +200,23 @@ def train_step(run: Run, generator: RagGenerator, golds: Golds, config: WarmGene
     inputs = seq2seq.tokens.pad_rows([example.ids for example in examples]).to(config.device)
     labels_BT = labels(examples).to(config.device)
     said_BT = labels_BT != IGNORED
-    with mixed(config.device), attention.watching() as seen:
+    with autocast(config.device), attention.watching() as seen:
         logits_MV = seq2seq.logits(seq2seq.encode(inputs), seq2seq.decoder_inputs(labels_BT), said_BT)
     nll = cross_entropy(logits_MV, labels_BT[said_BT])
     guided = misled(seen[-1], examples) if config.guide else torch.zeros_like(nll)
-    weighing, standing = parallel.weight(said_BT), parallel.weight(torch.tensor([*map(stands, examples)]))
+    weighing, standing = (
+        parallel.compute_loss_weight(said_BT),
+        parallel.compute_loss_weight(torch.tensor([*map(stands, examples)])),
+    )
     loss = nll * weighing + config.guide * guided * standing
     norm = optimise(loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
-    row = parallel.mean({"nll": nll.item()}, weighing) | parallel.mean({"guided": guided.item()}, standing)
+    row = parallel.average_over_processes({"nll": nll.item()}, weighing) | parallel.average_over_processes(
+        {"guided": guided.item()}, standing
+    )
     reads, writes = generation.operations(seq2seq)
     passes = 3 if run.step >= config.waits else 1  # nothing goes back through an encoder that waits
     flops = reads * passes / 3 * inputs.ids_NL.numel() + writes * labels_BT.numel()
-    tokens = parallel.total(inputs.ids_NL.numel() + labels_BT.numel())
+    tokens = parallel.sum_over_processes(inputs.ids_NL.numel() + labels_BT.numel())
     run.stepped(**row, grad_norm=norm, tokens=tokens, flops=flops)
 
 
@@ -281,7 +288,7 @@ def main(
     held = Golds(ask, config.dev) if ask and config.dev else None
     generator = begin(config)
     encoder, decoder = generator.seq2seq.model.get_encoder(), generator.seq2seq.model.get_decoder()
-    optimizer = torch.optim.AdamW(groups(encoder, decoder, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(parameter_groups(encoder, decoder, decay=config.weight_decay), lr=config.lr)
     with running(config, generator, optimizer, name="generator", progress=progress, notify=notify) as run:
         if not run.step:
             rng = np.random.default_rng(config.seed)
@@ -291,14 +298,14 @@ def main(
         while True:
             if run.due(config.save_every) and run.step:
                 best.save()
-            if held and run.due(config.eval_every) and not parallel.world()[0]:
+            if held and run.due(config.eval_every) and parallel.is_first_process():
                 best.told(**examine(generator, held, config))
             if run.done:
                 break
             run.begin()
             train_step(run, generator, golds, config)
         best.restore()
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         generation.save(generator, config.out / "generator")
     return config.out / "generator"
 

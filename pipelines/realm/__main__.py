@@ -81,7 +81,9 @@ def plan(config: RealmConfig) -> tuple[WarmStartConfig, PretrainConfig, FineTune
     return cloze, pretraining, tune, assemble.after(tune, config.out / "system")
 
 
-def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
+def main(
+    config: RealmConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
+) -> Path:
     """Train all that is not trained yet; the pipeline directory. Raises as the stages do."""
     check_questions(config.questions, config.dev)
     if (

@@ -42,11 +42,11 @@ from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.health import Health, figures
-from ragqa.training.meter import model_flops
-from ragqa.training.precision import mixed
+from ragqa.training.health import Health, measure_retrieval
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups, optimise
+from ragqa.training.step import optimise, parameter_groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def guess(
     score: Callable[[Tensor, Tensor], Tensor] = gold,
 ) -> Guess:
     """Retrieve, score and read: all of a step but the loss. ``own_B`` are the rows that the texts were taken from."""
-    with mixed(config.device):
+    with autocast(config.device):
         query_BD = model.retriever.questions(batch.x.ids_NL, batch.x.mask_NL)
         rows_BK = propose(
             index, query_BD.detach().float().cpu().numpy(), telling(batch.texts, own_B, blocks), config.proposed
@@ -163,7 +163,7 @@ def train_step(
         **taught.figures,
         grad_norm=norm,
         staleness=staleness,
-        tokens=parallel.total(taught.tokens),
+        tokens=parallel.sum_over_processes(taught.tokens),
         flops=taught.flops,
     )
     return taught.figures
@@ -176,19 +176,19 @@ def learn(
     found = guess(model, index, blocks, batch, own_B, config)
     counted_BM = batch.labels_BM != IGNORED
     loss = marginal_nll(found.gold_BKM, found.relevance_BK, counted_BM, marginal=config.marginal)
-    weighing = parallel.weight(counted_BM if config.marginal == "token" else counted_BM.any(-1))
-    health = figures(
+    weighing = parallel.compute_loss_weight(counted_BM if config.marginal == "token" else counted_BM.any(-1))
+    health = measure_retrieval(
         found.gold_BKM,
         found.alone_B1M,
         found.relevance_BK,
         counted_BM,
-        parallel.gathered(torch.from_numpy(found.rows_BK))[0].numpy(),  # texts of all processes may share passages
+        parallel.gather_rows(torch.from_numpy(found.rows_BK))[0].numpy(),  # texts of all processes may share passages
         null=config.null,
         marginal=config.marginal,
     )
-    health = parallel.mean({"nll": loss.item(), **health}, weighing)
+    health = parallel.average_over_processes({"nll": loss.item(), **health}, weighing)
     modules = (model.retriever.questions, model.retriever.passages, model.reader)
-    flops = sum(map(model_flops, modules, found.tokens, (0, 0, found.guessed)))
+    flops = sum(map(count_flops, modules, found.tokens, (0, 0, found.guessed)))
     return Taught(loss * weighing, health, sum(found.tokens), flops)
 
 
@@ -264,21 +264,23 @@ def main(
     texts = masked_texts(config, blocks, finds, of=config.texts)
     themselves = config.texts is None or passages_of(config.texts) == passages_of(config.corpus)
     exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
-    optimizer = torch.optim.AdamW(groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(
+        parameter_groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr
+    )
     with ExitStack() as opened:
         run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, notify=notify))
-        health = Health.of(run.state.extra.get("health"))
+        health = Health.from_state(run.state.extra.get("health"))
         live = opened.enter_context(closing(LiveIndex.of(config, run)))
         live.keep(run.kept("index"))
         while True:
             index, staleness = live.follow(run, model.retriever)
             if run.due(config.save_every):  # at step 0, too: no index but the first may be there without a checkpoint
-                run.save(index=live.version, health=health.kept())
+                run.save(index=live.version, health=health.to_state())
                 live.keep(run.kept("index"))
             if exam and run.due(config.eval_every):
                 found = examine(exam, model.retriever.questions, index, config.device)
                 run.told(**found, staleness=staleness)
-                run.alarm(run.step, health.recall(found["recall@5"], len(exam.questions)))
+                run.alarm(run.step, health.check_recall(found["recall@5"], len(exam.questions)))
             if run.done:
                 break
             step = run.step
@@ -286,8 +288,8 @@ def main(
             batch = texts[step].to(config.device)
             own = [text.row if themselves else NULL for text in batch.texts]
             row = train_step(run, model, index, blocks, batch, own, config, staleness=staleness)
-            run.alarm(step, health.step(row, learned=step + 1 - config.waits))
-    if not parallel.world()[0]:
+            run.alarm(step, health.check_step(row, retriever_steps=step + 1 - config.waits))
+    if parallel.is_first_process():
         write_model(model.retriever, config.out / "model")
         write_model(model.reader, config.out / "reader")
     return config.out / "model"

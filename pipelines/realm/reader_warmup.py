@@ -31,10 +31,10 @@ from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.meter import model_flops
-from ragqa.training.precision import mixed
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import groups, optimise
+from ragqa.training.step import optimise, parameter_groups
 
 _GIVEN = 1
 """Beside seed and step: the stream of random numbers that choose passages."""
@@ -84,7 +84,7 @@ class GivenPassages:
         rng = np.random.default_rng([config.seed, step, _GIVEN])
         drawn = zip(rng.random((config.batch, 2)), rng.integers(store.live_count, size=config.batch), strict=True)
         found, own = [], []
-        for text, (chance, other) in zip(texts, parallel.share(list(drawn)), strict=True):
+        for text, (chance, other) in zip(texts, parallel.take_share(list(drawn)), strict=True):
             own.append(bool(chance[0] < own_share))
             if not own[-1]:
                 found.append(self._blocks.ids(int(store.live_rows(int(other))), config.max_block))
@@ -120,19 +120,19 @@ def train_step(
         run.step, peak=config.lr, warmup=warmup_steps(config.warmup, 1000, config.steps), total=config.steps
     )
     counted_BM = batch.labels_BM != IGNORED
-    with mixed(config.device):
+    with autocast(config.device):
         gold_B1M, tokens = read_beside(model, batch, [[ids] for ids in given.ids], special)
     nll_BM = -gold_B1M[:, 0] * counted_BM
     loss = nll_BM.sum() / counted_BM.sum()
-    weighing = parallel.weight(counted_BM)
+    weighing = parallel.compute_loss_weight(counted_BM)
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     run.stepped(
-        **parallel.mean({"nll": loss.item()}, weighing),
+        **parallel.average_over_processes({"nll": loss.item()}, weighing),
         **_apart(nll_BM.detach(), counted_BM, given.own_B.to(nll_BM.device)),
         lr=rate,
         grad_norm=norm,
-        tokens=parallel.total(tokens),
-        flops=model_flops(model, tokens, batch.positions_BM.numel()),
+        tokens=parallel.sum_over_processes(tokens),
+        flops=count_flops(model, tokens, batch.positions_BM.numel()),
     )
 
 
@@ -141,10 +141,10 @@ def _apart(nll_BM: Tensor, counted_BM: Tensor, own_B: Tensor) -> dict[str, float
     found: dict[str, float] = {}
     for name, rows_B in (("nll_own", own_B), ("nll_other", ~own_B)):
         some_BM = counted_BM & rows_B[:, None]
-        count = parallel.total(int(some_BM.sum()))
+        count = parallel.sum_over_processes(int(some_BM.sum()))
         mean = (nll_BM * some_BM).sum().item() / max(1, int(some_BM.sum()))
         if count:
-            found |= parallel.mean({name: mean}, parallel.weight(some_BM))
+            found |= parallel.average_over_processes({name: mean}, parallel.compute_loss_weight(some_BM))
     return found
 
 
@@ -166,13 +166,13 @@ def main(config: WarmReaderConfig, *, finds: Tagger | None = None, progress: Pro
     config = replace(config, max_text=text, max_block=min(config.max_block, model.max_tokens - text - 1))
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks", progress=progress)
     texts, given = masked_texts(config, blocks, finds), GivenPassages(blocks, config)
-    optimizer = torch.optim.AdamW(groups(model, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
     with running(config, model, optimizer, name="reading", progress=progress) as run:
         for step in run.left(config.save_every):
             batch = texts[step]
             passages = given.at(step, batch.texts)
             train_step(run, model, batch.to(config.device), passages, blocks.tokenizer.special, config)
-    if not parallel.world()[0]:
+    if parallel.is_first_process():
         write_model(model, config.out / "model")
     return config.out / "model"
 

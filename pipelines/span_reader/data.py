@@ -76,7 +76,7 @@ class ReaderBatches:
 
     def __getitem__(self, step: int) -> list[ToRead]:
         """This process's questions of a step, in parts; raises BadInput where they cannot be shared evenly."""
-        slots = parallel.share(list(enumerate(self.questions(step))))
+        slots = parallel.take_share(list(enumerate(self.questions(step))))
         if len(slots) % self._cut.parts:
             raise BadInput(f"{len(slots)} questions cannot be taken in {self._cut.parts} parts: change --accumulate")
         size = len(slots) // self._cut.parts

@@ -14,7 +14,7 @@ from pipelines.common.spans import ToRead, end_scores
 from pipelines.span_reader.config import MOST_HARD, ReaderConfig
 from ragqa.models.span_reader import SpanReader
 from ragqa.objectives import distilled_kl, span_nll
-from ragqa.training.precision import mixed
+from ragqa.training.precision import autocast
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ def losses(
 ) -> Losses:
     """Of a part of ``size`` questions."""
     shape = size, int(reads.rank_N.max()) + 1
-    with mixed(config.device):
+    with autocast(config.device):
         score_BKS, relevance_BK, correct_BKS = end_scores(reader, reads, shape)
     right_BK = correct_BKS.any(-1)
     kl_B = torch.zeros(size, device=score_BKS.device)
     if teacher is not None:
-        with torch.no_grad(), mixed(config.device):
+        with torch.no_grad(), autocast(config.device):
             taught_BKS, deemed_BK, _ = end_scores(teacher, reads, shape)
         ours_BS, theirs_BS = (joint(*each) for each in ((score_BKS, relevance_BK), (taught_BKS, deemed_BK)))
         kl_B = distilled_kl(ours_BS, theirs_BS, temperature=config.temperature)

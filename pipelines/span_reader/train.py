@@ -51,10 +51,10 @@ from ragqa.retrieval.registry import LiveRetriever, open_retriever
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.meter import model_flops
-from ragqa.training.precision import bfloat16_is_fast, mixed
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast, bfloat16_is_fast
 from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import apply, groups
+from ragqa.training.step import apply_gradients, parameter_groups
 from ragqa.types import Question
 
 
@@ -63,9 +63,9 @@ def train_step(
 ) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     run.state.optimizer.zero_grad(set_to_none=True)
-    size = config.batch // parallel.world()[1] // len(parts)
+    size = config.batch // parallel.count_processes() // len(parts)
     hard, rows, tokens = is_hard(run.step, config), [], 0
-    weighing = parallel.weight(torch.ones(size, device=config.device)) / len(parts)
+    weighing = parallel.compute_loss_weight(torch.ones(size, device=config.device)) / len(parts)
     for part in (each.to(config.device) for each in parts):
         found = losses(reader, teacher, part, size, config, hard=hard)
         total = found.total(config)
@@ -77,14 +77,14 @@ def train_step(
     rate = warmup_linear(
         run.step, peak=config.lr, warmup=warmup_steps(config.warmup, 1000, config.steps), total=config.steps
     )
-    norm = apply(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
-    flops = model_flops(reader, tokens) + (model_flops(teacher, tokens) if teacher else 0.0)
+    flops = count_flops(reader, tokens) + (count_flops(teacher, tokens) if teacher else 0.0)
     run.stepped(
-        **parallel.mean(means, weighing * len(parts)),
+        **parallel.average_over_processes(means, weighing * len(parts)),
         lr=rate,
         grad_norm=norm,
-        tokens=parallel.total(tokens),
+        tokens=parallel.sum_over_processes(tokens),
         flops=flops,
     )
 
@@ -96,7 +96,7 @@ def examined(
     reader.eval()
     scorer = torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
     answering = ExtractiveReader(scorer, UNCALIBRATED)
-    with mixed(config.device):  # as in training, half the time
+    with autocast(config.device):  # as in training, half the time
         found = {name: value for exam in exams for name, value in exam.taken(answering).items()}
     reader.train()
     return {**found, "em": float(np.mean([found[f"{exam.name}_em"] for exam in exams]))}
@@ -104,7 +104,7 @@ def examined(
 
 def stopped(best: Best, config: ReaderConfig) -> bool:
     """Whether as many evaluations as ``patience`` has were no better than the best."""
-    stale = parallel.told(best.stale)
+    stale = parallel.broadcast_from_first(best.stale)
     assert config.patience is not None
     return stale is not None and stale >= config.patience * config.eval_every
 
@@ -149,7 +149,7 @@ def mined(sets: Sequence[DataSet], retriever: LiveRetriever, config: ReaderConfi
     }
     asked = [(question, each.source.regex) for each in sets for question in each.questions]
     search = Search(retriever, config.depth, config.pool)
-    with parallel.in_turn():
+    with parallel.take_turns():
         return mine(asked, search, config.out / "mined", identity, progress=progress)
 
 
@@ -172,7 +172,9 @@ def batches_of(
         sets, found = teachable(sets, mined(sets, retriever, config, progress))
     elif without := [each.source.file for each in sets if not all(map(golds_of, each.questions))]:
         raise BadInput(f"{', '.join(map(str, without))}: questions without passages need --index to find some")
-    notify("questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.source.file.name}" for each in sets))
+    notify(
+        "questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.source.file.name}" for each in sets)
+    )
     return ReaderBatches(
         sets,
         found,
@@ -223,7 +225,9 @@ def exams_of(
     return exams
 
 
-def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
+def main(
+    config: ReaderConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
+) -> Path:
     """Mine and train, or go on with it; the directory of the reader.
 
     Raises:
@@ -246,9 +250,9 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Callable[
     sets, held = read_sets(config.sources, share=config.held_out, known=known)
     retriever = open_retriever(config.index, config.retriever) if config.index else None
     batches = batches_of(sets, retriever, tokenizer, config, progress=progress, notify=notify)
-    first = not parallel.world()[0]
+    first = parallel.is_first_process()
     exams = exams_of(held, retriever, config, refused) if first else []
-    optimizer = torch.optim.AdamW(groups(reader, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(parameter_groups(reader, decay=config.weight_decay), lr=config.lr)
     with running(config, reader, optimizer, name="reader", progress=progress, notify=notify) as run:
         if config.device == "cpu" and bfloat16_is_fast(config.device):
             choose_attention(reader, HALF)

@@ -1,1 +1,1 @@
-"""Shared leaves of training: schedule, checkpoints, metric log. Each recipe writes its own loop."""
+"""Shared leaves of training: step, schedule, checkpoints, metric log. Each recipe writes its own loop."""

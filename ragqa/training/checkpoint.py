@@ -1,4 +1,4 @@
-"""Checkpoints: weights, optimizer, random state, step and what else a recipe keeps; nothing is pickled."""
+"""Checkpoints: weights, optimizer, random states, step and a recipe's own values. Nothing is pickled."""
 
 import json
 import shutil
@@ -15,87 +15,92 @@ from ragqa.artefacts import as_bad_input
 from ragqa.errors import DamagedArtefact
 
 STATE = "state.json"
-"""Written last: a directory with it is a whole checkpoint."""
+"""File that is written last: a directory that holds it is a whole checkpoint."""
 
 
 @dataclass
 class TrainState:
-    """All that a training step changes: a run restored from it takes the very next step."""
+    """Everything that a training step changes, so that a restored run takes the very next step."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     step: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
-    """What a recipe keeps beside, as JSON has it: the version of its index, say."""
+    """JSON values of the recipe, for example the version of its index."""
 
 
 def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
-    """Write ``folder/step-N`` whole or not at all, and delete all but the newest ``keep``.
+    """Write ``folder/step-N`` atomically and delete all but the newest ``keep`` checkpoints.
 
-    One that is there stays: a run that goes on from it comes by its step again, in the same state.
+    An existing checkpoint of the same step is left alone: a resumed run reaches its first step in the same state.
+
+    Args:
+        state: what to save.
+        folder: directory of the run's checkpoints.
+        keep: number of checkpoints that stay.
+
+    Returns:
+        The directory of the checkpoint.
 
     Raises:
-        BadInput: the disk is full, say.
+        BadInput: the checkpoint cannot be written, for example because the disk is full.
     """
     target = folder / f"step-{state.step:08d}"
-    if target in checkpoints(folder):
+    if target in list_checkpoints(folder):
         return target
-    aside = folder / f".{target.name}.writing"
+    temporary = folder / f".{target.name}.writing"
     with as_bad_input(target):
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        save_model(state.model, str(aside / "model.safetensors"))  # tied weights once
-        save_file(_optimizer_tensors(state.optimizer), aside / "optimizer.safetensors")
-        save_file(_random_states(), aside / "random.safetensors")
-        sums = {file.name: artefacts.checksum(file) for file in sorted(aside.iterdir())}
-        (aside / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra, "files": sums}))
-        shutil.rmtree(target, ignore_errors=True)  # what a kill left of deleting it
-        aside.rename(target)
-    for old in checkpoints(folder)[:-keep]:
-        (old / STATE).unlink()  # first: half of a checkpoint is none
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_model(state.model, str(temporary / "model.safetensors"))  # unlike save_file, writes tied weights once
+        save_file(_optimizer_tensors(state.optimizer), temporary / "optimizer.safetensors")
+        save_file(_random_states(), temporary / "random.safetensors")
+        checksums = {file.name: artefacts.checksum(file) for file in sorted(temporary.iterdir())}
+        (temporary / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra, "files": checksums}))
+        shutil.rmtree(target, ignore_errors=True)  # a kill during deletion may have left half of it
+        temporary.rename(target)
+    for old in list_checkpoints(folder)[:-keep]:
+        (old / STATE).unlink()  # first, so that a half-deleted checkpoint does not count as whole
         shutil.rmtree(old)
     return target
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    """The whole checkpoints under ``folder``, oldest first."""
-    return sorted(p for p in folder.glob("step-*") if (p / STATE).is_file())
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the whole checkpoints under ``folder``, oldest first."""
+    return sorted(path for path in folder.glob("step-*") if (path / STATE).is_file())
 
 
-def extras(folder: Path) -> list[dict[str, Any]]:
-    """What the checkpoints under ``folder`` keep beside, oldest first."""
-    return [json.loads((path / STATE).read_text())["extra"] for path in checkpoints(folder)]
+def read_extras(folder: Path) -> list[dict[str, Any]]:
+    """Return the ``extra`` values of the checkpoints under ``folder``, oldest first."""
+    return [json.loads((path / STATE).read_text())["extra"] for path in list_checkpoints(folder)]
 
 
 def restore(state: TrainState, folder: Path) -> bool:
-    """Load the newest checkpoint under ``folder`` into ``state``; False where there is none.
+    """Load the newest checkpoint under ``folder`` into ``state``.
+
+    Returns:
+        False if there is no checkpoint.
 
     Raises:
-        DamagedArtefact: it is not of this model, or not whole.
+        DamagedArtefact: the checkpoint belongs to another model or is damaged.
     """
-    found = checkpoints(folder)
-    if not found:
+    checkpoints = list_checkpoints(folder)
+    if not checkpoints:
         return False
-    path = found[-1]
-    other = "delete it to go on from the one before, or" * (len(found) > 1)
+    path = checkpoints[-1]
     try:
         row = json.loads((path / STATE).read_text())
-        for name, digest in row.get("files", {}).items():  # earlier versions have none
-            if artefacts.checksum(path / name) != digest:
-                raise ValueError(f"{name} is not as it was written")
+        _check_files(path, row.get("files", {}))  # checkpoints of earlier versions list no files
         load_model(state.model, path / "model.safetensors")
         saved = load_file(path / "optimizer.safetensors")
         random = load_file(path / "random.safetensors")
-    except Exception as error:  # safetensors raises its own kinds
+    except Exception as error:  # safetensors raises its own exception types
         reason = str(error).strip().split("\n")[0]
-        told = f"{path} does not fit this run ({reason}): {other} begin in an empty directory"
-        raise DamagedArtefact(" ".join(told.split())) from error
-    for index, parameter in enumerate(_parameters(state.optimizer)):
-        entries = {
-            k.split("/")[1]: v.to(_place(k, parameter)) for k, v in saved.items() if k.split("/")[0] == str(index)
-        }
-        if entries:
-            state.optimizer.state[parameter] = entries
+        earlier = "delete it to resume from the one before it, or " if len(checkpoints) > 1 else ""
+        raise DamagedArtefact(
+            f"{path} does not fit this run ({reason}): {earlier}start in an empty directory"
+        ) from error
+    _restore_optimizer(state.optimizer, saved)
     torch.set_rng_state(random["cpu"])
     if "cuda" in random and torch.cuda.is_available():
         torch.cuda.set_rng_state(random["cuda"])
@@ -103,9 +108,26 @@ def restore(state: TrainState, folder: Path) -> bool:
     return True
 
 
-def _place(name: str, parameter: nn.Parameter) -> torch.device:
-    """Where an entry lives: moments beside their parameter, the count of steps where torch keeps it."""
-    return torch.device("cpu") if name.endswith("/step") else parameter.device
+def _check_files(path: Path, checksums: dict[str, str]) -> None:
+    for name, digest in checksums.items():
+        if artefacts.checksum(path / name) != digest:
+            raise ValueError(f"{name} is not as it was written")
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, torch.Tensor]) -> None:
+    for index, parameter in enumerate(_parameters(optimizer)):
+        entries = {
+            key.split("/")[1]: value.to(_device_of(key, parameter))
+            for key, value in saved.items()
+            if key.split("/")[0] == str(index)
+        }
+        if entries:
+            optimizer.state[parameter] = entries
+
+
+def _device_of(key: str, parameter: nn.Parameter) -> torch.device:
+    """Return where an optimizer entry lives: moments with their parameter, step counts on the CPU as in torch."""
+    return torch.device("cpu") if key.endswith("/step") else parameter.device
 
 
 def _random_states() -> dict[str, torch.Tensor]:
@@ -116,7 +138,7 @@ def _random_states() -> dict[str, torch.Tensor]:
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

@@ -1,8 +1,10 @@
 """Contrastive batches larger than memory (GradCache, Gao et al. 2021, section 3).
 
-A loss over the vectors of a whole batch needs all of them at once, but not the activations behind them: vectors are
-computed in parts without activations, the loss gives each vector's gradient, and the parts are computed again, each
-with its own share of it. Where every side is one part of one process, nothing has to be computed twice, and nothing is.
+A loss over the vectors of a whole batch needs all vectors at once, but not their activations. So vectors are computed
+in chunks without activations, the loss gives the gradient of each vector, and the chunks are computed again, each with
+its part of that gradient. One process with one chunk per side needs no second computation and does none.
+
+Legend: n rows of a chunk, D width.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,51 +15,51 @@ from torch import Tensor
 
 from ragqa.training import parallel
 
-Part = Callable[[], Tensor]
-"""Computes some rows [n, D] of a matrix of vectors; called again for its gradient."""
+ChunkEncoder = Callable[[], Tensor]
+"""Computes some rows [n, D] of a matrix of vectors; called a second time for the gradient."""
 
 
-def backward(sides: Sequence[Sequence[Part]], loss: Callable[..., Tensor]) -> Tensor:
+def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor]) -> Tensor:
     """Add the gradients of ``loss`` to the parameters, as if all vectors had been computed at once.
 
-    Of several processes each computes the loss of all vectors and the gradients of its own; the sum of the processes'
-    gradients, ``parallel.sum_gradients``, is that of the whole batch.
+    Each of several processes computes the loss of all vectors but only the gradients of its own. The sum of the
+    processes' gradients (``parallel.sum_gradients``) is the gradient of the whole batch.
 
     Args:
-        sides: for each argument of the loss, the parts whose rows make it up: of this process's share of the batch.
-        loss: of one matrix a side, the rows of all processes in their order; a scalar.
+        sides: for each argument of the loss, the encoders of its chunks: this process's share of the batch.
+        loss: function of one matrix per side, with the rows of all processes in process order; returns a scalar.
 
     Returns:
         The loss, without a graph.
     """
-    if parallel.world()[1] == 1 and all(len(side) == 1 for side in sides):
-        value = loss(*(part() for (part,) in sides))
+    if parallel.count_processes() == 1 and all(len(side) == 1 for side in sides):
+        value = loss(*(encode() for (encode,) in sides))
         value.backward()
         return value.detach()
-    computed = [[_first(part) for part in side] for side in sides]
-    whole = [parallel.gathered(torch.cat([rows for rows, _ in side])) for side in computed]
+    chunks = [[_encode_without_graph(encode) for encode in side] for side in sides]
+    whole = [parallel.gather_rows(torch.cat([rows for rows, _ in side])) for side in chunks]
     leaves = [rows.requires_grad_() for rows, _ in whole]
     value = loss(*leaves)
     value.backward()
-    for side, rows_of, leaf, (_, own) in zip(sides, computed, leaves, whole, strict=True):
+    for side, side_chunks, leaf, (_, own) in zip(sides, chunks, leaves, whole, strict=True):
         assert leaf.grad is not None
-        gradients = leaf.grad[own].split([len(rows) for rows, _ in rows_of])
-        for part, (_, state), gradient in zip(side, rows_of, gradients, strict=True):
-            with _random(state):
-                part().backward(gradient)
+        gradients = leaf.grad[own].split([len(rows) for rows, _ in side_chunks])
+        for encode, (_, state), gradient in zip(side, side_chunks, gradients, strict=True):
+            with _random_state(state):  # the second pass must drop the same units as the first
+                encode().backward(gradient)
     return value.detach()
 
 
-def _first(part: Part) -> tuple[Tensor, tuple[Tensor, Tensor | None]]:
-    """Rows of a part, and the random states with which dropout left them."""
+def _encode_without_graph(encode: ChunkEncoder) -> tuple[Tensor, tuple[Tensor, Tensor | None]]:
+    """Return the rows of a chunk, and the random states from which its dropout was drawn."""
     state = torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     with torch.no_grad():
-        return part(), state
+        return encode(), state
 
 
 @contextmanager
-def _random(state: tuple[Tensor, Tensor | None]) -> Iterator[None]:
-    """Random numbers once more from a state, and afterwards on from where they were."""
+def _random_state(state: tuple[Tensor, Tensor | None]) -> Iterator[None]:
+    """Draw random numbers from ``state`` in the block, and continue afterwards as if nothing had been drawn."""
     cpu, cuda = state
     with torch.random.fork_rng([] if cuda is None else [torch.cuda.current_device()]):
         torch.set_rng_state(cpu)

@@ -1,4 +1,4 @@
-"""The record of a run: a JSON object a line in ``metrics.jsonl``, and TensorBoard where it is installed."""
+"""Metric log of a run: one JSON object per line in ``metrics.jsonl``, and TensorBoard where it is installed."""
 
 import json
 import os
@@ -10,10 +10,10 @@ FILE = "metrics.jsonl"
 
 
 class Log(Protocol):
-    """Where figures go."""
+    """Receiver of a run's figures."""
 
     def write(self, step: int, **row: Any) -> None:
-        """A row of figures."""
+        """Write a row of figures."""
         ...
 
 
@@ -22,24 +22,24 @@ class _NoLog:
 
 
 NO_LOG = _NoLog()
-"""Of a process that trains beside another, which logs."""
+"""Log of all processes but the first in data-parallel training."""
 
 
 class MetricLog:
-    """Appends rows; a run that goes on from a checkpoint first drops what came after it."""
+    """Append rows to ``metrics.jsonl``; a resumed run first drops the rows after its checkpoint."""
 
     def __init__(self, folder: Path, step: int) -> None:
         """Log into ``folder/metrics.jsonl`` from ``step`` on."""
         folder.mkdir(parents=True, exist_ok=True)
-        kept = [row for row in read_rows(folder) if row["step"] < step or (row["step"] == step and _before(row))]
-        aside = folder / f".{FILE}.writing"
-        aside.write_text("".join(json.dumps(row) + "\n" for row in kept))
-        os.replace(aside, folder / FILE)
+        rows = [row for row in read_rows(folder) if row["step"] < step or (row["step"] == step and _is_swap(row))]
+        temporary = folder / f".{FILE}.writing"
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.replace(temporary, folder / FILE)
         self._file = (folder / FILE).open("a", buffering=1)
-        self._board = _board(folder, step)
+        self._board = _open_board(folder, step)
 
     def write(self, step: int, **row: Any) -> None:
-        """A row of figures."""
+        """Write a row of figures."""
         self._file.write(json.dumps({"step": step, **row}) + "\n")
         if self._board is not None:
             for name, value in row.items():
@@ -47,19 +47,19 @@ class MetricLog:
                     self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Nothing is written any more."""
+        """Close the files."""
         self._file.close()
         if self._board is not None:
             self._board.close()
 
 
-def _before(row: dict[str, Any]) -> bool:
-    """Whether a row was written before the checkpoint of its step: what is swapped in then is not swapped in again."""
+def _is_swap(row: dict[str, Any]) -> bool:
+    """Tell whether a row records an index swap, which precedes the checkpoint of its step and is not repeated."""
     return any(name.startswith("swap_") for name in row)
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run, a last one that was cut off by a kill left out; none where there is no log."""
+    """Return the rows of a run, without a last one that a kill cut off; none if there is no log."""
     rows = []
     if (folder / FILE).is_file():
         for line in (folder / FILE).read_text().splitlines():
@@ -70,7 +70,7 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _board(folder: Path, step: int) -> Any:
+def _open_board(folder: Path, step: int) -> Any:
     if find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard import SummaryWriter

@@ -1,9 +1,9 @@
-"""Data-parallel training: each process has a share of every batch, and together they take the step of one.
+"""Data-parallel training: each process has a share of every batch, and together they take one step.
 
-A loss is a mean over what counts in the whole batch, so a process weighs its own mean by its share of that, and
-gradients are summed. Without ``torch.distributed`` everything here is the identity.
+A loss is a mean over what counts in the whole batch. So each process weights its own mean by its share of what counts,
+and gradients are summed. Without ``torch.distributed`` every function here is the identity.
 
-Legend: W processes.
+Legend: n rows of a process.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,29 +20,42 @@ from ragqa.errors import BadInput
 Item = TypeVar("Item")
 
 
-def world() -> tuple[int, int]:
-    """Number of this process, and of all: (0, 1) where it is alone."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return 0, 1
-    return dist.get_rank(), dist.get_world_size()
+def get_rank() -> int:
+    """Return the number of this process, from 0; 0 if it is alone."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def share(items: list[Item]) -> list[Item]:
-    """This process's part of a batch: as many as the others have, in order of the processes.
+def count_processes() -> int:
+    """Return the number of processes that train together; 1 if this one is alone."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def is_first_process() -> bool:
+    """Tell whether this process is the one that evaluates, logs and writes files."""
+    return get_rank() == 0
+
+
+def take_share(items: list[Item]) -> list[Item]:
+    """Return this process's part of a batch; all parts are equally long, in process order.
 
     Raises:
-        BadInput: the batch cannot be shared evenly.
+        BadInput: the batch cannot be divided evenly.
     """
-    rank, count = world()
+    count = count_processes()
     if len(items) % count:
-        raise BadInput(f"a batch of {len(items)} cannot be shared by {count} processes evenly: change --batch")
+        raise BadInput(f"a batch of {len(items)} cannot be divided among {count} processes evenly: change --batch")
     size = len(items) // count
-    return items[rank * size : (rank + 1) * size]
+    first = get_rank() * size
+    return items[first : first + size]
 
 
-def weight(counted: Tensor) -> Tensor:
-    """This process's share of all that counts: with it a mean over its own becomes its part of the mean over all."""
-    if world()[1] == 1:
+def compute_loss_weight(counted: Tensor) -> Tensor:
+    """Return this process's share of everything that counts, by which its mean loss is multiplied.
+
+    Args:
+        counted: bool tensor of this process, true for what counts in its mean.
+    """
+    if count_processes() == 1:
         return torch.ones((), device=counted.device)
     own = counted.sum().float()
     total = own.clone()
@@ -51,55 +64,56 @@ def weight(counted: Tensor) -> Tensor:
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Have every process hold the sum of all gradients; a parameter without one somewhere counts as zero there."""
-    if world()[1] == 1:
+    """Replace gradients by their sums over all processes; a missing gradient counts as zero."""
+    if count_processes() == 1:
         return
-    learning = [parameter for parameter in parameters if parameter.requires_grad]
-    for parameter in learning:
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in trained:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for parameter in learning:
+    buckets: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for parameter in trained:
         assert parameter.grad is not None
-        alike.setdefault((parameter.device, parameter.dtype), []).append(parameter.grad)
-    for gradients in alike.values():  # one message instead of one a parameter
-        together = torch.cat([gradient.flatten() for gradient in gradients])
-        dist.all_reduce(together)
-        for gradient, summed in zip(gradients, together.split([g.numel() for g in gradients]), strict=True):
+        buckets.setdefault((parameter.device, parameter.dtype), []).append(parameter.grad)
+    for gradients in buckets.values():  # one message per bucket is faster than one per parameter
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
             gradient.copy_(summed.view_as(gradient))
 
 
-def gathered(rows: Tensor) -> tuple[Tensor, slice]:
-    """The rows [n, …] of all processes, in their order, without a graph; and where this process's own are."""
-    rank, count = world()
+def gather_rows(rows: Tensor) -> tuple[Tensor, slice]:
+    """Return the rows [n, …] of all processes in process order, without a graph, and the slice of this one's own."""
+    count = count_processes()
     if count == 1:
         return rows.detach(), slice(0, len(rows))
     parts = [torch.empty_like(rows) for _ in range(count)]
     dist.all_gather(parts, rows.detach().contiguous())
-    return torch.cat(parts), slice(rank * len(rows), (rank + 1) * len(rows))
+    first = get_rank() * len(rows)
+    return torch.cat(parts), slice(first, first + len(rows))
 
 
-def mean(values: dict[str, float], weighing: Tensor) -> dict[str, float]:
-    """Figures of all processes, each weighed by what it counts, so that they are those of the whole batch."""
-    if world()[1] == 1:
-        return values
-    together = torch.tensor(list(values.values()), dtype=torch.float64) * float(weighing)
-    dist.all_reduce(together)
-    return dict(zip(values, together.tolist(), strict=True))
+def average_over_processes(figures: dict[str, float], weight: Tensor) -> dict[str, float]:
+    """Return the figures of the whole batch, each process's figures weighted by its ``compute_loss_weight``."""
+    if count_processes() == 1:
+        return figures
+    values = torch.tensor(list(figures.values()), dtype=torch.float64) * float(weight)
+    dist.all_reduce(values)
+    return dict(zip(figures, values.tolist(), strict=True))
 
 
-def total(value: int) -> int:
-    """Sum of what the processes have, as of the tokens of a step."""
-    if world()[1] == 1:
+def sum_over_processes(value: int) -> int:
+    """Return the sum of a number over all processes, for example the tokens of a step."""
+    if count_processes() == 1:
         return value
-    together = torch.tensor(value)
-    dist.all_reduce(together)
-    return int(together)
+    total = torch.tensor(value)
+    dist.all_reduce(total)
+    return int(total)
 
 
-def told(value: int | None) -> int | None:
-    """What the first process says."""
-    if world()[1] == 1:
+def broadcast_from_first(value: int | None) -> int | None:
+    """Return the first process's ``value`` in every process."""
+    if count_processes() == 1:
         return value
     box = [value]
     dist.broadcast_object_list(box)
@@ -107,21 +121,20 @@ def told(value: int | None) -> int | None:
 
 
 @contextmanager
-def in_turn() -> Iterator[None]:
-    """One process after the other goes through the block, the first of them first: others find what it has made."""
-    rank, size = world()
-    for turn in range(size):
-        if turn == rank:
+def take_turns() -> Iterator[None]:
+    """Run the block in one process after the other, so that later ones find the files that the first has made."""
+    for turn in range(count_processes()):
+        if turn == get_rank():
             yield
-        wait()
+        wait_for_all()
 
 
-def seed(*numbers: int) -> None:
-    """Let torch's random numbers in this process, such as dropout's, be a function of ``numbers`` and the process."""
-    torch.manual_seed(int(np.random.SeedSequence([*numbers, world()[0]]).generate_state(1)[0]))
+def seed_process(*numbers: int) -> None:
+    """Seed torch's random numbers in this process, such as dropout's, from ``numbers`` and its rank."""
+    torch.manual_seed(int(np.random.SeedSequence([*numbers, get_rank()]).generate_state(1)[0]))
 
 
-def wait() -> None:
-    """Until all processes are here."""
-    if world()[1] > 1:
+def wait_for_all() -> None:
+    """Wait until all processes have come to this call."""
+    if count_processes() > 1:
         dist.barrier()

@@ -1,4 +1,4 @@
-"""Which precision training computes in: bfloat16 where the machine multiplies it faster than float32."""
+"""Precision of training: bfloat16 where the machine multiplies faster in it than in float32."""
 
 import platform
 import time
@@ -9,38 +9,42 @@ from functools import cache
 import torch
 
 
-def mixed(device: torch.device | str) -> torch.autocast:
-    """Matrix products in bfloat16 meanwhile, where that is faster."""
+def autocast(device: torch.device | str) -> torch.autocast:
+    """Compute matrix products in bfloat16 inside the block where that is faster."""
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=bfloat16_is_fast(device))
 
 
 def bfloat16_is_fast(device: torch.device | str) -> bool:
-    """Whether the device has instructions for it, which GPUs before Ampere lack, and most CPUs, and gains by it.
+    """Tell whether the device multiplies faster in bfloat16 than in float32.
 
-    Without them a CPU takes five times as long for a product as in float32. With them an AMD EPYC takes half of the
-    time, but an Intel Xeon whose matrix units (AMX) a virtual machine hides takes twice of it: so a CPU is timed.
+    GPUs before Ampere and most CPUs have no instructions for it; without them a CPU takes five times as long as in
+    float32. With them an AMD EPYC takes half the time, but an Intel Xeon whose matrix units (AMX) a virtual machine
+    hides takes twice the time. So a CPU that has the instructions is timed.
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return _cpu_has_instructions() and (_bfloat16_takes_less() if _settled is None else _settled == "bfloat16")
+    return _cpu_has_instructions() and (_bfloat16_takes_less() if _fixed is None else _fixed == "bfloat16")
 
 
-_settled: str | None = None
+_fixed: str | None = None
 
 
 @contextmanager
-def settled(name: str | None) -> Iterator[None]:
-    """Have CPUs with the instructions compute as a run began, not as they would be timed now; None times them."""
-    global _settled
-    before, _settled = _settled, name
+def fix_precision(name: str | None) -> Iterator[None]:
+    """Use the precision with which a run began, instead of timing CPUs again; None times them.
+
+    A second timing could choose differently, and a resumed run would then compute other losses.
+    """
+    global _fixed
+    before, _fixed = _fixed, name
     try:
         yield
     finally:
-        _settled = before
+        _fixed = before
 
 
-def name(device: torch.device | str) -> str:
-    """Of the precision in which an encoder of a run in training embeds."""
+def choose_precision(device: torch.device | str) -> str:
+    """Return the precision in which an encoder in training embeds: ``bfloat16`` or ``float32``."""
     return "bfloat16" if bfloat16_is_fast(device) else "float32"
 
 
@@ -53,14 +57,17 @@ def _cpu_has_instructions() -> bool:
 
 @cache
 def _bfloat16_takes_less() -> bool:
-    """Of products of a small model's size, by the best of some in turn: other work on the machine slows down some."""
-    own = torch.Generator().manual_seed(0)  # to measure must not change the dropout of a run
-    a_MD, b_DD = (torch.randn(rows, 512, generator=own) for rows in (1024, 512))
-    taken: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}
+    """Time products of a small model's size in both precisions in turn, and compare the best times.
+
+    The best of 30, because other work on the machine slows down some of them.
+    """
+    generator = torch.Generator().manual_seed(0)  # measuring must not change the dropout of a run
+    a_MD, b_DD = (torch.randn(rows, 512, generator=generator) for rows in (1024, 512))
+    times: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}
     for _ in range(30):
-        for dtype, seconds in taken.items():
+        for dtype, seconds in times.items():
             a, b = a_MD.to(dtype), b_DD.to(dtype)
-            began = time.perf_counter()
+            start = time.perf_counter()
             a @ b
-            seconds.append(time.perf_counter() - began)
-    return min(taken[torch.bfloat16]) < min(taken[torch.float32])
+            seconds.append(time.perf_counter() - start)
+    return min(times[torch.bfloat16]) < min(times[torch.float32])

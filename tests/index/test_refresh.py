@@ -168,7 +168,7 @@ def test_an_index_is_that_of_the_snapshot(corpus: Path, tmp_path: Path, tower) -
     assert torch.equal(torch.random.get_rng_state(), before)  # a refresh does not change the steps that follow
     index = refresher.poll(7)
     with_seed.save(tmp_path / "encoder")
-    encoder = load_encoder(tmp_path / "encoder", precision=precision.name("cpu"))
+    encoder = load_encoder(tmp_path / "encoder", precision=precision.choose_precision("cpu"))
     wanted = encoder.encode([p.titled for p in PassageStore.open(corpus / "passages").get(range(PASSAGES))])
     assert np.allclose(np.asarray(index.vectors[0:PASSAGES]), wanted, atol=2e-3)
     assert [r.rows[0] for r in index.search(wanted, 1)] == list(range(PASSAGES))

@@ -33,7 +33,7 @@ from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.options import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.training.log import read_rows
-from ragqa.training.meter import seq2seq_weights
+from ragqa.training.meter import count_seq2seq_weights
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[2]
 def _a_known_peak() -> Iterator[None]:
     """To measure it takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.common.run.peak_flops", lambda device: 1e12)
+        patch.setattr("pipelines.common.run.measure_peak_flops", lambda device: 1e12)
         yield
 
 
@@ -144,7 +144,8 @@ def test_a_batch_is_a_function_of_seed_step_and_number(config: DenoiseConfig, mo
     assert not torch.equal(one.x.ids_NL, other.x.ids_NL)
     parts = []
     for rank in (0, 1):
-        monkeypatch.setattr("ragqa.training.parallel.world", lambda rank=rank: (rank, 2))
+        monkeypatch.setattr("ragqa.training.parallel.get_rank", lambda rank=rank: rank)
+        monkeypatch.setattr("ragqa.training.parallel.count_processes", lambda: 2)
         parts += read_of(texts[5])
     assert parts == read_of(one)
 
@@ -249,7 +250,7 @@ def waiting(under_way, *others):
         time.sleep(600)  # until it is killed
     return step(under_way, *others)
 denoise.train_step = waiting
-run.peak_flops = lambda device: 1e12  # not measured: that takes a second
+run.measure_peak_flops = lambda device: 1e12  # not measured: that takes a second
 denoise.main(parse(denoise.DenoiseConfig, None, ["--config", sys.argv[1]]))
 """
 
@@ -285,7 +286,7 @@ from ragqa.cli.config import parse
 from pipelines.common import run
 from pipelines.denoise import train as denoise
 torch.autocast = lambda *_, **__: nullcontext()
-run.peak_flops = lambda device: 1e12
+run.measure_peak_flops = lambda device: 1e12
 address = f"tcp://127.0.0.1:{sys.argv[2]}"
 dist.init_process_group("gloo", init_method=address, rank=1, world_size=2, timeout=timedelta(seconds=300))
 denoise.main(parse(denoise.DenoiseConfig, None, ["--config", sys.argv[1]]))
@@ -328,10 +329,10 @@ def test_the_weights_of_each_side(shapes: dict[str, Path]) -> None:
     square, wide = 32 * 32, 32 * 64
     model = Seq2Seq.load(shapes["t5"], fresh=True).model
     read = 4 * square + 2 * wide + 2 * square  # and keys and values of cross-attention
-    assert seq2seq_weights(model) == (read, 4 * square + 2 * square + 2 * wide + 54 * 32)
+    assert count_seq2seq_weights(model) == (read, 4 * square + 2 * square + 2 * wide + 54 * 32)
     assert not any(part._forward_hooks for part in model.modules())
     bert = Seq2Seq.load(shapes["bert"], fresh=True).model
-    both = seq2seq_weights(bert.train())
+    both = count_seq2seq_weights(bert.train())
     head = 32 * 32 + 32 * bert.config.decoder.vocab_size
     assert both == (read, 4 * square + 2 * square + 2 * wide + head) and bert.training
 

@@ -22,7 +22,7 @@ from ragqa.models.generation.template import Template
 from ragqa.objectives import rag_token_nll
 from ragqa.pipeline import Pipeline
 from ragqa.training.log import read_rows
-from ragqa.training.meter import peak_flops
+from ragqa.training.meter import measure_peak_flops
 from ragqa.types import Passage
 
 FEW: dict[str, Any] = {"steps": 6, "batch": 4, "lr": 1e-3, "warmup": 1, "eval_every": 3, "save_every": 2}
@@ -77,7 +77,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
         monkeypatch.setattr(fid_training, "train_step", killed)
         with pytest.raises(KeyboardInterrupt):
             recipe.main(broken)
-        peak_flops.cache_clear()  # as another process finds it
+        measure_peak_flops.cache_clear()  # as another process finds it
     monkeypatch.setattr(fid_training, "train_step", step)
     recipe.main(broken)
     assert rows_of(settings.out) == rows_of(broken.out)
@@ -163,7 +163,7 @@ def test_what_is_known_by_heart_is_told(
     told: list[str] = []
     recipe.main(replace(settings, **changed), notify=told.append)
     (alarm,) = [line for line in told if "ALARM" in line]
-    assert "known by heart" in alarm and ("passages are hardly read" in alarm) == (kind == "fid")
+    assert "memorised" in alarm and ("passages are hardly read" in alarm) == (kind == "fid")
     alarms = [row["alarm"] for row in read_rows(config.out) if "alarm" in row]
     assert alarms == [alarm.partition("ALARM: ")[2]]
     # Killed after the checkpoint of the step at which it was raised, a run raises it once more.

@@ -19,9 +19,9 @@ from pipelines.realm import pretrain
 from ragqa.errors import BadInput
 from ragqa.models.generation.generators import load_generator
 from ragqa.pipeline import Pipeline
-from ragqa.training.health import USED, WINDOW, Health
+from ragqa.training.health import MAX_LOSS_USED, WINDOW, Health
 from ragqa.training.log import read_rows
-from ragqa.training.meter import peak_flops
+from ragqa.training.meter import measure_peak_flops
 from tests.helpers import closed_world
 
 
@@ -159,14 +159,14 @@ def test_rates_of_what_begins_later(config: JointConfig) -> None:
 
 def test_passages_that_are_not_used_when_questions_begin_are_told() -> None:
     health = Health()
-    assert health.used() == []
+    assert health.check_passages_used() == []
     for _ in range(WINDOW):
-        health.step({"nll": 4.9, "nll_alone": 5.0, "distinct": 1.0, "entropy": 0.5})
-    (line,) = health.used()
+        health.check_step({"nll": 4.9, "nll_alone": 5.0, "distinct": 1.0, "entropy": 0.5})
+    (line,) = health.check_passages_used()
     assert line.startswith("with passages the loss is 98% of that without: they are not used yet")
     for _ in range(WINDOW):
-        health.step({"nll": 5.0 * USED - 0.1, "nll_alone": 5.0, "distinct": 1.0, "entropy": 0.5})
-    assert health.used() == []
+        health.check_step({"nll": 5.0 * MAX_LOSS_USED - 0.1, "nll_alone": 5.0, "distinct": 1.0, "entropy": 0.5})
+    assert health.check_passages_used() == []
 
 
 def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
@@ -187,7 +187,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
         monkeypatch.setattr(joint, "train_step", killed)
         with pytest.raises(KeyboardInterrupt):
             run(broken, world)
-        peak_flops.cache_clear()  # as another process finds it
+        measure_peak_flops.cache_clear()  # as another process finds it
     monkeypatch.setattr(joint, "train_step", step)
     run(broken, world)
     one, other = (

@@ -56,22 +56,22 @@ torch.manual_seed(0)
 model = torch.nn.Linear(5, 3)
 x, counted = torch.randn(8, 5), torch.tensor([True, False, True, True, False, False, False, True])
 
-rows = parallel.share(list(range(8)))
+rows = parallel.take_share(list(range(8)))
 own = counted[rows]
 loss = (model(x[rows]).square().sum(-1) * own).sum() / own.sum().clamp_min(1)
-weight = parallel.weight(own)
+weight = parallel.compute_loss_weight(own)
 (loss * weight).backward()
 parallel.sum_gradients(model.parameters())
-tokens = float(parallel.total(len(rows)))
-mean = model.weight.grad.tolist(), parallel.mean({"nll": loss.item()}, weight)["nll"]
+tokens = float(parallel.sum_over_processes(len(rows)))
+mean = model.weight.grad.tolist(), parallel.average_over_processes({"nll": loss.item()}, weight)["nll"]
 
 model.zero_grad()
-questions, passages = (parallel.share(list(torch.randn(8, 5))) for _ in range(2))
+questions, passages = (parallel.take_share(list(torch.randn(8, 5))) for _ in range(2))
 halves = [(side[:2], side[2:]) for side in (questions, passages)]
 parts = [[lambda some=some: model(torch.stack(some)) for some in side] for side in halves]
 value = gradient_cache.backward(parts, lambda q, p: in_batch_nll(q, p, torch.arange(8)))
 parallel.sum_gradients(model.parameters())
-if not parallel.world()[0]:
+if parallel.is_first_process():
     print(json.dumps([*mean, model.weight.grad.tolist(), value.item(), tokens]))
 if dist.is_initialized():
     dist.destroy_process_group()  # or its threads may end the process their own way
@@ -111,12 +111,12 @@ def test_gradients_of_two_are_those_of_one() -> None:
 
 
 def test_alone_everything_stays_as_it_is() -> None:
-    assert parallel.world() == (0, 1)
-    assert parallel.share([1, 2, 3]) == [1, 2, 3]
-    assert parallel.weight(torch.tensor([False])) == 1
-    assert parallel.mean({"a": 2.0}, torch.tensor(0.3)) == {"a": 2.0}
-    assert parallel.told(7) == parallel.total(7) == 7
-    rows, own = parallel.gathered(torch.ones(2, 3, requires_grad=True))
+    assert (parallel.get_rank(), parallel.count_processes()) == (0, 1)
+    assert parallel.take_share([1, 2, 3]) == [1, 2, 3]
+    assert parallel.compute_loss_weight(torch.tensor([False])) == 1
+    assert parallel.average_over_processes({"a": 2.0}, torch.tensor(0.3)) == {"a": 2.0}
+    assert parallel.broadcast_from_first(7) == parallel.sum_over_processes(7) == 7
+    rows, own = parallel.gather_rows(torch.ones(2, 3, requires_grad=True))
     assert not rows.requires_grad and own == slice(0, 2)
     weight = torch.nn.Parameter(torch.ones(2))
     value = gradient_cache.backward([[lambda: weight[:1]], [lambda: weight[1:]]], lambda a, b: (a * b).sum() * 3)
@@ -592,7 +592,8 @@ def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
 
 
 def test_a_batch_that_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "world", lambda: (1, 2))
-    assert parallel.share([1, 2, 3, 4]) == [3, 4]
-    with pytest.raises(BadInput, match="a batch of 3 cannot be shared by 2 processes"):
-        parallel.share([1, 2, 3])
+    monkeypatch.setattr(parallel, "get_rank", lambda: 1)
+    monkeypatch.setattr(parallel, "count_processes", lambda: 2)
+    assert parallel.take_share([1, 2, 3, 4]) == [3, 4]
+    with pytest.raises(BadInput, match="a batch of 3 cannot be divided among 2 processes"):
+        parallel.take_share([1, 2, 3])

@@ -34,7 +34,7 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
 from ragqa.types import Hit, Passage, Question
-from tests.ragqa.training.test_training import one_thread
+from tests.helpers.models import one_thread
 
 PASSAGES = [
     "Skarvik Lighthouse was built in 1871 by the engineer Ada Holm.",

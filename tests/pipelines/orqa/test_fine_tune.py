@@ -25,7 +25,7 @@ from ragqa.reading.windows import windows
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.training.log import read_rows
-from ragqa.training.meter import peak_flops
+from ragqa.training.meter import measure_peak_flops
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FineTuneConfig,
         monkeypatch.setattr(fine_tune, "train_step", killed)
         with pytest.raises(KeyboardInterrupt):
             main(broken)
-        peak_flops.cache_clear()  # as another process finds it
+        measure_peak_flops.cache_clear()  # as another process finds it
     monkeypatch.setattr(fine_tune, "train_step", step)
     assert main(broken) == broken.out / "model"
     assert without_time(broken.out) == without_time(config.out)

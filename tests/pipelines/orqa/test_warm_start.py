@@ -21,7 +21,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.tower import Tower
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
-from ragqa.training.meter import model_flops
+from ragqa.training.meter import count_flops
 from ragqa.types import Passage
 
 
@@ -78,11 +78,11 @@ def test_a_step_counts_what_it_encodes(config: WarmStartConfig, small: Path, mon
     rows = [[1] * length for length in (3, 9, 9, 2, 4, 4, 4)]
     assert [len(some) for some in alike(rows[:4])] == [2, 2] and [len(some) for some in alike(rows[4:])] == [3]
     assert encoded(rows, 4) == 2 * 9 + 2 * 3 + 3 * 4
-    monkeypatch.setattr("pipelines.common.run.peak_flops", lambda device: 1.0)
+    monkeypatch.setattr("pipelines.common.run.measure_peak_flops", lambda device: 1.0)
     inverse_cloze.main(config)
     row = read_rows(config.out)[0]
     tower = Tower.from_encoder(small, width=8)
-    speed = model_flops(tower, row["tokens"]) / row["seconds"]
+    speed = count_flops(tower, row["tokens"]) / row["seconds"]
     assert row["utilisation"] == pytest.approx(speed, rel=0.05)  # seconds are logged to a tenth of a millisecond
     assert row["tokens/s"] == pytest.approx(row["tokens"] / row["seconds"], rel=0.05)
 

@@ -24,7 +24,7 @@ from ragqa.models.generation.generators import load_generator, make_generator, s
 from ragqa.models.generation.template import RAG
 from ragqa.pipeline import Pipeline
 from ragqa.training.log import read_rows
-from ragqa.training.meter import peak_flops
+from ragqa.training.meter import measure_peak_flops
 from ragqa.types import Passage, Question
 from tests.helpers import closed_world
 
@@ -184,7 +184,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
         monkeypatch.setattr(rag, "train_step", killed)
         with pytest.raises(KeyboardInterrupt):
             rag.main(broken)
-        peak_flops.cache_clear()  # as another process finds it
+        measure_peak_flops.cache_clear()  # as another process finds it
     monkeypatch.setattr(rag, "train_step", step)
     rag.main(broken)
     one, other = (

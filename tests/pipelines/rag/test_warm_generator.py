@@ -31,7 +31,7 @@ from ragqa.types import Question
 def _a_known_peak() -> Iterator[None]:
     """To measure it takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.common.run.peak_flops", lambda device: 1e12)
+        patch.setattr("pipelines.common.run.measure_peak_flops", lambda device: 1e12)
         yield
 
 

@@ -35,7 +35,7 @@ from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.vectors.mips import open_index
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import Pieces, TextTokenizer
-from ragqa.training.health import figures
+from ragqa.training.health import measure_retrieval
 from ragqa.training.log import read_rows
 from tests.helpers import closed_world
 
@@ -237,7 +237,9 @@ def test_an_approximate_index_may_find_fewer(config: PretrainConfig, world: clos
         few = guess(model, index, blocks, batch, [NULL] * 4, replace(config, k=6))
         two = guess(model, Fixed([4, 2]), blocks, batch, [NULL] * 4, replace(config, k=3))
     counted = batch.labels_BM != IGNORED
-    rows = [figures(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, null=True) for g in (few, two)]
+    rows = [
+        measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, null=True) for g in (few, two)
+    ]
     losses = [pretrain.marginal_nll(g.gold_BKM, g.relevance_BK, counted).item() for g in (few, two)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # the step is in bfloat16
     for name in ("utility", "null"):
