@@ -325,8 +325,8 @@ def watch(run: Run, losses: list[Part], found: dict[str, float], questions: int)
     """Alarms of an evaluation on so many questions: what is found, and what is memorised."""
     first, second = losses[0].health, losses[1].health
     assert first and second
-    lines = first.recall(found["recall@5"], questions)
-    run.alarm(run.step, [*lines, *(second.answers(found["em"]) if "em" in found else [])])
+    lines = first.check_recall(found["recall@5"], questions)
+    run.alarm(run.step, [*lines, *(second.check_answers(found["em"]) if "em" in found else [])])
 
 
 def save(config: JointConfig, model: Joint) -> None:
