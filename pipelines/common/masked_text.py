@@ -160,7 +160,7 @@ class MaskedTexts:
         """
         self._store, self._tokenizer, self._chooses = store, tokenizer, chooses
         self._batch, self._room, self._seed = batch, max_text - 2, seed
-        self._shares = {"random": 0.0, "kept": 0.0} if masks_only else {}
+        self._shares = {"random_rate": 0.0, "keep_rate": 0.0} if masks_only else {}
         self._together = together
         self._others = np.asarray(tokenizer.ordinary)  # once: they are some tens of thousands
 
@@ -191,7 +191,7 @@ class MaskedTexts:
             return None
         mask = self._tokenizer.mask
         ids = masking.corrupt(
-            pieces.ids, positions, rng, mask=mask, others=self._others, together=self._together, **self._shares
+            pieces.ids, positions, rng, mask=mask, vocabulary=self._others, per_run=self._together, **self._shares
         )
         return Text(row, ids, positions.tolist(), [pieces.ids[at] for at in positions], (start, end))
 

@@ -118,7 +118,7 @@ class ClozeBatches:
         pairs = []
         for passage, pieces in zip(passages, blocks.tokenizer.many([each.titled for each in passages]), strict=True):
             title, sentences = by_sentence(passage, pieces)
-            question, block = make_inverse_cloze_pair(sentences, rng, kept=config.kept)
+            question, block = make_inverse_cloze_pair(sentences, rng, keep_rate=config.kept)
             pairs.append((question, [*title, *block]))
         return self._marked(pairs, [passage.text for passage in passages])
 

@@ -1,1 +1,1 @@
-"""What to mask and what to pair: for pretraining."""
+"""Pretraining tasks: masking, inverse cloze, denoising and the salient spans that they use."""

@@ -1,4 +1,4 @@
-"""The inverse cloze task: a sentence asks for the block it came from (ORQA, Lee et al. 2019, section 5)."""
+"""Inverse cloze task: a sentence is the question for the passage it comes from (ORQA, Lee et al. 2019, section 5)."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -6,28 +6,31 @@ from itertools import chain
 import numpy as np
 
 KEEP_RATE = 0.1
-"""Share of the sentences that stay in their block, so that words that both share are learned, too."""
+"""Share of the sentences that stay in their passage, so that the model also learns from shared words."""
 
 
 def make_inverse_cloze_pair(
-    sentences: Sequence[Sequence[int]], rng: np.random.Generator, *, kept: float = KEEP_RATE
+    sentences: Sequence[Sequence[int]], rng: np.random.Generator, *, keep_rate: float = KEEP_RATE
 ) -> tuple[list[int], list[int]]:
-    """A sentence of a block, drawn at random, and the block: without the sentence but for a share ``kept``.
+    """Draw a sentence of a passage as its question, and remove it from the passage most of the time.
 
-    A block of a single sentence keeps it: an empty one would say nothing.
+    A passage of a single sentence keeps it, since an empty one would teach nothing.
 
     Args:
-        sentences: of the block, in wordpieces; at least one.
+        sentences: the passage's sentences in wordpieces; at least one.
         rng: source of randomness.
-        kept: see above.
+        keep_rate: probability that the sentence stays in the passage.
+
+    Returns:
+        The wordpieces of the question and those of the passage.
     """
     chosen = int(rng.integers(len(sentences)))
-    stays = rng.random() < kept or len(sentences) == 1
-    block = [sentence for number, sentence in enumerate(sentences) if stays or number != chosen]
-    return list(sentences[chosen]), list(chain.from_iterable(block))
+    stays = rng.random() < keep_rate or len(sentences) == 1
+    passage = [sentence for number, sentence in enumerate(sentences) if stays or number != chosen]
+    return list(sentences[chosen]), list(chain.from_iterable(passage))
 
 
 def drop_wordpieces(ids: Sequence[int], rng: np.random.Generator, share: float) -> list[int]:
-    """A text without ``share`` of its wordpieces, as a question for it where it is a single sentence."""
-    kept = max(1, round((1 - share) * len(ids)))
-    return [ids[at] for at in np.sort(rng.choice(len(ids), kept, replace=False))] if ids else []
+    """Return a text without a random ``share`` of its wordpieces; at least one stays."""
+    count = max(1, round((1 - share) * len(ids)))
+    return [ids[position] for position in np.sort(rng.choice(len(ids), count, replace=False))] if ids else []

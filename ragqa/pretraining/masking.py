@@ -1,10 +1,10 @@
-"""Which wordpieces a masked language model has to guess, and what stands in their place.
+"""Masking for masked language models: which wordpieces to predict, and what replaces them.
 
-A masking chooses positions; ``corrupt`` puts something else there. All randomness comes from the generator that is
-given, so that a batch is a pure function of its seed. Positions are those of a text's own wordpieces, before
-[CLS] and [SEP] are put around them.
+The ``sample_*`` functions choose positions; ``corrupt`` replaces what stands there. All randomness comes from the
+generator that is passed in, so that a batch is a pure function of its seed. Positions count a text's own wordpieces,
+without [CLS] and [SEP].
 
-Legend: L wordpieces of a text, W words.
+Legend: L wordpieces of a text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,31 +13,42 @@ import numpy as np
 import numpy.typing as npt
 
 Positions = npt.NDArray[np.int64]
-"""Of wordpieces, rising."""
+"""Sorted positions of wordpieces in a text."""
 
 RATE = 0.15
-"""Share of the wordpieces that are guessed (BERT, Devlin et al. 2019, section 3.1)."""
-LONGEST, STOP = 10, 0.2
-"""Of a span in words, and the chance that it ends after each (SpanBERT, Joshi et al. 2020, section 3.1)."""
+"""Share of the wordpieces to predict (BERT, Devlin et al. 2019, section 3.1)."""
+LONGEST_SPAN, STOP_RATE = 10, 0.2
+"""Longest span in words, and the chance to end it after each word (SpanBERT, Joshi et al. 2020, section 3.1)."""
 
 
 def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """A share ``rate`` of ``length`` wordpieces, at least one, each as likely as the next (BERT's masking)."""
+    """Draw a share ``rate`` of ``length`` wordpieces uniformly, at least one (BERT)."""
     return np.sort(rng.choice(length, count_masked(length, rate), replace=False))
 
 
 def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Whole words in random order, as far as the share ``rate`` of the wordpieces goes (BERT's later masking).
+    """Draw whole words in random order until a share ``rate`` of the wordpieces is masked (BERT's later releases).
 
-    A word that is longer than what is left is passed over; if none fits, the first one is taken all the same.
+    A word longer than what is left to mask is skipped. If no word fits, the first one is masked anyway.
 
     Args:
-        words: ``[L]`` number of the word of each wordpiece, None where it is part of none.
+        words: ``[L]`` number of each wordpiece's word, or None where it belongs to no word.
         rng: source of randomness.
         rate: share of the wordpieces.
     """
     runs = find_words(words)
-    return _taken(len(words), runs, rng.permutation(len(runs)).tolist(), rate)
+    left, masked = count_masked(len(words), rate), np.zeros(len(words), bool)
+    order = rng.permutation(len(runs)).tolist()
+    for first, last in (runs[number] for number in order):
+        if last - first <= left:
+            masked[first:last] = True
+            left -= last - first
+        if not left:
+            break
+    if order and not masked.any():
+        first, last = runs[order[0]]
+        masked[first:last] = True
+    return np.flatnonzero(masked)
 
 
 def sample_spans(
@@ -45,13 +56,20 @@ def sample_spans(
     rng: np.random.Generator,
     rate: float = RATE,
     *,
-    stop: float = STOP,
-    longest: int = LONGEST,
+    stop_rate: float = STOP_RATE,
+    longest: int = LONGEST_SPAN,
 ) -> Positions:
-    """Runs of whole words, until the share ``rate`` of the wordpieces is reached (SpanBERT, section 3.1).
+    """Draw spans of whole words until a share ``rate`` of the wordpieces is masked (SpanBERT, section 3.1).
 
-    Lengths in words are geometric with parameter ``stop``, drawn anew above ``longest`` (mean 3.8); the last run ends
-    with the share, in a word if need be, as in the released code. Runs begin at any word that is not masked yet.
+    Span lengths are geometric and at most ``longest`` words (mean 3.8). A span starts at any word that is not masked
+    yet. The last one is cut where the share is reached, within a word if need be, as in the released code.
+
+    Args:
+        words: ``[L]`` number of each wordpiece's word, or None where it belongs to no word.
+        rng: source of randomness.
+        rate: share of the wordpieces.
+        stop_rate: parameter of the geometric distribution.
+        longest: longest span in words; longer draws are repeated.
     """
     runs, share = find_words(words), count_masked(len(words), rate)
     masked = np.zeros(len(words), bool)
@@ -59,7 +77,7 @@ def sample_spans(
         left = share - int(masked.sum())
         if not left:
             break
-        length = _geometric(rng, stop, longest)
+        length = _sample_span_length(rng, stop_rate, longest)
         if not masked[runs[first][0]]:
             last = min(first + length, len(runs)) - 1
             run = np.arange(runs[first][0], runs[last][1])
@@ -73,18 +91,21 @@ def sample_salient_spans(
     rng: np.random.Generator,
     count: int = 1,
 ) -> Positions:
-    """The wordpieces of ``count`` salient spans, drawn at random; none where there is none (REALM, section 3.4).
+    """Draw ``count`` salient spans and return all wordpieces that they touch (REALM, section 3.4).
 
     Args:
         offsets: ``[L]`` first and last character of each wordpiece.
-        salient_spans: first and last character of names, dates and the like: see ``ragqa.pretraining.salient``.
+        salient_spans: first and last character of names, dates and numbers, as ``ragqa.pretraining.salient`` finds.
         rng: source of randomness.
         count: spans to mask; REALM masks one.
+
+    Returns:
+        The positions; none if there are no salient spans.
     """
     edges = np.asarray(offsets, np.int64).reshape(-1, 2)
     chosen = rng.permutation(len(salient_spans))[:count]
     masked = np.zeros(len(edges), bool)
-    for start, end in (salient_spans[each] for each in chosen):
+    for start, end in (salient_spans[number] for number in chosen):
         masked |= (edges[:, 0] < end) & (edges[:, 1] > start)
     return np.flatnonzero(masked)
 
@@ -95,75 +116,64 @@ def corrupt(
     rng: np.random.Generator,
     *,
     mask: int,
-    others: Sequence[int] | npt.NDArray[np.int64] = (),
-    random: float = 0.1,
-    kept: float = 0.1,
-    together: bool = False,
+    vocabulary: Sequence[int] | npt.NDArray[np.int64] = (),
+    random_rate: float = 0.1,
+    keep_rate: float = 0.1,
+    per_run: bool = False,
 ) -> list[int]:
-    """``ids`` with something else at ``positions``: the mask, a random wordpiece, or what was there.
+    """Replace the wordpieces at ``positions`` by the mask, a random wordpiece, or themselves.
 
-    BERT's shares are 80, 10 and 10 %, for each position by itself; SpanBERT draws once for a run of positions that
-    follow each other. With ``random=0, kept=0`` there is nothing but masks, as in REALM.
+    The defaults are BERT's 80, 10 and 10 %. With ``random_rate=0, keep_rate=0`` every position gets the mask (REALM).
 
     Args:
         ids: ``[L]`` wordpieces.
-        positions: of those that are guessed.
+        positions: the wordpieces to predict.
         rng: source of randomness.
         mask: id of the mask.
-        others: ids to draw random wordpieces from; needed unless ``random`` is 0.
-        random: share of the positions that get one.
-        kept: share of the positions that stay.
-        together: draw once for a run of positions.
+        vocabulary: ids to draw random wordpieces from; needed unless ``random_rate`` is 0.
+        random_rate: share of the positions that get a random wordpiece.
+        keep_rate: share of the positions that stay as they are.
+        per_run: make one choice for each run of adjacent positions (SpanBERT) instead of one for each position.
+
+    Raises:
+        ValueError: ``vocabulary`` is empty but ``random_rate`` is not 0.
     """
-    if random and not len(others):
-        raise ValueError("others are needed to draw random wordpieces from")
-    found = list(ids)
+    if random_rate and not len(vocabulary):
+        raise ValueError("pass a vocabulary to draw random wordpieces from, or random_rate=0")
+    corrupted = list(ids)
     draws = rng.random(len(positions))
-    replacements = np.asarray(others)[rng.integers(len(others), size=len(positions))] if len(others) else draws
-    if together:
+    # Drawn for all positions, needed or not, so that the generator advances by the same amount each time.
+    others = np.asarray(vocabulary)[rng.integers(len(vocabulary), size=len(positions))] if len(vocabulary) else draws
+    if per_run:
         runs = np.cumsum(np.diff(positions, prepend=positions[:1]) > 1)
         draws = draws[np.searchsorted(runs, runs)]
-    for position, draw, other in zip(positions.tolist(), draws, replacements, strict=True):
-        if draw < 1 - random - kept:
-            found[position] = mask
-        elif draw < 1 - kept:
-            found[position] = int(other)
-    return found
+    for position, draw, other in zip(positions.tolist(), draws, others, strict=True):
+        if draw < 1 - random_rate - keep_rate:
+            corrupted[position] = mask
+        elif draw < 1 - keep_rate:
+            corrupted[position] = int(other)
+    return corrupted
 
 
 def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
-    """First wordpiece of each word, and the one after its last; a wordpiece of no word is one of its own."""
-    return list(_runs(words))
+    """Return first and last (exclusive) wordpiece of each word; a wordpiece of no word counts as a word."""
+    return list(_iter_words(words))
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Wordpieces that are a share ``rate`` of ``length``, at least one of them where there is any."""
+    """Return how many of ``length`` wordpieces a share ``rate`` is: at least one, unless there are none."""
     return min(length, max(1, round(rate * length)))
 
 
-def _runs(words: Sequence[int | None]) -> Iterator[tuple[int, int]]:
+def _iter_words(words: Sequence[int | None]) -> Iterator[tuple[int, int]]:
     first = 0
-    for at in range(1, len(words) + 1):
-        if at == len(words) or words[at] != words[first] or words[at] is None:
-            yield first, at
-            first = at
+    for last in range(1, len(words) + 1):
+        if last == len(words) or words[last] != words[first] or words[last] is None:
+            yield first, last
+            first = last
 
 
-def _taken(length: int, runs: list[tuple[int, int]], order: list[int], rate: float) -> Positions:
-    left, masked = count_masked(length, rate), np.zeros(length, bool)
-    for first, last in (runs[each] for each in order):
-        if last - first <= left:
-            masked[first:last] = True
-            left -= last - first
-        if not left:
-            break
-    if order and not masked.any():
-        first, last = runs[order[0]]
-        masked[first:last] = True
-    return np.flatnonzero(masked)
-
-
-def _geometric(rng: np.random.Generator, stop: float, longest: int) -> int:
-    while (length := int(rng.geometric(stop))) > longest:
+def _sample_span_length(rng: np.random.Generator, stop_rate: float, longest: int) -> int:
+    while (length := int(rng.geometric(stop_rate))) > longest:
         pass
     return length

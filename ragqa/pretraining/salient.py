@@ -1,8 +1,7 @@
-"""Salient spans: the names, dates and numbers whose masking makes a model need its retriever.
+"""Salient spans: names, dates and numbers, which a model can only guess with the help of its retriever.
 
-Guu et al. 2020 (REALM), section 3.4: names by a tagger trained on CoNLL-2003, dates by regular expression. Numbers are
-ours. ``RuleTagger`` needs nothing but the text; ``SpacyTagger`` needs a model of spaCy's. What the rules find and miss
-was measured on labelled sentences (docs/results.md).
+Source: REALM (Guu et al. 2020), section 3.4, which finds names by a tagger trained on CoNLL-2003 and dates by regular
+expression; numbers are our addition. ``RuleTagger`` needs nothing but the text, ``SpacyTagger`` a spaCy model.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,15 +16,18 @@ from ragqa.pretraining.tagger.numbers import find_numbers
 from ragqa.pretraining.tagger.works import find_works
 
 KINDS = ("name", "date", "number")
-_NAMES = "PERSON PER NORP FAC ORG GPE LOC PRODUCT EVENT WORK_OF_ART LAW LANGUAGE MISC"
-_NUMBERS = "CARDINAL ORDINAL PERCENT QUANTITY MONEY"
-_OF_SPACY = dict.fromkeys(_NAMES.split(), "name") | dict.fromkeys(_NUMBERS.split(), "number") | {"DATE": "date"}
-_IDLE = ["tagger", "parser", "attribute_ruler", "lemmatizer"]
+"""Kinds of salient spans."""
+_NAME_LABELS = "PERSON PER NORP FAC ORG GPE LOC PRODUCT EVENT WORK_OF_ART LAW LANGUAGE MISC"
+_NUMBER_LABELS = "CARDINAL ORDINAL PERCENT QUANTITY MONEY"
+_KIND_OF_LABEL = (
+    dict.fromkeys(_NAME_LABELS.split(), "name") | dict.fromkeys(_NUMBER_LABELS.split(), "number") | {"DATE": "date"}
+)
+_UNUSED_COMPONENTS = ["tagger", "parser", "attribute_ruler", "lemmatizer"]
 
 
 @dataclass(frozen=True, slots=True)
 class SalientSpan:
-    """Characters ``start`` to ``end`` of a text; never none of them."""
+    """Characters ``start`` to ``end`` (exclusive) of a text; at least one."""
 
     start: int
     end: int
@@ -34,35 +36,35 @@ class SalientSpan:
 
 
 class Tagger(Protocol):
-    """What finds salient spans."""
+    """Finder of salient spans."""
 
     def spans(self, text: str) -> list[SalientSpan]:
-        """The salient spans of ``text``, in order and apart from each other."""
+        """Return the salient spans of ``text``, sorted and without overlaps."""
         ...
 
 
 class RuleTagger:
-    """Finds salient spans of English by rule, the same in every run and process; nothing is loaded or downloaded.
+    """Rule-based tagger for English; deterministic, with no model to load or download.
 
     Args:
-        titles: the corpus's own titles: which phrases are names, and which words have a capital in them. Six million
-            take 98 MB, and 507 MB while they are learnt.
-        texts: a sample of the corpus, some thousand articles: which words it writes in lower case, so that fewer are
-            taken for names where a sentence begins.
+        titles: document titles of the corpus. They tell which phrases are names and which words are capitalised.
+            Six million take 98 MB, and 507 MB while they are learned.
+        texts: a sample of the corpus, some thousand articles. They tell which words are usually in lower case, so that
+            fewer of those are mistaken for names at the start of a sentence.
     """
 
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
         self._lexicon = Lexicon(titles, texts)
 
     def spans(self, text: str) -> list[SalientSpan]:
-        """The salient spans of ``text``, in order and apart from each other."""
-        found: list[SalientSpan] = []
+        """Return the salient spans of ``text``, sorted and without overlaps."""
+        spans: list[SalientSpan] = []
         for kind in ("work", "date", "name", "number"):
-            here = list(self._found(kind, _blanked(text, found)))
-            found = sorted([*found, *here], key=lambda span: span.start)
-        return found
+            more = list(self._find(kind, _blank_out(text, spans)))
+            spans = sorted([*spans, *more], key=lambda span: span.start)
+        return spans
 
-    def _found(self, kind: str, text: str) -> Iterator[SalientSpan]:
+    def _find(self, kind: str, text: str) -> Iterator[SalientSpan]:
         match kind:
             case "work":
                 ranges = find_works(text, self._lexicon)
@@ -76,21 +78,26 @@ class RuleTagger:
             yield SalientSpan(start, end, "name" if kind == "work" else kind)
 
 
-def _blanked(text: str, spans: list[SalientSpan]) -> str:
-    """The text without what stands in the spans, so that nothing is found there again."""
-    pieces, at = [], 0
+def _blank_out(text: str, spans: list[SalientSpan]) -> str:
+    """Replace the spans by NUL characters, so that later rules find nothing there."""
+    pieces, after = [], 0
     for span in spans:
-        pieces += [text[at : span.start], "\0" * (span.end - span.start)]
-        at = span.end
-    return "".join([*pieces, text[at:]])
+        pieces += [text[after : span.start], "\0" * (span.end - span.start)]
+        after = span.end
+    return "".join([*pieces, text[after:]])
 
 
 class SpacyTagger:
-    """Finds salient spans with a model of spaCy's that is installed; ``model`` is its name or path.
+    """Tagger that uses an installed spaCy model.
 
-    spaCy's dates include durations, and its quantities their unit.
+    spaCy counts durations as dates, and units as part of a quantity.
 
-    Raises MissingExtra without spaCy, BadInput without the model.
+    Args:
+        model: name or path of the model.
+
+    Raises:
+        MissingExtra: spaCy is not installed.
+        BadInput: the model is not installed.
     """
 
     def __init__(self, model: str = "en_core_web_sm") -> None:
@@ -99,13 +106,14 @@ class SpacyTagger:
         except ImportError:
             raise MissingExtra("tagging with spaCy", "spacy") from None
         try:
-            self._model: Any = spacy.load(model, exclude=_IDLE)
+            self._model: Any = spacy.load(model, exclude=_UNUSED_COMPONENTS)
         except OSError:
             raise BadInput(
-                f"spaCy has no model {model!r} here: python -m spacy download {model}, or take the tagger by rule"
+                f"the spaCy model {model!r} is not installed: run python -m spacy download {model}, "
+                "or use the rule-based tagger"
             ) from None
 
     def spans(self, text: str) -> list[SalientSpan]:
-        """The salient spans of ``text``, in order and apart from each other."""
-        found = [(e.start_char, e.end_char, _OF_SPACY.get(e.label_)) for e in self._model(text).ents]
+        """Return the salient spans of ``text``, sorted and without overlaps."""
+        found = [(e.start_char, e.end_char, _KIND_OF_LABEL.get(e.label_)) for e in self._model(text).ents]
         return [SalientSpan(start, end, kind) for start, end, kind in found if kind]

@@ -1,1 +1,1 @@
-"""A rule-based tagger of names, dates and numbers in English text."""
+"""Rules that find names, dates, numbers and titles of works in English text."""

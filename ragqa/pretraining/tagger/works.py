@@ -1,4 +1,4 @@
-"""Titles of works in quotes: every word but the small ones has a capital, or an article has that title."""
+"""Titles of works in quotation marks, recognised by their capitals or as a title of the corpus."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _WORD = re.compile(r"[^\s,:;.!?–—/()-]+")
 
 
 def find_works(text: str, lexicon: Lexicon) -> Iterator[tuple[int, int]]:
-    """Start and end of each title that stands in quotes, in order and apart; without the quotes."""
+    """Yield start and end of each quoted title, without the quotes, sorted and without overlaps."""
     for match in _QUOTED.finditer(text):
         quoted = match[1].rstrip(",.;:")
         if _is_title(_WORD.findall(quoted)) or (" " in quoted and lexicon.is_title(quoted)):
@@ -19,6 +19,7 @@ def find_works(text: str, lexicon: Lexicon) -> Iterator[tuple[int, int]]:
 
 
 def _is_title(words: list[str]) -> bool:
+    """Return whether all words but the small ones (``of``, ``the``) have a capital."""
     if not words or not (words[0][0].isupper() or words[0][0].isdigit()):
         return False
     if len(words) == 1:

@@ -91,7 +91,7 @@ def test_one_salient_span_is_masked_with_all_that_it_touches() -> None:
 
 def test_eighty_ten_ten() -> None:
     ids, positions = [1000] * 30_000, np.arange(0, 30_000, 2)
-    found = np.array(corrupt(ids, positions, rng(), mask=MASK, others=range(2000, 2100)))
+    found = np.array(corrupt(ids, positions, rng(), mask=MASK, vocabulary=range(2000, 2100)))
     assert (found[1::2] == 1000).all()
     shares = [(found[::2] == MASK).mean(), (found[::2] >= 2000).mean(), (found[::2] == 1000).mean()]
     assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
@@ -99,12 +99,12 @@ def test_eighty_ten_ten() -> None:
 
 
 def test_nothing_but_masks_for_realm() -> None:
-    assert corrupt([7, 8, 9], np.array([0, 2]), rng(), mask=MASK, random=0, kept=0) == [MASK, 8, MASK]
-    assert corrupt([7, 8, 9], np.array([], np.int64), rng(), mask=MASK, others=[5]) == [7, 8, 9]
+    assert corrupt([7, 8, 9], np.array([0, 2]), rng(), mask=MASK, random_rate=0, keep_rate=0) == [MASK, 8, MASK]
+    assert corrupt([7, 8, 9], np.array([], np.int64), rng(), mask=MASK, vocabulary=[5]) == [7, 8, 9]
 
 
 def test_random_pieces_are_drawn_from_somewhere() -> None:
-    with pytest.raises(ValueError, match="others"):
+    with pytest.raises(ValueError, match="vocabulary"):
         corrupt([7, 8, 9], np.array([0, 2]), rng(), mask=MASK)
 
 
@@ -112,7 +112,7 @@ def test_a_run_is_replaced_together() -> None:
     positions = np.array([0, 1, 2, 5, 6, 9])
     outcomes = set()
     for seed in range(200):
-        found = corrupt([1] * 10, positions, rng(seed), mask=MASK, others=range(2000, 2100), together=True)
+        found = corrupt([1] * 10, positions, rng(seed), mask=MASK, vocabulary=range(2000, 2100), per_run=True)
         kinds = ["mask" if i == MASK else "same" if i == 1 else "other" for i in found]
         assert len(set(kinds[:3])) == len(set(kinds[5:7])) == 1
         outcomes.add((kinds[0], kinds[5], kinds[9]))
@@ -132,4 +132,4 @@ def test_a_sentence_leaves_its_block_nine_times_in_ten() -> None:
 
 
 def test_a_block_of_one_sentence_keeps_it() -> None:
-    assert make_inverse_cloze_pair([[1, 2]], rng(), kept=0) == ([1, 2], [1, 2])
+    assert make_inverse_cloze_pair([[1, 2]], rng(), keep_rate=0) == ([1, 2], [1, 2])

@@ -1,5 +1,11 @@
-"""Salient spans: what the rules find in sentences made for it, what holds on any text, and the labelled sentences."""
+"""Salient spans: example sentences, properties on any text, and sentences labelled by hand.
 
+``tests/data/salient.jsonl`` has the labels of 34 sentences of the shared Wikipedia archive AD: document, first
+character of the sentence in its text, length, and spans as [start, end, kind] from there. They were drawn at random
+and labelled before the rules were written.
+"""
+
+import json
 import pickle
 import subprocess
 import sys
@@ -10,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragqa.corpus.sources import read_documents
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.pretraining.salient import KINDS, RuleTagger, SalientSpan, SpacyTagger, Tagger
 from ragqa.pretraining.tagger.lexicon import HashedStrings, Lexicon
@@ -18,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PLAIN = RuleTagger()
 
 
-def marked(text: str, tagger: Tagger = PLAIN) -> str:
-    """The text with its names in [], dates in {} and numbers in <>."""
+def mark(text: str, tagger: Tagger = PLAIN) -> str:
+    """Return the text with its names in [], dates in {} and numbers in <>."""
     out, at = "", 0
     for span in tagger.spans(text):
         left, right = {"name": "[]", "date": "{}", "number": "<>"}[span.kind]
@@ -29,7 +36,7 @@ def marked(text: str, tagger: Tagger = PLAIN) -> str:
 
 
 def check(expected: str, tagger: Tagger = PLAIN) -> None:
-    assert marked(expected.translate(str.maketrans("", "", "[]{}<>")), tagger) == expected
+    assert mark(expected.translate(str.maketrans("", "", "[]{}<>")), tagger) == expected
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,7 @@ def test_numbers(expected: str) -> None:
     check(expected)
 
 
-def test_titles_join_and_save_what_rules_would_cut() -> None:
+def test_titles_of_the_corpus_keep_names_whole() -> None:
     tagger = RuleTagger(["Bosnia and Herzegovina", "The Wizard of Oz (film)", "Prince Edward Island", "Pope Paul VI"])
     check("[Bosnia] and [Herzegovina]")
     check("[Bosnia and Herzegovina]", tagger)
@@ -107,13 +114,13 @@ def test_titles_join_and_save_what_rules_would_cut() -> None:
     check("Politics of [El Salvador]", RuleTagger(["Politics of El Salvador"]))
 
 
-def test_how_the_corpus_writes_a_word_decides_where_a_sentence_begins() -> None:
+def test_spelling_in_the_corpus_decides_at_the_start_of_a_sentence() -> None:
     check("[Enamines] are made. Manning came.")
     tagger = RuleTagger(texts=["Some enamines are made, and enamines boil, said Bill Manning."])
     check("Enamines are made. [Manning] came.", tagger)
 
 
-def test_words_of_titles_count_but_the_first() -> None:
+def test_every_word_of_a_title_but_the_first_is_counted() -> None:
     lexicon = Lexicon(["Internet radio", "Radio Luxembourg", "Bill Manning"])
     assert lexicon.is_ordinary("Radio") and lexicon.is_proper("manning") and not lexicon.is_proper("Internet")
     assert not lexicon.is_ordinary("Manning") and not lexicon.is_ordinary("unknown")
@@ -121,7 +128,7 @@ def test_words_of_titles_count_but_the_first() -> None:
 
 @settings(max_examples=30)
 @given(st.sets(st.text(max_size=20), max_size=20), st.text(max_size=5))
-def test_hashes_are_a_set(strings: set[str], other: str) -> None:
+def test_hashed_strings_behave_like_a_set(strings: set[str], other: str) -> None:
     hashes = HashedStrings(strings)
     assert len(hashes) == len(strings) and all(string in hashes for string in strings)
     assert (other in hashes) == (other in strings)
@@ -153,7 +160,7 @@ PIECES = (
 
 @settings(max_examples=200)
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=30).map("".join)))
-def test_spans_are_in_order_apart_and_not_empty(text: str) -> None:
+def test_spans_are_sorted_disjoint_and_never_empty(text: str) -> None:
     end = 0
     for span in RuleTagger(["King of A", "Aa and Aa"], [text]).spans(text):
         assert end <= span.start < span.end <= len(text) and span.kind in KINDS
@@ -162,12 +169,12 @@ def test_spans_are_in_order_apart_and_not_empty(text: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["School of A and ", "A of the ", '"A', "1,111-", "A-a-", "King ", "two hundred "])
-def test_a_name_is_no_longer_than_it_can_be(piece: str) -> None:
-    """Nor is there a text whose time grows with the square of its length: this would take minutes."""
+def test_names_and_running_time_stay_bounded(piece: str) -> None:
+    """Quadratic running time would take minutes here."""
     assert all(span.end - span.start < 1000 or " " not in piece for span in PLAIN.spans(piece * 5000))
 
 
-def test_another_process_finds_the_same() -> None:
+def test_a_pickled_tagger_finds_the_same_in_another_process() -> None:
     tagger, text = RuleTagger(["Bosnia and Herzegovina"]), "In 1992, Bosnia and Herzegovina had four million people."
     code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).spans(sys.argv[1]))"
     done = subprocess.run(
@@ -178,7 +185,7 @@ def test_another_process_finds_the_same() -> None:
 
 
 def fake_spacy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spaCy that has one model, which knows three entities in every text."""
+    """Install a fake spaCy with one model that finds the same four entities in every text."""
     entities = [(0, 5, "PERSON"), (9, 13, "DATE"), (14, 18, "TIME"), (20, 23, "CARDINAL")]
 
     def load(name: str, *, exclude: list[str]) -> object:
@@ -202,13 +209,33 @@ def test_spacy_entities_become_names_dates_and_numbers(monkeypatch: pytest.Monke
     ]
 
 
-def test_a_model_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_spacy_model_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_spacy(monkeypatch)
-    with pytest.raises(BadInput, match=r"^spaCy has no model 'en_big' here: .*$"):
+    with pytest.raises(BadInput, match=r"^the spaCy model 'en_big' is not installed: .*$"):
         SpacyTagger("en_big")
 
 
-def test_without_spacy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_spacy_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(MissingExtra, match="'spacy'"):
         SpacyTagger()
+
+
+def test_the_rules_agree_with_labels_made_by_hand(shared_data: Path) -> None:
+    rows = map(json.loads, (ROOT / "tests" / "data" / "salient.jsonl").read_text().splitlines())
+    labels = {row["document"]: row for row in rows}
+    correct = predicted = labelled = 0
+    for document in read_documents([shared_data / "wiki" / "AD.tar.xz"]):
+        if row := labels.pop(document.id, None):
+            sentence = document.text[row["offset"] : row["offset"] + row["length"]]
+            spans = {(span.start, span.end, span.kind) for span in PLAIN.spans(sentence)}
+            expected = {(start, end, kind) for start, end, kind in row["spans"]}
+            correct, predicted, labelled = (
+                correct + len(spans & expected),
+                predicted + len(spans),
+                labelled + len(expected),
+            )
+        if not labels:
+            break
+    assert labelled == 100
+    assert 2 * correct / (predicted + labelled) >= 0.915  # F1 with exact boundaries
