@@ -1,13 +1,14 @@
-"""Dates in English text, found by pattern.
+"""Dates in English text, found by regular expressions.
 
-A date is a day, week day, month, year, decade or century of the calendar, or is told relative to another time: the
-next day, two years later, today.
+Absolute dates are days, weekdays, months, years, decades and centuries. Relative dates are expressions such as the next
+day, two years later, today.
 """
 
 import re
 from collections.abc import Iterator
 
 Range = tuple[int, int]
+"""First and last (exclusive) character."""
 
 _DASH = "[-–—]"
 _FULL = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)\b"
@@ -29,7 +30,7 @@ _PART = r"""(?:
         (?:the\s)?(?:year\s)?
   )?"""
 
-_BY_CALENDAR = re.compile(
+_ABSOLUTE = re.compile(
     rf"""(?<!\w)(?<![0-9][.,]) {_PART} (?:
     (?:{_WEEKDAY},?\s)? {_DAY}(?:\s?{_DASH}\s?{_DAY})?\s(?:day\s)?(?:of\s)?{_MONTH}(?:,?\s{_YEAR})?  # 4 July 1776
   | (?:{_WEEKDAY},?\s)? {_MONTH}\s{_DAY}(?!%|[,.][0-9]|\s(?:million|percent))(?:\s?{_DASH}\s?(?:{_MONTH}\s)?{_DAY})?
@@ -62,10 +63,10 @@ _RELATIVE = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
-_IS_BARE = re.compile(_BARE)
-_NOT_COUNTED = "was|is|has|as|its|his|this|series|thus|plus|does|census|across"
-_COUNTED = re.compile(
-    rf"""\s(?:(?!(?:{_NOT_COUNTED})\b)[a-z]+(?:[^su\W]s|people|children|men|women)|km|kg|mm|cm|m|ft|feet|mi|percent|
+_BARE_YEAR = re.compile(_BARE)
+_NO_PLURALS = "was|is|has|as|its|his|this|series|thus|plus|does|census|across"
+_COUNTED_NOUN = re.compile(
+    rf"""\s(?:(?!(?:{_NO_PLURALS})\b)[a-z]+(?:[^su\W]s|people|children|men|women)|km|kg|mm|cm|m|ft|feet|mi|percent|
     million|billion)\b""",
     re.VERBOSE,
 )
@@ -80,33 +81,39 @@ _BEFORE_NUMBER = re.compile(
 _BEFORE_MAY = re.compile(
     r"\b(?:[Ii]n|[Ss]ince|[Uu]ntil|[Dd]uring|of|[Bb]y|[Ff]rom|to|[Bb]etween|and|[Ee]ach|[Ee]very|last|next|this)\s$"
 )
-_LOOK = 16
+_CONTEXT = 16
+"""Characters before a match that decide about it."""
 
 
 def find_dates(text: str) -> Iterator[Range]:
-    """Start and end of each date in ``text``, in order and apart."""
-    found = [match.span() for match in _BY_CALENDAR.finditer(text) if _is_date(text, match)]
-    found += [match.span() for match in _RELATIVE.finditer(text)]
+    """Yield start and end of each date in ``text``, sorted and without overlaps."""
+    spans = [match.span() for match in _ABSOLUTE.finditer(text) if _is_date(text, match)]
+    spans += [match.span() for match in _RELATIVE.finditer(text)]
+    yield from drop_overlaps(spans)
+
+
+def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
+    """Yield the spans in order of their start, leaving out those that overlap an earlier or a longer one."""
     end = 0
-    for start, stop in sorted(found, key=lambda span: (span[0], -span[1])):
+    for start, stop in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= end:
             yield start, stop
             end = stop
 
 
 def _is_date(text: str, match: re.Match[str]) -> bool:
-    """Whether what looks like a year or a month is one, by what stands around it."""
+    """Return whether a number or a month name is a date, judging by the words around it."""
     word, (start, end) = match.group(), match.span()
-    before = text[max(0, start - _LOOK) : start]
-    if _IS_BARE.fullmatch(word):
+    before = text[max(0, start - _CONTEXT) : start]
+    if _BARE_YEAR.fullmatch(word):
         if _BEFORE_NUMBER.search(before):
             return False
-        return not _COUNTED.match(text, end) or bool(_BEFORE_YEAR.search(before))
+        return not _COUNTED_NOUN.match(text, end) or bool(_BEFORE_YEAR.search(before))
     if word in ("May", "March"):
-        return not _named(text, end) and bool(_BEFORE_MAY.search(before))
-    return word not in ("April", "June", "August") or not _named(text, end)
+        return not _precedes_capital(text, end) and bool(_BEFORE_MAY.search(before))
+    return word not in ("April", "June", "August") or not _precedes_capital(text, end)
 
 
-def _named(text: str, end: int) -> bool:
-    """Whether a capital follows: August Strindberg."""
+def _precedes_capital(text: str, end: int) -> bool:
+    """Return whether a capitalised word follows, as in August Strindberg."""
     return text[end : end + 1].isspace() and text[end + 1 : end + 2].isupper()

@@ -1,4 +1,4 @@
-"""What a corpus's own titles, and if wanted its texts, tell of names: which phrases and which words are some."""
+"""Lexicon of names, learned from the titles and a sample of the texts of a corpus."""
 
 import re
 from array import array
@@ -11,65 +11,70 @@ import numpy as np
 
 _IN_BRACKETS = re.compile(r"\s*\([^()]*\)\s*\Z")
 _WORD = re.compile(r"[^\W\d_]+")
-# Not where a sentence may begin: only a word, a comma or a semicolon stands before.
-_INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")
+# Only words after a word, a comma or a semicolon: elsewhere a sentence may begin, and the capital tells nothing.
+_WORD_INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")
 
 
 class HashedStrings:
-    """A set of strings in 8 bytes each: only their hashes. One of 10¹² strings is wrongly found among six million."""
+    """Set of strings that keeps 8-byte hashes only; among six million, 1 of 10¹² other strings is found by mistake."""
 
     def __init__(self, strings: Iterable[str]) -> None:
-        numbers = np.unique(np.fromiter(map(_hash, strings), np.uint64))
+        numbers = np.unique(np.fromiter(map(_hash_string, strings), np.uint64))
         self._sorted = array("Q", numbers.tobytes())
 
     def __len__(self) -> int:
         return len(self._sorted)
 
     def __contains__(self, string: str) -> bool:
-        number = _hash(string)
-        at = bisect_left(self._sorted, number)
-        return at < len(self._sorted) and self._sorted[at] == number
+        number = _hash_string(string)
+        position = bisect_left(self._sorted, number)
+        return position < len(self._sorted) and self._sorted[position] == number
 
 
 class Lexicon:
-    """The titles of a corpus, and how it writes a word where no sentence begins."""
+    """Titles of a corpus, and whether it usually capitalises a word within a sentence.
+
+    Args:
+        titles: the titles of its documents.
+        texts: a sample of its documents.
+    """
 
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
-        written: Counter[str] = Counter()
-        self._titles = HashedStrings(_phrases(titles, written))
+        case_counts: Counter[str] = Counter()  # times in lower case minus times with a capital
+        self._titles = HashedStrings(_iter_phrases(titles, case_counts))
         for text in texts:
-            _count(_INSIDE.findall(text), written)
-        self._ordinary = HashedStrings(word for word, count in written.items() if count > 0)
-        self._proper = HashedStrings(word for word, count in written.items() if count < 0)
+            _count_case(_WORD_INSIDE.findall(text), case_counts)
+        self._ordinary = HashedStrings(word for word, count in case_counts.items() if count > 0)
+        self._proper = HashedStrings(word for word, count in case_counts.items() if count < 0)
 
     def is_title(self, phrase: str) -> bool:
-        """Whether a title reads so; what it has in brackets, and words in lower case at its end, left aside."""
+        """Return whether a title is this phrase, ignoring its part in brackets and its last words in lower case."""
         return phrase in self._titles
 
     def is_ordinary(self, word: str) -> bool:
-        """Whether the corpus writes the word in lower case more often than with a capital."""
+        """Return whether the corpus writes the word mostly in lower case."""
         return word.lower() in self._ordinary
 
     def is_proper(self, word: str) -> bool:
-        """Whether the corpus writes the word with a capital more often than in lower case."""
+        """Return whether the corpus writes the word mostly with a capital."""
         return word.lower() in self._proper
 
 
-def _hash(string: str) -> int:
+def _hash_string(string: str) -> int:
     return int.from_bytes(blake2b(string.encode(errors="surrogatepass"), digest_size=8).digest())
 
 
-def _phrases(titles: Iterable[str], written: Counter[str]) -> Iterator[str]:
-    """Each title in the forms that are looked up; what its words look like is counted on the way."""
+def _iter_phrases(titles: Iterable[str], case_counts: Counter[str]) -> Iterator[str]:
+    """Yield each title in the forms to look up, and count the case of its words after the first."""
     for title in titles:
         words = _IN_BRACKETS.sub("", title).split()
-        _count((word for rest in words[1:] for word in _WORD.findall(rest)[:1]), written)
+        _count_case((word for rest in words[1:] for word in _WORD.findall(rest)[:1]), case_counts)
         yield " ".join(words)
         while words and words[-1].islower():  # Arts and Crafts movement
             words.pop()
         yield " ".join(words)
 
 
-def _count(words: Iterable[str], written: Counter[str]) -> None:
+def _count_case(words: Iterable[str], case_counts: Counter[str]) -> None:
     for word in words:
-        written[word.lower()] += 1 if word.islower() else -1
+        case_counts[word.lower()] += 1 if word.islower() else -1

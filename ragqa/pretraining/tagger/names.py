@@ -1,7 +1,8 @@
-"""Names in English text, found by their capitals: of people, places, organisations, works, nationalities.
+"""Names of people, places, organisations, works and nationalities in English text, found by their capitals.
 
-A run of capitalised words is cut where a linking word or a person's title shows that it is more than one name, and is
-dropped where it only opens a sentence. A linking word: ``of`` in University of Oxford.
+``find_names`` takes each run of capitalised words with the linking words between them (``of`` in University of Oxford).
+It cuts the run where a linking word or a person's title shows that there are two names, and drops words that have a
+capital only because they open a sentence.
 """
 
 import re
@@ -9,19 +10,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ragqa.pretraining.tagger import words
+from ragqa.pretraining.tagger.dates import Range
 from ragqa.pretraining.tagger.lexicon import Lexicon
 
-Range = tuple[int, int]
 
-
-def _capitals() -> str:
-    """Every capital, as the inside of a character class; ``re`` knows none for them."""
-    letters = map(chr, range(0x20000))  # there are none above
+def _list_capitals() -> str:
+    """Return all capital letters for use in a character class; ``re`` has no class for them."""
+    letters = map(chr, range(0x20000))  # Unicode has no capitals above
     return re.escape("".join(letter for letter in letters if letter.isupper() or letter.istitle()))
 
 
-_UP = _capitals()
-_IN = r"\w\u0300-\u036f"  # accents may be characters of their own
+_UP = _list_capitals()
+_IN = r"\w\u0300-\u036f"  # combining accents may be characters of their own
 _SPACE = "[ \xa0]"
 _CAPITALISED = rf"[{_UP}][{_IN}]*(?:['’](?!s(?![{_IN}]))(?=[^\W\d_]{{2}})[{_IN}]+)*"
 _JOINED = rf"""(?:
@@ -35,7 +35,7 @@ _PREFIX = "(?:(?:al|el|as|ad|an|ar|ash|at|az|bin|ibn|ben)[-–]|[dl]['’])"
 _LINKS = words.PARTICLES | {"of", "the", "and", "for", "in", "on", "at", "upon", "to", "&"}
 _LINK = rf"(?:{'|'.join(sorted(_LINKS))})(?![\w'’.-])"
 _NUMBER = rf"[0-9]{{1,4}}(?:[-.:][0-9]+)*[a-z]?(?![{_IN}%°]|[,.:/–][0-9]|-[a-z])"
-# The characters at the front only make it fast.
+# The lookahead for the first character changes nothing but the speed.
 _RUN = re.compile(
     rf"""(?=[A-Z\x80-\U0010ffff])(?<![{_IN}]){_WORD}
     (?: (?:{_SPACE}|(?<=\.)(?=[^ ])) (?:(?:{_LINK}{_SPACE}){{0,3}}{_PREFIX}?{_WORD} | {_NUMBER})
@@ -43,7 +43,7 @@ _RUN = re.compile(
     re.VERBOSE,
 )
 _TOKEN = re.compile(r"[^ \xa0,]+")
-_BEFORE = re.compile(
+_PREFIX_BEFORE = re.compile(
     rf"(?<![{_IN}])(?:{_PREFIX}|(?:van|von|de|di|da|du|del|della|ibn|bin|ter|ten){_SPACE}(?:(?:der|den|de|la){_SPACE})?)\Z"
 )
 _ELEMENT = (
@@ -53,16 +53,17 @@ _ELEMENT = (
 _FORMULA = re.compile(rf"(?=\w*[0-9])(?:{_ELEMENT}[0-9]*){{2,}}|{_ELEMENT}{{2,}}(?<=[a-z])")
 _ROMAN = re.compile("[IVXLCDM]{4,}")
 _BEFORE_OF = words.HEADS | words.INSTITUTIONS | words.ORDINARY
-_ENDS = ".!?…:"
-_LOOK = 14
-_LONGEST = 8
-"""Words of a title that are looked up."""
-_MOST = 24
-"""Words of a name, so that no text takes longer than another."""
+_SENTENCE_ENDS = ".!?…:"
+_CONTEXT = 14
+"""Characters before a run that are looked at."""
+_LONGEST_TITLE = 8
+"""Most words of a title that are looked up."""
+_LONGEST_NAME = 24
+"""Most words of a name; the limit keeps the running time linear."""
 
 
-class Token(NamedTuple):
-    """A word of a run, and where it stands in the text."""
+class RunToken(NamedTuple):
+    """Word of a run of capitalised words, with its first and last (exclusive) character in the text."""
 
     start: int
     end: int
@@ -70,98 +71,105 @@ class Token(NamedTuple):
 
     @property
     def bare(self) -> str:
-        """The word in lower case without its full stop; ``US`` stays what it is."""
+        """The word in lower case without its full stop; acronyms that look like words stay as they are."""
         return self.text if self.text in ("US", "WHO", "AM") else self.text.lower().rstrip(".")
 
     @property
     def is_link(self) -> bool:
+        """Whether it may link two words of a name."""
         return self.text in _LINKS
 
     @property
     def is_number(self) -> bool:
+        """Whether it begins with a digit."""
         return self.text[0].isdigit()
 
     @property
     def is_office(self) -> bool:
-        """Whether it is a person's title: Emperor, Dr."""
+        """Whether it is a person's title, such as Emperor or Dr."""
         return self.bare in words.OFFICES
 
 
-Tokens = list[Token]
+Tokens = list[RunToken]
 
 
 def find_names(text: str, lexicon: Lexicon) -> Iterator[Range]:
-    """Start and end of each name in ``text``, in order and apart."""
+    """Yield start and end of each name in ``text``, sorted and without overlaps."""
     for match in _RUN.finditer(text):
         start, end = match.span()
-        tokens = [Token(*found.span(), found.group()) for found in _TOKEN.finditer(text, start, end)]
-        known = _known(tokens, text, lexicon)
+        tokens = [RunToken(*word.span(), word.group()) for word in _TOKEN.finditer(text, start, end)]
+        in_title = _mark_titles(tokens, text, lexicon)
         opens = _opens_sentence(text, start)
-        first = _openers(tokens, known, lexicon) if opens else 0
-        for segment in _segments(tokens[first:], known[first:], lexicon):
-            alone = opens and segment[0] is tokens[0]
-            if _is_name(segment, alone, lexicon):
-                before = _BEFORE.search(text, max(0, start - _LOOK), start) if segment[0] is tokens[0] else None
+        first = _count_openers(tokens, in_title, lexicon) if opens else 0
+        for segment in _split_run(tokens[first:], in_title[first:], lexicon):
+            if _is_name(segment, opens and segment[0] is tokens[0], lexicon):
+                before = (
+                    _PREFIX_BEFORE.search(text, max(0, start - _CONTEXT), start) if segment[0] is tokens[0] else None
+                )
                 yield before.start() if before else segment[0].start, segment[-1].end
 
 
 def _opens_sentence(text: str, start: int) -> bool:
-    """Whether the character at ``start`` has a capital only because a sentence, or a quote, begins there."""
-    before = text[max(0, start - _LOOK) : start]
+    """Return whether a sentence or a quotation begins at ``start``, so that the capital there tells nothing."""
+    before = text[max(0, start - _CONTEXT) : start]
     bare = before.rstrip(" \xa0\t\"'“‘«([*•–-")
     if not bare or bare[-1] == "\n":
         return True
-    if bare[-1] not in _ENDS or len(bare) == len(before):
+    if bare[-1] not in _SENTENCE_ENDS or len(bare) == len(before):
         return before[-1] in '"“«'
     last = bare.split()[-1].rstrip(".").lower() if bare[-1] == "." else ""
     return not (last in words.ABBREVIATIONS or len(last) == 1)
 
 
-def _known(tokens: Tokens, text: str, lexicon: Lexicon) -> list[bool]:
-    """Of each word, whether it and the one before it are in the same title."""
-    known = [False] * len(tokens)
+def _mark_titles(tokens: Tokens, text: str, lexicon: Lexicon) -> list[bool]:
+    """Return for each word whether it is in the same title as the word before it."""
+    in_title = [False] * len(tokens)
     for first in range(len(tokens) - 1):
-        if known[first] or tokens[first].is_link:
+        if in_title[first] or tokens[first].is_link:
             continue
-        for last in range(min(len(tokens), first + _LONGEST) - 1, first, -1):
+        for last in range(min(len(tokens), first + _LONGEST_TITLE) - 1, first, -1):
             phrase = text[tokens[first].start : tokens[last].end].replace("\xa0", " ")
             if not tokens[last].is_link and lexicon.is_title(phrase):
                 start = first + 1 + (tokens[first].bare in words.SOVEREIGNS)
-                known[start : last + 1] = [True] * (last + 1 - start)
+                in_title[start : last + 1] = [True] * (last + 1 - start)
                 break
-    return known
+    return in_title
 
 
-def _openers(tokens: Tokens, known: list[bool], lexicon: Lexicon) -> int:
-    """How many words at the front only open the sentence, and the links after them."""
-    at = 0
-    while at < len(tokens) and _only_opens(tokens, at, known, lexicon):
-        at += 1
-        while at < len(tokens) and tokens[at].is_link:
-            at += 1
-    return at
+def _count_openers(tokens: Tokens, in_title: list[bool], lexicon: Lexicon) -> int:
+    """Count the words at the front that only open the sentence, and the links after them."""
+    count = 0
+    while count < len(tokens) and _only_opens(tokens, count, in_title, lexicon):
+        count += 1
+        while count < len(tokens) and tokens[count].is_link:
+            count += 1
+    return count
 
 
-def _only_opens(tokens: Tokens, at: int, known: list[bool], lexicon: Lexicon) -> bool:
-    word, linked = tokens[at].bare, at + 1 < len(tokens) and tokens[at + 1].is_link
-    if at + 1 < len(tokens) and known[at + 1] and not (linked and word in words.OPENERS):
+def _only_opens(tokens: Tokens, position: int, in_title: list[bool], lexicon: Lexicon) -> bool:
+    """Return whether the word at ``position`` opens the sentence and belongs to no name."""
+    after = position + 1
+    word, is_linked = tokens[position].bare, after < len(tokens) and tokens[after].is_link
+    if after < len(tokens) and in_title[after] and not (is_linked and word in words.OPENERS):
         return False
     if word in words.OPENERS:
         return True
-    return at == 0 and linked and word not in words.HEADS and lexicon.is_ordinary(word)
+    return position == 0 and is_linked and word not in words.HEADS and lexicon.is_ordinary(word)
 
 
-def _segments(tokens: Tokens, known: list[bool], lexicon: Lexicon) -> Iterator[Tokens]:
-    """The run cut into names."""
+def _split_run(tokens: Tokens, in_title: list[bool], lexicon: Lexicon) -> Iterator[Tokens]:
+    """Split a run into names."""
     segment: Tokens = []
     links: Tokens = []
-    for at, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token.is_link:
             links.append(token)
-        elif segment and segment[-1].text.endswith(".") and token.bare in words.OPENERS:  # at Washington, D.C. The
+        elif segment and segment[-1].text.endswith(".") and token.bare in words.OPENERS:  # ends at Washington, D.C. The
             yield segment
             segment, links = [], []
-        elif segment and (known[at] or _joins(segment, links, token, tokens[at + 1 : at + 2], lexicon)):
+        elif segment and (
+            in_title[position] or _joins(segment, links, token, tokens[position + 1 : position + 2], lexicon)
+        ):
             segment += [*links, token]
             links = []
         else:
@@ -172,52 +180,52 @@ def _segments(tokens: Tokens, known: list[bool], lexicon: Lexicon) -> Iterator[T
         yield segment
 
 
-def _joins(segment: Tokens, links: Tokens, token: Token, after: Tokens, lexicon: Lexicon) -> bool:
-    """Whether a word belongs to the same name as those before it."""
-    if len(segment) >= _MOST:
+def _joins(segment: Tokens, links: Tokens, token: RunToken, after: Tokens, lexicon: Lexicon) -> bool:
+    """Return whether a word belongs to the same name as the segment before it."""
+    if len(segment) >= _LONGEST_NAME:
         return False
-    offices = all(word.is_office for word in segment)
+    only_offices = all(word.is_office for word in segment)
     if not links:
-        return _follows(segment[-1], token, after, offices)
+        return _follows(segment[-1], token, after, only_offices)
     if segment[-1].is_number:
         return False
     linked = " ".join(link.text for link in links)
     if linked in ("of", "of the"):
-        return segment[-1].bare in words.HOLDERS or (not offices and _is_of(segment, lexicon))
+        return segment[-1].bare in words.HOLDERS or (not only_offices and _continues_after_of(segment, lexicon))
     if linked == "the":
         return token.bare in words.BYNAMES
     if linked in ("for", "for the", "and", "at"):
-        return _institution(segment, linked)
+        return _is_institution(segment, linked)
     return all(link.text in words.PARTICLES or link.text in ("&", "upon") for link in links)
 
 
-def _follows(last: Token, token: Token, after: Tokens, offices: bool) -> bool:
-    """Whether two words that stand side by side are of one name."""
+def _follows(last: RunToken, token: RunToken, after: Tokens, only_offices: bool) -> bool:
+    """Return whether two adjacent words belong to one name."""
     if token.is_number:
         return last.bare not in words.REFERENCES
     if token.is_office and after and not after[0].is_link and not after[0].is_number:
         return after[0].bare in ("jr", "sr")
-    return not offices
+    return not only_offices
 
 
-def _is_of(segment: Tokens, lexicon: Lexicon) -> bool:
-    """Whether ``of`` goes on with a name: Margaret of Valois, Royal Society of London, but not Jane Doe of Harvard."""
+def _continues_after_of(segment: Tokens, lexicon: Lexicon) -> bool:
+    """Return whether a name continues after ``of``: Royal Society of London, but not Jane Doe of Harvard."""
     last = segment[-1]
     if len(segment) == 1:
         return not last.text.isupper()
     return any(word.is_link for word in segment) or last.bare in _BEFORE_OF or lexicon.is_ordinary(last.bare)
 
 
-def _institution(segment: Tokens, linked: str) -> bool:
-    """Whether the name of an institution goes on: Institute for …, Ministry of Health and …"""
-    found = {word.bare for word in segment}
+def _is_institution(segment: Tokens, linked: str) -> bool:
+    """Return whether an institution's name continues, such as Ministry of Health and Social Security."""
+    bare = {word.bare for word in segment}
     if linked == "at":
-        return "university" in found
-    return bool(found & words.INSTITUTIONS) and (linked != "and" or bool(found & {"of", "for", "de"}))
+        return "university" in bare
+    return bool(bare & words.INSTITUTIONS) and (linked != "and" or bool(bare & {"of", "for", "de"}))
 
 
 def _is_name(segment: Tokens, opens: bool, lexicon: Lexicon) -> bool:
-    """Whether what is left of a run names something."""
+    """Return whether a segment of a run is a name; ``opens`` if it opens a sentence."""
     first = segment[0]
     if first.is_number or all(token.is_office for token in segment):
         return False
@@ -232,12 +240,12 @@ def _is_name(segment: Tokens, opens: bool, lexicon: Lexicon) -> bool:
 
 
 def _is_shouted(segment: Tokens) -> bool:
-    """Whether it is a heading in capitals, and its capitals tell nothing."""
+    """Return whether it is a heading all in capitals, which tell nothing."""
     return all(token.text.isupper() for token in segment) and any(token.bare in words.SMALL for token in segment)
 
 
 def _may_open(word: str, lexicon: Lexicon) -> bool:
-    """Whether a word that opens a sentence, and is followed by none with a capital, is a name all the same."""
+    """Return whether a single word that opens a sentence is a name nevertheless."""
     if word.lower() in words.ORDINARY or lexicon.is_ordinary(word):
         return False
     return not word[1:].islower() or lexicon.is_proper(word) or not word.endswith(words.ENDINGS)

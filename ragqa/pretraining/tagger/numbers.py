@@ -1,13 +1,13 @@
-"""Numbers in English text, found by pattern: in digits, in words, in Roman numerals.
+"""Numbers in English text, found by regular expressions: digits, words and Roman numerals.
 
-The unit does not belong to a number, but ``million`` does. ``one`` alone is more often a pronoun, and ``first`` and
-``second`` are numbers only where something determines them: the second floor.
+A number does not include its unit, but it includes ``million``. ``one`` alone is left out, since it is more often a
+pronoun. ``first`` and ``second`` are numbers only after a determiner, as in the second floor.
 """
 
 import re
 from collections.abc import Iterator
 
-Range = tuple[int, int]
+from ragqa.pretraining.tagger.dates import Range, drop_overlaps
 
 _SCALE = r"(?:\s(?:hundred|thousand|million|billion|trillion)\b)"
 _DIGITS = r"(?:[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|\.[0-9]+)"
@@ -17,7 +17,7 @@ _TEENS = "[Tt]en|[Ee]leven|[Tt]welve|[Tt]hirteen|[Ff]ourteen|[Ff]ifteen|[Ss]ixte
 _TENS = "[Tt]wenty|[Tt]hirty|[Ff]orty|[Ff]ifty|[Ss]ixty|[Ss]eventy|[Ee]ighty|[Nn]inety"
 _WORD = rf"(?:(?:{_TENS})(?:-(?:one|{_ONES}))?|{_TEENS}|{_ONES}|[Dd]ozen)\b"
 _PARTS = r"(?:halves|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?)\b"
-_LATER = (
+_HIGHER_ORDINALS = (
     "third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth|fifteenth|sixteenth|"
     "seventeenth|eighteenth|nineteenth|twentieth|thirtieth|fortieth|fiftieth|hundredth"
 )
@@ -27,14 +27,16 @@ _IN_DIGITS = re.compile(
     (?: (?:st|nd|rd|th)\b | (?={_UNIT}) | {_SCALE}{{0,2}}(?!\w) )""",
     re.VERBOSE,
 )
-# The letters at the front only make it fast.
+# The lookahead for the first letter changes nothing but the speed.
 _IN_WORDS = re.compile(
     rf"""(?=[oOtTfFsSeEnNzZdD])(?<![\w-])(?:
     (?:[Oo]ne|{_WORD})[\s-]{_PARTS} | (?:(?:[Oo]ne|{_WORD}){_SCALE}(?:\s(?:and\s)?{_WORD})? | {_WORD}){_SCALE}*
   | (?<=number\s)one\b )""",
     re.VERBOSE,
 )
-_ORDINAL = re.compile(rf"(?=[fFstTenh])(?<![\w-])(?:(?:{_TENS})-(?:first|second|{_LATER})|first|second|{_LATER})\b")
+_ORDINAL = re.compile(
+    rf"(?=[fFstTenh])(?<![\w-])(?:(?:{_TENS})-(?:first|second|{_HIGHER_ORDINALS})|first|second|{_HIGHER_ORDINALS})\b"
+)
 _ROMAN = re.compile(
     r"(?<!\w)(?=[IVXLCDM]{3})M{0,4}(?:CM|CD|D?C{0,4})(?:XC|XL|L?X{0,4})(?:IX|IV|V?I{0,4})(?!\w)",
 )
@@ -43,24 +45,21 @@ _DETERMINER = re.compile(
     My)|['’]s)\s$""",
     re.VERBOSE,
 )
-_LOOK = 8
+_CONTEXT = 8
+"""Characters before an ordinal that decide about it."""
 
 
 def find_numbers(text: str) -> Iterator[Range]:
-    """Start and end of each number in ``text``, in order and apart."""
-    found = [match.span() for match in _IN_DIGITS.finditer(text)]
-    found += [match.span() for match in _ROMAN.finditer(text)]
-    found += [match.span() for match in _IN_WORDS.finditer(text)]
-    found += [match.span() for match in _ORDINAL.finditer(text) if _determined(text, match)]
-    end = 0
-    for start, stop in sorted(found, key=lambda span: (span[0], -span[1])):
-        if start >= end:
-            yield start, stop
-            end = stop
+    """Yield start and end of each number in ``text``, sorted and without overlaps."""
+    spans = [match.span() for match in _IN_DIGITS.finditer(text)]
+    spans += [match.span() for match in _ROMAN.finditer(text)]
+    spans += [match.span() for match in _IN_WORDS.finditer(text)]
+    spans += [match.span() for match in _ORDINAL.finditer(text) if _is_adjective(text, match)]
+    yield from drop_overlaps(spans)
 
 
-def _determined(text: str, match: re.Match[str]) -> bool:
-    """Whether ``first`` or ``second`` is an adjective; other ordinals always are."""
+def _is_adjective(text: str, match: re.Match[str]) -> bool:
+    """Return whether an ordinal is an adjective; only ``first`` and ``second`` may be adverbs."""
     if match.group() not in ("first", "second"):
         return True
-    return bool(_DETERMINER.search(text, max(0, match.start() - _LOOK), match.start()))
+    return bool(_DETERMINER.search(text, max(0, match.start() - _CONTEXT), match.start()))

@@ -1,14 +1,15 @@
-"""English words that the tagger by rule knows: what opens a sentence, what stands before a name, what is no name.
+"""Word lists of the rule-based tagger, which decide whether a capitalised word is part of a name.
 
-Lower case unless a list says otherwise.
+``names`` and ``works`` use them where capitals alone tell nothing: at the start of a sentence, after titles such as
+President, and around linking words such as ``of``. All words are in lower case unless a list says otherwise.
 """
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-OPENERS = _words(
+OPENERS = _split_words(
     """
     the in this it a he on however as for there after they these some when at during by his although according one other
     if while many an since with she most to from all another but because its despite early thus later following both
@@ -40,9 +41,9 @@ OPENERS = _words(
     bibliography etymology notes sources music
     """
 )
-"""Words that open a sentence and are, there, no part of a name."""
+"""Words that are no part of a name at the start of a sentence."""
 
-ORDINARY = _words(
+ORDINARY = _split_words(
     """
     new old long high free large small good modern ancient classical medieval local public natural human military social
     political economic foreign cultural scientific commercial personal real main major minor special general short low
@@ -76,9 +77,9 @@ ORDINARY = _words(
     speed density distance depth length width weight voltage frequency waves
     """
 )
-"""Words that, alone at the front of a sentence, are no names; before another capital they may begin one."""
+"""Words that are no name alone at the start of a sentence; before another capital they may begin one."""
 
-OFFICES = _words(
+OFFICES = _split_words(
     """
     mr mrs ms miss dr prof professor sir dame lord lady king queen prince princess emperor empress tsar czar kaiser
     sultan shah pope president chancellor premier minister senator congressman congresswoman governor mayor general
@@ -90,15 +91,15 @@ OFFICES = _words(
     princes governors generals ministers captains
     """
 )
-"""Titles that stand before a name and, as CoNLL-2003 has it, do not belong to it."""
+"""Titles before a name that are not part of it, by the rules of CoNLL-2003."""
 
-SOVEREIGNS = _words("pope popes emperor emperors empress sir dame tsar shah sultan president")
-"""Of these, those that are left out although the title of an article begins with them: Pope Paul VI."""
+SOVEREIGNS = _split_words("pope popes emperor emperors empress sir dame tsar shah sultan president")
+"""Titles that are left out of a name even where an article's title begins with them: Pope Paul VI."""
 
-HOLDERS = _words("duke duchess earl marquess marquis viscount prince princess count countess baron lord")
-"""Titles that name a person together with a place: Duke of Wellington."""
+HOLDERS = _split_words("duke duchess earl marquess marquis viscount prince princess count countess baron lord")
+"""Titles that form a name together with a place: Duke of Wellington."""
 
-HEADS = _words(
+HEADS = _split_words(
     """
     university universities college school academy institute institution battle siege treaty kingdom republic empire
     house city county province state district department ministry bank bay gulf cape lake mount isle isles island
@@ -111,9 +112,9 @@ HEADS = _words(
     hall center centre
     """
 )
-"""Words that begin a name although they are ordinary words too: University of Oxford."""
+"""Ordinary words that may begin a name: University of Oxford."""
 
-INSTITUTIONS = _words(
+INSTITUTIONS = _split_words(
     """
     academy agency alliance association authority board bureau campaign center centre college commission committee
     conference confederation congress council department faculty federation foundation fund institute institution group
@@ -121,41 +122,40 @@ INSTITUTIONS = _words(
     award program programme project school secretariat service society trust union university
     """
 )
-"""After these, ``for`` and ``and`` are part of the name: Institute for Advanced Study."""
+"""Words after which ``for`` and ``and`` continue the name: Institute for Advanced Study."""
 
-PARTICLES = _words(
+PARTICLES = _split_words(
     """
     de da di do du das dos del della dello delle dei degli des van von vom der den dem ten ter zu zum zur und af av la
     le les el los las y e et al bin ibn ben bint abu upon aan
     """
 )
-"""Words in lower case inside of names of other languages: Ludwig van Beethoven."""
+"""Words in lower case within names from other languages: Ludwig van Beethoven."""
 
-BYNAMES = _words(
+BYNAMES = _split_words(
     """
     great elder younger terrible bald pious fat wise good bad bold brave conqueror confessor lionheart magnificent
     handsome fair short tall simple stammerer unready unwashed ripper baptist apostle evangelist martyr venerable
     impaler navigator barbarian wicked just child cruel hermit redeemer builder philosopher
     """
 )
-"""What follows ``the`` in a person's name: Alexander the Great."""
+"""Words after ``the`` in a person's name: Alexander the Great."""
 
-SMALL = PARTICLES | _words(
+SMALL = PARTICLES | _split_words(
     "a an and as at but by for from in into it nor of off on or over so than the to up via vs with no"
 )
-"""Words in lower case inside of titles of works: Gone with the Wind."""
+"""Words in lower case within titles of works: Gone with the Wind."""
 
-REFERENCES = _words(
+REFERENCES = _split_words(
     """
     article articles section sections chapter chapters figure figures fig table tables page pages volume volumes vol
     part parts book books appendix paragraph verse verses line lines stage level note notes year years no nos number
     numbers item step phase round rule example equation eq ed edition isbn issn doi
     """
 )
-"""Words that are counted, and no names before a number."""
+"""Words that number parts of a text, and are no names before a number: Figure 3."""
 
-# As they are written.
-NO_NAMES = _words(
+NO_NAMES = _split_words(
     """
     DNA RNA mRNA ATP HIV AIDS CPU CPUs GPU RAM ROM CD CDs DVD DVDs TV TVs PC PCs LCD LED LEDs GDP GNP IQ ID OK VHS
     ISBN CEO CEOs PhD Ph.D MD BA MA MSc BSc MP MPs AM PM FM UV IR AC DC RF IC ICs VIP PDF URL GUI API OS RPG
@@ -165,22 +165,22 @@ NO_NAMES = _words(
     Appendix Note
     """
 )
-"""Capitals that, alone, are no names: terms written as acronyms, units, titles."""
+"""Capitalised words that are no names alone: acronyms, units, titles. Written as in texts."""
 
 SUFFIXES = r"Inc\.?|Ltd\.?|LLC|Corp\.?|Co\.|Jr\.?|Sr\.?|S\.A\.|PLC|Esq\.?"
-"""What may follow a name after a comma."""
+"""Pattern of the suffixes that may follow a name and a comma."""
 
-ABBREVIATIONS = _words(
+ABBREVIATIONS = _split_words(
     """
     mr mrs ms dr prof st sts rev hon gen col maj capt cpt lt cmdr adm sgt cpl gov sen rep pres vs v cf op trans mt mts
     ft no nos vol pp p fig ca c approx jan feb mar apr jun jul aug sep sept oct nov dec jr fr bros e.g i.e viz messrs
     """
 )
-"""After these a full stop does not end a sentence."""
+"""Words after which a full stop does not end a sentence."""
 
 ENDINGS = (
     *("ing", "ings", "ed", "ly", "tion", "tions", "sion", "sions", "ment", "ments", "ness", "ity", "ities", "ical"),
     *("ous", "ive", "able", "ible", "ful", "less", "ology", "ologists", "ers", "ors", "ists", "ics", "als", "isms"),
     *("ances", "ences", "phy", "ase", "ases", "ene", "ine", "ic", "ary", "ives", "ages"),
 )
-"""How words end that, opening a sentence, are rather no names."""
+"""Endings of words that are rarely names at the start of a sentence."""
