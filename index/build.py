@@ -31,7 +31,9 @@ from ragqa.errors import BadInput, Mismatch
 from ragqa.indexing.build import encode_sample_questions, format_recall
 from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Bars, Progress
+from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import faiss_build, mips
+from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.runtime.encoder import load_encoder
 
 TAKEN_OVER = ("passages/", "bm25/")
@@ -49,7 +51,7 @@ class BuildConfig:
     """What ``index.embed`` made of them."""
     out: Path
     """Index directory to make, or to make again."""
-    kind: str = "ivf-rabitq"
+    kind: str = IndexKind.IVF_RABITQ
     """flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq or sq8."""
     recall: float = mips.RECALL
     """Share of the 20 nearest passages that a search is to find."""
@@ -67,7 +69,7 @@ class BuildConfig:
         mips.check(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"--recall {self.recall}: a share above 0 and up to 1 is needed")
-        if self.kind == "flat" and (self.questions or self.recall != mips.RECALL):
+        if self.kind == IndexKind.FLAT and (self.questions or self.recall != mips.RECALL):
             raise BadInput("--recall and --questions are for approximate kinds: flat finds everything")
         if self.part_rows < 1:
             raise BadInput(f"--part-rows {self.part_rows}: at least 1 is needed")
@@ -206,13 +208,13 @@ def _searched(
 ) -> dict[str, Any] | None:
     """Write all files of ``made/dense``, but for what is there; how hard they are to be searched."""
     if not (work / SEARCH).is_file():
-        dense = work / "made" / "dense"
+        dense = work / "made" / VECTORS_FOLDER
         dense.mkdir(exist_ok=True)
         vectors = open_shards(config.vectors, embedded.config["rows"])
         with clock.stage("vectors"):
             _once(work / ROWS, dense, lambda: mips.write_rows(vectors, config.kind, dense))
         tuned = None
-        if config.kind != "flat":
+        if config.kind != IndexKind.FLAT:
             _once(work / MERGED, dense, lambda: _graph(config, embedded, work, dense, clock, progress))
             with clock.stage("tune"):
                 tuned = mips.tuned(
@@ -263,10 +265,10 @@ def _seal(
 ) -> artefacts.Manifest:
     """Sign the whole; what was taken over has the checksums that it had."""
     known = {name: entry for name, entry in source.files.items() if name.startswith(TAKEN_OVER)}
-    sparse = source.config["retriever"] != "dense"
+    sparse = RetrieverKind(source.config["retriever"]).needs_terms
     settings = {
         **source.config,
-        "retriever": "hybrid" if sparse else "dense",
+        "retriever": RetrieverKind.HYBRID if sparse else RetrieverKind.DENSE,
         "kind": config.kind,
         "recall": config.recall,
         "questions": str(config.questions) if config.questions else None,

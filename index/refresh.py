@@ -21,6 +21,7 @@ from index.version_build import Encoding, Made, Plan, line, make_version
 from index.versions import Saves, Versions
 from ragqa.errors import BadInput, RagqaError
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, FlatEngine
 from ragqa.retrieval.vectors.mips import Mips
 
 __all__ = ["IndexRefresher", "Saves", "Swap", "blocking_refresher", "opener", "ray_refresher"]
@@ -33,12 +34,12 @@ def blocking_refresher(
     corpus: Path,
     work: Path,
     *,
-    kind: str = "flat",
+    kind: str = DEFAULT_KIND,
     recall: float = mips.RECALL,
     questions: Path | None = None,
     device: str = "cpu",
     search_device: str = "cpu",
-    engine: str = "auto",
+    engine: str = FlatEngine.AUTO,
     max_staleness: int | None = None,
     shard_rows: int = SHARD,
     at: int | None = None,
@@ -50,7 +51,7 @@ def blocking_refresher(
     Args:
         corpus: index directory whose passages are embedded.
         work: directory of the versions; all machines see it.
-        kind: of the index, see ``ragqa.retrieval.vectors.mips.KINDS``.
+        kind: of the index, see ``ragqa.retrieval.vectors.kinds.IndexKind``.
         recall: share of the 20 nearest passages that a kind other than flat is to find.
         questions: file of sample questions on which that is tried with every version; without it some are made up.
         device: where passages are encoded.
@@ -87,11 +88,11 @@ def ray_refresher(
     workers: int = 1,
     gpus: bool = False,
     nice: int = 10,
-    kind: str = "flat",
+    kind: str = DEFAULT_KIND,
     recall: float = mips.RECALL,
     questions: Path | None = None,
     search_device: str = "cpu",
-    engine: str = "auto",
+    engine: str = FlatEngine.AUTO,
     shard_rows: int = SHARD,
     at: int | None = None,
     upto: int | None = None,
@@ -120,7 +121,7 @@ def ray_refresher(
 
 
 def opener(
-    corpus: Path, work: Path, *, kind: str = "flat", search_device: str = "cpu", engine: str = "auto"
+    corpus: Path, work: Path, *, kind: str = DEFAULT_KIND, search_device: str = "cpu", engine: str = FlatEngine.AUTO
 ) -> Callable[[int], Mips]:
     """Opens versions that another process's refresher keeps in ``work``: for those that train with it.
 

@@ -25,7 +25,9 @@ from ragqa.indexing.embed import (
     split_into_shards,
 )
 from ragqa.questions import read_questions
+from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.store import Vectors, chunks
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
@@ -94,7 +96,7 @@ class Plan:
         mips.check(kind, "cpu")
         if not 0 < recall <= 1:
             raise BadInput(f"recall = {recall}: a share above 0 and up to 1 is needed")
-        questions = None if kind == "flat" or questions is None else Path(questions).resolve()
+        questions = None if kind == IndexKind.FLAT or questions is None else Path(questions).resolve()
         if questions is not None and not sum(1 for _ in read_questions(questions)):
             raise BadInput(f"no questions in {questions}")
         if shard_rows < 1:
@@ -153,7 +155,7 @@ def make_version(plan: Plan, step: int, embeds: Embeds, clock: Callable[[], floa
             embedded = clock()
             config = {"step": step, "rows": rows, **_build(plan, step, making)}
             config["seconds"] = asdict(Made(round(embedded - began, 3), round(clock() - embedded, 3)))
-            artefacts.seal(making / "made", "dense", config, parents)
+            artefacts.seal(making / "made", VECTORS_ARTEFACT, config, parents)
             artefacts.put_in_place(making / "made", target)
         shutil.rmtree(making, ignore_errors=True)
         return Made(**artefacts.peek(target).config["seconds"])

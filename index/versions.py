@@ -22,7 +22,9 @@ from index.version_build import Plan
 from ragqa import artefacts
 from ragqa.artefacts import Manifest
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RefreshFailed
+from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import FlatEngine
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.retrieval.vectors.store import open_first
 
@@ -45,7 +47,7 @@ class Saves(Protocol):
 class Versions:
     """The versions of a run, as the process that trains sees them: it alone writes snapshots and deletes."""
 
-    def __init__(self, plan: Plan, *, device: str = "cpu", engine: str = "auto") -> None:
+    def __init__(self, plan: Plan, *, device: str = "cpu", engine: str = FlatEngine.AUTO) -> None:
         """``device`` and ``engine`` search, see ``ragqa.retrieval.vectors.mips.open_index``."""
         self.plan = plan
         store = plan.passages()
@@ -81,7 +83,7 @@ class Versions:
         if at not in self.steps("index"):
             there = ", ".join(map(str, self.steps("index"))) or "none"
             raise BadInput(f"version {at} is not in {self.plan.work} (there: {there}): begin in an empty directory")
-        self._check(artefacts.read(self.plan.index(at), "dense"), at)
+        self._check(artefacts.read(self.plan.index(at), VECTORS_ARTEFACT), at)
         for _, step, path in self._folders():
             if step > upto:
                 shutil.rmtree(path)
@@ -89,7 +91,7 @@ class Versions:
     def _newest_whole(self) -> int | None:
         for step in reversed(self.steps("index")):
             try:
-                self._check(artefacts.read(self.plan.index(step), "dense"), step)
+                self._check(artefacts.read(self.plan.index(step), VECTORS_ARTEFACT), step)
                 return step
             except Mismatch:
                 raise
@@ -150,7 +152,7 @@ class Versions:
         index = mips.open_index(
             folder,
             config["kind"],
-            effort=mips.Effort.of(config["search"]),
+            effort=mips.Effort.from_manifest(config["search"]),
             device=self._device,
             engine=self._engine,
             deleted=self._deleted,
@@ -158,7 +160,7 @@ class Versions:
         return index, manifest
 
     def _check(self, manifest: Manifest, step: int) -> None:
-        if manifest.kind != "dense" or manifest.parents["corpus"] != self.plan.fingerprint:
+        if manifest.kind != VECTORS_ARTEFACT or manifest.parents["corpus"] != self.plan.fingerprint:
             raise Mismatch(
                 f"{self.plan.index(step)} is not of the passages of {self.plan.corpus}: use another directory"
             )

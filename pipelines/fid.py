@@ -20,7 +20,7 @@ from pipelines.common.processes import together
 from pipelines.common.retrieval_eval import KS
 from pipelines.rag.train import check_size
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from ragqa.types import Hit
 
 

@@ -21,7 +21,7 @@ from pipelines.common.run import Run, running
 from ragqa.models.generation.generators import Generator, kind_of
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from ragqa.training import parallel
 from ragqa.training.health import Health
 from ragqa.training.precision import autocast

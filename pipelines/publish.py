@@ -33,6 +33,7 @@ from ragqa.models.generation.generators import load_rag, model_type
 from ragqa.models.generation.seq_tokens import SeqTokens
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class PublishedConfig:
     """DPR's encoder of questions that was trained with it, in place of ``rag``: a directory or a hub name."""
     corpus: Path | None = None
     """Index directory of the passages; its terms, if it has any, go along. Without it no pipeline is made."""
-    kind: str = "flat"
+    kind: str = DEFAULT_KIND
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
     """Ray actors that embed; 0 embeds in this process."""

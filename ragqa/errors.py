@@ -34,6 +34,13 @@ class MissingExtra(RagqaError):
         )
 
 
+class MissingPackage(MissingExtra):
+    """A package of the core is not installed, as on a machine that was set up for training only."""
+
+    def __init__(self, what: str, package: str) -> None:
+        RagqaError.__init__(self, f"{what} needs the package '{package}'; install it: pip install {package}")
+
+
 class RemoteError(RagqaError):
     """A server that cannot be reached, or does not answer as it should, or not with all its shards."""
 

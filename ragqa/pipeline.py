@@ -12,8 +12,9 @@ from ragqa.artefacts.paths import as_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.reading import registry
 from ragqa.reading.base import Decoding, Reader, Writes, passages_of
-from ragqa.retrieval.base import Retriever, missing
-from ragqa.retrieval.registry import FUSION, open_retriever
+from ragqa.retrieval.base import Retriever, missing_shards
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.types import Answer, Hit, Source
 
 MAX_QUESTION_CHARS = 10_000
@@ -225,7 +226,7 @@ def _given(question: str, answer: Answer, hits: list[Hit], min_confidence: float
     """What is said to a question: the answer, or that there is none that is sure enough."""
     if answer.text is not None and answer.confidence < min_confidence:
         answer = declined(answer, hits, f"the best has confidence {answer.confidence:.2f}, below {min_confidence:.2f}")
-    return replace(answer, question=question, missing=missing(hits))
+    return replace(answer, question=question, missing=missing_shards(hits))
 
 
 def _is_place(part: str, saved: str) -> bool:
@@ -239,10 +240,10 @@ def _opened(settings: dict[str, Any], device: str) -> Searched:
     found = open_retriever(path, wanted, encoder=settings["encoder"], fusion=fusion, device=device)
     index = artefacts.peek(path)
     retriever = wanted or index.config["retriever"]
-    dense = retriever != "bm25"
+    dense = RetrieverKind(retriever).needs_vectors
     facts = {
         "retriever": retriever,
-        "fusion": (fusion or FUSION) if retriever == "hybrid" else None,
+        "fusion": (fusion or DEFAULT_FUSION) if retriever == RetrieverKind.HYBRID else None,
         "kind": index.config["kind"] if dense else None,
         "encoder": index.parents["encoder"] if dense else None,
         "index": index.fingerprint,

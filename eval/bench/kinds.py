@@ -28,6 +28,7 @@ from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Bars
 from ragqa.questions import read_questions
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import FlatEngine, IndexKind
 from ragqa.retrieval.vectors.store import Chosen, open_vectors
 from ragqa.runtime.encoder import load_encoder
 
@@ -41,7 +42,7 @@ def main() -> None:
     add = parser.add_argument
     add("--vectors", type=Path, required=True)
     add("--sizes", type=int, nargs="+", required=True)
-    add("--kinds", nargs="+", default=list(mips.KINDS))
+    add("--kinds", nargs="+", default=list(IndexKind))
     add("--questions", type=Path, required=True, help="measured on these")
     add("--sample", type=Path, required=True, help="tuned on these")
     add("--work", type=Path, required=True)
@@ -80,9 +81,11 @@ def prepare(args: argparse.Namespace) -> None:
     for size in args.sizes:
         folder = args.work / str(size)
         if not (folder / "truth.npy").is_file():
-            (folder / "flat").mkdir(parents=True, exist_ok=True)
-            mips.build(Chosen(everything, np.arange(size)), "flat", folder / "flat")
-            found = mips.open_index(folder / "flat", "flat").search(np.load(args.work / "questions.npy"), K)
+            (folder / IndexKind.FLAT).mkdir(parents=True, exist_ok=True)
+            mips.build(Chosen(everything, np.arange(size)), IndexKind.FLAT, folder / IndexKind.FLAT)
+            found = mips.open_index(folder / IndexKind.FLAT, IndexKind.FLAT).search(
+                np.load(args.work / "questions.npy"), K
+            )
             np.save(folder / "truth.npy", np.stack([ranking.rows for ranking in found]))
 
 
@@ -101,9 +104,9 @@ def measured(args: argparse.Namespace, size: int, kind: str) -> dict[str, Any]:
 
 def build(folder: Path, args: argparse.Namespace, kind: str) -> dict[str, Any]:
     """Build in this process; seconds and peak memory, and what tuning found for two wanted recalls."""
-    if kind in ("flat", "IndexFlatIP"):
+    if kind in (IndexKind.FLAT, "IndexFlatIP"):
         return {}
-    vectors, sample = open_vectors(folder / "flat" / mips.VECTORS), np.load(args.work / "sample.npy")
+    vectors, sample = open_vectors(folder / IndexKind.FLAT / mips.VECTORS), np.load(args.work / "sample.npy")
     (folder / kind).mkdir()
     began = time.perf_counter()
     tuned = mips.build(vectors, kind, folder / kind, queries=sample, progress=Bars())
@@ -124,10 +127,13 @@ def search(folder: Path, args: argparse.Namespace, kind: str) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in (folder / kind).iterdir())
     truth = np.load(folder / "truth.npy")
     found = []
-    efforts = [None] if kind == "flat" else json.loads((folder / f"{kind}.effort.json").read_text())
+    efforts = [None] if kind == IndexKind.FLAT else json.loads((folder / f"{kind}.effort.json").read_text())
     for tuned in efforts:
         index = mips.open_index(
-            folder / kind, kind, effort=mips.Effort.of(tuned), engine="faiss" if kind == "flat" else "auto"
+            folder / kind,
+            kind,
+            effort=mips.Effort.from_manifest(tuned),
+            engine=FlatEngine.FAISS if kind == IndexKind.FLAT else FlatEngine.AUTO,
         )
         rankings = index.search(queries, K)
         hits = [len(np.intersect1d(a.rows, b)) / K for a, b in zip(rankings, truth, strict=True)]
@@ -139,7 +145,7 @@ def faiss_flat(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     """FAISS's own exact search in float32, everything in memory."""
     import faiss
 
-    vectors = np.load(folder / "flat" / mips.VECTORS).astype(np.float32)
+    vectors = np.load(folder / IndexKind.FLAT / mips.VECTORS).astype(np.float32)
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(vectors)
     return {"found": 1.0, **speeds(index.search, queries)}
@@ -163,7 +169,7 @@ def speeds(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -> dict[
 TASKS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
     f"{task.__name__}:{kind}": partial(task, kind=kind)
     for task in (build, search)
-    for kind in (*mips.KINDS, "IndexFlatIP")
+    for kind in (*IndexKind, "IndexFlatIP")
 }
 
 

@@ -22,7 +22,8 @@ from ragqa.artefacts.paths import demo_dir
 from ragqa.demo import demo_index
 from ragqa.pipeline import Pipeline
 from ragqa.questions import read_questions
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import VECTORS_FOLDER
 from ragqa.runtime.encoder import load_encoder
 
 RUNS = 7
@@ -51,7 +52,7 @@ def prepare_peer(models: Path, work: Path) -> None:
     store = open_retriever(demo_index()).passages
     passages = [p.text for batch in store.iter_batches() for p in batch]
     (work / "passages.json").write_text(json.dumps(passages))
-    np.save(work / "vectors.npy", np.load(demo_index() / "dense" / "vectors.npy").astype(np.float32))
+    np.save(work / "vectors.npy", np.load(demo_index() / VECTORS_FOLDER / "vectors.npy").astype(np.float32))
     shutil.copytree(models / "encoder", work / "encoder", dirs_exist_ok=True)
     as_peers_reader(models / "reader", models / "encoder", work / "reader")
 

@@ -47,7 +47,8 @@ from ragqa.models.inputs import Inputs
 from ragqa.models.options import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.questions import read_questions
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.types import Passage
 
 SHAPES = {"tiny": (2, 64, 2_000), "small": (4, 256, 50_265), "base": (6, 768, 50_265), "large": (12, 1024, 50_265)}
@@ -259,7 +260,9 @@ class Texts:
 def texts(args: argparse.Namespace) -> Texts:
     """The first questions that have an answer, with four times as many passages as are read."""
     asked = [question for question in read_questions(args.questions) if question.answers][: args.batch]
-    found = open_retriever(args.index, "bm25").search([question.text for question in asked], 4 * args.passages)
+    found = open_retriever(args.index, RetrieverKind.BM25).search(
+        [question.text for question in asked], 4 * args.passages
+    )
     kept = [(q.text, q.answers[0], row) for q, row in zip(asked, found, strict=True) if len(row) >= args.passages]
     if not kept:
         raise SystemExit(

@@ -34,7 +34,7 @@ from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import BadInput, Mismatch
 from ragqa.reading.base import PASSAGES
 from ragqa.reading.span import ExtractiveReader
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from ragqa.types import Hit, Passage
 
 RUNS = 3

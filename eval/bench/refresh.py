@@ -32,6 +32,8 @@ from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.sources import read_documents
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.retrieval.registry import RetrieverKind
+from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -109,7 +111,7 @@ def write_corpus(articles: Path, passages: int, work: Path) -> Path:
                 left -= 1
             if not left:
                 break
-    build_index([work / "passages.jsonl"], work / "corpus.index", IndexConfig(retriever="bm25"))
+    build_index([work / "passages.jsonl"], work / "corpus.index", IndexConfig(retriever=RetrieverKind.BM25))
     return work / "corpus.index"
 
 
@@ -185,7 +187,7 @@ def main() -> None:
         "refresh_every_steps": args.every,
         "actors": 1,
         "nice": args.nice,
-        "kind": "flat",
+        "kind": IndexKind.FLAT,
     }
     record(
         args.out, {**setup, **figures}, corpus=f"{len(run.passages):,} blocks of {args.articles.name}", questions="none"

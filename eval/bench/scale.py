@@ -33,7 +33,8 @@ from ragqa.questions import read_questions
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.hybrid import Hybrid
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_index import Effort, FaissIndex
 from ragqa.retrieval.vectors.store import open_vectors
@@ -84,7 +85,7 @@ def vectors(args: argparse.Namespace) -> None:
     """Vectors of a corpus as ``index.embed`` writes them: the real ones of an index, then mixtures of two."""
     source, embedded = artefacts.peek(args.corpus), artefacts.peek(args.index)
     made_by = embedded.parents["encoder"]
-    real = open_vectors(args.index / "dense" / "vectors.npy").astype(np.float32)
+    real = open_vectors(args.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
     args.out.mkdir(parents=True)
     known = {}
     for shard in split_into_shards(args.rows, SHARD):
@@ -120,16 +121,16 @@ def measure(args: argparse.Namespace) -> None:
     """Time and memory of dense search, BM25 and both, and recall against exact search."""
     texts = [question.text for question in read_questions(args.questions)][: args.asked]
     figures: dict[str, Any] = {"before": memory()}
-    retriever = open_retriever(args.index, "hybrid")
+    retriever = open_retriever(args.index, RetrieverKind.HYBRID)
     ranker, search = retriever.ranker, artefacts.peek(args.index).config["search"]
     assert isinstance(ranker, Hybrid) and isinstance(ranker.dense, DenseRanker)
     assert isinstance(ranker.dense.mips, FaissIndex)
     harder = Effort(round(HARDER * search["reach"]), search["factor"])
     searches = {
-        "dense": ranker.dense,
+        RetrieverKind.DENSE: ranker.dense,
         "dense, harder": DenseRanker(ranker.dense.encoder, ranker.dense.mips.with_effort(harder)),
-        "bm25": ranker.bm25,
-        "hybrid": ranker,
+        RetrieverKind.BM25: ranker.bm25,
+        RetrieverKind.HYBRID: ranker,
     }
     figures |= {"passages": len(retriever.passages), "width": ranker.dense.mips.width, "asked": len(texts)}
     figures |= {"search": search, "harder_reach": harder.reach, "files_mb": _sizes(args.index)}
@@ -140,7 +141,7 @@ def measure(args: argparse.Namespace) -> None:
         print(json.dumps({name: figures[name]}), file=sys.stderr)
     vectors = open_shards(args.vectors, artefacts.peek(args.vectors).config["rows"])
     truth = ExactIndex(vectors, keep=False).search(ranker.dense.encode(texts), K)
-    for name in ("dense", "dense, harder"):
+    for name in (RetrieverKind.DENSE, "dense, harder"):
         figures[name] |= recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])
     made_of = "real passages repeated, vectors of mixtures and noise but for the first 165,871; see the bench"
     record(args.out, figures, corpus=made_of, questions=f"the first {len(texts)} of {args.questions.name}")

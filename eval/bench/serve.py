@@ -22,8 +22,9 @@ from ragqa.corpus.sources import read_documents
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.questions import read_questions
-from ragqa.retrieval.base import Retriever, missing
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.base import Retriever, missing_shards
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 
 K = 10
@@ -63,7 +64,7 @@ def _timed(retriever: Retriever, questions: list[str]) -> float:
     began = time.perf_counter()
     found = retriever.search(questions, K)
     took = time.perf_counter() - began
-    if any(map(missing, found)):
+    if any(map(missing_shards, found)):
         raise RuntimeError("a shard was missing: what is measured is another collection")
     return took
 
@@ -91,7 +92,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=300)
     parser.add_argument("--asked", type=int, default=256)
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--retrievers", nargs="+", default=["hybrid", "dense", "bm25"])
+    parser.add_argument("--retrievers", nargs="+", default=list(RetrieverKind))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--port", type=int, default=8077)
     args = parser.parse_args()

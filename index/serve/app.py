@@ -28,6 +28,7 @@ from ragqa import artefacts
 from ragqa.artefacts.paths import absolute
 from ragqa.cli.config import one_line, parse
 from ragqa.errors import ArtefactError, BadInput, Mismatch, RagqaError
+from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 
 APP = "ragqa"
@@ -45,7 +46,7 @@ class ServeConfig:
     port: int = 8077
     retriever: str | None = None
     """dense, bm25 or hybrid; by default all that the indexes can do."""
-    fusion: str = "weighted"
+    fusion: str = DEFAULT_FUSION
     """Of hybrid. rrf is for an index in one piece: ranks of different shards do not compare."""
     encoder: str | None = None
     """Another form of the encoder that the indexes were made with."""
@@ -74,9 +75,9 @@ class ServeConfig:
             f"replicas = {self.replicas}: at least 1 is needed": self.replicas >= 1,
             f"cpus = {self.cpus}, gpus = {self.gpus}: neither can be negative": min(self.cpus, self.gpus) >= 0,
             f"retriever '{self.retriever}': choose one of dense, bm25, hybrid": self.retriever
-            in (None, "dense", "bm25", "hybrid"),
+            in (None, *RetrieverKind),
             f"fusion {self.fusion}: only weighted goes over shards, since ranks of different shards do not compare": (
-                self.fusion == "weighted"
+                self.fusion == DEFAULT_FUSION
             ),
         }
         if broken := [rule for rule, kept in rules.items() if not kept]:

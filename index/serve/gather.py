@@ -17,6 +17,7 @@ from index.serve.shard import Failure, Found, State
 from ragqa.errors import BadInput, RemoteError
 from ragqa.pipeline import clean_question
 from ragqa.reading.base import PASSAGES
+from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import HEALTH, PROTOCOL, SEARCH, Collection, Part
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Gather:
         known, maker = [shard.known for shard in self._shards], self._shards[0].known.maker
         return Collection(
             retriever=maker.retriever,
-            fusion="weighted" if maker.retriever == "hybrid" else None,
+            fusion=DEFAULT_FUSION if maker.retriever == RetrieverKind.HYBRID else None,
             kind=", ".join(sorted({state.kind for state in known if state.kind})) or None,
             encoder=maker.encoder,
             fingerprint=_joint([state.fingerprint if state else None for state in states]),

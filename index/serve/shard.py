@@ -12,7 +12,8 @@ from ragqa.retrieval.base import PassageRetriever, Ranker
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.hybrid import Hybrid
-from ragqa.retrieval.registry import LiveRetriever, open_retriever
+from ragqa.retrieval.live import LiveRetriever, open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.remote import as_row
 from ragqa.runtime.encoder import TextEncoder
 
@@ -116,9 +117,9 @@ class Shard:
 
 def _maker(ranker: Ranker) -> Maker:
     if isinstance(ranker, Hybrid):
-        return Maker("hybrid", _maker(ranker.dense).encoder, _maker(ranker.bm25).engine)
+        return Maker(RetrieverKind.HYBRID, _maker(ranker.dense).encoder, _maker(ranker.bm25).engine)
     if isinstance(ranker, DenseRanker):
         assert isinstance(ranker.encoder, TextEncoder)
-        return Maker("dense", ranker.encoder.fingerprint, None)
+        return Maker(RetrieverKind.DENSE, ranker.encoder.fingerprint, None)
     assert isinstance(ranker, BM25)
-    return Maker("bm25", None, ranker.engine)
+    return Maker(RetrieverKind.BM25, None, ranker.engine)

@@ -51,7 +51,8 @@ from ragqa.questions import SquadParagraph, read_squad, write_documents
 from ragqa.reading.base import PASSAGES
 from ragqa.reading.calibration import FEATURES, Calibration, Evidence
 from ragqa.reading.span import ExtractiveReader, Found
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import DEFAULT_RETRIEVER
 from ragqa.runtime.scorer import SPREAD
 from ragqa.types import Hit, Question
 
@@ -73,7 +74,7 @@ _FLOOR = 1e-4
 """Probability of a right answer that is not among those found."""
 
 
-def index_of(paragraphs: list[SquadParagraph], out: Path, retriever: str = "hybrid") -> Path:
+def index_of(paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAULT_RETRIEVER) -> Path:
     """An index of the paragraphs, a passage each; made unless it is there. They are kept beside it, in a hidden file.
 
     Raises:

@@ -33,7 +33,9 @@ from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.reading import registry
 from ragqa.retrieval.base import Retriever
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 from ragqa.runtime.export import export
 
 
@@ -54,7 +56,7 @@ class AssembleConfig:
     """Directories of trained generators, each of another kind."""
     vectors: Path | None = None
     """Vectors of the passages by the same tower of passages: need not be made again."""
-    kind: str = "flat"
+    kind: str = DEFAULT_KIND
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     read: int | None = None
     """Passages that ``reader`` is given for a question, 10 by default; each generator reads as many as it was trained
@@ -162,10 +164,10 @@ def named(
     readers = {"span": out / "reader"} if config.reader else {}
     readers |= {kind: out / kind for kind in kinds(config.generators)}
     first = next(iter(readers.values()), None)
-    parts: dict[str, Any] = {"retriever": "dense", "encoder": str(out / "encoder"), "reader": first}
+    parts: dict[str, Any] = {"retriever": RetrieverKind.DENSE, "encoder": str(out / "encoder"), "reader": first}
     parts["k"] = config.read if config.reader else None
     parts["readers"] = readers if config.generators else {}
-    retriever = open_retriever(out / "index", "dense", encoder=str(out / "encoder"))
+    retriever = open_retriever(out / "index", RetrieverKind.DENSE, encoder=str(out / "encoder"))
     for name, reader in readers.items():
         line = calibrated(config, reader, retriever, progress)
         notify(f"{name}: {line}" if len(readers) > 1 else line)

@@ -10,6 +10,7 @@ from ragqa.errors import BadInput
 from ragqa.models.generation.rag import MAX_ANSWER, MAX_INPUT
 from ragqa.reading.windows import SHORTEST
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 
 MASKINGS = ("salient", "spans", "words", "uniform")
 
@@ -39,7 +40,7 @@ _RULES: dict[str, Rule] = {
     "dropout": (lambda value: 0 <= value < 1, "0 or more and below 1"),
     "max_input": (lambda value: value >= SHORTEST, f"{SHORTEST} or more"),
     "max_answer": (lambda value: value > 1, "more than 1"),
-    "kind": _one_of(mips.KINDS),
+    "kind": _one_of(tuple(IndexKind)),
     "masking": _one_of(MASKINGS),
     "pooling": _one_of(("cls", "mean")),
     "marginal": _one_of(("token", "sequence")),
@@ -122,7 +123,7 @@ class FollowingConfig(TrainingConfig):
     """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
     max_staleness: int | None = None
     """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
-    kind: str = "flat"
+    kind: str = DEFAULT_KIND
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
     """Ray actors that embed for the next index while training goes on; 0 stops training for it."""

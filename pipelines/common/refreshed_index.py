@@ -7,6 +7,7 @@ from index.refresh import IndexRefresher, Swap, blocking_refresher, opener, ray_
 from pipelines.common.run import Run
 from ragqa.errors import ArtefactError, RefreshFailed
 from ragqa.models.dual_encoder import DualEncoder
+from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.training import parallel
 
@@ -47,7 +48,7 @@ class LiveIndex:
         self._index: Mips | None = None
         self._refresher: IndexRefresher | None = None
         searched: dict[str, Any] = {"kind": config.kind, "search_device": config.device}
-        if config.kind != "flat":
+        if config.kind != IndexKind.FLAT:
             searched["search_device"] = "cpu"  # the other kinds have no search on a GPU
         if not parallel.is_first_process():
             self._open = opener(config.corpus, work, **searched)

@@ -25,6 +25,7 @@ from ragqa.models.span_reader import IMPOSSIBLE
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 from ragqa.retrieval.vectors.store import Vectors
 from ragqa.runtime.encoder import tokenizer_folder
 from ragqa.runtime.tokens import TextTokenizer
@@ -95,7 +96,7 @@ class Library:
         retriever: Path,
         work: Path,
         *,
-        kind: str = "flat",
+        kind: str = DEFAULT_KIND,
         workers: int = 0,
         device: str = "cpu",
         progress: Progress = SILENT,
@@ -106,7 +107,7 @@ class Library:
             corpus: index directory.
             retriever: directory of a dual encoder, whose tower of passages makes the vectors.
             work: holds ``vectors`` and ``index`` afterwards.
-            kind: of the index, see ``ragqa.retrieval.vectors.mips.KINDS``.
+            kind: of the index, see ``ragqa.retrieval.vectors.kinds.IndexKind``.
             workers: Ray actors that embed; 0 embeds here.
             device: where passages are embedded, and an index of kind flat is searched.
             progress: told how far it is.
@@ -123,7 +124,7 @@ class Library:
             progress=progress,
         )
         vectors = open_shards(work / "vectors", len(store))
-        index = _index(vectors, work / "index", kind, device if kind == "flat" else "cpu", store, progress)
+        index = _index(vectors, work / "index", kind, device if kind == IndexKind.FLAT else "cpu", store, progress)
         tokenizer = TextTokenizer(tokenizer_folder(str(retriever)))
         return cls(store, source.parents["corpus"], tokenizer, index, vectors)
 
@@ -188,7 +189,9 @@ def _index(
         same = False
     if not same:
         raise BadInput(f"{folder} is no index of kind {kind} that was made here: choose another directory")
-    return mips.open_index(folder, kind, effort=mips.Effort.of(made["effort"]), device=device, deleted=store.deleted)
+    return mips.open_index(
+        folder, kind, effort=mips.Effort.from_manifest(made["effort"]), device=device, deleted=store.deleted
+    )
 
 
 @dataclass(frozen=True)

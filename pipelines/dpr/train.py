@@ -45,7 +45,8 @@ from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import PassageRetriever
 from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
@@ -175,7 +176,7 @@ def check(config: DprConfig) -> None:
     for file in (*config.questions, *config.patterns, *((config.dev,) if config.dev else ())):
         if not file.is_file():
             raise BadInput(f"{file}: no such file of questions")
-    open_retriever(config.corpus, "bm25")
+    open_retriever(config.corpus, RetrieverKind.BM25)
 
 
 def beginning(config: DprConfig, number: int) -> DualEncoder:
@@ -199,7 +200,7 @@ def model_of(config: DprConfig, number: int) -> Path:
 def mined(config: DprConfig, progress: Progress, notify: Callable[[str], None]) -> list[Pair]:
     """The training questions with BM25's passages; mined, unless that was done."""
     index = artefacts.read(config.corpus, "index")
-    terms = open_retriever(config.corpus, "bm25")
+    terms = open_retriever(config.corpus, RetrieverKind.BM25)
     identity = {
         "corpus": index.parents["corpus"],
         "engine": index.config["engine"],

@@ -21,6 +21,7 @@ from pipelines.orqa import fine_tune, inverse_cloze
 from pipelines.orqa.fine_tune import FineTuneConfig
 from pipelines.orqa.inverse_cloze import WarmStartConfig
 from ragqa.progress import SILENT, Progress
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 
 CLOZE = WarmStartConfig(corpus=ABOVE, encoder=ABOVE, out=ABOVE)
 TUNE = FineTuneConfig(corpus=ABOVE, retriever=ABOVE, encoder=ABOVE, questions=ABOVE, out=ABOVE)
@@ -43,7 +44,7 @@ class OrqaConfig:
     confidence is fitted."""
     regex: bool = False
     """Answers are patterns (CuratedTREC)."""
-    kind: str = "flat"
+    kind: str = DEFAULT_KIND
     """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     device: str = "cpu"
     seed: int = 0

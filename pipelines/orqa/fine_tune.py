@@ -40,6 +40,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Ranking
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
@@ -87,7 +88,7 @@ class FineTuneConfig(AnsweringConfig):
     """Of the tower of questions, where it is another."""
     regex: bool = False
     """Answers are patterns (CuratedTREC), of ``questions``, too."""
-    kind: str = "flat"
+    kind: str = DEFAULT_KIND
     """Of the index that proposes passages: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
     """Ray actors that embed the passages, once; 0 embeds them in this process."""

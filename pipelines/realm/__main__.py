@@ -24,6 +24,7 @@ from pipelines.realm import pretrain
 from pipelines.realm.pretrain import PretrainConfig
 from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Progress
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 from ragqa.runtime.tokens import TextTokenizer
 
 CLOZE = WarmStartConfig(corpus=ABOVE, encoder=ABOVE, out=ABOVE)
@@ -54,7 +55,7 @@ class RealmConfig:
     the stages before measure recall on them."""
     regex: bool = False
     """Answers are patterns (CuratedTREC)."""
-    kind: str = "flat"
+    kind: str = DEFAULT_KIND
     """Of the indexes: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     device: str = "cpu"
     seed: int = 0

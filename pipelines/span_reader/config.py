@@ -28,7 +28,7 @@ class ReaderConfig(TrainingConfig):
     """Of the questions, a number a file, those of ``patterns`` last; by default each counts by its size."""
     index: Path | None = None
     """Index directory that passages are found in; without it questions need passages, and negatives are random."""
-    retriever: Literal["bm25", "dense", "hybrid"] | None = None
+    retriever: str | None = None
     """Who finds them; by default all that the index can do."""
     depth: int = 50
     """Passages of a question that are looked at."""

@@ -25,7 +25,7 @@ from ragqa.progress import SILENT, Bars, Progress
 from ragqa.reading.base import PASSAGES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from ragqa.types import Hit, Question
 
 SKIP = 1700

@@ -47,7 +47,7 @@ from ragqa.models.span_reader import SpanReader
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
-from ragqa.retrieval.registry import LiveRetriever, open_retriever
+from ragqa.retrieval.live import LiveRetriever, open_retriever
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel

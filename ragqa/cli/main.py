@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ragqa.errors import BadInput, RagqaError
+from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, Fusion, RetrieverKind, TermEngine
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 
 
 class WithDefault(TyperGroup):
@@ -97,13 +99,13 @@ def ask(
     question: Annotated[str | None, typer.Argument(help="Without one: a line each from stdin, or a prompt.")] = None,
     index: _Index = None,
     k: Annotated[int | None, typer.Option("-k", min=1, help=_K)] = None,
-    retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
+    retriever: Annotated[str | None, typer.Option(help=f"{', '.join(RetrieverKind)}.")] = None,
     reader: Annotated[str | None, typer.Option(help=_READER)] = None,
     beams: _Beams = None,
     fast: _Fast = None,
     max_answer: _MaxAnswer = None,
     min_answer: _MinAnswer = None,
-    fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
+    fusion: Annotated[str | None, typer.Option(help=f"Of hybrid: {' or '.join(Fusion)}.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
     device: Annotated[str, typer.Option(help="Where the index is searched and torch models run.")] = "cpu",
     min_confidence: Annotated[float | None, typer.Option(min=0, max=1, help=f"Decline below this.{_OWN}")] = None,
@@ -159,12 +161,12 @@ def index(
         list[Path], typer.Argument(help="Folders or files: text, PDF, tables, a Wikipedia dump …; or hf:NAME.")
     ],
     out: Annotated[Path, typer.Option(help="Index directory to make, or to make again.")],
-    retriever: Annotated[str, typer.Option(help="dense, bm25 or hybrid (both).")] = "hybrid",
-    kind: Annotated[str, typer.Option(help="Of the vectors: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8.")] = "flat",
+    retriever: Annotated[str, typer.Option(help="hybrid (both), dense or bm25.")] = DEFAULT_RETRIEVER,
+    kind: Annotated[str, typer.Option(help=f"Of the vectors: {', '.join(IndexKind)}.")] = DEFAULT_KIND,
     recall: Annotated[float, typer.Option(help="Share of the 20 nearest that kinds other than flat find.")] = 0.95,
     questions: Annotated[Path | None, typer.Option(help="Sample questions to try that on; else made up.")] = None,
     encoder: Annotated[str, typer.Option(help="Export, Hugging Face directory or hub name.")] = "default",
-    engine: Annotated[str, typer.Option(help="Of BM25: tantivy or lucene.")] = "tantivy",
+    engine: Annotated[str, typer.Option(help=f"Of BM25: {' or '.join(TermEngine)}.")] = DEFAULT_ENGINE,
     blocks: Annotated[str, typer.Option(help="What a passage is: words, sentences or wordpieces.")] = "words",
     block_size: Annotated[int | None, typer.Option(min=1, help="100 words or 288 wordpieces.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and count malformed records.")] = False,
@@ -237,13 +239,13 @@ def evaluate_questions(
     depth: Annotated[int, typer.Option(min=1, help="Hits to look for answers in.")] = 100,
     batch: Annotated[int, typer.Option(min=1, help="Questions asked together.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Ask so many only, drawn by chance.")] = None,
-    retriever: Annotated[str | None, typer.Option(help="dense, bm25 or hybrid.")] = None,
+    retriever: Annotated[str | None, typer.Option(help=f"{', '.join(RetrieverKind)}.")] = None,
     reader: Annotated[str | None, typer.Option(help=_READER)] = None,
     beams: _Beams = None,
     fast: _Fast = None,
     max_answer: _MaxAnswer = None,
     min_answer: _MinAnswer = None,
-    fusion: Annotated[str | None, typer.Option(help="Of hybrid: weighted or rrf.")] = None,
+    fusion: Annotated[str | None, typer.Option(help=f"Of hybrid: {' or '.join(Fusion)}.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Another form of the encoder the index was made with.")] = None,
     device: Annotated[str | None, typer.Option(help="Where the index is searched: cpu (default) or cuda.")] = None,
     corpus: Annotated[str | None, typer.Option(help="What to call the corpus in the report.")] = None,

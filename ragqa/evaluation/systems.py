@@ -12,7 +12,7 @@ from ragqa.errors import BadInput, BadLine, Mismatch, RemoteError
 from ragqa.evaluation.rows import Examined
 from ragqa.pipeline import Pipeline, clean_question
 from ragqa.reading.base import Reader
-from ragqa.retrieval.base import missing
+from ragqa.retrieval.base import missing_shards
 from ragqa.types import Answer, Hit, Passage, Question
 
 
@@ -99,7 +99,7 @@ class AskedPipeline:
 
     def _search(self, texts: list[str], k: int) -> list[list[Hit]]:
         found = self._pipeline.retriever.search(texts, k)
-        _refuse_partial({shard: None for hits in found for shard in missing(hits)})
+        _refuse_partial({shard: None for hits in found for shard in missing_shards(hits)})
         return found
 
 

@@ -31,9 +31,17 @@ from ragqa.errors import BadInput
 from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
 from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
-from ragqa.retrieval import bm25
-from ragqa.retrieval.bm25 import BM25
+from ragqa.retrieval.bm25 import BM25, check_engine
+from ragqa.retrieval.registry import (
+    DEFAULT_ENGINE,
+    DEFAULT_RETRIEVER,
+    TERMS_FOLDER,
+    VECTORS_FOLDER,
+    RetrieverKind,
+    TermEngine,
+)
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 from ragqa.runtime.encoder import (
     DEFAULT,
     TextEncoder,
@@ -44,7 +52,6 @@ from ragqa.runtime.encoder import (
 )
 from ragqa.runtime.tokens import TextTokenizer
 
-RETRIEVERS = ("hybrid", "dense", "bm25")
 SHARD = 512
 """Passages whose vectors are one file, and so the most that a kill costs."""
 SAMPLE = 400
@@ -55,9 +62,9 @@ SAMPLE = 400
 class IndexConfig:
     """How documents become an index."""
 
-    retriever: str = "hybrid"
+    retriever: str = DEFAULT_RETRIEVER
     """What the index can do: bm25, dense, or hybrid, which is both."""
-    kind: str = "flat"
+    kind: str = DEFAULT_KIND
     """Of the dense part: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     recall: float = mips.RECALL
     """Share of the 20 nearest passages that an approximate kind is to find."""
@@ -65,7 +72,7 @@ class IndexConfig:
     """File of sample questions on which that is tried; without it some are made up from the passages."""
     encoder: str = DEFAULT
     """Export, Hugging Face directory or hub name."""
-    engine: str = "tantivy"
+    engine: str = DEFAULT_ENGINE
     """Of BM25: tantivy or lucene."""
     blocks: str = "words"
     """What a passage is: words, sentences or wordpieces."""
@@ -77,9 +84,9 @@ class IndexConfig:
 
     def __post_init__(self) -> None:
         choices = {
-            "retriever": RETRIEVERS,
-            "kind": mips.KINDS,
-            "engine": ("tantivy", "lucene"),
+            "retriever": tuple(RetrieverKind),
+            "kind": tuple(IndexKind),
+            "engine": tuple(TermEngine),
             "blocks": ("words", "sentences", "wordpieces"),
         }
         wrong = [
@@ -89,9 +96,9 @@ class IndexConfig:
         ]
         if not 0 < self.recall <= 1:
             wrong.append(f"recall {self.recall}: a share above 0 and up to 1")
-        if not self.dense and self.kind != "flat":
+        if self.retriever in list(RetrieverKind) and not self.dense and self.kind != IndexKind.FLAT:
             wrong.append(f"kind {self.kind} is for vectors, and an index of {self.retriever} has none")
-        elif self.kind == "flat" and (self.questions or self.recall != mips.RECALL):
+        elif self.kind == IndexKind.FLAT and (self.questions or self.recall != mips.RECALL):
             wrong.append("recall and questions are for approximate kinds: flat finds everything")
         if wrong:
             raise BadInput("; ".join(wrong))
@@ -99,12 +106,12 @@ class IndexConfig:
     @property
     def dense(self) -> bool:
         """Whether vectors are part of the index."""
-        return self.retriever != "bm25"
+        return RetrieverKind(self.retriever).needs_vectors
 
     @property
     def sparse(self) -> bool:
         """Whether terms are part of the index."""
-        return self.retriever != "dense"
+        return RetrieverKind(self.retriever).needs_terms
 
 
 def build_index(
@@ -150,10 +157,10 @@ def _make(
     _passages(folder, paths, config, progress)
     store = PassageStore.open(made / "passages")
     if config.sparse:
-        _once(made, "bm25", lambda part: _terms(store, part, config.engine, progress))
+        _once(made, TERMS_FOLDER, lambda part: _terms(store, part, config.engine, progress))
     if encoder is not None:
         _vectors(folder, store, encoder, progress)
-        _once(made, "dense", lambda part: _dense(folder, part, store, config, queries, progress))
+        _once(made, VECTORS_FOLDER, lambda part: _dense(folder, part, store, config, queries, progress))
     search = json.loads(_search(folder).read_text()) if encoder else None
     settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths], "search": search}
     parents = {"encoder": encoder.fingerprint} if encoder else {}
@@ -163,11 +170,11 @@ def _make(
 def _check_parts(config: IndexConfig) -> TextEncoder | None:
     """The encoder, if one is needed; raises now what would else be raised after hours of work."""
     if config.sparse:
-        bm25.check(config.engine)
+        check_engine(config.engine)
     if not config.dense:
         return None
     mips.check(config.kind, config.device)
-    if config.kind == "flat" and config.device != "cpu" and is_export(encoder_path(config.encoder)):
+    if config.kind == IndexKind.FLAT and config.device != "cpu" and is_export(encoder_path(config.encoder)):
         raise BadInput(
             f"--device {config.device}: encoder '{config.encoder}' is exported for the CPU; "
             "name a directory or a hub name with torch weights in --encoder"
@@ -233,14 +240,14 @@ def _counts(report: CorpusReport) -> str:
 
 
 def _terms(store: PassageStore, part: Path, engine: str, progress: Progress) -> None:
-    with progress.step("bm25", len(store), "passages") as step:
+    with progress.step(RetrieverKind.BM25, len(store), "passages") as step:
         BM25.build(store, part, engine=engine, progress=step.at)
 
 
 def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: Progress) -> None:
     """A file of vectors for every ``SHARD`` passages."""
     target = folder / "vectors"
-    if (folder / "made" / "dense").is_dir():
+    if (folder / "made" / VECTORS_FOLDER).is_dir():
         return
     parts = split_into_shards(len(store), SHARD)
     missing = [shard for shard in parts if not read_shard_record(target, shard, encoder.fingerprint)]

@@ -41,7 +41,9 @@ from ragqa.errors import BadInput, Mismatch, RagqaError
 from ragqa.indexing.build import encode_sample_questions
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
+from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.store import ADDED, Chosen, open_all
 from ragqa.runtime.encoder import load_encoder, tokenizer_folder
 from ragqa.runtime.tokens import TextTokenizer
@@ -118,7 +120,10 @@ def update_index(
     with artefacts.as_bad_input(target), locked(target.with_name(f".{target.name}.lock"), wait=False):
         artefacts.recover(target)
         manifest = artefacts.read(target, "index")
-        if manifest.config["engine"] != "tantivy" and manifest.config["retriever"] != "dense":
+        if (
+            RetrieverKind(manifest.config["retriever"]).needs_terms
+            and not TermEngine(manifest.config["engine"]).can_update
+        ):
             raise BadInput(f"{target} holds terms of {manifest.config['engine']}, which cannot be updated: index again")
         try:
             _link(target, aside)
@@ -258,12 +263,12 @@ class _Update:
         return found
 
     def _update_terms(self, deleted: Rows, added: list[Passage]) -> None:
-        folder = self._folder / "bm25"
+        folder = self._folder / TERMS_FOLDER
         if folder.is_dir():
             BM25.update(folder, engine=self._config["engine"], deleted=deleted, added=added)
 
     def _update_vectors(self, added: list[Passage]) -> None:
-        folder = self._folder / "dense"
+        folder = self._folder / VECTORS_FOLDER
         if not (folder.is_dir() and added):
             return
         encoder = load_encoder(self._config["encoder"], device=self._device)
@@ -290,11 +295,11 @@ class _Update:
                 for passage in batch:
                     writer.add_passage(passage)
         store = PassageStore.open(made / "passages")
-        if (self._folder / "bm25").is_dir():
-            with self._progress.step("bm25", len(store), "passages") as step:
-                BM25.build(store, made / "bm25", engine=self._config["engine"], progress=step.at)
-        if (self._folder / "dense").is_dir():
-            self._compact_vectors(kept, made / "dense")
+        if (self._folder / TERMS_FOLDER).is_dir():
+            with self._progress.step(RetrieverKind.BM25, len(store), "passages") as step:
+                BM25.build(store, made / TERMS_FOLDER, engine=self._config["engine"], progress=step.at)
+        if (self._folder / VECTORS_FOLDER).is_dir():
+            self._compact_vectors(kept, made / VECTORS_FOLDER)
         for part in list(made.iterdir()):
             shutil.rmtree(self._folder / part.name)
             part.rename(self._folder / part.name)
@@ -304,7 +309,7 @@ class _Update:
         self.changed = self.compacted = True
 
     def _compact_vectors(self, kept: Rows, folder: Path) -> None:
-        vectors = Chosen(open_all(self._folder / "dense"), kept)
+        vectors = Chosen(open_all(self._folder / VECTORS_FOLDER), kept)
         folder.mkdir()
         tuned = mips.build(
             vectors,
@@ -320,7 +325,7 @@ class _Update:
     def _queries(self) -> npt.NDArray[np.float32] | None:
         """The questions that the index was tuned on; None where they or the encoder are not as they were any more."""
         file = self._config.get("questions")
-        if not file or self._config["kind"] == "flat":
+        if not file or self._config["kind"] == IndexKind.FLAT:
             return None
         try:
             encoder = load_encoder(self._config["encoder"], device=self._device)

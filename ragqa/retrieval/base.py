@@ -1,15 +1,23 @@
-"""Two levels of retrieval: a ranker finds rows of the passage store, one retriever makes hits of them."""
+"""Interfaces of retrieval: a ranker scores rows of the passage store, a retriever turns rows into hits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ragqa.artefacts import Manifest
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.types import Hit
+
+if TYPE_CHECKING:
+    from ragqa.runtime.encoder import TextEncoder
+
+    Encoders = dict[str, TextEncoder]
+    """Loaded encoders by their names, shared by all versions of an index: loading one takes longer than opening it."""
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
@@ -17,7 +25,7 @@ Scores = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Rows found for one question, best first; rows of equal score in ascending order."""
+    """Rows for one question, best first; rows of equal score in ascending order."""
 
     rows: Rows
     """[K] int64, K ≤ k: fewer where fewer match."""
@@ -29,10 +37,10 @@ class Ranking:
 
 
 class Ranker(Protocol):
-    """Finds rows for questions."""
+    """Scores rows of a passage store for questions."""
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """At most ``k`` rows for each question."""
+        """Return at most ``k`` rows for each question."""
         ...
 
 
@@ -40,14 +48,40 @@ class Retriever(Protocol):
     """Finds passages for questions."""
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """At most ``k`` hits for each question, best first; ``PartialHits`` where passages were missing."""
+        """Return at most ``k`` hits for each question, best first; ``PartialHits`` where shards were missing."""
         ...
 
 
-class PartialHits(list[Hit]):
-    """Hits of a collection of which some shards did not answer: the best of what the others hold.
+@dataclass(frozen=True)
+class IndexVersion:
+    """One version of an index directory, and how the caller wants it searched."""
 
-    A list, so that whoever reads hits need not know; whoever must know asks ``missing``.
+    path: Path
+    manifest: Manifest
+    passages: PassageStore
+    encoder: str | None
+    """Encoder to load in place of the one in the manifest: another form of the same weights."""
+    device: str
+    """``cpu``, ``cuda`` or ``cuda:N``."""
+    fusion: str | None
+    """Fusion of a hybrid retriever; None for the default."""
+    encoders: "Encoders"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings that the index was made with."""
+        return self.manifest.config
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the passage store; deleted passages keep theirs."""
+        return int(self.config.get("rows", self.config["passages"]))
+
+
+class PartialHits(list[Hit]):
+    """Hits of a collection of which some shards did not answer: the best of the others.
+
+    It is a list, so that code that only reads hits need not know about shards; ``missing_shards`` tells the rest.
     """
 
     def __init__(self, hits: Iterable[Hit], missing: tuple[str, ...]) -> None:
@@ -56,43 +90,43 @@ class PartialHits(list[Hit]):
         """Names of the shards that did not answer."""
 
 
-def missing(hits: list[Hit]) -> tuple[str, ...]:
-    """The shards that had no part in ``hits``; none where all had."""
+def missing_shards(hits: list[Hit]) -> tuple[str, ...]:
+    """Return the names of the shards that did not contribute to ``hits``."""
     return hits.missing if isinstance(hits, PartialHits) else ()
 
 
 class PassageRetriever:
-    """A ranker over the rows of a passage store: the one place where rows become hits."""
+    """Looks up the passages of the rows that a ranker returns."""
 
     def __init__(self, ranker: Ranker, passages: PassageStore) -> None:
         self.ranker, self.passages = ranker, passages
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """At most ``k`` hits for each question, best first.
+        """Return at most ``k`` hits for each question, best first.
 
         Raises:
             BadInput: ``k`` is less than 1.
         """
         check_k(k)
-        # More than there is would only make the engines reserve memory.
-        return [self._hits(ranking) for ranking in self.ranker.rank(questions, min(k, max(1, len(self.passages))))]
+        # Engines reserve memory for k results, so do not ask for more than there are passages.
+        return [self._look_up(ranking) for ranking in self.ranker.rank(questions, min(k, max(1, len(self.passages))))]
 
-    def _hits(self, ranking: Ranking) -> list[Hit]:
+    def _look_up(self, ranking: Ranking) -> list[Hit]:
         passages = self.passages.get(ranking.rows.tolist())
         return [Hit(*pair) for pair in zip(passages, ranking.scores.tolist(), strict=True)]
 
 
-def best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
-    """The ``k`` rows [K] with the highest scores [K], sorted by falling score, then by row."""
+def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
+    """Return the ``k`` rows [K] with the highest scores [K], sorted by falling score, then by row."""
     all_rows, all_scores = np.asarray(rows, np.int64), np.asarray(scores, np.float32)
-    if len(all_rows) > 4 * k:  # sort only what can be among the best; ties with the last stay in
-        kept = all_scores >= np.partition(all_scores, -k)[-k]
-        all_rows, all_scores = all_rows[kept], all_scores[kept]
+    if len(all_rows) > 4 * k:  # sort only rows that can be among the best; ties with the last one stay in
+        is_candidate = all_scores >= np.partition(all_scores, -k)[-k]
+        all_rows, all_scores = all_rows[is_candidate], all_scores[is_candidate]
     order = np.lexsort((all_rows, -all_scores))[:k]
     return Ranking(all_rows[order], all_scores[order])
 
 
 def check_k(k: int) -> None:
-    """Raise BadInput unless at least one passage is asked for."""
+    """Raise BadInput if ``k`` is less than 1."""
     if k < 1:
         raise BadInput(f"k = {k}: at least one passage must be asked for")

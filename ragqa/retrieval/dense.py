@@ -1,36 +1,40 @@
-"""Dense retrieval: questions are encoded, and their vectors searched for among those of the passages."""
+"""Dense retrieval: the inner product of a question's vector with those of the passages."""
 
 from typing import Protocol
 
 import numpy as np
 
-from ragqa.errors import Mismatch
-from ragqa.retrieval.base import Ranking, Rows, Scores, check_k
+from ragqa.errors import DamagedArtefact, Mismatch
+from ragqa.retrieval.base import IndexVersion, Ranking, Rows, Scores, check_k
+from ragqa.retrieval.registry import VECTORS_FOLDER
+from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.retrieval.vectors.store import exact_scores
+from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 
-class Encoder(Protocol):
-    """What retrieval asks of an encoder."""
+class QuestionEncoder(Protocol):
+    """Turns questions into vectors."""
 
     width: int
 
     def encode_questions(self, texts: list[str]) -> np.ndarray:
-        """Vectors [N, D] float32 of N questions."""
+        """Return vectors [N, D] float32 of N questions."""
         ...
 
 
 class DenseRanker:
     """Ranks passages by the inner product of their vectors with the question's."""
 
-    def __init__(self, encoder: Encoder, mips: Mips) -> None:
-        """Raises Mismatch where vectors of ``encoder`` do not fit the index."""
+    def __init__(self, encoder: QuestionEncoder, mips: Mips) -> None:
+        """Raise Mismatch if vectors of ``encoder`` do not fit the index."""
         if encoder.width != mips.width:
             raise Mismatch(f"the encoder's vectors are {encoder.width} wide, those of the index {mips.width}")
         self.encoder, self.mips = encoder, mips
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """At most ``k`` rows for each question, best first.
+        """Return at most ``k`` rows for each question, best first.
 
         Raises:
             BadInput: ``k`` is less than 1.
@@ -39,13 +43,50 @@ class DenseRanker:
         return self.search(self.encode(questions), k) if questions else []
 
     def encode(self, questions: list[str]) -> np.ndarray:
-        """Vectors [B, D] of the questions, for ``search`` and ``score``."""
+        """Return vectors [B, D] of the questions, for ``search`` and ``score``."""
         return self.encoder.encode_questions(questions)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """At most ``k`` rows for each question vector, best first."""
+        """Return at most ``k`` rows for each question vector, best first."""
         return self.mips.search(queries_BD, k)
 
     def score(self, query_D: np.ndarray, rows_K: Rows) -> Scores | None:
-        """Scores [K] of given rows for one question vector; None where their vectors are not at hand."""
+        """Return the scores [K] of given rows for one question vector; None where the index keeps no vectors."""
         return None if self.mips.vectors is None else exact_scores(self.mips.vectors, rows_K, query_D)
+
+
+def open_ranker(index: IndexVersion) -> DenseRanker:
+    """Open the vectors of an index, with the encoder that made them.
+
+    Raises:
+        Mismatch: the encoder is another one now, or an earlier ragqa made the index.
+        DamagedArtefact: vectors and passages are not equally many, or a file is damaged.
+    """
+    encoder = _load_encoder(index)
+    path, kind, search = index.path, index.config["kind"], index.config.get("search")
+    if kind != IndexKind.FLAT and search is None:
+        raise Mismatch(f"{path} was made by an earlier ragqa, which kept no effort for kind {kind}: index again")
+    vectors = mips.open_index(
+        path / VECTORS_FOLDER,
+        kind,
+        effort=mips.Effort.from_manifest(search),
+        device=index.device,
+        deleted=index.passages.deleted,
+    )
+    if len(vectors) != index.rows:
+        raise DamagedArtefact(f"{path} holds {len(vectors)} vectors for {index.rows} passages: make it again")
+    return DenseRanker(encoder, vectors)
+
+
+def _load_encoder(index: IndexVersion) -> TextEncoder:
+    """Return the encoder of an index, from memory if an earlier version of the index was opened with it."""
+    name, expected = index.encoder or index.config["encoder"], index.manifest.parents["encoder"]
+    encoder = index.encoders.get(name)
+    if encoder is None or encoder.fingerprint != expected:
+        encoder = index.encoders[name] = load_encoder(name, device=index.device)
+    if encoder.fingerprint != expected:
+        raise Mismatch(
+            f"{index.path} was made with another encoder ({expected}) than "
+            f"{name} is now ({encoder.fingerprint}): index it again, or name the one it was made with"
+        )
+    return encoder

@@ -1,54 +1,55 @@
-"""Dense retrieval and BM25 together: the lists of both, fused."""
+"""Hybrid retrieval: the lists of dense retrieval and BM25, fused."""
 
 import math
 
 import numpy as np
 
 from ragqa.errors import BadInput
-from ragqa.retrieval.base import Ranker, Ranking, Rows, best, check_k
+from ragqa.retrieval import bm25, dense
+from ragqa.retrieval.base import IndexVersion, Ranker, Ranking, Rows, check_k, select_best
 from ragqa.retrieval.dense import DenseRanker
+from ragqa.retrieval.registry import DEFAULT_FUSION, Fusion
 
-FUSIONS = ("weighted", "rrf")
-_RRF = 60
+_RRF_CONSTANT = 60
 """Added to every rank, so that the first places do not decide alone (Cormack et al. 2009)."""
 
 
 class Hybrid:
-    """Ranks what dense retrieval or BM25 finds by both."""
+    """Ranks the passages that dense retrieval or BM25 finds by the scores of both."""
 
     def __init__(
         self,
         dense: DenseRanker,
         bm25: Ranker,
         *,
-        fusion: str = "weighted",
+        fusion: str = DEFAULT_FUSION,
         weight: float = 0.02,
         depth: int = 100,
     ) -> None:
         """Fuse ``dense`` and ``bm25``.
 
         Args:
-            dense: gives the cosine, also of passages that only BM25 found.
-            bm25: gives the terms' score, 0 for passages that it did not find.
+            dense: scores by cosine, also passages that only BM25 found.
+            bm25: scores by terms; a passage that it did not find scores 0.
             fusion: ``weighted``, cosine + ``weight`` x BM25 score; or ``rrf``, the sum over both lists of
                 1 / (60 + rank), ranks from 1 (Cormack, Clarke and Büttcher, SIGIR 2009).
-            weight: of a point of BM25, in units of cosine.
-            depth: passages taken from each list, more where more are asked for.
+            weight: worth of one point of BM25, in units of cosine.
+            depth: passages taken from each list, or ``k`` if that is more.
 
         Raises:
-            BadInput: an unknown fusion, a negative weight, a depth of less than 1.
+            BadInput: there is no such fusion, ``weight`` is negative, or ``depth`` is less than 1.
         """
-        if fusion not in FUSIONS:
-            raise BadInput(f"fusion {fusion}: choose one of {', '.join(FUSIONS)}")
+        if fusion not in list(Fusion):
+            raise BadInput(f"fusion {fusion}: choose one of {', '.join(Fusion)}")
         if not (math.isfinite(weight) and weight >= 0):
             raise BadInput(f"weight = {weight}: a finite number of at least 0 is needed")
         if depth < 1:
             raise BadInput(f"depth = {depth}: at least one passage must come from each list")
         self.dense, self.bm25 = dense, bm25
-        self.fusion, self.weight, self.depth = fusion, weight, depth
+        self.fusion, self.weight, self.depth = Fusion(fusion), weight, depth
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """At most ``k`` rows for each question, best first.
+        """Return at most ``k`` rows for each question, best first.
 
         Raises:
             BadInput: ``k`` is less than 1.
@@ -58,33 +59,39 @@ class Hybrid:
             return []
         depth = max(k, self.depth)
         queries_BD = self.dense.encode(questions)
-        found = self.dense.search(queries_BD, depth), self.bm25.rank(questions, depth)
-        if self.fusion == "rrf":
-            return [reciprocal_rank(dense, sparse, k) for dense, sparse in zip(*found, strict=True)]
-        return [self._weighted(*each, k) for each in zip(queries_BD, *found, strict=True)]
+        lists = self.dense.search(queries_BD, depth), self.bm25.rank(questions, depth)
+        if self.fusion is Fusion.RECIPROCAL_RANK:
+            return [fuse_ranks(dense, sparse, k) for dense, sparse in zip(*lists, strict=True)]
+        return [self._fuse_scores(*item, k) for item in zip(queries_BD, *lists, strict=True)]
 
-    def _weighted(self, query_D: np.ndarray, dense: Ranking, sparse: Ranking, k: int) -> Ranking:
+    def _fuse_scores(self, query_D: np.ndarray, dense: Ranking, sparse: Ranking, k: int) -> Ranking:
         rows = np.union1d(dense.rows, sparse.rows)
         missing = np.setdiff1d(rows, dense.rows)
         cosines = self.dense.score(query_D, missing) if len(missing) else dense.scores[:0]
-        if cosines is None:  # no better than the worst that was found
+        if cosines is None:  # without vectors, assume the worst score that dense retrieval returned
             cosines = np.full(len(missing), dense.scores[-1] if len(dense) else 0, np.float32)
         total = np.zeros(len(rows))
-        _add(total, rows, dense.rows, dense.scores)
-        _add(total, rows, missing, cosines)
-        _add(total, rows, sparse.rows, self.weight * sparse.scores.astype(np.float64))
-        return best(rows, total, k)
+        _add_scores(total, rows, dense.rows, dense.scores)
+        _add_scores(total, rows, missing, cosines)
+        _add_scores(total, rows, sparse.rows, self.weight * sparse.scores.astype(np.float64))
+        return select_best(rows, total, k)
 
 
-def reciprocal_rank(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
-    """The best ``k`` rows by the sum over both lists of 1 / (60 + rank), ranks from 1."""
+def fuse_ranks(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
+    """Return the best ``k`` rows by the sum over both lists of 1 / (60 + rank), ranks from 1."""
     rows = np.union1d(dense.rows, sparse.rows)
     total = np.zeros(len(rows))
     for ranking in (dense, sparse):
-        _add(total, rows, ranking.rows, 1 / (_RRF + 1 + np.arange(len(ranking))))
-    return best(rows, total, k)
+        _add_scores(total, rows, ranking.rows, 1 / (_RRF_CONSTANT + 1 + np.arange(len(ranking))))
+    return select_best(rows, total, k)
 
 
-def _add(total_K: np.ndarray, rows_K: Rows, some: Rows, scores: np.ndarray) -> None:
-    """Add scores of ``some`` of the sorted rows to their totals."""
-    total_K[np.searchsorted(rows_K, some)] += scores
+def _add_scores(total_K: np.ndarray, rows_K: Rows, scored_rows: Rows, scores: np.ndarray) -> None:
+    """Add scores of some of the sorted rows to their totals."""
+    total_K[np.searchsorted(rows_K, scored_rows)] += scores
+
+
+def open_ranker(index: IndexVersion) -> Hybrid:
+    """Open the vectors and the terms of an index."""
+    terms = bm25.open_ranker(index)
+    return Hybrid(dense.open_ranker(index), terms, fusion=index.fusion or DEFAULT_FUSION)

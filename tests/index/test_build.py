@@ -24,8 +24,9 @@ from ragqa import Pipeline, artefacts
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.vectors import faiss_build, mips
+from ragqa.retrieval.vectors.kinds import IndexKind
 
 pytest.importorskip("ray", reason="the extra ray is not installed")
 pytest.importorskip("faiss", reason="needs the extra 'cpu'")
@@ -59,7 +60,7 @@ def found(index: Path) -> list[list[int]]:
     return [[hit.passage.id for hit in hits] for hits in retriever.search(QUESTIONS, 10)]
 
 
-@pytest.mark.parametrize("kind", mips.KINDS)
+@pytest.mark.parametrize("kind", IndexKind)
 def test_it_answers_like_an_index_built_on_one_machine(corpus: Path, vectors: Path, tmp_path: Path, kind: str) -> None:
     built = build(config(corpus, vectors, tmp_path / "c.index", kind=kind))
     source = corpus.parent / "c.jsonl"

@@ -25,8 +25,8 @@ from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
-from ragqa.retrieval.base import missing
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.base import missing_shards
+from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.remote import Collection, RemoteRetriever
 from ragqa.types import Hit
 
@@ -137,7 +137,7 @@ def test_bad_requests_are_one_clear_line(body: bytes, line: str) -> None:
     [
         ({"shards": ()}, "name at least one index"),
         ({"fusion": "rrf"}, "fusion rrf: only weighted goes over shards"),
-        ({"retriever": "bm52"}, "choose one of dense, bm25, hybrid"),
+        ({"retriever": "bm52"}, "choose one of hybrid, dense, bm25"),
         ({"timeout": 0.0, "port": 0}, r"port = 0: .*; timeout = 0"),
     ],
 )
@@ -219,7 +219,7 @@ class Served:
             for n in lost:
                 self.kill(n)
             found[:] = self.remote.search(questions, k)
-            return all(missing(hits) == names for hits in found)
+            return all(missing_shards(hits) == names for hits in found)
 
         until(asked)
         return found
@@ -320,7 +320,7 @@ def test_a_shard_that_is_killed_is_missing_until_it_is_back_by_itself(sound: Ser
     before = sound.search(QUESTIONS, 30)
     for hits, others in zip(sound.search(QUESTIONS, 10, lost=(1,)), before, strict=True):
         same(hits, [hit for hit in others if not hit.passage.document.startswith("1-")][:10])
-        assert missing(hits) == (sound.shards[1].name,)
+        assert missing_shards(hits) == (sound.shards[1].name,)
     assert sound.search(QUESTIONS, 30) == before
 
 
@@ -402,7 +402,7 @@ def test_a_second_replica_makes_a_kill_unseen(shards: list[Path]) -> None:
                 first, _ = served.processes(1, process.pid)
                 os.kill(first, signal.SIGKILL)
             found = served.remote.search(QUESTIONS, 9)
-            assert not any(map(missing, found))
+            assert not any(map(missing_shards, found))
             assert [[(h.passage.id, h.score) for h in hits] for hits in found] == [
                 [(h["id"], h["score"]) for h in hits] for hits in expected
             ]

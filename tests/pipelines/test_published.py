@@ -21,7 +21,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.generation.generators import load_rag
 from ragqa.models.generation.search import Search
 from ragqa.pipeline import Pipeline
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.encoder import load_encoder
 
 QUESTION = "w3 w9 w20"

@@ -17,6 +17,7 @@ from ragqa.evaluation.report import plots
 from ragqa.evaluation.report.sample import SIZE, common_depth, is_read, is_regex, sample, sample_pairs
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.report.summary import RULES, gold_note, golds, percent, probability
+from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -212,7 +213,10 @@ def _parts(system: Figures) -> list[tuple[str, Any]]:
         return [("predictions of another system", system["predictions"])]
     return [
         ("retriever", system.get("retriever")),
-        ("fusion", system.get("fusion") or ("weighted" if system.get("retriever") == "hybrid" else None)),
+        (
+            "fusion",
+            system.get("fusion") or (DEFAULT_FUSION if system.get("retriever") == RetrieverKind.HYBRID else None),
+        ),
         ("index", _kind(system)),
         ("encoder", system.get("encoder")),
         ("reader", system.get("reader", "not known") or "none: retrieval alone is scored"),

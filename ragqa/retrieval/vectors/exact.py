@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ragqa.errors import BadInput, MissingExtra
-from ragqa.retrieval.base import Ranking, Rows, Scores, best, check_k
+from ragqa.retrieval.base import Ranking, Rows, Scores, check_k, select_best
+from ragqa.retrieval.vectors.kinds import FlatEngine
 from ragqa.retrieval.vectors.store import (
     CHUNK,
     NONE,
@@ -57,7 +58,7 @@ class ExactIndex:
         vectors_ND: Vectors,
         *,
         deleted: Deleted = NONE,
-        engine: str = "numpy",
+        engine: str = FlatEngine.NUMPY,
         device: str = "cpu",
         keep: bool = True,
     ) -> None:
@@ -71,7 +72,9 @@ class ExactIndex:
         self.vectors: Vectors | None = vectors_ND
         self.width = int(vectors_ND.shape[1])
         self._all, self._deleted = vectors_ND, deleted
-        self._scan: _Scan = _TorchScan(vectors_ND, device) if engine == "torch" else _NumpyScan(vectors_ND, keep)
+        self._scan: _Scan = (
+            _TorchScan(vectors_ND, device) if engine == FlatEngine.TORCH else _NumpyScan(vectors_ND, keep)
+        )
 
     def __len__(self) -> int:
         return len(self._all)
@@ -97,7 +100,7 @@ class ExactIndex:
                 new = self._scan.above(chunk_CD, first, gone, queries[part], _floors(found[part], k), k)
                 found[part] = _merged(found[part], new, k)
         return [
-            best(each.rows, exact_scores(self._all, each.rows, query), k)
+            select_best(each.rows, exact_scores(self._all, each.rows, query), k)
             for each, query in zip(found, queries, strict=True)
         ]
 
@@ -112,7 +115,7 @@ def _merged(found: list[Ranking], new: _Found, k: int) -> list[Ranking]:
     which, rows, scores = new
     borders = np.searchsorted(which, np.arange(len(found) + 1))
     return [
-        best(np.concatenate([old.rows, rows[i:j]]), np.concatenate([old.scores, scores[i:j]]), k)
+        select_best(np.concatenate([old.rows, rows[i:j]]), np.concatenate([old.scores, scores[i:j]]), k)
         for old, i, j in zip(found, borders[:-1], borders[1:], strict=True)
     ]
 

@@ -25,20 +25,13 @@ import numpy as np
 
 from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
 from ragqa.retrieval.vectors.exact import no_gpu
+from ragqa.retrieval.vectors.kinds import GPU_KINDS, SPECS, IndexKind
 from ragqa.retrieval.vectors.store import Queries, Vectors, chunks, gathered
 
 FILE, LISTS = "faiss.index", "faiss.lists"
 PART = 262_144
 """Rows of a part: 200 MB of float16 at a width of 384."""
 
-_RECIPES = {
-    "hnsw": "HNSW32_SQfp16",  # vectors are float16 already, so half the memory of HNSW32 costs nothing
-    "ivf-flat": "IVF{lists},SQfp16",
-    "ivf-pq": "IVF{lists},PQ{parts}np",  # np: no polysemous codes, which are not used here and slow to train
-    "ivf-rabitq": "IVF{lists},RaBitQ",
-    "sq8": "IVF1,SQ8",  # one list is a flat index whose parts can be merged and mapped
-}
-_ON_GPU = ("flat", "ivf-flat", "ivf-pq")
 _PER_LIST = 39
 """Training vectors for each centroid; with fewer FAISS warns."""
 _MOST_LISTS = 8192
@@ -76,7 +69,7 @@ def build_faiss(
 
 def parts(count: int, kind: str, size: int | None = None) -> list[tuple[int, int]]:
     """First and last row of each part, ``size`` rows or ``PART``; at least one, and only one of a graph."""
-    size = count if kind == "hnsw" else size or PART
+    size = count if SPECS[kind].is_graph else size or PART
     return [(first, min(first + size, count)) for first in range(0, count, max(1, size))] or [(0, 0)]
 
 
@@ -85,17 +78,17 @@ def train(vectors_ND: Vectors, kind: str, file: Path, *, device: str = "cpu") ->
     faiss = load_faiss(kind, device)
     count, width = vectors_ND.shape
     lists = max(1, min(int(4 * math.sqrt(count)), count // _PER_LIST, _MOST_LISTS))
-    recipe = _RECIPES[kind].format(lists=lists, parts=_sub_vectors(width))
+    recipe = SPECS[kind].recipe.format(lists=lists, parts=_sub_vectors(width))
     index = faiss.index_factory(width, recipe, faiss.METRIC_INNER_PRODUCT)
-    if kind == "hnsw":
+    if SPECS[kind].is_graph:
         index.hnsw.efConstruction = 100
         index.keep_max_size_level0 = True  # else near-duplicate passages become islands
     else:
         index.cp.niter = _ROUNDS
         lists = index.nlist
-    if kind == "sq8":
+    if kind == IndexKind.SQ8:
         index.by_residual = False
-    if kind == "ivf-pq":
+    if kind == IndexKind.IVF_PQ:
         index.pq.cp.min_points_per_centroid = 1  # a small corpus is no reason to warn
     if device != "cpu":
         index = to_gpu(faiss, index, device)
@@ -115,7 +108,7 @@ def add(
     progress: Callable[[int], None] | None = None,
 ) -> None:
     """Write the part of rows ``first … last`` of ``vectors_ND``, by their numbers; raises as ``build_faiss``."""
-    faiss = load_faiss("flat", "cpu")
+    faiss = load_faiss(IndexKind.FLAT, "cpu")
     index = faiss.read_index(str(trained))
     if device != "cpu":
         index = to_gpu(faiss, index, device)
@@ -141,7 +134,7 @@ def merge(trained: Path, files: Sequence[Path], folder: Path) -> None:
     if len(files) == 1:
         _link(files[0], folder / FILE)
         return
-    faiss = load_faiss("flat", "cpu")
+    faiss = load_faiss(IndexKind.FLAT, "cpu")
     needed = sum(file.stat().st_size for file in files)
     free = shutil.disk_usage(folder).free
     if needed > free:  # FAISS writes through a memory map, and a full disk would kill the process
@@ -196,7 +189,7 @@ def read_mapped(file: Path, kind: str) -> Any:
     Raises RuntimeError as FAISS does.
     """
     faiss = load_faiss(kind, "cpu")
-    if kind == "hnsw":
+    if SPECS[kind].is_graph:
         return faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
     apart = file.parent / LISTS
     if not apart.is_file():
@@ -238,8 +231,8 @@ def write(faiss: Any, index: Any, file: Path) -> None:
 def load_faiss(kind: str, device: str) -> Any:
     """faiss, once it is known to do ``kind`` on ``device``; raises MissingExtra or BadInput."""
     on_gpu = device != "cpu"
-    if on_gpu and kind not in _ON_GPU:
-        raise BadInput(f"kind {kind} works on the CPU only: use device cpu, or kind {', '.join(_ON_GPU)}")
+    if on_gpu and kind not in GPU_KINDS:
+        raise BadInput(f"kind {kind} works on the CPU only: use device cpu, or kind {', '.join(GPU_KINDS)}")
     try:
         import faiss
     except ImportError as error:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from ragqa.errors import BadInput, DamagedArtefact
-from ragqa.retrieval.base import Ranking, Rows, best, check_k
+from ragqa.retrieval.base import Ranking, Rows, check_k, select_best
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_build import FILE, LISTS, load_faiss, on_disk, read_mapped, reason, to_gpu
+from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.store import (
     NONE,
     Deleted,
@@ -64,8 +65,8 @@ class Effort:
         return k if self.factor == 1 else max(2 * k, round(self.factor * math.sqrt(_TUNED_AT * k)))
 
     @classmethod
-    def of(cls, search: dict[str, Any] | None) -> "Effort | None":
-        """From what a manifest says about searching; None where every search is exact."""
+    def from_manifest(cls, search: dict[str, Any] | None) -> "Effort | None":
+        """Read the effort from a manifest's ``search`` entry; None where every search is exact."""
         return cls(search["reach"], search["factor"]) if search else None
 
 
@@ -162,7 +163,7 @@ class FaissIndex:
         """What FAISS is told beside the queries: how far to look, and the rows to pass over."""
         if self._on_gpu:
             return None
-        faiss, reach = load_faiss("flat", "cpu"), self.effort.reach
+        faiss, reach = load_faiss(IndexKind.FLAT, "cpu"), self.effort.reach
         passed = {"sel": faiss.IDSelectorBitmap(self._live)} if len(self._deleted) else {}
         if hasattr(self._index, "hnsw"):  # the walk ends when it has seen efSearch passages, and that may be too soon
             return faiss.SearchParametersHNSW(efSearch=max(reach, wanted), **passed)
@@ -181,8 +182,8 @@ class FaissIndex:
         if len(rows) < min(k, len(self) - len(self._deleted)):
             return ExactIndex(self._all, deleted=self._deleted).search(query_D[None], k)[0]
         if len(rows) > 2 * _SHORT * k:
-            rows = best(rows, rough_scores(self._all, rows, query_D), _SHORT * k).rows
-        return best(rows, exact_scores(self._all, rows, query_D), k)
+            rows = select_best(rows, rough_scores(self._all, rows, query_D), _SHORT * k).rows
+        return select_best(rows, exact_scores(self._all, rows, query_D), k)
 
 
 def open_faiss(
@@ -229,7 +230,7 @@ def flat_faiss(vectors_ND: Vectors, *, device: str, deleted: Deleted = NONE) -> 
         MissingExtra, BadInput: FAISS, or the GPU that ``device`` names, is not there.
         DamagedArtefact: a vector is not finite.
     """
-    faiss = load_faiss("flat", device)
+    faiss = load_faiss(IndexKind.FLAT, device)
     on_gpu = device != "cpu"
     width = vectors_ND.shape[1]
     if on_gpu:

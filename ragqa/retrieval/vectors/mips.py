@@ -8,10 +8,11 @@ import numpy as np
 
 from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval.base import Ranking, best
+from ragqa.retrieval.base import Ranking, select_best
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_build import build_faiss, load_faiss
 from ragqa.retrieval.vectors.faiss_index import Effort, flat_faiss, open_faiss
+from ragqa.retrieval.vectors.kinds import SPECS, FlatEngine, IndexKind
 from ragqa.retrieval.vectors.store import (
     NONE,
     VECTORS,
@@ -27,8 +28,6 @@ from ragqa.retrieval.vectors.store import (
 from ragqa.retrieval.vectors.tuning import RECALL, Tuned, tune
 
 __all__ = [
-    "ENGINES",
-    "KINDS",
     "RECALL",
     "VECTORS",
     "Effort",
@@ -40,9 +39,6 @@ __all__ = [
     "open_index",
 ]
 
-KINDS = ("flat", "hnsw", "ivf-flat", "ivf-pq", "ivf-rabitq", "sq8")
-ENGINES = ("auto", "numpy", "torch", "faiss")
-"""What searches an index of kind flat; the other kinds are FAISS's."""
 DEVICES = ("cpu", "cuda")
 
 
@@ -63,9 +59,9 @@ class Mips(Protocol):
 
 def check(kind: str, device: str) -> None:
     """Raise what ``build`` would raise for this kind and device, before there are vectors."""
-    _check("kind", kind, KINDS)
+    _check("kind", kind, tuple(IndexKind))
     _check("device", device.partition(":")[0], DEVICES)
-    if kind != "flat":
+    if kind != IndexKind.FLAT:
         load_faiss(kind, device)
 
 
@@ -83,7 +79,7 @@ def build(
 
     Args:
         vectors: [N, D]; may be memory-mapped, of one file or of many.
-        kind: one of ``KINDS``.
+        kind: an ``IndexKind``.
         folder: holds nothing of the kind.
         device: where FAISS trains and adds, ``cpu`` or ``cuda``.
         recall: share of the 20 best that a search is to find.
@@ -100,7 +96,7 @@ def build(
     """
     check(kind, device)
     write_rows(vectors, kind, folder)
-    if kind == "flat":
+    if kind == IndexKind.FLAT:
         return None
     with progress.step(kind, len(vectors), "passages") as step:
         build_faiss(vectors, kind, folder, device=device, progress=step.at)
@@ -109,7 +105,7 @@ def build(
 
 def write_rows(vectors: Vectors, kind: str, folder: Path) -> None:
     """Write the vectors as ``kind`` keeps them: in 8 bits where a search must not read more, else in float16."""
-    if kind == "ivf-rabitq":
+    if kind in SPECS and SPECS[kind].stores_codes:
         write_codes(vectors, folder)
     else:
         write_vectors(vectors, folder / VECTORS)
@@ -145,7 +141,9 @@ class WithAdded:
         """The best of both; scores are inner products with what is kept, in 8 bits or in 16."""
         found = self._first.search(queries_BD, k), self._added.search(queries_BD, k)
         return [
-            best(np.concatenate([old.rows, new.rows + len(self._first)]), np.concatenate([old.scores, new.scores]), k)
+            select_best(
+                np.concatenate([old.rows, new.rows + len(self._first)]), np.concatenate([old.scores, new.scores]), k
+            )
             for old, new in zip(*found, strict=True)
         ]
 
@@ -156,17 +154,17 @@ def open_index(
     *,
     effort: Effort | None = None,
     device: str = "cpu",
-    engine: str = "auto",
+    engine: str = FlatEngine.AUTO,
     deleted: Deleted = NONE,
 ) -> Mips:
     """The index of ``kind`` in ``folder``.
 
     Args:
         folder: holds the vectors, and ``faiss.index`` unless the kind is flat.
-        kind: one of ``KINDS``.
+        kind: an ``IndexKind``.
         effort: how hard it is searched, as ``build`` found it; without it a middling one.
         device: ``cpu`` or ``cuda``.
-        engine: one of ``ENGINES``, for kind flat; ``auto`` is numpy on a CPU, else torch where it is
+        engine: a ``FlatEngine``, for kind flat; ``auto`` is numpy on a CPU, else torch where it is
             installed, else FAISS.
         deleted: rows that no search returns, sorted.
 
@@ -175,21 +173,27 @@ def open_index(
         MissingExtra: FAISS or torch is not installed.
         DamagedArtefact: a file is missing or broken, or the files do not belong together.
     """
-    _check("kind", kind, KINDS)
-    _check("engine", engine, ENGINES)
+    _check("kind", kind, tuple(IndexKind))
+    _check("engine", engine, tuple(FlatEngine))
     _check("device", device.partition(":")[0], DEVICES)
-    if kind != "flat" and engine not in ("auto", "faiss"):
+    if kind != IndexKind.FLAT and engine not in (FlatEngine.AUTO, FlatEngine.FAISS):
         raise BadInput(f"engine {engine} searches kind flat only, and {folder} is of kind {kind}")
-    if engine == "numpy" and device != "cpu":
+    if engine == FlatEngine.NUMPY and device != "cpu":
         raise BadInput(f"engine numpy works on the CPU only: device cpu, or engine torch for {device}")
-    if kind != "flat":
+    if kind != IndexKind.FLAT:
         return _open_faiss(folder, kind, device, effort, deleted)
     vectors = open_all(folder)
-    if engine == "auto":
-        engine = "numpy" if device == "cpu" else "torch" if find_spec("torch") else "faiss"
-    if engine == "faiss":
+    if engine == FlatEngine.AUTO:
+        engine = _choose_engine(device)
+    if engine == FlatEngine.FAISS:
         return flat_faiss(vectors, device=device, deleted=deleted)
     return ExactIndex(vectors, deleted=deleted, engine=engine, device=device)
+
+
+def _choose_engine(device: str) -> FlatEngine:
+    if device == "cpu":
+        return FlatEngine.NUMPY
+    return FlatEngine.TORCH if find_spec("torch") else FlatEngine.FAISS
 
 
 def _open_faiss(folder: Path, kind: str, device: str, effort: Effort | None, deleted: Deleted) -> Mips:

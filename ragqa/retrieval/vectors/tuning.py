@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ragqa.retrieval.base import Rows
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_index import Effort, FaissIndex
+from ragqa.retrieval.vectors.kinds import SPECS
 from ragqa.retrieval.vectors.store import Queries, Vectors, forget, gathered
 
 RECALL = 0.95
@@ -23,8 +24,6 @@ PROBES = 400
 """Queries that are made up where nobody gives any."""
 _COSINE = 0.45
 """Between a made-up query and its passage."""
-_FACTORS = {"hnsw": (1,), "ivf-flat": (1,), "ivf-pq": (4, 8, 16), "ivf-rabitq": (10, 20, 40, 80), "sq8": (2,)}
-"""Candidates for each passage asked for: the coarser the code, the more are scored again."""
 _SCORED_AGAIN = 70
 """What a candidate costs, in codes of a list that are looked through: 110 of a single question, 50 of a batch."""
 _SURE = 1.64
@@ -75,7 +74,7 @@ def tune(
     made_up = queries_BD is None
     queries = probes(vectors_ND) if queries_BD is None else np.ascontiguousarray(queries_BD, np.float32)
     if not len(vectors_ND) or not len(queries):
-        return Tuned(Effort(factor=_FACTORS[kind][0]), 1.0, wanted, 0, made_up, True)
+        return Tuned(Effort(factor=SPECS[kind].factors[0]), 1.0, wanted, 0, made_up, True)
     truth = [found.rows for found in ExactIndex(vectors_ND, keep=False).search(queries, K)]
     tried = _tried(index, vectors_ND, kind, queries, truth, wanted, progress)
     if enough := [each for each in tried if each.sure]:
@@ -109,10 +108,10 @@ def _tried(
     efforts = _reaches(kind, index.lists)
     for number, reach in enumerate(efforts):
         progress(number * count // len(efforts))
-        least = cost(kind, Effort(reach, _FACTORS[kind][0]), count, index.lists)
+        least = cost(kind, Effort(reach, SPECS[kind].factors[0]), count, index.lists)
         if any(each.sure and each.cost <= least for each in tried):
             break
-        for effort, recalls in _recalls(index, queries_BD, truth, reach, _FACTORS[kind]):
+        for effort, recalls in _recalls(index, queries_BD, truth, reach, SPECS[kind].factors):
             mean, sure = float(recalls.mean()), _is_sure(recalls, wanted)
             tried.append(_Tried(effort, cost(kind, effort, count, index.lists), mean, sure))
         forget(vectors_ND)
@@ -139,13 +138,13 @@ def _doubt(recalls: npt.NDArray[np.floating], wanted: float) -> float:
 
 def cost(kind: str, effort: Effort, count: int, lists: int) -> float:
     """What a search of ``count`` vectors costs, in codes that are looked through."""
-    scanned = effort.reach if kind == "hnsw" else effort.reach * count / lists
+    scanned = effort.reach if SPECS[kind].is_graph else effort.reach * count / lists
     return scanned + effort.factor * K * _SCORED_AGAIN
 
 
 def _reaches(kind: str, lists: int) -> list[int]:
     """Efforts to try: each 1.4 times the one before, the last as far as there is."""
-    first, last = (32, _WIDEST_WALK) if kind == "hnsw" else (1, lists)
+    first, last = (32, _WIDEST_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})
 

@@ -29,7 +29,7 @@ from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.pipeline import Pipeline
 from ragqa.questions import read_questions
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows

@@ -42,7 +42,7 @@ from ragqa.questions import read_questions
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.reading.windows import Window
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.export import export
 from ragqa.runtime.scorer import load_scorer
 from ragqa.runtime.tokens import TextTokenizer, TokenInput

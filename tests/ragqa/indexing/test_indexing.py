@@ -19,7 +19,7 @@ from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.indexing.build import IndexConfig, build_index, format_summary
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Silent
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 
 SMALL = IndexConfig(retriever="bm25")
 
@@ -340,6 +340,7 @@ def test_no_permission_is_one_line(tmp_path: Path) -> None:
     code = f"""
 import os
 from pathlib import Path
+import tantivy, ragqa.retrieval.tantivy
 from ragqa.indexing.build import IndexConfig, build_index
 os.setuid(65534)
 build_index([Path({str(file)!r})], Path({str(locked / "out")!r}), IndexConfig(retriever="bm25"))

@@ -31,8 +31,8 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import UpdateReport, format_summary, update_index
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.base import Retriever
-from ragqa.retrieval.registry import LiveRetriever, open_retriever
-from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.live import LiveRetriever, open_retriever
+from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.types import Answer, Question
 
 RETRIEVERS = ["bm25", "dense", "hybrid"]
@@ -315,7 +315,7 @@ def test_a_folder_added_again_is_what_a_build_makes_of_it(tmp_path: Path, encode
         assert found(one, "text 7 of a few") == found(other, "text 7 of a few")
 
 
-@pytest.mark.parametrize("kind", mips.KINDS)
+@pytest.mark.parametrize("kind", IndexKind)
 def test_every_kind_answers_like_one_built_afresh(tmp_path: Path, encoder: Words, kind: str) -> None:
     """Recall@20 of the true best, by exact search over a fresh build, before and after the compaction."""
     if kind != "flat":
@@ -889,7 +889,7 @@ def test_many_updates_leave_few_files(tmp_path: Path, encoder: Words, monkeypatc
 
 SEARCHER = """
 import sys
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from pathlib import Path
 retriever = open_retriever(Path(sys.argv[1]))
 print("open", flush=True)
@@ -925,7 +925,7 @@ def test_another_process_sees_it_at_its_next_search(tmp_path: Path) -> None:
 STRESSED = """
 import sys
 from pathlib import Path
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 index, done = Path(sys.argv[1]), Path(sys.argv[2])
 retriever, count = open_retriever(index, "bm25"), 0
 print("open", flush=True)
@@ -1004,7 +1004,7 @@ def test_a_search_waits_where_two_directories_cannot_change_places_at_once(
 
 
 def test_an_index_that_is_gone_is_said(tmp_path: Path, encoder: Words, monkeypatch) -> None:
-    monkeypatch.setattr("ragqa.retrieval.registry.SWAP", 0.02)
+    monkeypatch.setattr("ragqa.retrieval.live.SWAP_SECONDS", 0.02)
     index = made(tmp_path)
     opened = open_retriever(index)
     index.rename(tmp_path / "elsewhere")

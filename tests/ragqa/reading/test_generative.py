@@ -24,7 +24,7 @@ from ragqa.reading.base import Decoding
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.registry import open_reader
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.live import open_retriever
 from ragqa.text import occurrence
 from ragqa.types import Answer, Hit
 

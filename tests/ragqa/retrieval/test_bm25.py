@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ragqa.errors import BadInput, DamagedArtefact
-from ragqa.retrieval import bm25
+from ragqa.retrieval import tantivy
 from ragqa.retrieval.bm25 import BM25
 from ragqa.types import Passage
 
@@ -31,7 +31,7 @@ class Shelf:
     def __len__(self) -> int:
         return len(self.passages)
 
-    def batches(self, first: int = 0, size: int = 3) -> Iterator[list[Passage]]:
+    def iter_batches(self, first: int = 0, size: int = 3) -> Iterator[list[Passage]]:
         for at in range(first, len(self), size):
             yield self.passages[at : at + size]
 
@@ -118,9 +118,9 @@ def test_no_character_of_a_question_is_syntax(tmp_path: Path, question: str) -> 
 def test_a_million_characters_are_a_question_of_256_terms(tmp_path: Path) -> None:
     index = indexed(tmp_path, [f"word{i}" for i in range(400)])
     long = " ".join(f"word{i}" for i in range(400))
-    assert index.rank([long], 400)[0].rows.tolist() == list(range(bm25.MAX_TERMS))
+    assert index.rank([long], 400)[0].rows.tolist() == list(range(tantivy.MAX_TERMS))
     began = time.process_time()
-    assert len(index.rank([f"{long} " * 400], 400)[0]) == bm25.MAX_TERMS
+    assert len(index.rank([f"{long} " * 400], 400)[0]) == tantivy.MAX_TERMS
     assert time.process_time() - began < 5
 
 
@@ -195,7 +195,7 @@ def test_an_index_that_may_only_be_read(tmp_path: Path, monkeypatch: pytest.Monk
     for lock in (tmp_path / "terms").glob("*.lock"):
         lock.unlink()
     before = sorted((tmp_path / "terms").iterdir())
-    monkeypatch.setattr(bm25.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(tantivy.os, "access", lambda path, mode: False)
     found = BM25.open(tmp_path / "terms", engine="tantivy").rank(texts, 5)
     assert [each.rows.tolist() for each in found] == [each.rows.tolist() for each in expected]
     assert sorted((tmp_path / "terms").iterdir()) == before

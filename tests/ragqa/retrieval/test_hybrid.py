@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragqa.errors import BadInput
-from ragqa.retrieval.base import Ranking, best
+from ragqa.retrieval.base import Ranking, select_best
 from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.hybrid import Hybrid, reciprocal_rank
+from ragqa.retrieval.hybrid import Hybrid, fuse_ranks
 
 
 class Question:
@@ -38,7 +38,7 @@ class Table:
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
         self.asked.append(k)
-        return [best(np.arange(len(self)), self._all.astype(np.float32) @ query, k) for query in queries_BD]
+        return [select_best(np.arange(len(self)), self._all.astype(np.float32) @ query, k) for query in queries_BD]
 
 
 class Terms:
@@ -50,7 +50,7 @@ class Terms:
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
         self.asked.append(k)
-        return [best(list(scores), list(scores.values()), k) for scores in self.found]
+        return [select_best(list(scores), list(scores.values()), k) for scores in self.found]
 
 
 VECTORS = [[1, 0], [0.5, 0], [0.25, 0], [0, 0], [-1, 0]]
@@ -104,7 +104,7 @@ class _Nothing(Table):
         super().__init__([[0, 0]], at_hand=False)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        return [best([], [], k) for _ in queries_BD]
+        return [select_best([], [], k) for _ in queries_BD]
 
 
 def test_rrf_by_hand() -> None:
@@ -125,17 +125,17 @@ def test_rrf_by_hand() -> None:
 def test_rrf_ties_go_to_the_lower_row() -> None:
     first = Ranking(np.array([5, 3, 8]), np.array([3, 2, 1], np.float32))
     second = Ranking(np.array([3, 5, 2]), np.array([30, 20, 10], np.float32))
-    found = reciprocal_rank(first, second, 4)
+    found = fuse_ranks(first, second, 4)
     assert found.rows.tolist() == [3, 5, 2, 8]
     assert found.scores[0] == found.scores[1]
     assert found.scores[2] == found.scores[3]
-    assert reciprocal_rank(first, second, 1).rows.tolist() == [3]
+    assert fuse_ranks(first, second, 1).rows.tolist() == [3]
 
 
 def test_rrf_of_disjoint_lists_takes_turns() -> None:
     first = Ranking(np.array([10, 11]), np.array([2, 1], np.float32))
     second = Ranking(np.array([0, 1]), np.array([2, 1], np.float32))
-    assert reciprocal_rank(first, second, 9).rows.tolist() == [0, 10, 1, 11]
+    assert fuse_ranks(first, second, 9).rows.tolist() == [0, 10, 1, 11]
 
 
 @given(
@@ -143,7 +143,7 @@ def test_rrf_of_disjoint_lists_takes_turns() -> None:
 )
 def test_rrf_is_its_formula(orders: list[list[int]], a: int, b: int, k: int) -> None:
     lists = [orders[0][:a], orders[1][:b]]
-    found = reciprocal_rank(*[Ranking(np.array(rows, np.int64), np.zeros(len(rows), np.float32)) for rows in lists], k)
+    found = fuse_ranks(*[Ranking(np.array(rows, np.int64), np.zeros(len(rows), np.float32)) for rows in lists], k)
     total = {
         row: sum(1 / (60 + 1 + rows.index(row)) for rows in lists if row in rows) for row in {*lists[0], *lists[1]}
     }

@@ -36,7 +36,7 @@ class Shelf:
     def __len__(self) -> int:
         return len(self.passages)
 
-    def batches(self, first: int = 0, size: int = 3) -> Iterator[list[Passage]]:
+    def iter_batches(self, first: int = 0, size: int = 3) -> Iterator[list[Passage]]:
         for at in range(first, len(self), size):
             yield self.passages[at : at + size]
 
@@ -144,7 +144,7 @@ assert not loaded, loaded
 
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lucene._machine.cache_clear()
+    lucene._start_java.cache_clear()
     monkeypatch.setattr(lucene, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"^BM25 by Lucene needs the extra 'lucene'"):
         BM25.open(tmp_path, engine="lucene")

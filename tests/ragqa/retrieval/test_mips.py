@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, MissingExtra
-from ragqa.retrieval.base import PassageRetriever, Ranking, best
+from ragqa.retrieval.base import PassageRetriever, Ranking, select_best
 from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.vectors import exact, faiss_build, faiss_index, mips, tuning
 from ragqa.retrieval.vectors import store as vector_files
 from ragqa.retrieval.vectors.faiss_build import on_disk
 from ragqa.retrieval.vectors.faiss_index import FaissIndex
+from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.store import ADDED, OnDisk, Stacked, open_first, rough_scores, write_codes
 from ragqa.types import Passage
 
-APPROXIMATE = [kind for kind in mips.KINDS if kind != "flat"]
+APPROXIMATE = [kind for kind in IndexKind if kind != "flat"]
 ENGINES = ["numpy", "torch", "faiss"]
 SEARCHES = [*[("flat", engine) for engine in ENGINES], *[(kind, "auto") for kind in APPROXIMATE]]
 """Every kind, and whatever searches it."""
@@ -131,11 +132,11 @@ def test_exact_search_is_sorting(
 def test_best_is_sorting(scores: list[int], k: int) -> None:
     rows = np.random.default_rng(0).permutation(len(scores))
     expected = sorted(zip(rows.tolist(), scores, strict=True), key=lambda pair: (-pair[1], pair[0]))[:k]
-    found = best(rows, scores, k)
+    found = select_best(rows, scores, k)
     assert list(zip(found.rows.tolist(), found.scores.tolist(), strict=True)) == expected
 
 
-@pytest.mark.parametrize("kind", mips.KINDS)
+@pytest.mark.parametrize("kind", IndexKind)
 @pytest.mark.parametrize("count", [1, 2, 3, 40, 300])
 def test_every_kind_takes_a_small_corpus_and_gives_all_of_it(tmp_path: Path, kind: str, count: int) -> None:
     vectors = unit(count, 12)
@@ -147,7 +148,7 @@ def test_every_kind_takes_a_small_corpus_and_gives_all_of_it(tmp_path: Path, kin
         assert (np.diff(ranking.scores) <= 0).all()
 
 
-@pytest.mark.parametrize("kind", mips.KINDS)
+@pytest.mark.parametrize("kind", IndexKind)
 def test_every_kind_takes_an_empty_corpus_and_no_query(tmp_path: Path, kind: str) -> None:
     index = opened(tmp_path, np.empty((0, 8)), kind)
     assert len(index) == 0
@@ -327,7 +328,7 @@ def test_made_up_queries_are_as_far_off_as_questions() -> None:
     np.testing.assert_allclose(same, np.tile(0.45 * vectors[:1], (len(same), 1)), atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", mips.KINDS)
+@pytest.mark.parametrize("kind", IndexKind)
 def test_threads_share_an_index(tmp_path: Path, kind: str) -> None:
     vectors = unit(500, 16)
     index = opened(tmp_path, vectors, kind)
@@ -338,7 +339,7 @@ def test_threads_share_an_index(tmp_path: Path, kind: str) -> None:
     assert together == alone
 
 
-@pytest.mark.parametrize(("kind", "engine"), [(kind, "auto") for kind in mips.KINDS] + [("flat", e) for e in ENGINES])
+@pytest.mark.parametrize(("kind", "engine"), [(kind, "auto") for kind in IndexKind] + [("flat", e) for e in ENGINES])
 def test_what_cannot_be_searched_for(tmp_path: Path, kind: str, engine: str) -> None:
     index = opened(tmp_path, unit(50, 4), kind, engine)
     with pytest.raises(BadInput, match="k = 0: at least one"):
@@ -361,7 +362,7 @@ def test_a_vector_that_is_not_finite_is_named_when_searching(tmp_path: Path, bad
     assert len(index.search(np.ones((3, 4)), 2)) == 3
 
 
-@pytest.mark.parametrize("kind", mips.KINDS)
+@pytest.mark.parametrize("kind", IndexKind)
 def test_a_vector_that_is_not_finite_is_named_when_building(tmp_path: Path, kind: str) -> None:
     vectors = unit(50, 4)
     vectors[37, 2] = np.nan

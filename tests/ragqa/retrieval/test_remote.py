@@ -17,8 +17,8 @@ from ragqa.artefacts.paths import as_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.evaluation import Report, evaluate
 from ragqa.pipeline import Pipeline
-from ragqa.retrieval.base import missing
-from ragqa.retrieval.registry import open_retriever
+from ragqa.retrieval.base import missing_shards
+from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.remote import BATCH, PROTOCOL, Collection, Part, RemoteRetriever, as_row
 from ragqa.types import Question
 
@@ -262,7 +262,7 @@ def test_how_it_is_searched_is_the_servers_business(server: Server) -> None:
 def test_a_partial_answer_says_so(server: Server, capsys) -> None:
     server.missing = ("wiki-1.index", "wiki-3.index")
     (hits,) = RemoteRetriever(server.url).search([QUESTION], 2)
-    assert missing(hits) == server.missing and missing(list(hits)) == ()
+    assert missing_shards(hits) == server.missing and missing_shards(list(hits)) == ()
     ask = ("ask", QUESTION, "--index", server.url, "--min-confidence", "0")
     _, out, _ = run(*ask, capsys=capsys)
     assert out.startswith("Ada Holm") and out.endswith("Partial: shards wiki-1.index, wiki-3.index did not answer.\n")

@@ -1,0 +1,143 @@
+"""The retriever of an index directory; it switches to a new version of the index as soon as there is one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from ragqa import artefacts
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
+from ragqa.retrieval.base import IndexVersion, PassageRetriever, Ranker
+from ragqa.retrieval.registry import RetrieverKind
+from ragqa.types import Hit
+
+if TYPE_CHECKING:
+    from ragqa.retrieval.base import Encoders
+
+SWAP_SECONDS = 1.0
+"""Time in seconds to wait for an index that has just disappeared: not every file system swaps two at once."""
+
+VersionId = tuple[int, int] | None
+"""Inode and modification time of a manifest; None where there is no manifest."""
+
+
+class LiveRetriever:
+    """Searches an index directory, and opens it again when an update or a new build has replaced it.
+
+    Both replace the directory in one step, so the next search finds another manifest there.
+    """
+
+    def __init__(self, path: Path, load: Callable[[], PassageRetriever]) -> None:
+        """Search the index at ``path``, which ``load`` opens."""
+        self._path, self._load = path, load
+        self._lock = Lock()
+        self._retriever, self._version = self._open(0.0)
+
+    @property
+    def ranker(self) -> Ranker:
+        """The ranker of the open version."""
+        return self._retriever.ranker
+
+    @property
+    def passages(self) -> PassageStore:
+        """The passages of the open version."""
+        return self._retriever.passages
+
+    def search(self, questions: list[str], k: int) -> list[list[Hit]]:
+        """Return at most ``k`` hits for each question, best first, from the newest version.
+
+        Raises:
+            BadInput: ``k`` is less than 1.
+            ArtefactError, Mismatch: the newest version cannot be searched as the first one was.
+        """
+        return self.current().search(questions, k)
+
+    def current(self) -> PassageRetriever:
+        """Return the retriever of the newest version, which stays on it; raises as ``search`` does."""
+        with self._lock:
+            if _read_version(self._path) != self._version:
+                self._retriever, self._version = self._open(SWAP_SECONDS)
+            return self._retriever
+
+    def _open(self, patience: float) -> tuple[PassageRetriever, VersionId]:
+        """Open one version as a whole; wait up to ``patience`` seconds where there is none."""
+        end = monotonic() + patience
+        while True:
+            version = _read_version(self._path)
+            try:
+                retriever = self._load()
+                if _read_version(self._path) == version:  # else it was replaced while it was being opened
+                    return retriever, version
+            except (ArtefactError, OSError):
+                if _read_version(self._path) == version and (version is not None or monotonic() >= end):
+                    raise
+            sleep(0.001)
+
+
+def _read_version(path: Path) -> VersionId:
+    """Return a value that changes with every version of the artefact at ``path``."""
+    try:
+        stat = (path / artefacts.MANIFEST).stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns
+
+
+def open_retriever(
+    path: Path,
+    kind: str | None = None,
+    *,
+    encoder: str | None = None,
+    fusion: str | None = None,
+    device: str = "cpu",
+) -> LiveRetriever:
+    """Open the index at ``path`` for searching.
+
+    Args:
+        path: index directory.
+        kind: a ``RetrieverKind`` that the index can serve; by default the one it was made for.
+        encoder: another form of the encoder that made the index: its export, or its torch weights.
+        fusion: a ``Fusion``, for a hybrid retriever only.
+        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch encoders and FAISS.
+
+    Raises:
+        ArtefactError, DamagedArtefact: there is no index, or it is not whole.
+        Mismatch: the index was made with another encoder, or lacks what ``kind`` needs.
+        BadInput: there is no such kind, fusion or device.
+    """
+    path = path.absolute()  # it is opened again later, when the working directory may be another one
+    if encoder and Path(encoder).exists():
+        encoder = str(Path(encoder).absolute())
+    encoders: Encoders = {}
+    return LiveRetriever(path, lambda: _open_version(path, kind, encoder, fusion, device, encoders))
+
+
+def _open_version(
+    path: Path, kind: str | None, encoder: str | None, fusion: str | None, device: str, encoders: "Encoders"
+) -> PassageRetriever:
+    manifest = artefacts.read(path, "index")
+    chosen = _choose_kind(path, manifest.config, kind)
+    passages = PassageStore.open(path / "passages")
+    index = IndexVersion(path, manifest, passages, encoder, device, _choose_fusion(fusion, chosen), encoders)
+    if len(passages) != index.rows:
+        raise DamagedArtefact(f"{path} holds {len(passages)} passages instead of {index.rows}: make it again")
+    return PassageRetriever(chosen.open_ranker(index), passages)
+
+
+def _choose_kind(path: Path, config: dict[str, Any], wanted: str | None) -> RetrieverKind:
+    """Return the wanted kind, or the one the index was made for."""
+    for name in (wanted or config["retriever"], config["retriever"]):
+        if name not in list(RetrieverKind):
+            raise BadInput(f"retriever '{name}': choose one of {', '.join(RetrieverKind)}")
+    made_for, chosen = RetrieverKind(config["retriever"]), RetrieverKind(wanted or config["retriever"])
+    if not made_for.can_search_as(chosen):
+        raise Mismatch(f"{path} was made with --retriever {made_for} and cannot do {chosen}: index it again")
+    return chosen
+
+
+def _choose_fusion(wanted: str | None, kind: RetrieverKind) -> str | None:
+    if wanted and kind is not RetrieverKind.HYBRID:
+        raise BadInput(f"fusion {wanted}: there is nothing to fuse in retriever {kind}")
+    return wanted

@@ -1,0 +1,182 @@
+"""The BM25 engine Tantivy: a library in Rust, part of ragqa's core."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput, DamagedArtefact, MissingPackage
+from ragqa.retrieval.base import Ranking, Rows, select_best
+from ragqa.retrieval.registry import TermEngine
+from ragqa.types import Passage
+
+if TYPE_CHECKING:
+    from tantivy import Index, IndexWriter, Query, TextAnalyzer
+
+MAX_TERMS = 256
+"""Different terms of a question that are searched: each opens a list of passages, and a pasted book has thousands."""
+_MAX_TERM_BYTES = 255
+"""Length up to which runs of letters and digits are indexed; Lucene has the same limit."""
+_THREADS = 2
+_HEAP = 128_000_000
+"""Bytes of postings that a build keeps in memory before it writes a segment, all threads together."""
+
+
+class Tantivy:
+    """An index of terms; row numbers are a fast field, the text is not stored."""
+
+    name: ClassVar[TermEngine] = TermEngine.TANTIVY
+
+    def __init__(self, index: "Index") -> None:
+        self._schema, self._searcher = index.schema, index.searcher()
+        self._analyzer = _make_analyzer()
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Raise MissingPackage if Tantivy is not installed."""
+        _import_tantivy()
+
+    @classmethod
+    def build(cls, passages: PassageStore, folder: Path, progress: Callable[[int], None]) -> None:
+        """Index all passages into ``folder``."""
+        tantivy = _import_tantivy()
+        schema = (
+            tantivy.SchemaBuilder()
+            .add_text_field("text", tokenizer_name="ragqa", index_option="freq")
+            .add_integer_field("row", fast=True)
+            .build()
+        )
+        try:
+            index = tantivy.Index(schema, str(folder))
+            index.register_tokenizer("ragqa", _make_analyzer())
+            writer = index.writer(heap_size=_HEAP, num_threads=_THREADS)
+            row = 0
+            for batch in passages.iter_batches():
+                for passage in batch:
+                    writer.add_document(tantivy.Document(text=passage.titled, row=row))
+                    row += 1
+                progress(row)
+            _commit(writer, folder)
+        except (OSError, ValueError) as error:
+            raise BadInput(f"cannot write the terms into {folder}: {error}") from error
+
+    @classmethod
+    def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
+        """Delete rows and add passages; Tantivy writes new files and leaves the old ones as they are."""
+        tantivy = _import_tantivy()
+        try:
+            index = tantivy.Index.open(str(folder))
+            index.register_tokenizer("ragqa", _make_analyzer())
+            writer = index.writer(heap_size=_HEAP, num_threads=1)
+            for first, last in _find_runs(deleted):
+                query = tantivy.Query.range_query(index.schema, "row", tantivy.FieldType.Integer, first, last)
+                writer.delete_documents_by_query(query)
+            for passage in added:
+                writer.add_document(tantivy.Document(text=passage.titled, row=passage.id))
+            _commit(writer, folder)
+        except (OSError, ValueError) as error:
+            raise BadInput(f"cannot write the terms into {folder}: {error}") from error
+
+    @classmethod
+    def open(cls, folder: Path) -> "Tantivy":
+        """Open the index in ``folder``, memory-mapped."""
+        tantivy = _import_tantivy()
+        try:
+            with _make_lockable(folder) as lockable:
+                index = tantivy.Index.open(str(lockable))
+                index.config_reader(reload_policy="manual")  # else a thread watches the folder
+                index.register_tokenizer("ragqa", _make_analyzer())
+                return cls(index)
+        except (OSError, ValueError) as error:
+            raise DamagedArtefact(f"{folder}: {error}; make the index again") from error
+
+    def rank(self, questions: list[str], k: int) -> list[Ranking]:
+        """Return at most ``k`` rows for each question, best first."""
+        if len(questions) == 1:
+            return [self._rank_one(questions[0], k)]
+        with ThreadPoolExecutor() as pool:  # Tantivy searches without the interpreter's lock
+            return list(pool.map(lambda question: self._rank_one(question, k), questions))
+
+    def _rank_one(self, question: str, k: int) -> Ranking:
+        query = self._make_query(question)
+        cut = min(k, self._searcher.num_docs)
+        limit = cut + 1
+        while True:
+            hits = self._searcher.search(query, limit, count=False).hits
+            # Rows of equal score come segment by segment, not in order: fetch more until the cut is not among equals.
+            if len(hits) < limit or hits[-1][0] < hits[cut - 1][0]:
+                break
+            limit *= 4
+        rows = np.array(self._searcher.fast_field_values("row", [address for _, address in hits]), np.int64)
+        return select_best(rows, [score for score, _ in hits], k)
+
+    def _make_query(self, question: str) -> "Query":
+        """Build a query for any of the question's terms, each counted as often as it occurs."""
+        # Built from terms and not parsed from text, so that no character of a question acts as syntax.
+        tantivy = _import_tantivy()
+        counts = islice(Counter(self._analyzer.analyze(question)).items(), MAX_TERMS)
+        return tantivy.Query.boolean_query([(tantivy.Occur.Should, self._make_term_query(*item)) for item in counts])
+
+    def _make_term_query(self, term: str, count: int) -> "Query":
+        tantivy = _import_tantivy()
+        query = tantivy.Query.term_query(self._schema, "text", term, "freq")
+        return query if count == 1 else tantivy.Query.boost_query(query, float(count))
+
+
+def _import_tantivy() -> Any:
+    """Import tantivy where it is used: training on a machine without it must still run."""
+    try:
+        import tantivy
+    except ImportError as error:
+        raise MissingPackage("BM25 by Tantivy", "tantivy") from error
+    return tantivy
+
+
+def _commit(writer: "IndexWriter", folder: Path) -> None:
+    """Commit, and give all files the mode of new files: Tantivy lets only their owner read two of them."""
+    writer.commit()
+    writer.wait_merging_threads()
+    for name in (".managed.json", "meta.json"):
+        (folder / name).chmod((folder / ".tantivy-writer.lock").stat().st_mode)
+
+
+def _find_runs(rows: Rows) -> Iterator[tuple[int, int]]:
+    """Yield the first and last of each run of consecutive rows; the rows of one document are a run."""
+    for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
+        if len(run):
+            yield int(run[0]), int(run[-1])
+
+
+@contextmanager
+def _make_lockable(folder: Path) -> Iterator[Path]:
+    """Yield ``folder``, or a temporary folder of links where it is read-only: Tantivy locks while it opens."""
+    if os.access(folder, os.W_OK):
+        yield folder
+        return
+    with TemporaryDirectory(prefix="ragqa-") as links:
+        for file in folder.iterdir():
+            if file.suffix != ".lock":
+                (Path(links) / file.name).symlink_to(file.resolve())
+        yield Path(links)
+
+
+def _make_analyzer() -> "TextAnalyzer":
+    tantivy = _import_tantivy()
+    analyzer: TextAnalyzer = (
+        tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+        .filter(tantivy.Filter.remove_long(_MAX_TERM_BYTES))
+        .filter(tantivy.Filter.lowercase())
+        .filter(tantivy.Filter.ascii_fold())
+        .filter(tantivy.Filter.stopword("english"))
+        .filter(tantivy.Filter.stemmer("english"))
+        .build()
+    )
+    return analyzer
