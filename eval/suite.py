@@ -20,6 +20,7 @@ from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
 from ragqa.questions import drawn, read_questions
 from ragqa.reading.base import Decoding
+from ragqa.retrieval.registry import Fusion, RetrieverKind
 from ragqa.types import Question
 
 
@@ -238,8 +239,8 @@ def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
     add("--split", help=f"default: {suite.default_split}; of the hub the test questions")
     add("--out", type=Path, help="directory of the report; default: under runs/eval")
     add("--corpus", help="what to call the corpus; default: the names of its files")
-    add("--retriever", help="dense, bm25 or hybrid; default: all that the index can do")
-    add("--fusion", help="of hybrid: weighted or rrf")
+    add("--retriever", help=f"{', '.join(RetrieverKind)}; default: all that the index can do")
+    add("--fusion", help=f"for hybrid: {', '.join(Fusion)}")
     add("--reader", type=Path, help="another reader: a directory, one of the pipeline's by name, or KIND:MODEL")
     add("--beams", type=int, help="of a reader that writes: beams; 1, the default, is greedy")
     add("--fast", action="store_true", default=None, help="of rag-sequence: fast decoding, not thorough")

@@ -74,8 +74,9 @@ class ServeConfig:
             f"max_k = {self.max_k}: at least 1 is needed": self.max_k >= 1,
             f"replicas = {self.replicas}: at least 1 is needed": self.replicas >= 1,
             f"cpus = {self.cpus}, gpus = {self.gpus}: neither can be negative": min(self.cpus, self.gpus) >= 0,
-            f"retriever '{self.retriever}': choose one of dense, bm25, hybrid": self.retriever
-            in (None, *RetrieverKind),
+            f"retriever '{self.retriever}': choose one of {', '.join(RetrieverKind)}": (
+                self.retriever in (None, *RetrieverKind)
+            ),
             f"fusion {self.fusion}: only weighted goes over shards, since ranks of different shards do not compare": (
                 self.fusion == DEFAULT_FUSION
             ),

@@ -52,7 +52,7 @@ from ragqa.reading.base import PASSAGES
 from ragqa.reading.calibration import FEATURES, Calibration, Evidence
 from ragqa.reading.span import ExtractiveReader, Found
 from ragqa.retrieval.live import open_retriever
-from ragqa.retrieval.registry import DEFAULT_RETRIEVER
+from ragqa.retrieval.registry import DEFAULT_RETRIEVER, RetrieverKind
 from ragqa.runtime.scorer import SPREAD
 from ragqa.types import Hit, Question
 
@@ -272,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--squad", type=Path, help="SQuAD 1.1 train file")
     add("--questions", type=Path, help="other held-out questions, asked over --index")
     add("--index", type=Path, help="index directory for these")
-    add("--retriever", help="dense, bm25 or hybrid; default: all that an index can do")
+    add("--retriever", help=f"{', '.join(RetrieverKind)}; default: all that an index can do")
     add("--work", type=Path, required=True, help="where the index of SQuAD's paragraphs is kept")
     add("--count", type=int, default=1200, help="questions of each file")
     add(

@@ -26,6 +26,7 @@ from ragqa.reading.base import PASSAGES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.types import Hit, Question
 
 SKIP = 1700
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--squad", type=Path, help="SQuAD 1.1 train file")
     add("--questions", type=Path, help="other held-out questions, asked over --index")
     add("--index", type=Path, help="index directory for these")
-    add("--retriever", help="dense, bm25 or hybrid; default: all that an index can do")
+    add("--retriever", help=f"{', '.join(RetrieverKind)}; default: all that an index can do")
     add("--refuse", type=Path, nargs="+", default=[], help="files whose questions are not asked: those of the tests")
     add("--skip", type=int, default=SKIP, help="questions of each file that others are asked")
     add("--count", type=int, help="questions of each file; default: all that are left")
