@@ -20,7 +20,7 @@ def command() -> str:
 @contextmanager
 def one_line() -> Iterator[None]:
     """Whatever is not ours to mend is one line on standard error, with exit status 2; 130 if it was interrupted."""
-    with command_of_jobs.one_line(_module()):
+    with command_of_jobs.report_errors(_module()):
         yield
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from eval.command import one_line
-from ragqa.artefacts import as_bad_input
+from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput, Mismatch
 from ragqa.evaluation.statistics import paired
 
 
 def scores(table: Path) -> dict[str, float]:
     """Exact match of each question of a table that ``eval.publish`` wrote, by its id; BadInput where it is none."""
-    with as_bad_input(table), table.open(encoding="utf-8", newline="") as lines:
+    with report_write_errors(table), table.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     try:
         found = {row["id"]: float(row["em"]) for row in rows if row["em"]}

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from eval.command import one_line
-from ragqa.artefacts import as_bad_input
+from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
 from ragqa.evaluation.report.summary import corpus, heading
@@ -39,7 +39,7 @@ def publish(report: Report, out: Path) -> None:
         em = "" if each.loss is None else int(each.em)
         values = (each.id, em, _short(each.f1), _short(each.confidence), each.rank or "", stage(each, missing))
         lines.append("\t".join(" ".join(str(value).split()) for value in values))
-    with as_bad_input(out):
+    with report_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n")
         out.with_suffix(".tsv").write_text("\n".join(lines) + "\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 from index.cluster import connect
 from index.version_build import Encoding, Made, Plan, line, make_version
-from ragqa.artefacts.lock import locked
+from ragqa.artefacts.lock import hold_lock
 from ragqa.errors import RagqaError, RefreshFailed
 from ragqa.indexing.embed import EmbeddingShard, read_shard_record
 
@@ -155,7 +155,7 @@ class _Encoder:
             if fingerprint != self._fingerprint and self._loaded(snapshot) != fingerprint:
                 return "", f"{snapshot} has changed while it was in use"
             place = Path(folder)
-            with locked(place / f".{shard.vectors}.lock", wait=True):
+            with hold_lock(place / f".{shard.vectors}.lock", wait=True):
                 if not read_shard_record(place, shard, fingerprint) and self._encoding is not None:
                     self._encoding.embed(place, [shard])
             return fingerprint, ""

@@ -26,7 +26,7 @@ from index import parts
 from index.cluster import quiet
 from ragqa import artefacts
 from ragqa.artefacts import resume
-from ragqa.cli.config import one_line, parse, shared_path
+from ragqa.cli.config import parse_config, report_errors, resolve_shared_path
 from ragqa.errors import BadInput, Mismatch
 from ragqa.indexing.build import encode_sample_questions, format_recall
 from ragqa.indexing.embed import open_shards
@@ -102,7 +102,10 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> Built:
         ArtefactError, DamagedArtefact: corpus or vectors are none, or not whole.
         MissingExtra: FAISS, or Ray, is not installed.
     """
-    source, embedded = artefacts.read(config.corpus, "index"), artefacts.read(config.vectors, "vectors")
+    source, embedded = (
+        artefacts.read_manifest(config.corpus, "index"),
+        artefacts.read_manifest(config.vectors, "vectors"),
+    )
     _check_parents(config, source, embedded)
     _check_encoder(config.encoder, config.vectors, embedded)
     out = config.out.resolve()
@@ -110,13 +113,13 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> Built:
     queries = _queries(config, embedded)
     clock = _Clock()
     ours = _signature(config, source, embedded)
-    with artefacts.lending(config.corpus, source), resume.workplace(out, ours) as work:
-        if not resume.is_sealed(work):
+    with artefacts.keep_checked(config.corpus, source), resume.open_workspace(out, ours) as work:
+        if not resume.is_complete(work):
             _take_over(config.corpus, source, work / "made")
             search = _searched(config, embedded, work, queries, clock, progress)
             _seal(config, source, embedded, work / "made", search)
-        resume.put_in_place(work, out)
-        manifest = artefacts.peek(out)
+        resume.move_into_place(work, out)
+        manifest = artefacts.peek_manifest(out)
     size = sum(entry["size"] for name, entry in manifest.files.items() if name.startswith("dense/"))
     return Built(
         index=str(config.out),
@@ -180,9 +183,9 @@ def _take_over(corpus: Path, source: artefacts.Manifest, made: Path) -> None:
             if name.startswith(TAKEN_OVER) and not (made / name).exists():
                 _link(corpus / name, made / name)
     except FileNotFoundError:
-        if artefacts.peek(corpus).fingerprint == source.fingerprint:
+        if artefacts.peek_manifest(corpus).fingerprint == source.fingerprint:
             raise
-    if artefacts.peek(corpus).fingerprint != source.fingerprint:
+    if artefacts.peek_manifest(corpus).fingerprint != source.fingerprint:
         raise Mismatch(f"{corpus} was changed just now: run again, with the vectors of what it is now")
 
 
@@ -220,7 +223,7 @@ def _searched(
                 tuned = mips.tuned(
                     vectors, config.kind, dense, recall=config.recall, queries=queries, progress=progress
                 )
-        resume.write_whole(work / SEARCH, json.dumps(tuned and tuned.as_dict()))
+        artefacts.write_text_whole(work / SEARCH, json.dumps(tuned and tuned.as_dict()))
     search: dict[str, Any] | None = json.loads((work / SEARCH).read_text())
     return search
 
@@ -253,7 +256,7 @@ def _once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
         if all((folder / name).stat().st_size == size for name, size in expected.items()):
             return
     make()
-    resume.write_whole(mark, json.dumps({file.name: file.stat().st_size for file in folder.iterdir()}))
+    artefacts.write_text_whole(mark, json.dumps({file.name: file.stat().st_size for file in folder.iterdir()}))
 
 
 def _seal(
@@ -277,12 +280,12 @@ def _seal(
         "search": search,
     }
     parents = {"corpus": source.parents["corpus"], "encoder": embedded.parents["encoder"]}
-    return artefacts.seal(made, "index", settings, parents, known=known)
+    return artefacts.write_manifest(made, "index", settings, parents, known=known)
 
 
 def main() -> None:
-    with one_line("index.build"):
-        config = parse(BuildConfig, __doc__)
+    with report_errors("index.build"):
+        config = parse_config(BuildConfig, __doc__)
         with quiet():
             done = build(_absolute(config), progress=Bars())
     if config.json:
@@ -297,11 +300,11 @@ def main() -> None:
 def _absolute(config: BuildConfig) -> BuildConfig:
     return replace(
         config,
-        corpus=shared_path(config.corpus, "--corpus"),
-        vectors=shared_path(config.vectors, "--vectors"),
-        out=shared_path(config.out, "--out"),
-        questions=config.questions and shared_path(config.questions, "--questions"),
-        encoder=config.encoder and str(shared_path(Path(config.encoder), "--encoder")),
+        corpus=resolve_shared_path(config.corpus, "--corpus"),
+        vectors=resolve_shared_path(config.vectors, "--vectors"),
+        out=resolve_shared_path(config.out, "--out"),
+        questions=config.questions and resolve_shared_path(config.questions, "--questions"),
+        encoder=config.encoder and str(resolve_shared_path(Path(config.encoder), "--encoder")),
     )
 
 

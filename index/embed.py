@@ -21,8 +21,8 @@ from typing import Any
 from index.cluster import capacity, connect, quiet
 from index.embed_actors import Embedder, Work, device_name, writing
 from ragqa import artefacts
-from ragqa.artefacts.lock import locked
-from ragqa.cli.config import one_line, parse, shared_path
+from ragqa.artefacts.lock import hold_lock
+from ragqa.cli.config import parse_config, report_errors, resolve_shared_path
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, RagqaError
 from ragqa.indexing.embed import (
@@ -117,7 +117,7 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
         MissingExtra: Ray is not installed.
     """
     began = time.perf_counter()
-    source = artefacts.read(config.corpus, "index")
+    source = artefacts.read_manifest(config.corpus, "index")
     store = PassageStore.open(config.corpus / "passages")
     made_by, precision = _encoder(config)
     identity: dict[str, Any] = {
@@ -171,7 +171,7 @@ def _claimed(
     """``out``, made if need be, for this process alone and for the vectors that ``_begin`` says alone."""
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        with locked(out.with_name(f".{out.name}.lock"), wait=False):
+        with hold_lock(out.with_name(f".{out.name}.lock"), wait=False):
             yield out, _begin(out, identity, parts, chosen)
 
 
@@ -230,7 +230,7 @@ def _seal(out: Path, parts: list[EmbeddingShard], identity: dict[str, Any], name
     known = {EmbeddingShard(r.first, r.last).vectors: {"size": r.bytes, "sha256": r.sha256} for r in records}
     config = {**identity, "name": name, "devices": sorted({record.device for record in records})}
     parents = {"corpus": identity["corpus"], "encoder": identity["encoder"]}
-    return artefacts.seal(out, "vectors", config, parents, known=known)
+    return artefacts.write_manifest(out, "vectors", config, parents, known=known)
 
 
 def _run(
@@ -301,8 +301,8 @@ def _embedded(work: Work, missing: list[EmbeddingShard], workers: int) -> Genera
 
 
 def main() -> None:
-    with one_line("index.embed"):
-        config = parse(EmbedConfig, __doc__)
+    with report_errors("index.embed"):
+        config = parse_config(EmbedConfig, __doc__)
         with quiet():
             done = embed(_absolute(config), progress=Bars())
     if config.json:
@@ -317,11 +317,11 @@ def main() -> None:
 def _absolute(config: EmbedConfig) -> EmbedConfig:
     encoder = config.encoder
     if Path(encoder).exists():
-        encoder = str(shared_path(Path(encoder), "--encoder"))
+        encoder = str(resolve_shared_path(Path(encoder), "--encoder"))
     return replace(
         config,
-        corpus=shared_path(config.corpus, "--corpus"),
-        out=shared_path(config.out, "--out"),
+        corpus=resolve_shared_path(config.corpus, "--corpus"),
+        out=resolve_shared_path(config.out, "--out"),
         encoder=encoder,
     )
 

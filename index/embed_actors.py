@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragqa.artefacts.machine import processor
+from ragqa.artefacts.machine import processor_name
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, RagqaError
 from ragqa.indexing.embed import PARTIAL, EmbeddingShard, embed_shard
@@ -80,7 +80,7 @@ def _attempt(out: Path, shard: EmbeddingShard) -> Iterator[None]:
 def device_name(device: str) -> str:
     """Of the processor or GPU, as the manifest tells it."""
     if device == "cpu":
-        return processor()
+        return processor_name()
     import torch
 
     return str(torch.cuda.get_device_name(device))

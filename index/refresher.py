@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from index.version_build import Made
 from index.versions import Saves, Versions
-from ragqa.artefacts.lock import locked
+from ragqa.artefacts.lock import hold_lock
 from ragqa.errors import BadInput, RefreshFailed, StaleIndex
 from ragqa.retrieval.vectors.mips import Mips
 
@@ -163,7 +163,7 @@ class IndexRefresher:
         self._failures, self._whole = 0, 0
         self._error: RefreshFailed | None = None
         with ExitStack() as opened:
-            opened.enter_context(locked(versions.plan.work / ".lock", wait=False))
+            opened.enter_context(hold_lock(versions.plan.work / ".lock", wait=False))
             unmade = self._take_up(at, upto)
             self._maker = maker()
             opened.callback(self._maker.close)

@@ -27,13 +27,13 @@ def carry(vectors: Path, encoder: Path, out: Path) -> bool:
     Raises:
         ArtefactError, DamagedArtefact: ``vectors`` or ``encoder`` are none, or not whole.
     """
-    manifest = artefacts.read(vectors, "vectors")
+    manifest = artefacts.read_manifest(vectors, "vectors")
     before = _passages(manifest.config["name"])
     if before is None or before != _passages(str(encoder)):
         return False
     name = load_encoder(encoder).fingerprint
     begun = {**json.loads((vectors / BEGUN).read_text()), "encoder": name}
-    with artefacts.lending(vectors, manifest), artefacts.as_bad_input(out), prepare_shard_folder(out):
+    with artefacts.keep_checked(vectors, manifest), artefacts.report_write_errors(out), prepare_shard_folder(out):
         if not (out / BEGUN).is_file():
             _write(out / BEGUN, json.dumps(begun, sort_keys=True))
         for file in sorted(vectors.glob("*.npy")):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ragqa import artefacts
-from ragqa.artefacts.lock import locked
+from ragqa.artefacts.lock import hold_lock
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.indexing.build import encode_sample_questions
@@ -102,14 +102,14 @@ class Plan:
         if shard_rows < 1:
             raise BadInput(f"shard_rows = {shard_rows}: a shard has at least one row")
         corpus, work = Path(corpus).resolve(), Path(work).resolve()
-        with artefacts.as_bad_input(work):
+        with artefacts.report_write_errors(work):
             work.mkdir(parents=True, exist_ok=True)
-        fingerprint = artefacts.read(corpus, "index").parents["corpus"]
+        fingerprint = artefacts.read_manifest(corpus, "index").parents["corpus"]
         return cls(corpus, fingerprint, work, kind, shard_rows, recall, questions)
 
     def passages(self) -> PassageStore:
         """Raises Mismatch where ``corpus`` has been updated since the run began."""
-        if artefacts.peek(self.corpus).parents["corpus"] != self.fingerprint:
+        if artefacts.peek_manifest(self.corpus).parents["corpus"] != self.fingerprint:
             raise Mismatch(f"{self.corpus} holds other passages than when training began: train on a copy of it")
         return PassageStore.open(self.corpus / "passages")
 
@@ -144,21 +144,21 @@ def make_version(plan: Plan, step: int, embeds: Embeds, clock: Callable[[], floa
         ArtefactError, DamagedArtefact, Mismatch: snapshot or corpus are damaged, or others than they were.
     """
     target, making = plan.index(step), plan.making(step)
-    with artefacts.as_bad_input(making), locked(making.with_suffix(".lock"), wait=True):
+    with artefacts.report_write_errors(making), hold_lock(making.with_suffix(".lock"), wait=True):
         began = clock()
-        artefacts.read(plan.corpus, "index")  # costs nothing unless a file has changed
+        artefacts.read_manifest(plan.corpus, "index")  # costs nothing unless a file has changed
         rows, encoder = len(plan.passages()), embeds.load(plan.snapshot(step))
         parents = {"corpus": plan.fingerprint, "encoder": encoder}
-        if not (target.exists() and artefacts.peek(target).parents == parents):  # else killed after the rename
+        if not (target.exists() and artefacts.peek_manifest(target).parents == parents):  # else killed after the rename
             _claim(making, {**parents, "shard_rows": plan.shard_rows})
             _embed(making / "shards", split_into_shards(rows, plan.shard_rows), encoder, embeds)
             embedded = clock()
             config = {"step": step, "rows": rows, **_build(plan, step, making)}
             config["seconds"] = asdict(Made(round(embedded - began, 3), round(clock() - embedded, 3)))
-            artefacts.seal(making / "made", VECTORS_ARTEFACT, config, parents)
-            artefacts.put_in_place(making / "made", target)
+            artefacts.write_manifest(making / "made", VECTORS_ARTEFACT, config, parents)
+            artefacts.swap_into_place(making / "made", target)
         shutil.rmtree(making, ignore_errors=True)
-        return Made(**artefacts.peek(target).config["seconds"])
+        return Made(**artefacts.peek_manifest(target).config["seconds"])
 
 
 def _build(plan: Plan, step: int, making: Path) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Versions:
         if at not in self.steps("index"):
             there = ", ".join(map(str, self.steps("index"))) or "none"
             raise BadInput(f"version {at} is not in {self.plan.work} (there: {there}): begin in an empty directory")
-        self._check(artefacts.read(self.plan.index(at), VECTORS_ARTEFACT), at)
+        self._check(artefacts.read_manifest(self.plan.index(at), VECTORS_ARTEFACT), at)
         for _, step, path in self._folders():
             if step > upto:
                 shutil.rmtree(path)
@@ -91,7 +91,7 @@ class Versions:
     def _newest_whole(self) -> int | None:
         for step in reversed(self.steps("index")):
             try:
-                self._check(artefacts.read(self.plan.index(step), VECTORS_ARTEFACT), step)
+                self._check(artefacts.read_manifest(self.plan.index(step), VECTORS_ARTEFACT), step)
                 return step
             except Mismatch:
                 raise
@@ -138,7 +138,7 @@ class Versions:
 
     def _open(self, step: int) -> tuple[Mips, Manifest]:
         folder = self.plan.index(step)
-        manifest = artefacts.peek(folder)
+        manifest = artefacts.peek_manifest(folder)
         self._check(manifest, step)
         for name, expected in manifest.files.items():
             if (size := _size(folder / name)) != expected["size"]:

@@ -33,13 +33,13 @@ def put(card: Path, of: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See above; the command line, or ``arguments``."""
-    from ragqa.cli.config import one_line
+    from ragqa.cli.config import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--of", type=Path, required=True, help="directory of the export")
     parser.add_argument("--card", type=Path, required=True, help="Markdown file")
     args = parser.parse_args(arguments)
-    with one_line("pipelines.card"):
+    with report_errors("pipelines.card"):
         put(args.card, args.of)
 
 

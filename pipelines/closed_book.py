@@ -48,7 +48,7 @@ def whole(
 ) -> Path:
     """Train, in as many processes as are wanted; the pipeline directory where there is an index, else the model's."""
     if config.index is not None:
-        artefacts.read(config.index, "index")  # now, not after the training
+        artefacts.read_manifest(config.index, "index")  # now, not after the training
     model = together(main, config, progress=progress, notify=notify)
     if config.index is None:
         return model
@@ -56,8 +56,8 @@ def whole(
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.closed_book"):
-        print(whole(parse(ClosedBookConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.closed_book"):
+        print(whole(parse_config(ClosedBookConfig, __doc__), progress=Bars(), notify=print))

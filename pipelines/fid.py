@@ -65,8 +65,8 @@ def whole(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[s
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.fid"):
-        print(whole(parse(FidConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.fid"):
+        print(whole(parse_config(FidConfig, __doc__), progress=Bars(), notify=print))

@@ -97,7 +97,7 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
         raise BadInput(f"{config.encoder} has no weights: --fresh begins from random ones of its shape")
     model = begin(config.encoder).to(config.device)
     set_dropout(model.train(), config.dropout)
-    artefacts.read(config.corpus, "index")
+    artefacts.read_manifest(config.corpus, "index")
     texts = MaskedTexts(
         PassageStore.open(config.corpus / "passages"),
         TextTokenizer(config.encoder),
@@ -119,8 +119,8 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
 
 if __name__ == "__main__":
     from pipelines.common.processes import together
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.masked_lm"):
-        print(together(main, parse(MaskedLMConfig, __doc__), progress=Bars()))
+    with report_errors("pipelines.masked_lm"):
+        print(together(main, parse_config(MaskedLMConfig, __doc__), progress=Bars()))

@@ -74,7 +74,7 @@ def main(
         MissingExtra: exporting, or this kind of index, needs what is not installed.
     """
     if config.corpus:
-        artefacts.read(config.corpus, "index")  # before what takes long
+        artefacts.read_manifest(config.corpus, "index")  # before what takes long
     for source, kind in ((config.rag, "rag"), (config.questions, "dpr"), (config.passages, "dpr")):
         if source and (found := model_type(source)) != kind:
             raise ArtefactError(f"{source} is of the type {found}, and what is needed here is of the type {kind}")
@@ -86,7 +86,7 @@ def main(
     config.out.mkdir(parents=True, exist_ok=True)
     with held(config.out):
         settle(config, begun=retriever.is_dir())
-    with artefacts.writing(retriever) as folder:
+    with artefacts.replace_directory(retriever) as folder:
         DualEncoder(asking[0], passages).save(folder)
         for tower in folder.iterdir():
             asking[1].tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
@@ -123,8 +123,8 @@ def check(config: PublishedConfig, questions: Tower, tokens: SeqTokens, passages
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.publish"):
-        print(main(parse(PublishedConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.publish"):
+        print(main(parse_config(PublishedConfig, __doc__), progress=Bars(), notify=print))

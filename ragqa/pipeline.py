@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ragqa import artefacts
-from ragqa.artefacts.paths import as_url
+from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.reading import registry
 from ragqa.reading.base import Decoding, Reader, Writes, passages_of
@@ -84,12 +84,12 @@ class Pipeline:
         """
         if not isinstance(path, str | Path):
             raise BadInput(f"an index or a pipeline directory is needed, and not {path!r:.80}")
-        url, path = as_url(path), Path(path)
+        url, path = parse_url(path), Path(path)
         settings: dict[str, Any] = dict.fromkeys(("reader", "retriever", "encoder", "fusion", "k", "decoding"))
         settings.update(index=url or str(path), readers={})
         parents: dict[str, str] = {}
-        if not url and artefacts.peek(path).kind == "pipeline":
-            parents = artefacts.read(path, "pipeline").parents
+        if not url and artefacts.peek_manifest(path).kind == "pipeline":
+            parents = artefacts.read_manifest(path, "pipeline").parents
             saved = json.loads((path / "pipeline.json").read_text())
             settings.update({key: value for key, value in saved.items() if key in settings})
             for part in ("index", "encoder"):
@@ -110,7 +110,7 @@ class Pipeline:
         given: dict[str, Any] = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k}
         given["decoding"] = asdict(decoding) if decoding else None
         settings.update({key: value for key, value in given.items() if value is not None})
-        index = _served(settings) if as_url(settings["index"]) else _opened(settings, device)
+        index = _served(settings) if parse_url(settings["index"]) else _opened(settings, device)
         decoding = Decoding(**settings["decoding"]) if settings["decoding"] else None
         chosen = registry.open_reader(settings["reader"], decoding=decoding, device=device)
         now = {"index": index.origin, "reader": chosen.fingerprint}
@@ -147,15 +147,15 @@ class Pipeline:
             return os.path.join(".", os.path.relpath(Path(place).resolve(), target.resolve()))
 
         for part in ("index", "encoder"):
-            if saved[part] and not as_url(saved[part]) and (part != "encoder" or Path(saved[part]).exists()):
+            if saved[part] and not parse_url(saved[part]) and (part != "encoder" or Path(saved[part]).exists()):
                 saved[part] = relative(saved[part])
         saved["reader"] = saved["reader"] and registry.moved(saved["reader"], relative)
         saved["readers"] = {name: registry.moved(each, relative) for name, each in saved["readers"].items()}
-        with artefacts.writing(target) as folder:
+        with artefacts.replace_directory(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
             # The index may be updated, as it may be under a pipeline that is loaded; another must not take its place.
             parents = {"index": self._index.origin, "reader": self.reader.fingerprint}
-            artefacts.seal(folder, "pipeline", {}, parents)
+            artefacts.write_manifest(folder, "pipeline", {}, parents)
 
     @property
     def loaded(self) -> bool:
@@ -231,14 +231,14 @@ def _given(question: str, answer: Answer, hits: list[Hit], min_confidence: float
 
 def _is_place(part: str, saved: str) -> bool:
     """Whether what a pipeline directory says of a part is a path from there; an encoder may have a hub's name."""
-    return not as_url(saved) and (part != "encoder" or saved.startswith("."))
+    return not parse_url(saved) and (part != "encoder" or saved.startswith("."))
 
 
 def _opened(settings: dict[str, Any], device: str) -> Searched:
     """The index directory of a pipeline's settings."""
     path, wanted, fusion = Path(settings["index"]), settings["retriever"], settings["fusion"]
     found = open_retriever(path, wanted, encoder=settings["encoder"], fusion=fusion, device=device)
-    index = artefacts.peek(path)
+    index = artefacts.peek_manifest(path)
     retriever = wanted or index.config["retriever"]
     dense = RetrieverKind(retriever).needs_vectors
     facts = {

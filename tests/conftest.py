@@ -241,7 +241,7 @@ def kill_at_every_step(
     for name in ("rename", "replace", "unlink", "write_text"):
         patch.setattr(Path, name, counted(getattr(Path, name)))
     patch.setattr(shutil, "rmtree", counted(half))
-    patch.setattr(artefacts, "_exchange", counted(artefacts._exchange))
+    patch.setattr(artefacts.atomic, "exchange_directories", counted(artefacts.atomic.exchange_directories))
     swapped = False
     for moment in range(1, 400):
         if anew:

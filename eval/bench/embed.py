@@ -40,7 +40,7 @@ def cut(index: Path, rows: int, out: Path) -> Path:
             passages = (passage for batch in store.iter_batches() for passage in batch)
             for passage in islice(passages, rows - writer.rows):
                 writer.add_passage(passage)
-    artefacts.seal(out, "index", {}, {"corpus": PassageStore.open(out / "passages").fingerprint()})
+    artefacts.write_manifest(out, "index", {}, {"corpus": PassageStore.open(out / "passages").fingerprint()})
     return out
 
 

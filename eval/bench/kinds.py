@@ -71,7 +71,7 @@ def main() -> None:
 def prepare(args: argparse.Namespace) -> None:
     """Vectors of questions and of the first rows, and what exact search finds among them."""
     args.work.mkdir(parents=True, exist_ok=True)
-    manifest = artefacts.peek(args.vectors)
+    manifest = artefacts.peek_manifest(args.vectors)
     if not (args.work / "sample.npy").is_file():
         encoder = load_encoder(manifest.config["name"])
         texts = [question.text for question in read_questions(args.questions)][:QUESTIONS]

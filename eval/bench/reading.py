@@ -78,7 +78,7 @@ def _hit(number: int, title: str, text: str) -> Hit:
 
 def check_same(reader: Path, model: Path) -> None:
     """Raise Mismatch where the torch directory is not what ``reader`` was exported from."""
-    weights = artefacts.read(reader, "reader").parents["weights"]
+    weights = artefacts.read_manifest(reader, "reader").parents["weights"]
     if artefacts.checksum(model / "model.safetensors")[: len(weights)] != weights:
         raise Mismatch(f"{reader} was not exported from {model}: the two sides would not read with the same weights")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from eval.command import command
-from ragqa.artefacts import resume
-from ragqa.artefacts.machine import hardware
+from ragqa import artefacts
+from ragqa.artefacts.machine import describe_hardware
 
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu", "ray")
 
@@ -24,14 +24,14 @@ def note(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> 
     row = {
         "date": datetime.date.today().isoformat(),
         "command": command(),
-        "hardware": hardware(),
+        "hardware": describe_hardware(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
         "corpus": corpus,
         "questions": questions,
         **figures,
     }
     out.parent.mkdir(parents=True, exist_ok=True)
-    resume.write_whole(out, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
+    artefacts.write_text_whole(out, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
 
 
 def _version(name: str) -> str | None:

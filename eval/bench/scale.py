@@ -83,7 +83,7 @@ def passages(args: argparse.Namespace) -> None:
 
 def vectors(args: argparse.Namespace) -> None:
     """Vectors of a corpus as ``index.embed`` writes them: the real ones of an index, then mixtures of two."""
-    source, embedded = artefacts.peek(args.corpus), artefacts.peek(args.index)
+    source, embedded = artefacts.peek_manifest(args.corpus), artefacts.peek_manifest(args.index)
     made_by = embedded.parents["encoder"]
     real = open_vectors(args.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
     args.out.mkdir(parents=True)
@@ -98,7 +98,7 @@ def vectors(args: argparse.Namespace) -> None:
         known[shard.vectors] = {"size": made.bytes, "sha256": made.sha256}
     parents = {"corpus": source.parents["corpus"], "encoder": made_by}
     config = {**parents, "rows": args.rows, "shard_rows": SHARD, "device": "cpu", "precision": "int8"}
-    artefacts.seal(args.out, "vectors", {**config, "name": embedded.config["encoder"]}, parents, known=known)
+    artefacts.write_manifest(args.out, "vectors", {**config, "name": embedded.config["encoder"]}, parents, known=known)
 
 
 def _mixed(real: np.ndarray, shard: EmbeddingShard) -> np.ndarray:
@@ -122,7 +122,7 @@ def measure(args: argparse.Namespace) -> None:
     texts = [question.text for question in read_questions(args.questions)][: args.asked]
     figures: dict[str, Any] = {"before": memory()}
     retriever = open_retriever(args.index, RetrieverKind.HYBRID)
-    ranker, search = retriever.ranker, artefacts.peek(args.index).config["search"]
+    ranker, search = retriever.ranker, artefacts.peek_manifest(args.index).config["search"]
     assert isinstance(ranker, Hybrid) and isinstance(ranker.dense, DenseRanker)
     assert isinstance(ranker.dense.mips, FaissIndex)
     harder = Effort(round(HARDER * search["reach"]), search["factor"])
@@ -139,7 +139,7 @@ def measure(args: argparse.Namespace) -> None:
         times, found[name] = timed(searcher.rank, texts)
         figures[name] = {**times, "memory_after": memory()}
         print(json.dumps({name: figures[name]}), file=sys.stderr)
-    vectors = open_shards(args.vectors, artefacts.peek(args.vectors).config["rows"])
+    vectors = open_shards(args.vectors, artefacts.peek_manifest(args.vectors).config["rows"])
     truth = ExactIndex(vectors, keep=False).search(ranker.dense.encode(texts), K)
     for name in (RetrieverKind.DENSE, "dense, harder"):
         figures[name] |= recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])

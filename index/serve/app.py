@@ -25,8 +25,8 @@ from index.cluster import connect, quiet
 from index.serve.gather import Gather, Member
 from index.serve.shard import Failure, Maker, Shard, State
 from ragqa import artefacts
-from ragqa.artefacts.paths import absolute
-from ragqa.cli.config import one_line, parse
+from ragqa.artefacts.paths import make_absolute
+from ragqa.cli.config import parse_config, report_errors
 from ragqa.errors import ArtefactError, BadInput, Mismatch, RagqaError
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
@@ -87,7 +87,7 @@ class ServeConfig:
     @property
     def names(self) -> list[str]:
         """Of the shards: their directories' own names, or, where two are alike, the paths."""
-        paths = [absolute(path) for path in self.shards]
+        paths = [make_absolute(path) for path in self.shards]
         short = [path.name for path in paths]
         return short if len(set(short)) == len(short) else [str(path) for path in paths]
 
@@ -108,7 +108,7 @@ def serving(config: ServeConfig) -> Iterator[str]:
         raise BadInput("a shard is named twice: its passages would be found twice")
     if not (config.resource or "RAY_ADDRESS" in os.environ):  # else they may lie on other machines
         for path in config.shards:
-            artefacts.read(path, "index")
+            artefacts.read_manifest(path, "index")
     _check_port(config.host, config.port)
     serve = _start(config)
     try:
@@ -156,7 +156,9 @@ def _members(config: ServeConfig, serve: Any) -> list[Member]:
     apps = [f"{APP}-shard-{n}" for n in range(len(config.shards))]
     arguments = config.retriever, config.encoder, config.device
     targets = [
-        serve.RunTarget(_deployment(config, serve, n).bind(str(absolute(path)), *arguments), app, route_prefix=None)
+        serve.RunTarget(
+            _deployment(config, serve, n).bind(str(make_absolute(path)), *arguments), app, route_prefix=None
+        )
         for n, (path, app) in enumerate(zip(config.shards, apps, strict=True))
     ]
     handles = serve.run_many(targets)
@@ -194,8 +196,8 @@ def check_alike(makers: dict[str, Maker]) -> None:
 
 def main() -> None:
     """Serve until somebody ends it."""
-    with one_line("index.serve.app"):
-        config = parse(ServeConfig, __doc__, positional=True)
+    with report_errors("index.serve.app"):
+        config = parse_config(ServeConfig, __doc__, positional=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         out = sys.stdout
         with suppress(KeyboardInterrupt), quiet(), serving(config) as url:

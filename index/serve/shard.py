@@ -92,7 +92,7 @@ class Shard:
 
     def _state(self) -> State | Failure:
         try:
-            now, manifest = self._now(), artefacts.peek(self._path)
+            now, manifest = self._now(), artefacts.peek_manifest(self._path)
         except (RagqaError, OSError) as error:
             return Failure(str(error))
         maker = _maker(now.ranker)

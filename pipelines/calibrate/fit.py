@@ -41,8 +41,8 @@ from pipelines.common.data_sets import SHARE, held_of, split
 from pipelines.common.plot import check_plot
 from pipelines.common.questions import answerable, asked_in, batches, unasked
 from ragqa import artefacts
-from ragqa.artefacts.machine import hardware
-from ragqa.artefacts.resume import write_whole
+from ragqa.artefacts import write_text_whole
+from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import exact_match, f1
@@ -88,7 +88,7 @@ def index_of(paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAU
             made.replace(corpus)
             build_index([corpus], out, IndexConfig(retriever=retriever, block_size=10_000), progress=Bars())
         elif (
-            artefacts.peek(out).config["retriever"] != retriever
+            artefacts.peek_manifest(out).config["retriever"] != retriever
             or not corpus.is_file()
             or artefacts.checksum(corpus) != artefacts.checksum(made)
         ):
@@ -264,7 +264,7 @@ def told(rows: Sequence[Row], said: np.ndarray) -> dict[str, dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See above; the command line, or ``arguments``."""
-    from ragqa.cli.config import one_line
+    from ragqa.cli.config import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -288,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--plot", type=Path, help="picture of them")
     add("-k", type=int, default=PASSAGES)
     args = parser.parse_args(arguments)
-    with one_line("pipelines.calibrate.fit"):
+    with report_errors("pipelines.calibrate.fit"):
         go(args, arguments)
 
 
@@ -343,7 +343,7 @@ def calibrated(rows: list[Row], where: str, weight: float) -> tuple[Calibration,
 def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     """Ask, fit, install, and write what is wanted."""
     check(args)
-    identity = artefacts.read(args.reader, "reader").config["identity"]
+    identity = artefacts.read_manifest(args.reader, "reader").config["identity"]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader.load(args.reader)
     sets = [*(squad(args) if args.squad else []), *(others(args) if args.questions else [])]
@@ -355,14 +355,14 @@ def go(args: argparse.Namespace, arguments: Sequence[str] | None) -> None:
     calibration, found = calibrated(by_weight[weight], where, weight)
     row = {
         "date": datetime.date.today().isoformat(),
-        "hardware": hardware(),
+        "hardware": describe_hardware(),
         "weights": identity,
         "command": "python -m pipelines.calibrate.fit " + " ".join(sys.argv[1:] if arguments is None else arguments),
         "log_likelihood_of_right_answers": {str(each): round(value, 4) for each, value in likely.items()},
         **found,
     }
     install(calibration, args.reader)
-    write_whole(args.out, json.dumps(row, indent=1) + "\n")
+    write_text_whole(args.out, json.dumps(row, indent=1) + "\n")
     if args.plot:
         plot(found["by_a_fit_on_the_other_half"], args.plot)
     print(args.out.read_text())

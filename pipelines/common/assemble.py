@@ -140,7 +140,7 @@ def main(
     if config.reader:
         export(config.reader, out / "reader")
     for kind, generator in kinds(config.generators).items():
-        with artefacts.writing(out / kind) as folder:
+        with artefacts.replace_directory(out / kind) as folder:
             shutil.copytree(generator, folder, dirs_exist_ok=True)
     gpus = config.device.startswith("cuda")
     embed(
@@ -206,8 +206,8 @@ def calibrated(config: AssembleConfig, reader: Path, retriever: Retriever, progr
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.common.assemble"):
-        print(main(parse(AssembleConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.common.assemble"):
+        print(main(parse_config(AssembleConfig, __doc__), progress=Bars(), notify=print))

@@ -6,7 +6,7 @@ from typing import Any
 from safetensors.torch import load_model, save_model
 
 from pipelines.common.run import Run
-from ragqa.artefacts import as_bad_input
+from ragqa.artefacts import report_write_errors
 from ragqa.errors import DamagedArtefact
 from ragqa.training import parallel
 
@@ -69,7 +69,7 @@ class Best:
 
     def _write(self, step: int) -> None:
         aside, file = self._folder / ".writing", self._file(step)
-        with as_bad_input(file):
+        with report_write_errors(file):
             self._folder.mkdir(exist_ok=True)
             save_model(self._run.state.model, str(aside))
             aside.replace(file)

@@ -201,7 +201,7 @@ def write_world(world: World, root: Path, *, width: int = 96, layers: int = 1, s
         if (existing := json.loads(file.read_text())) != description:
             raise Mismatch(f"{root} holds the world {existing}, not {description}: choose another folder or delete it")
         return WorldFolders(root)
-    with artefacts.writing(root) as folder:
+    with artefacts.replace_directory(root) as folder:
         _write_corpora(world, WorldFolders(folder), seed)
         _write_encoder_config(world, WorldFolders(folder).encoder, width, layers)
         (folder / _DESCRIPTION).write_text(json.dumps(description))
@@ -246,7 +246,7 @@ def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
 
     if not out.is_dir():
         torch.manual_seed(seed)
-        with artefacts.writing(out) as folder:
+        with artefacts.replace_directory(out) as folder:
             KnowledgeAugmentedEncoder.from_config(folders.encoder).save(folder)
     return out
 
@@ -259,7 +259,7 @@ def init_generator(encoder: Path, out: Path, seed: int) -> Path:
 
     if not out.is_dir():
         torch.manual_seed(seed)
-        with artefacts.writing(out) as folder:
+        with artefacts.replace_directory(out) as folder:
             from_encoder(encoder, decoder_layers=1).save(folder)
     return out
 

@@ -178,5 +178,5 @@ def operations(seq2seq: Seq2Seq) -> tuple[int, int]:
 def save(generator: Generator, out: Path, retriever: Path | None = None) -> None:
     """Write the generator's directory, whole or not at all; ``retriever`` is that of the scores it learned with."""
     generator.retriever = load_encoder(retriever).fingerprint if retriever else None
-    with artefacts.writing(out) as folder:
+    with artefacts.replace_directory(out) as folder:
         save_generator(generator, folder)

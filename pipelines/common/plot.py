@@ -127,14 +127,14 @@ def _draw(axis: Any, rows: list[dict[str, Any]], field: str, colour: str, style:
 
 
 def main() -> None:
-    from ragqa.cli.config import one_line
+    from ragqa.cli.config import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs")
     parser.add_argument("--out", type=Path, required=True, help=f"picture to write: {', '.join(KINDS)}")
     parser.add_argument("--names", nargs="*", default=(), help="of the runs, in their order")
     args = parser.parse_args()
-    with one_line("pipelines.common.plot"):
+    with report_errors("pipelines.common.plot"):
         if args.names and len(args.names) != len(args.runs):
             raise BadInput(f"{len(args.names)} names for {len(args.runs)} runs")
         plot(args.runs, args.out, names=args.names)

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from index.versions import Saves
 from ragqa import artefacts
-from ragqa.artefacts import resume
-from ragqa.artefacts.lock import locked
-from ragqa.artefacts.machine import hardware
+from ragqa.artefacts.lock import hold_lock
+from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.models.options import compile_encoders, fuse_attention
 from ragqa.progress import SILENT, Progress, Step
@@ -194,7 +193,7 @@ def _running(
         yield Run(out, state, config.steps, config.seed, NO_LOG, SILENT, lambda line: None, peak)
         return
     out.mkdir(parents=True, exist_ok=True)
-    with locked(out / ".lock", wait=False):
+    with hold_lock(out / ".lock", wait=False):
         settle(config, begun=begun(out))
         parallel.wait_for_all()
         checkpoint.restore(state, out / CHECKPOINTS)
@@ -217,7 +216,7 @@ def _precision(config: Any) -> str | None:
         return None
     row = read_row(config.out / CONFIG) if (config.out / CONFIG).is_file() else {}
     name, machine = row.get(PRECISION) or (None, None)
-    if machine != hardware() or name not in NAMES:
+    if machine != describe_hardware() or name not in NAMES:
         name = precision.choose_precision(config.device)
     return NAMES[parallel.broadcast_from_first(NAMES.index(name)) or 0]
 
@@ -231,7 +230,7 @@ def settle(config: Any, *, begun: bool) -> None:
     out: Path = config.out
     vacant(out)
     now = json.loads(json.dumps(asdict(config), default=str)) | {INPUTS: inputs(config)}
-    now[PRECISION] = [precision.choose_precision(config.device), hardware()]
+    now[PRECISION] = [precision.choose_precision(config.device), describe_hardware()]
     file, before = out / CONFIG, None
     if file.is_file():
         before = read_row(file)
@@ -242,7 +241,7 @@ def settle(config: Any, *, begun: bool) -> None:
         if told and begun:
             raise BadInput(f"{out} holds a run with other settings ({', '.join(told)}): choose another directory")
     if before != now:
-        resume.write_whole(file, json.dumps(now, indent=1) + "\n")
+        artefacts.write_text_whole(file, json.dumps(now, indent=1) + "\n")
 
 
 def vacant(out: Path) -> None:
@@ -253,7 +252,7 @@ def vacant(out: Path) -> None:
 
 def write_model(model: Saves, folder: Path, tokenizer: Path | None = None) -> None:
     """Write what a run has made, whole or not at all, with the file of its ``tokenizer`` where it writes none."""
-    with artefacts.writing(folder) as aside:
+    with artefacts.replace_directory(folder) as aside:
         model.save(aside)
         if tokenizer is not None:
             shutil.copyfile(tokenizer, aside / "tokenizer.json")
@@ -304,7 +303,7 @@ def inputs(config: Any) -> dict[str, str]:
 def _digest(place: Path) -> str:
     """An artefact has its fingerprint; of other directories all files count."""
     if (place / artefacts.MANIFEST).is_file():
-        return artefacts.peek(place).fingerprint
+        return artefacts.peek_manifest(place).fingerprint
     files = sorted(place.rglob("*")) if place.is_dir() else [place]
     rows = [f"{file.relative_to(place)} {artefacts.checksum(file)}" for file in files if file.is_file()]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
@@ -321,7 +320,7 @@ def read_row(file: Path) -> dict[str, Any]:
 
 def held(out: Path) -> AbstractContextManager[None]:
     """The lock of a directory in which several runs follow one another; the first of several processes holds it."""
-    return nullcontext() if not parallel.is_first_process() else locked(out / ".lock", wait=False)
+    return nullcontext() if not parallel.is_first_process() else hold_lock(out / ".lock", wait=False)
 
 
 def begun(out: Path) -> bool:

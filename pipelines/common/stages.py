@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pipelines.common.questions import answerable
 from pipelines.common.run import FREE, INPUTS, inputs, known, read_row
-from ragqa.artefacts import resume
+from ragqa import artefacts
 from ragqa.errors import BadInput
 
 Stage = TypeVar("Stage")
@@ -55,7 +55,7 @@ def finished(config: Any, main: Callable[[Any], Path], notify: Callable[[str], N
     except BadInput as error:  # options of a stage begin with its name
         raise BadInput(f"{config.out.name}: {error}") from error
     row = {"settings": now, INPUTS: held, "made": str(made.resolve().relative_to(config.out.resolve()))}
-    resume.write_whole(mark, json.dumps(row, indent=1))
+    artefacts.write_text_whole(mark, json.dumps(row, indent=1))
     return made
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ragqa import artefacts
-from ragqa.artefacts.lock import locked
+from ragqa.artefacts.lock import hold_lock
 from ragqa.corpus.store import PassageStore
 from ragqa.models.inputs import Inputs, padded
 from ragqa.progress import SILENT, Progress
@@ -32,11 +32,11 @@ class Blocks:
         Raises:
             ArtefactError, DamagedArtefact: it is no index, or not whole.
         """
-        source = artefacts.read(index, "index")
+        source = artefacts.read_manifest(index, "index")
         store = PassageStore.open(index / "passages")
         folder = cache / f"{source.parents['corpus'][:16]}-{tokenizer.fingerprint[:16]}"
         cache.mkdir(parents=True, exist_ok=True)
-        with locked(cache / ".lock", wait=True):
+        with hold_lock(cache / ".lock", wait=True):
             if not folder.is_dir():
                 _cut(store, tokenizer, folder, progress)
         names = json.loads((folder / "rows.json").read_text())

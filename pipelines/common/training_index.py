@@ -116,7 +116,7 @@ class Library:
             BadInput: ``work`` holds the vectors of something else.
             ArtefactError, DamagedArtefact: a directory is not what it should be.
         """
-        source = artefacts.read(corpus, "index")
+        source = artefacts.read_manifest(corpus, "index")
         store = PassageStore.open(corpus / "passages")
         gpus = device.startswith("cuda")
         embed(

@@ -117,7 +117,7 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
         NonFiniteLoss: training would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
-    artefacts.read(config.corpus, "index")
+    artefacts.read_manifest(config.corpus, "index")
     model = _begun(config)
     config = replace(config, max_text=min(config.max_text, model.max_tokens))
     marks = Marks.of(model.tokens.tokenizer, model.model.get_input_embeddings().num_embeddings)
@@ -182,7 +182,7 @@ def _nll(model: Seq2Seq, batch: DenoisingBatch) -> Tensor:
 
 def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
     """Write a directory in transformers' own format, and MARKS beside."""
-    with artefacts.writing(config.out / "model") as folder:
+    with artefacts.replace_directory(config.out / "model") as folder:
         model.save(folder)
         if (file := _source(config) / "tokenizer.json").is_file():  # byte for byte, as other models know it
             shutil.copyfile(file, folder / file.name)
@@ -192,8 +192,8 @@ def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
 
 if __name__ == "__main__":
     from pipelines.common.processes import together
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.denoise.train"):
-        print(together(main, parse(DenoiseConfig, __doc__), progress=Bars()))
+    with report_errors("pipelines.denoise.train"):
+        print(together(main, parse_config(DenoiseConfig, __doc__), progress=Bars()))

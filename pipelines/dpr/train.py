@@ -37,7 +37,6 @@ from pipelines.common.run import FREE, Run, held, read_row, running, vacant, wri
 from pipelines.common.tokenized_passages import Blocks
 from pipelines.dpr.batches import Batch, PairBatches
 from ragqa import artefacts
-from ragqa.artefacts import resume
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.options import set_dropout
@@ -199,7 +198,7 @@ def model_of(config: DprConfig, number: int) -> Path:
 
 def mined(config: DprConfig, progress: Progress, notify: Callable[[str], None]) -> list[Pair]:
     """The training questions with BM25's passages; mined, unless that was done."""
-    index = artefacts.read(config.corpus, "index")
+    index = artefacts.read_manifest(config.corpus, "index")
     terms = open_retriever(config.corpus, RetrieverKind.BM25)
     identity = {
         "corpus": index.parents["corpus"],
@@ -289,7 +288,7 @@ def train_round(
         best.restore()
     if parallel.is_first_process():
         write_model(retriever, model_of(config, number))
-        resume.write_whole(own.out / DONE, json.dumps(settings(own)))
+        artefacts.write_text_whole(own.out / DONE, json.dumps(settings(own)))
 
 
 PAIRS = "pairs.jsonl"
@@ -331,7 +330,7 @@ def publish(config: DprConfig, notify: Callable[[str], None]) -> Path:
     model, aside = config.out / "model", config.out / ".model.writing"
     shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(model_of(config, config.rounds), aside)
-    artefacts.put_in_place(aside, model)
+    artefacts.swap_into_place(aside, model)
     encoder = model
     if not config.no_export:
         try:
@@ -339,7 +338,7 @@ def publish(config: DprConfig, notify: Callable[[str], None]) -> Path:
             encoder = config.out / "export"
         except MissingExtra as error:
             notify(f"not exported: {error}")
-    sources = artefacts.peek(config.corpus).config["sources"]
+    sources = artefacts.peek_manifest(config.corpus).config["sources"]
     documents = shlex.join(sources) if len(sources) <= 3 else "DOCUMENTS"
     notify(f"index with it: ragqa index {documents} --out NAME.index --retriever dense --encoder {encoder}")
     return model
@@ -347,8 +346,8 @@ def publish(config: DprConfig, notify: Callable[[str], None]) -> Path:
 
 if __name__ == "__main__":
     from pipelines.common.processes import together
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.dpr.train"):
-        print(together(main, parse(DprConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.dpr.train"):
+        print(together(main, parse_config(DprConfig, __doc__), progress=Bars(), notify=print))

@@ -368,8 +368,8 @@ def whole(
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.joint"):
-        print(whole(parse(JointConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.joint"):
+        print(whole(parse_config(JointConfig, __doc__), progress=Bars(), notify=print))

@@ -78,8 +78,8 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Callable[[s
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.orqa"):
-        print(main(parse(OrqaConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.orqa"):
+        print(main(parse_config(OrqaConfig, __doc__), progress=Bars(), notify=print))

@@ -234,7 +234,7 @@ def begin(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
 
 def check_size(config: FineTuneConfig) -> None:
     """Raise BadInput where the passages are fewer than are to be read, before hours are spent on them."""
-    artefacts.read(config.corpus, "index")
+    artefacts.read_manifest(config.corpus, "index")
     if (live := PassageStore.open(config.corpus / "passages").live_count) < config.read:
         raise BadInput(f"{config.corpus} holds {live} passages, not {config.read} to read: lower --read")
 
@@ -287,8 +287,8 @@ def main(
 
 if __name__ == "__main__":
     from pipelines.common.processes import together
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.orqa.fine_tune"):
-        print(together(main, parse(FineTuneConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.orqa.fine_tune"):
+        print(together(main, parse_config(FineTuneConfig, __doc__), progress=Bars(), notify=print))

@@ -199,8 +199,8 @@ def main(
 
 if __name__ == "__main__":
     from pipelines.common.processes import together
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.orqa.inverse_cloze"):
-        print(together(main, parse(WarmStartConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.orqa.inverse_cloze"):
+        print(together(main, parse_config(WarmStartConfig, __doc__), progress=Bars(), notify=print))

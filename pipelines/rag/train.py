@@ -211,7 +211,7 @@ def live_library(config: RagConfig, retriever: DualEncoder, run: Run, progress: 
 
 def check_size(corpus: Path, k: int) -> None:
     """Raise BadInput where the passages are fewer than are to be read, before hours are spent on them."""
-    artefacts.read(corpus, "index")
+    artefacts.read_manifest(corpus, "index")
     if (live := PassageStore.open(corpus / "passages").live_count) < k:
         raise BadInput(f"{corpus} holds {live} passages, not {k} to read: lower --k")
 
@@ -280,8 +280,8 @@ def examine(
 
 if __name__ == "__main__":
     from pipelines.common.processes import together
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.rag.train"):
-        print(together(main, parse(RagConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.rag.train"):
+        print(together(main, parse_config(RagConfig, __doc__), progress=Bars(), notify=print))

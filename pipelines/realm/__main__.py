@@ -105,8 +105,8 @@ def main(
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.realm"):
-        print(main(parse(RealmConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.realm"):
+        print(main(parse_config(RealmConfig, __doc__), progress=Bars(), notify=print))

@@ -327,13 +327,13 @@ def same_pieces(retriever: DualEncoder, tokenizer: TextTokenizer, config: Pretra
 
 def passages_of(index: Path) -> str:
     """Fingerprint of the passages in an index directory."""
-    return artefacts.read(index, "index").parents["corpus"]
+    return artefacts.read_manifest(index, "index").parents["corpus"]
 
 
 if __name__ == "__main__":
     from pipelines.common.processes import together
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.realm.pretrain"):
-        print(together(main, parse(PretrainConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.realm.pretrain"):
+        print(together(main, parse_config(PretrainConfig, __doc__), progress=Bars(), notify=print))

@@ -179,8 +179,8 @@ def main(config: WarmReaderConfig, *, finds: Tagger | None = None, progress: Pro
 
 if __name__ == "__main__":
     from pipelines.common.processes import together
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.realm.reader_warmup"):
-        print(together(main, parse(WarmReaderConfig, __doc__), progress=Bars()))
+    with report_errors("pipelines.realm.reader_warmup"):
+        print(together(main, parse_config(WarmReaderConfig, __doc__), progress=Bars()))

@@ -56,13 +56,13 @@ def _shapes(weights: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See above; the command line, or ``arguments``."""
-    from ragqa.cli.config import one_line
+    from ragqa.cli.config import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("readers", type=Path, nargs="+", help="torch directories; the last one's configuration is kept")
     parser.add_argument("--out", type=Path, required=True, help="directory to write; a reader there is replaced")
     args = parser.parse_args(arguments)
-    with one_line("pipelines.span_reader.average"):
+    with report_errors("pipelines.span_reader.average"):
         average(args.readers, args.out)
         print(args.out)
 

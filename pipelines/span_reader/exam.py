@@ -71,7 +71,7 @@ def gold_exam(questions: Sequence[Question]) -> Exam:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See above; the command line, or ``arguments``."""
-    from ragqa.cli.config import one_line
+    from ragqa.cli.config import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--held-out", type=float, default=SHARE, help="share of SQuAD's articles that the training held out")
     add("-k", type=int, default=PASSAGES)
     args = parser.parse_args(arguments)
-    with one_line("pipelines.span_reader.exam"):
+    with report_errors("pipelines.span_reader.exam"):
         exams = exams_of(args)
         for path in args.readers:
             reader = ExtractiveReader.load(path)

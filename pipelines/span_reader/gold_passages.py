@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.common.negatives import titled_golds
-from ragqa.artefacts import as_bad_input
+from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput
 from ragqa.questions import read_questions, write_documents
 
@@ -31,7 +31,7 @@ def write(files: Sequence[Path], out: Path) -> int:
     aside = out.with_name(f".{out.name}.writing")
     try:
         texts = (gold for file in files for question in read_questions(file) for gold in titled_golds(question))
-        with as_bad_input(out):
+        with report_write_errors(out):
             count = write_documents(texts, aside)
             if not count:
                 raise BadInput(f"{', '.join(map(str, files))}: no question names a passage where its answer stands")
@@ -43,13 +43,13 @@ def write(files: Sequence[Path], out: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See above; the command line, or ``arguments``."""
-    from ragqa.cli.config import one_line
+    from ragqa.cli.config import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="questions with passages: SQuAD 1.1, QED, or JSON lines")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines to write")
     args = parser.parse_args(arguments)
-    with one_line("pipelines.span_reader.gold_passages"):
+    with report_errors("pipelines.span_reader.gold_passages"):
         print(f"{write(args.files, args.out):,} passages in {args.out}")
 
 

@@ -18,7 +18,7 @@ from pipelines.common.mining import TOGETHER, Search
 from pipelines.common.negatives import as_rows, golds_of, is_right
 from pipelines.common.questions import batches
 from pipelines.common.run import read_row
-from ragqa.artefacts import resume
+from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
@@ -68,7 +68,7 @@ def mine(
     for some in batches(asked, progress, "mining", TOGETHER, done=done):
         hits = search(question for question, _ in some)
         rows = [_row(*each, found, search.pool) for each, found in zip(some, hits, strict=True)]
-        resume.write_whole(folder / f"{done:08d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        artefacts.write_text_whole(folder / f"{done:08d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         done += len(some)
     found = [row for file in _files(folder) for row in _read(file)]
     return [Mined(as_rows(row["positives"]), as_rows(row["negatives"])) for row in found]
@@ -108,7 +108,7 @@ def _row(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[st
 def _settle(folder: Path, identity: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / OF).is_file():
-        resume.write_whole(folder / OF, json.dumps(identity, indent=1))
+        artefacts.write_text_whole(folder / OF, json.dumps(identity, indent=1))
     before = read_row(folder / OF)
     if other := [name for name, value in identity.items() if before.get(name) != value]:
         raise BadInput(f"{folder} was mined with another {', '.join(other)}: choose another directory for the run")

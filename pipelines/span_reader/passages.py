@@ -48,7 +48,7 @@ def splitter_of(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
     """What cut the documents of an index into blocks; 100 words where there is none. Raises as ``artefact.read``."""
     if index is None:
         return make_word_splitter()
-    config = artefacts.read(index, "index").config
+    config = artefacts.read_manifest(index, "index").config
     return make_splitter(config["blocks"], config["block_size"], tokenizer)
 
 

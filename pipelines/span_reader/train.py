@@ -134,7 +134,7 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
 def mined(sets: Sequence[DataSet], retriever: LiveRetriever, config: ReaderConfig, progress: Progress) -> list[Mined]:
     """What the index finds for all questions, searched for once."""
     assert config.index is not None
-    manifest = artefacts.read(config.index, "index")
+    manifest = artefacts.read_manifest(config.index, "index")
     identity: dict[str, Any] = {
         "index": manifest.fingerprint,
         "retriever": config.retriever or manifest.config["retriever"],
@@ -274,8 +274,8 @@ def main(
 
 if __name__ == "__main__":
     from pipelines.common.processes import together
-    from ragqa.cli.config import one_line, parse
+    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
-    with one_line("pipelines.span_reader.train"):
-        print(together(main, parse(ReaderConfig, __doc__), progress=Bars(), notify=print))
+    with report_errors("pipelines.span_reader.train"):
+        print(together(main, parse_config(ReaderConfig, __doc__), progress=Bars(), notify=print))

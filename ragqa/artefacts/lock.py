@@ -1,4 +1,4 @@
-"""One process at a time where two would spoil each other's work."""
+"""Locks between processes, released by the kernel when their holder ends or is killed."""
 
 import fcntl
 import os
@@ -10,24 +10,30 @@ from ragqa.errors import BadInput
 
 
 @contextmanager
-def locked(file: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock ``file``, which is gone afterwards; one process at a time holds it.
+def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
+    """Hold the lock ``file`` within the block; only one process holds it at a time.
+
+    The file is deleted afterwards, so that nothing is left beside a user's directories.
+
+    Args:
+        file: the lock file; its directory exists.
+        wait: wait for the lock instead of raising.
 
     Raises:
-        BadInput: another process holds it, and this one is not to ``wait``.
+        BadInput: another process holds the lock and ``wait`` is False.
     """
     while True:
         with file.open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError as error:
-                raise BadInput(f"another process is at work behind {file} just now: wait for it") from error
-            # Who held it before may have deleted the very file that is locked now: then it guards nothing.
+                raise BadInput(f"another process is at work and holds {file}: wait for it") from error
+            # The previous holder may have deleted this very file before it was locked here: then it guards nothing.
             if not (file.exists() and os.path.samestat(os.fstat(lock.fileno()), file.stat())):
                 continue
             try:
                 yield
             finally:
-                with suppress(OSError):  # the work is done, and a lock that nobody holds stops nobody
+                with suppress(OSError):  # a file that stays behind blocks nobody: only the lock on it would
                     file.unlink()
             return

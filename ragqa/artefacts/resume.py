@@ -1,9 +1,9 @@
-"""Work of hours beside the directory that it makes: a run that follows a killed one goes on where that was.
+"""Long work next to the directory it makes: after a kill, the next run goes on from there.
 
-.NAME.building/begun     what it was begun for: nothing is taken over for anything else
-.NAME.building/made/     what becomes NAME, at the end and at once
-.NAME.building/sealed    which directory made/ is, written when it is whole; for then it changes places with what
-                         stood there, and a run that finds it must not take the old for the new
+.NAME.building/begun     the input the work began with: with any other input, it starts again
+.NAME.building/made/     the directory that becomes NAME at the end, in one step
+.NAME.building/sealed    the identity of made/, written when it is whole. When made/ and the old NAME change places,
+                         a later run tells by it which of the two is the new one
 """
 
 import shutil
@@ -11,78 +11,72 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ragqa import artefacts
-from ragqa.artefacts.lock import locked
+from ragqa.artefacts import atomic
+from ragqa.artefacts.lock import hold_lock
+from ragqa.artefacts.manifest import mark_checked, peek_manifest
 from ragqa.errors import ArtefactError
 
 BEGUN, MADE, SEALED = "begun", "made", "sealed"
 
 
 @contextmanager
-def workplace(target: Path, ours: str) -> Iterator[Path]:
-    """The locked folder in which ``target`` is made, emptied if it was begun for anything but ``ours``.
+def open_workspace(target: Path, signature: str) -> Iterator[Path]:
+    """Yield the locked folder in which ``target`` is made, emptied if its input was not ``signature``.
 
-    The block fills ``made/`` and seals it, unless that ``is_sealed``, and calls ``put_in_place``. Then ``target`` is
-    known to be whole, and the folder is gone.
+    The block fills ``made/`` and writes its manifest, unless ``is_complete``, and calls ``move_into_place``. After
+    the block ``target`` is marked as checked, and the workspace is deleted.
 
     Raises:
-        BadInput: another process is at work there, or a file cannot be written.
+        BadInput: another process works there, or a file cannot be written.
     """
     work = target.with_name(f".{target.name}.building")
-    with artefacts.as_bad_input(target):
+    with atomic.report_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with locked(target.with_name(f".{target.name}.lock"), wait=False):
-            artefacts.recover(target)
-            if not _goes_on(work, target, ours):
+        with hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
+            atomic.restore_interrupted_swap(target)
+            if not _can_resume(work, target, signature):
                 shutil.rmtree(work, ignore_errors=True)
                 (work / MADE).mkdir(parents=True)
-                write_whole(work / BEGUN, ours)
+                atomic.write_text_whole(work / BEGUN, signature)
             yield work
             shutil.rmtree(work, ignore_errors=True)
-            artefacts.vouch(target)  # after the last link to any of its files is gone, which changes their times
+            mark_checked(target)  # only now: deleting the last hard link to a file changes the file's times
 
 
-def is_sealed(work: Path) -> bool:
-    """Whether nothing is left to make: ``made/`` is whole, or in its place already."""
+def is_complete(work: Path) -> bool:
+    """Tell whether nothing is left to make: ``made/`` is whole, or already in its place."""
     return (work / SEALED).is_file()
 
 
-def put_in_place(work: Path, target: Path) -> None:
-    """``made/``, an artefact by now, becomes ``target``, unless an earlier run came so far."""
+def move_into_place(work: Path, target: Path) -> None:
+    """Swap the artefact ``made/`` with ``target``, unless an earlier run did so already."""
     made = work / MADE
-    if not is_sealed(work):
-        write_whole(work / SEALED, _identity(made))
-    if _identity(made) == _text(work / SEALED):
-        artefacts.put_in_place(made, target)
+    if not is_complete(work):
+        atomic.write_text_whole(work / SEALED, _identity(made))
+    if _identity(made) == _read_text(work / SEALED):
+        atomic.swap_into_place(made, target)
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write a small file that is there with all its text, or not at all."""
-    aside = file.with_name(f".{file.name}")
-    aside.write_text(text)
-    aside.rename(file)
-
-
-def _goes_on(work: Path, target: Path, ours: str) -> bool:
-    if _text(work / BEGUN) != ours:
+def _can_resume(work: Path, target: Path, signature: str) -> bool:
+    if _read_text(work / BEGUN) != signature:
         return False
-    if is_sealed(work):
-        return _text(work / SEALED) in (_identity(work / MADE), _identity(target))
+    if is_complete(work):
+        return _read_text(work / SEALED) in (_identity(work / MADE), _identity(target))
     return (work / MADE).is_dir()
 
 
 def _identity(folder: Path) -> str:
-    """Which directory this is, wherever it is moved to; empty where it is no artefact.
+    """Identify a directory wherever it is moved to; return an empty text if it is not an artefact.
 
-    Not its fingerprint alone: a damaged index that is made again has the one that it had.
+    The fingerprint alone is not enough: a damaged index that is made again has the same one.
     """
     try:
-        return f"{folder.stat().st_ino} {artefacts.peek(folder).fingerprint}"
+        return f"{folder.stat().st_ino} {peek_manifest(folder).fingerprint}"
     except (OSError, ArtefactError):
         return ""
 
 
-def _text(file: Path) -> str | None:
+def _read_text(file: Path) -> str | None:
     try:
         return file.read_text()
     except (OSError, UnicodeDecodeError):

@@ -151,7 +151,7 @@ def _write_page(file: Path, page: str) -> None:
         raise BadInput(f"{file} is not a page of a comparison: choose another place for --html")
     aside = file.with_name(f".{file.name}.writing")
     try:
-        with artefacts.as_bad_input(file):
+        with artefacts.report_write_errors(file):
             aside.write_text(page, encoding="utf-8")
             aside.replace(file)
     finally:

@@ -45,11 +45,11 @@ def is_hub(path: str | Path) -> bool:
 
 
 def absolute(path: str | Path) -> Path:
-    """``paths.absolute`` of a path, and of the folder in ``hf:./…``; a name on the hub is the same from anywhere."""
+    """Make a path, or the folder in ``hf:./…``, absolute; a name on the hub stays as it is."""
     if not is_hub(path):
-        return paths.absolute(path)
+        return paths.make_absolute(path)
     there = str(path).removeprefix(_PREFIX)
-    return Path(f"{_PREFIX}{paths.absolute(there)}" if there.startswith(".") else path)
+    return Path(f"{_PREFIX}{paths.make_absolute(there)}" if there.startswith(".") else path)
 
 
 def check(path: Path) -> None:

@@ -271,7 +271,7 @@ def _open_file(path: Path) -> _File:
 
 def _read_deleted(file: Path) -> npt.NDArray[np.int64] | None:
     try:
-        return npy.load(file) if file.exists() else None
+        return npy.load_array(file) if file.exists() else None
     except (OSError, ValueError, EOFError) as error:
         raise DamagedArtefact(f"{file} is damaged: {error}; make the index again") from error
 

@@ -19,12 +19,12 @@ def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
     target = cache_dir() / f"demo-{_signature()}"
     if not rebuild and _whole(target):
         return target
-    with artefacts.as_bad_input(target):
+    with artefacts.report_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        from ragqa.artefacts.lock import locked
+        from ragqa.artefacts.lock import hold_lock
         from ragqa.indexing.build import IndexConfig, build_index
 
-        with locked(target.with_suffix(".lock"), wait=True):
+        with hold_lock(target.with_suffix(".lock"), wait=True):
             if rebuild or not _whole(target):
                 build_index([demo_dir() / "articles"], target, IndexConfig(), progress=progress)
     return target
@@ -32,7 +32,7 @@ def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
 
 def _whole(target: Path) -> bool:
     try:
-        artefacts.read(target, "index")
+        artefacts.read_manifest(target, "index")
     except ArtefactError:
         return False
     return True

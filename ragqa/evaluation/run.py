@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragqa import __version__, artefacts
-from ragqa.artefacts.lock import locked
-from ragqa.artefacts.machine import hardware
+from ragqa.artefacts.lock import hold_lock
+from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput
 from ragqa.evaluation.coverage import look_through
 from ragqa.evaluation.report.store import ROWS, Report, read_rows, write_report
@@ -97,11 +97,11 @@ def evaluate(
         "batch": batch,
         "min_confidence": _threshold(pipeline) if min_confidence is None else min_confidence,
         "date": datetime.date.today().isoformat(),
-        "hardware": hardware(),
+        "hardware": describe_hardware(),
         "system": described,
     }
     told = _plain(told)
-    identity = [__version__, rule.name, batch, hardware(), described]
+    identity = [__version__, rule.name, batch, describe_hardware(), described]
     resume = system.known if resume is None else resume
     if total is None and isinstance(questions, Sized):
         total = len(questions)
@@ -111,7 +111,7 @@ def evaluate(
         missing = None
         if coverage and passages is not None:
             missing = look_through(passages, read_rows(folder), regex=regex, progress=progress)
-        with artefacts.writing(target) as made:
+        with artefacts.replace_directory(target) as made:
             shutil.copyfile(folder / ROWS, made / ROWS)
             write_report(made, told, missing)
         return Report.load(target)
@@ -137,22 +137,22 @@ def _target(out: str | Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _workplace(target: Path, identity: list[Any], resume: bool) -> Iterator[Path]:
-    """The locked folder where rows are written, gone once the block ends well.
+    """The hold_lock folder where rows are written, gone once the block ends well.
 
     Raises:
         BadInput: there are rows of another run, which are not to be lost.
     """
     folder = target.with_name(f".{target.name}.evaluating")
-    with artefacts.as_bad_input(target):
+    with artefacts.report_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    with locked(target.with_name(f".{target.name}.lock"), wait=False):
+    with hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
         mark, ours = folder / "run.json", json.dumps(identity, sort_keys=True).encode()
         if resume and mark.is_file() and mark.read_bytes() != ours:
             raise BadInput(
                 f"{folder} holds the rows of a run of another system, rule or batch that did not end: choose another "
                 "--out, or start anew with --restart"
             )
-        with artefacts.as_bad_input(target):
+        with artefacts.report_write_errors(target):
             if not (resume and mark.is_file()):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
@@ -192,7 +192,7 @@ def _ask(
                 score(done + n, question, each, rule).to_json() + "\n"
                 for n, (question, each) in enumerate(zip(asked, examined, strict=True))
             ]
-            with artefacts.as_bad_input(file), file.open("a", encoding="utf-8") as rows:
+            with artefacts.report_write_errors(file), file.open("a", encoding="utf-8") as rows:
                 rows.writelines(lines)
             done += len(lines)
             step.at(done)

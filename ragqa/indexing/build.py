@@ -136,11 +136,11 @@ def build_index(
     artefacts.check_replaceable(out, "index")
     encoder = _check_parts(config)
     queries = encode_sample_questions(config.questions, encoder) if encoder and config.questions else None
-    with resume.workplace(out, _signature(paths, out, config, encoder)) as folder:
-        if not resume.is_sealed(folder):
+    with resume.open_workspace(out, _signature(paths, out, config, encoder)) as folder:
+        if not resume.is_complete(folder):
             _make(folder, paths, config, encoder, queries, progress)
         report = CorpusReport(**json.loads(_report(folder).read_text()))
-        resume.put_in_place(folder, out)
+        resume.move_into_place(folder, out)
     return report
 
 
@@ -164,7 +164,7 @@ def _make(
     search = json.loads(_search(folder).read_text()) if encoder else None
     settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths], "search": search}
     parents = {"encoder": encoder.fingerprint} if encoder else {}
-    artefacts.seal(made, "index", settings, {"corpus": store.fingerprint(), **parents})
+    artefacts.write_manifest(made, "index", settings, {"corpus": store.fingerprint(), **parents})
 
 
 def _check_parts(config: IndexConfig) -> TextEncoder | None:
@@ -290,7 +290,7 @@ def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarra
 
 def format_summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
     """What was indexed and what was left out, for people or for machines."""
-    manifest = artefacts.peek(out)
+    manifest = artefacts.peek_manifest(out)
     if as_json:
         found = {name: manifest.config[name] for name in ("passages", "search")}
         return json.dumps({"index": str(out), **found, **asdict(report)})

@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from ragqa import artefacts
 from ragqa.artefacts import Manifest, npy
-from ragqa.artefacts.lock import locked
-from ragqa.artefacts.paths import absolute
+from ragqa.artefacts.lock import hold_lock
+from ragqa.artefacts.paths import make_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.sources import CorpusReport, Document, read_documents, to_document_id
@@ -115,11 +115,11 @@ def update_index(
         raise BadInput("nothing to do: name what to add or to delete")
     target = Path(index).resolve()
     if not target.parent.is_dir():
-        artefacts.peek(target)  # says so
+        artefacts.peek_manifest(target)  # says so
     aside = target.with_name(f".{target.name}.updating")
-    with artefacts.as_bad_input(target), locked(target.with_name(f".{target.name}.lock"), wait=False):
-        artefacts.recover(target)
-        manifest = artefacts.read(target, "index")
+    with artefacts.report_write_errors(target), hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
+        artefacts.restore_interrupted_swap(target)
+        manifest = artefacts.read_manifest(target, "index")
         if (
             RetrieverKind(manifest.config["retriever"]).needs_terms
             and not TermEngine(manifest.config["engine"]).can_update
@@ -133,10 +133,10 @@ def update_index(
                 update.compact()
             if update.changed:
                 update.seal(target)
-                artefacts.put_in_place(aside, target)
+                artefacts.swap_into_place(aside, target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-        artefacts.vouch(target)
+        artefacts.mark_checked(target)
     return UpdateReport(
         **counts,
         passages=update.live,
@@ -254,7 +254,7 @@ class _Update:
 
     def _known(self, delete: Sequence[str]) -> set[Name]:
         """The documents to delete."""
-        meant = {name: {to_document_id(name), to_document_id(str(absolute(name)))} for name in delete}
+        meant = {name: {to_document_id(name), to_document_id(str(make_absolute(name)))} for name in delete}
         rows = self._store.find_rows(set().union(*meant.values()))
         found = {(p.document, p.path) for p in self._store.get(rows.tolist())}
         there = {identifier for identifier, _ in found}
@@ -278,7 +278,9 @@ class _Update:
                 "now: index it again"
             )
         files = sorted(folder.glob("added-*.npy"))
-        vectors = [npy.load(files.pop())] if files and len(npy.load(files[-1], mapped=True)) < _SMALL else []
+        vectors = (
+            [npy.load_array(files.pop())] if files and len(npy.load_array(files[-1], mapped=True)) < _SMALL else []
+        )
         with self._progress.step("embedding", len(added), "passages") as step:
             for at in range(0, len(added), _BATCH):
                 texts = [passage.titled for passage in added[at : at + _BATCH]]
@@ -341,7 +343,7 @@ class _Update:
         passages = {Path(name).name: entry["sha256"] for name, entry in known.items() if name.startswith("passages/")}
         old_parents = {"origin": self._manifest.fingerprint, **self._manifest.parents}
         parents = {**old_parents, "corpus": self._store.fingerprint(passages)}
-        artefacts.seal(self._folder, "index", config, parents, known=known)
+        artefacts.write_manifest(self._folder, "index", config, parents, known=known)
 
 
 @dataclass

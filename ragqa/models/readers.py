@@ -38,7 +38,7 @@ def check_replaceable(out: Path) -> None:
     """Raise BadInput unless a reader may be written to ``out``: nothing is there, or a reader, and no more."""
     if out.exists() and (out.is_file() or any(out.iterdir())) and reader_kind(out) is None:
         raise BadInput(f"{out} holds something else: choose another directory")
-    artefacts.check_alone(out, OWN)
+    artefacts.check_no_other_files(out, OWN)
 
 
 def load_reader(path: Path) -> SpanReader | MlpSpanReader:

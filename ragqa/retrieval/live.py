@@ -117,7 +117,7 @@ def open_retriever(
 def _open_version(
     path: Path, kind: str | None, encoder: str | None, fusion: str | None, device: str, encoders: "Encoders"
 ) -> PassageRetriever:
-    manifest = artefacts.read(path, "index")
+    manifest = artefacts.read_manifest(path, "index")
     chosen = _choose_kind(path, manifest.config, kind)
     passages = PassageStore.open(path / "passages")
     index = IndexVersion(path, manifest, passages, encoder, device, _choose_fusion(fusion, chosen), encoders)

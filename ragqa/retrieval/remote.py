@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import finalize
 
-from ragqa.artefacts.paths import as_url
+from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.retrieval.base import PartialHits, check_k
 from ragqa.types import Hit, Passage
@@ -97,7 +97,7 @@ class RemoteRetriever:
         Raises:
             BadInput: that is no URL.
         """
-        self.url = as_url(url) or ""
+        self.url = parse_url(url) or ""
         try:
             parts = urlsplit(self.url)
             self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port

@@ -97,7 +97,7 @@ def load_encoder(
             raise BadInput(
                 f"encoder '{name}' is exported in 8 bits and cannot be run in {precision}: name torch weights"
             )
-        config = artefacts.read(path, "encoder").config
+        config = artefacts.read_manifest(path, "encoder").config
         asked = OnnxRunner(path / "questions", config["questions"], threads) if "questions" in config else None
         return TextEncoder(OnnxRunner(path, config, threads), TextTokenizer(path), config, "int8", asked)
     if precision == "int8":

@@ -52,10 +52,10 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
     except ImportError as error:
         raise MissingExtra("exporting a model", "torch") from error
     artefacts.check_replaceable(out, *KINDS)
-    artefacts.check_alone(out, OWN)
+    artefacts.check_no_other_files(out, OWN)
     first, *second = encoders.towers(str(source))
     kind, module, path, config = _trained(first)
-    with artefacts.writing(out) as folder:
+    with artefacts.replace_directory(out) as folder:
         config["embeddings"] = _write(module, kind, folder, out, share)
         if second:
             _, module, _, asked = _trained(second[0])
@@ -64,7 +64,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
         shutil.copyfile(path / "tokenizer.json", folder / "tokenizer.json")
         for name, given in {artefacts.CALIBRATION: path / artefacts.CALIBRATION, CARD: card}.items():
             _add(folder, name, given, out, config["identity"])
-        return artefacts.seal(folder, kind, config, {"weights": config["identity"]})
+        return artefacts.write_manifest(folder, kind, config, {"weights": config["identity"]})
 
 
 @contextmanager
@@ -74,21 +74,21 @@ def amending(path: Path) -> Iterator[Path]:
     Raises:
         ArtefactError, DamagedArtefact: ``path`` is no export, or not whole.
     """
-    kind = artefacts.peek(path).kind
+    kind = artefacts.peek_manifest(path).kind
     if kind not in KINDS:
         raise ArtefactError(f"{path} is a ragqa {kind}, not an exported encoder or reader")
-    manifest = artefacts.read(path, kind)
-    with artefacts.writing(path) as folder:
+    manifest = artefacts.read_manifest(path, kind)
+    with artefacts.replace_directory(path) as folder:
         shutil.copytree(path, folder, dirs_exist_ok=True)
         yield folder
-        artefacts.seal(folder, kind, manifest.config, manifest.parents)
+        artefacts.write_manifest(folder, kind, manifest.config, manifest.parents)
 
 
 def _add(folder: Path, name: str, given: Path | None, out: Path, identity: str) -> None:
     """Put ``given`` into ``folder`` or, where there is none, what an export of the same weights at ``out`` has."""
     if given is None or not given.is_file():
         try:
-            given = out / name if artefacts.peek(out).parents.get("weights") == identity else None
+            given = out / name if artefacts.peek_manifest(out).parents.get("weights") == identity else None
         except ArtefactError:
             return
     if given is not None and given.is_file():
@@ -214,7 +214,7 @@ def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -
     table.tofile(file)
     digest, location = artefacts.checksum(file), EMBEDDINGS
     if share is not None:
-        if artefacts.read(share, "encoder").files[EMBEDDINGS]["sha256"] != digest:
+        if artefacts.read_manifest(share, "encoder").files[EMBEDDINGS]["sha256"] != digest:
             raise Mismatch(f"the embeddings of {share} are not those of this model: export without --share")
         file.unlink()
         location = _relative(share / EMBEDDINGS, out)

@@ -40,7 +40,7 @@ def restore(exported: Path, like: Path, out: Path) -> None:
     except ImportError as error:
         raise MissingExtra("making torch weights of an export", "torch") from error
     check_replaceable(out)
-    config = artefacts.read(exported, "reader").config
+    config = artefacts.read_manifest(exported, "reader").config
     if (kind := config.get("reader", SpanReader.kind)) != SpanReader.kind:
         raise Mismatch(f"{exported} holds a reader '{kind}': only those of kind '{SpanReader.kind}' can be made again")
     own, other = exported / "tokenizer.json", like / "tokenizer.json"
@@ -58,7 +58,7 @@ def restore(exported: Path, like: Path, out: Path) -> None:
         raise Mismatch(f"{exported} is not of the shape of {like}: {' '.join(str(error).split())[:200]}") from error
     if missing:
         raise Mismatch(f"{exported} has no {missing[0]}, which a reader made of {like} has")
-    with artefacts.writing(out) as folder:
+    with artefacts.replace_directory(out) as folder:
         reader.save(folder)
         shutil.copyfile(own, folder / "tokenizer.json")
 

@@ -87,7 +87,7 @@ def _embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
     if file.parent.resolve() != path.resolve():
         if not file.parent.is_dir():
             raise ArtefactError(f"{path} shares the embeddings of {file.parent}, which is not there: copy it along")
-        owner = artefacts.read(file.parent, "encoder")
+        owner = artefacts.read_manifest(file.parent, "encoder")
         if owner.files.get(file.name, {}).get("sha256") != table["sha256"]:
             raise Mismatch(f"{path} shares the embeddings of {file.parent}, but those are others now: export it again")
     return np.memmap(file, dtype=table["dtype"], mode="r", shape=tuple(table["shape"]))

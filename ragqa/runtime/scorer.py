@@ -108,7 +108,7 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     """
     path = weights_dir() / "reader" if path is None else path
     if (path / artefacts.MANIFEST).is_file():
-        manifest = artefacts.read(path, "reader")
+        manifest = artefacts.read_manifest(path, "reader")
         # The file as it is: another exporter makes another one of the same weights, which rounds otherwise.
         config = {**manifest.config, "identity": manifest.files["model.onnx"]["sha256"][:16]}
         return SpanScorer(OnnxRunner(path, config), TextTokenizer(path), config, path)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
 from ragqa import artefacts
-from ragqa.artefacts import as_bad_input
+from ragqa.artefacts import report_write_errors
 from ragqa.errors import DamagedArtefact
 
 STATE = "state.json"
@@ -49,7 +49,7 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     if target in list_checkpoints(folder):
         return target
     temporary = folder / f".{target.name}.writing"
-    with as_bad_input(target):
+    with report_write_errors(target):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         save_model(state.model, str(temporary / "model.safetensors"))  # unlike save_file, writes tied weights once

@@ -48,7 +48,7 @@ def config(corpus: Path, vectors: Path, out: Path, **options: Any) -> BuildConfi
 
 def files(index: Path) -> dict[str, str]:
     """Checksums of the files, checked against the manifest; nothing else is in the index, nor beside it."""
-    manifest = artefacts.read(index, "index")
+    manifest = artefacts.read_manifest(index, "index")
     inside = {path.relative_to(index).as_posix() for path in index.rglob("*") if path.is_file()}
     assert inside == {*manifest.files, "manifest.json"}
     assert not list(index.parent.glob(f".{index.name}*"))
@@ -69,7 +69,7 @@ def test_it_answers_like_an_index_built_on_one_machine(corpus: Path, vectors: Pa
     ours, theirs = files(tmp_path / "c.index"), files(tmp_path / "here.index")
     assert {name for name in ours if "lists" not in name} == set(theirs)
     assert (built.kind, built.passages) == (kind, PASSAGES)
-    assert artefacts.peek(tmp_path / "c.index").config["search"] == built.search
+    assert artefacts.peek_manifest(tmp_path / "c.index").config["search"] == built.search
     if kind != "flat":
         assert built.search is not None and built.search["recall"] >= 0.95
 
@@ -93,7 +93,7 @@ def test_an_index_built_on_a_cluster_is_updated_like_any_other(
     assert run("update", str(index), "--add", str(tmp_path / "new.txt"), "--compact", capsys=capsys)[0] == 0
     (hits,) = open_retriever(index, "dense").search(["zeppelin on the ice"], 1)
     assert "zeppelin" in hits[0].passage.text
-    assert artefacts.peek(index).config["search"]["recall"] >= 0.95
+    assert artefacts.peek_manifest(index).config["search"]["recall"] >= 0.95
 
 
 def start(corpus: Path, vectors: Path, out: Path) -> subprocess.Popen[bytes]:
@@ -163,7 +163,7 @@ def test_a_kill_at_any_step_loses_nothing(
     shutil.copytree(out, saved)
 
     def check(moment: int, swapped: bool) -> bool:
-        now = artefacts.read(out, "index").config["kind"]
+        now = artefacts.read_manifest(out, "index").config["kind"]
         assert now == kind if swapped else now in ("hnsw", kind), moment
         assert len(found(out)[0]) == 10
         return bool(now == kind)
@@ -251,7 +251,7 @@ def test_an_update_of_the_corpus_meanwhile(
         patch.setattr(mips, "tuned", updated)
         build(config(own, vectors, out, kind="sq8"))
     assert files(out) and len(open_retriever(out).passages) == PASSAGES
-    assert artefacts.read(own, "index").fingerprint != artefacts.read(corpus, "index").fingerprint
+    assert artefacts.read_manifest(own, "index").fingerprint != artefacts.read_manifest(corpus, "index").fingerprint
 
     shutil.rmtree(own)
     shutil.copytree(corpus, own)
@@ -275,9 +275,9 @@ def test_neither_index_nor_corpus_is_read_again(
     for _ in range(2):  # the second one deletes the first one's links
         build(config(corpus, vectors, out, kind="hnsw"))
         with monkeypatch.context() as patch:
-            patch.setattr(artefacts, "checksum", lambda path: pytest.fail(f"{path} was read"))
-            artefacts.read(out, "index")
-            artefacts.read(corpus, "index")
+            patch.setattr(artefacts.manifest, "checksum", lambda path: pytest.fail(f"{path} was read"))
+            artefacts.read_manifest(out, "index")
+            artefacts.read_manifest(corpus, "index")
 
 
 def workers(name: bytes = b"ray::_add_part") -> list[int]:
@@ -367,5 +367,5 @@ def test_the_recall_that_is_wanted_is_tried_on_questions(corpus: Path, vectors: 
     built = build(config(corpus, vectors, tmp_path / "c.index", questions=asked, recall=0.9))
     assert built.search is not None
     assert (built.search["queries"], built.search["made_up"], built.search["wanted"]) == (30, False, 0.9)
-    config_ = artefacts.peek(tmp_path / "c.index").config
+    config_ = artefacts.peek_manifest(tmp_path / "c.index").config
     assert (config_["questions"], config_["recall"]) == (str(asked), 0.9)

@@ -47,7 +47,7 @@ def command(corpus: Path, out: Path, *options: str) -> list[str]:
 
 def vectors(out: Path) -> bytes:
     """All vectors of an artefact, checked; nothing else is in it, nor beside it."""
-    manifest = artefacts.read(out, "vectors")
+    manifest = artefacts.read_manifest(out, "vectors")
     assert {path.relative_to(out).as_posix() for path in out.rglob("*")} == {*manifest.files, "manifest.json"}
     assert len(manifest.files) == 2 * len(list(out.glob("*.npy"))) + 1
     assert not list(out.parent.glob(f".{out.name}*"))
@@ -150,7 +150,7 @@ def test_it_says_what_it_did_and_nothing_else_and_finds_damage(cluster: Any, cor
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=120)
     row = json.loads(done.stdout)
     assert done.stderr.splitlines()[1:] == [] and done.stderr.startswith(f"embedding: {PASSAGES} passages in ")
-    assert row["vectors"] == str(out) and row["fingerprint"] == artefacts.read(out, "vectors").fingerprint
+    assert row["vectors"] == str(out) and row["fingerprint"] == artefacts.read_manifest(out, "vectors").fingerprint
     assert (row["passages"], row["embedded"], row["workers"], row["precision"]) == (PASSAGES, PASSAGES, 2, "int8")
     assert 0 < row["passages_per_s"] < 1e6 and row["seconds"] > 0
 
@@ -327,7 +327,7 @@ def test_batches_are_made_by_shard_and_never_by_worker(cluster: Any, worded: Pat
         done = embed(config(worded, out, encoder=str(small), shard_rows=50, workers=workers))
         assert (done.workers, done.precision) == (workers, "float32")
         made[workers] = vectors(out)
-        assert artefacts.read(out, "vectors").config["precision"] == "float32"
+        assert artefacts.read_manifest(out, "vectors").config["precision"] == "float32"
     assert made[1] == made[2]
     texts = [passage.titled for passage in PassageStore.open(worded / "passages").get(range(PASSAGES))]
     alone = load_encoder(small).encode(texts)

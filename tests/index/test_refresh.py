@@ -172,10 +172,10 @@ def test_an_index_is_that_of_the_snapshot(corpus: Path, tmp_path: Path, tower) -
     wanted = encoder.encode([p.titled for p in PassageStore.open(corpus / "passages").get(range(PASSAGES))])
     assert np.allclose(np.asarray(index.vectors[0:PASSAGES]), wanted, atol=2e-3)
     assert [r.rows[0] for r in index.search(wanted, 1)] == list(range(PASSAGES))
-    manifest = artefacts.read(tmp_path / "work" / "index-00000007", "dense")
+    manifest = artefacts.read_manifest(tmp_path / "work" / "index-00000007", "dense")
     assert manifest.config["step"] == refresher.version == 7 and manifest.config["rows"] == PASSAGES
     assert manifest.parents == {
-        "corpus": artefacts.peek(corpus).parents["corpus"],
+        "corpus": artefacts.peek_manifest(corpus).parents["corpus"],
         "encoder": encoder.fingerprint,
     }
     refresher.close()
@@ -203,7 +203,7 @@ def test_a_kind_without_float16_from_refresh_to_refresh(corpus: Path, tmp_path: 
         refresher.refresh(tower(step), step)
         index = refresher.poll(step)
     made = work / "index-00000005"
-    search = artefacts.read(made, "dense").config["search"]
+    search = artefacts.read_manifest(made, "dense").config["search"]
     assert (search["wanted"], search["queries"], search["made_up"]) == (0.9, 30, False) and search["recall"] >= 0.9
     assert (made / "codes.npy").is_file() and not (made / "vectors.npy").exists()
     queries = np.asarray(index.vectors[0:20], np.float32)
@@ -494,14 +494,14 @@ def half(folder: Path) -> None:
 
 
 def fewer(folder: Path) -> None:
-    manifest = artefacts.peek(folder)
+    manifest = artefacts.peek_manifest(folder)
     np.save(folder / "vectors.npy", np.load(folder / "vectors.npy")[:-1])
-    artefacts.seal(folder, "dense", manifest.config, manifest.parents)
+    artefacts.write_manifest(folder, "dense", manifest.config, manifest.parents)
 
 
 def of_others(folder: Path) -> None:
-    manifest = artefacts.peek(folder)
-    artefacts.seal(folder, "dense", manifest.config, {**manifest.parents, "corpus": "0" * 64})
+    manifest = artefacts.peek_manifest(folder)
+    artefacts.write_manifest(folder, "dense", manifest.config, {**manifest.parents, "corpus": "0" * 64})
 
 
 @pytest.mark.parametrize("spoil", [zeros, half, fewer, of_others])
@@ -564,9 +564,9 @@ MOMENTS = {
     "embedding": lambda patch: stop_at(patch, version_build, "embed_shard", 3),
     "building": lambda patch: stop_at(patch, version_build.mips, "build"),
     "vectors": lambda patch: stop_at(patch, version_build.mips, "write_rows", after=True),
-    "sealing": lambda patch: stop_at(patch, version_build.artefacts, "seal", after=True),
-    "renaming": lambda patch: stop_at(patch, version_build.artefacts, "put_in_place"),
-    "renamed": lambda patch: stop_at(patch, version_build.artefacts, "put_in_place", after=True),
+    "sealing": lambda patch: stop_at(patch, version_build.artefacts, "write_manifest", after=True),
+    "renaming": lambda patch: stop_at(patch, version_build.artefacts.atomic, "swap_into_place"),
+    "renamed": lambda patch: stop_at(patch, version_build.artefacts.atomic, "swap_into_place", after=True),
 }
 
 
@@ -828,14 +828,16 @@ def test_ray_makes_what_the_blocking_refresher_makes(beside, corpus: Path, tmp_p
     blocking.close()
     made = directory(beside) / "index-00000000"
     assert np.allclose(np.load(made / "vectors.npy"), np.asarray(index.vectors[0:PASSAGES]), atol=2e-3)
-    assert artefacts.read(made, "dense").parents == artefacts.peek(tmp_path / "index-00000000").parents
+    assert (
+        artefacts.read_manifest(made, "dense").parents == artefacts.peek_manifest(tmp_path / "index-00000000").parents
+    )
 
 
 MARKED = {
     "embedding": ("index.version_build", "embed_shard", 2, False),
     "building": ("ragqa.retrieval.vectors.mips", "build", 0, False),
-    "renaming": ("ragqa.artefacts", "put_in_place", 0, False),
-    "renamed": ("ragqa.artefacts", "put_in_place", 0, True),
+    "renaming": ("ragqa.artefacts", "swap_into_place", 0, False),
+    "renamed": ("ragqa.artefacts", "swap_into_place", 0, True),
 }
 
 

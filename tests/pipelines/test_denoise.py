@@ -240,7 +240,7 @@ def test_runs_are_drawn() -> None:
 
 SCRIPT = """
 import sys, time
-from ragqa.cli.config import parse
+from ragqa.cli.config import parse_config
 from pipelines.common import run
 from pipelines.denoise import train as denoise
 step = denoise.train_step
@@ -251,7 +251,7 @@ def waiting(under_way, *others):
     return step(under_way, *others)
 denoise.train_step = waiting
 run.measure_peak_flops = lambda device: 1e12  # not measured: that takes a second
-denoise.main(parse(denoise.DenoiseConfig, None, ["--config", sys.argv[1]]))
+denoise.main(parse_config(denoise.DenoiseConfig, None, ["--config", sys.argv[1]]))
 """
 
 
@@ -282,14 +282,14 @@ import sys
 from contextlib import nullcontext
 from datetime import timedelta
 import torch, torch.distributed as dist
-from ragqa.cli.config import parse
+from ragqa.cli.config import parse_config
 from pipelines.common import run
 from pipelines.denoise import train as denoise
 torch.autocast = lambda *_, **__: nullcontext()
 run.measure_peak_flops = lambda device: 1e12
 address = f"tcp://127.0.0.1:{sys.argv[2]}"
 dist.init_process_group("gloo", init_method=address, rank=1, world_size=2, timeout=timedelta(seconds=300))
-denoise.main(parse(denoise.DenoiseConfig, None, ["--config", sys.argv[1]]))
+denoise.main(parse_config(denoise.DenoiseConfig, None, ["--config", sys.argv[1]]))
 dist.destroy_process_group()  # or its threads may end the process their own way
 """
 

@@ -38,7 +38,7 @@ class Report:
             ArtefactError, DamagedArtefact: there is none, or it is not whole.
         """
         folder = Path(path)
-        artefacts.read(folder, "report")
+        artefacts.read_manifest(folder, "report")
         return cls(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
 
     def rows(self) -> Iterator[Row]:
@@ -70,14 +70,14 @@ def renew(path: str | Path) -> Report:
         ArtefactError, DamagedArtefact: no report, or its rows are not whole.
     """
     folder = Path(path)
-    manifest = artefacts.peek(folder)
+    manifest = artefacts.peek_manifest(folder)
     if manifest.kind != "report":
         raise ArtefactError(f"{folder} is a ragqa {manifest.kind}, not a ragqa report")
     for name in (ROWS, FIGURES, MISSING):
         if not (folder / name).is_file() or artefacts.checksum(folder / name) != manifest.files[name]["sha256"]:
             raise DamagedArtefact(f"{folder / name} is damaged, and the report cannot be made anew without it")
     old = Report(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
-    with artefacts.writing(folder) as made:
+    with artefacts.replace_directory(folder) as made:
         shutil.copytree(folder, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artefacts.MANIFEST))
         write_report(made, old.figures["about"], old.missing())
     return Report.load(folder)
@@ -103,4 +103,4 @@ def write_report(folder: Path, about: dict[str, Any], missing: Missing | None) -
     text = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
     (folder / FIGURES).write_bytes(text.encode("utf-8", "replace"))  # a file's name need not be valid text
     (folder / PAGE).write_text(page(Report(folder, made)), encoding="utf-8")
-    artefacts.seal(folder, "report", {"name": about["name"]}, {})
+    artefacts.write_manifest(folder, "report", {"name": about["name"]}, {})

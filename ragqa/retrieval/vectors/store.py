@@ -313,7 +313,7 @@ def open_vectors(file: Path) -> npt.NDArray[np.float16]:
 def _open(file: Path) -> npt.NDArray[Any]:
     """An array on disk, memory-mapped; raises DamagedArtefact where it is missing or not what its header says."""
     try:
-        array: np.memmap = npy.load(file, mapped=True)
+        array: np.memmap = npy.load_array(file, mapped=True)
     except FileNotFoundError as error:
         raise DamagedArtefact(f"{file} is missing: make the index again") from error
     except (ValueError, EOFError) as error:

@@ -247,7 +247,7 @@ def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     }
     assert sets["dev"]["answers"][VAIN] == 10 and sets["dev"]["em"] > 0.3
     assert (tmp_path / "figures.png").stat().st_size > 10_000
-    artefacts.read(reader, "reader")  # sealed again
+    artefacts.read_manifest(reader, "reader")  # sealed again
     assert (reader / "README.md").read_text() == card
     saved = Calibration.load(reader)
     assert saved.answers == 140 and list(saved.coefficients) == list(found["coefficients"].values())

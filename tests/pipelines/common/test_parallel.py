@@ -128,14 +128,14 @@ import json, sys
 from contextlib import nullcontext
 import torch
 import torch.distributed as dist
-from ragqa.cli.config import parse
+from ragqa.cli.config import parse_config
 from pipelines.dpr import train as dpr
 from pipelines.orqa import fine_tune
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[3]}", rank=int(sys.argv[4]), world_size=2)
-dpr.main(parse(dpr.DprConfig, None, ["--config", sys.argv[1]]))
-fine_tune.main(parse(fine_tune.FineTuneConfig, None, ["--config", sys.argv[2]]))
+dpr.main(parse_config(dpr.DprConfig, None, ["--config", sys.argv[1]]))
+fine_tune.main(parse_config(fine_tune.FineTuneConfig, None, ["--config", sys.argv[2]]))
 dist.destroy_process_group()
 """
 
@@ -233,15 +233,15 @@ import sys
 from contextlib import nullcontext
 import torch
 import torch.distributed as dist
-from ragqa.cli.config import parse
+from ragqa.cli.config import parse_config
 from pipelines.orqa import inverse_cloze as warm_start
 from pipelines.realm import pretrain
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
-warm_start.main(parse(warm_start.WarmStartConfig, None, ["--config", sys.argv[1]]))
+warm_start.main(parse_config(warm_start.WarmStartConfig, None, ["--config", sys.argv[1]]))
 for file in sys.argv[2:4]:
-    pretrain.main(parse(pretrain.PretrainConfig, None, ["--config", file]))
+    pretrain.main(parse_config(pretrain.PretrainConfig, None, ["--config", file]))
 dist.destroy_process_group()
 """
 
@@ -295,12 +295,12 @@ from contextlib import nullcontext
 from importlib import import_module
 import torch
 import torch.distributed as dist
-from ragqa.cli.config import parse
+from ragqa.cli.config import parse_config
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
 recipe = import_module(sys.argv[1])
-recipe.main(parse(getattr(recipe, sys.argv[2]), None, ["--config", sys.argv[3]]))
+recipe.main(parse_config(getattr(recipe, sys.argv[2]), None, ["--config", sys.argv[3]]))
 dist.destroy_process_group()
 """
 
@@ -340,7 +340,7 @@ from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 from tests.helpers import closed_world
-from ragqa.cli.config import parse
+from ragqa.cli.config import parse_config
 from pipelines import closed_book
 from pipelines.joint import __main__ as joint
 from pipelines.rag import train as rag
@@ -348,9 +348,9 @@ from pipelines.rag import train as rag
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
 tagger = closed_world.ObjectTagger(closed_world.make_world(30, 5, 0, words=2).objects)
-rag.main(parse(rag.RagConfig, None, ["--config", sys.argv[1]]))
-joint.main(parse(joint.JointConfig, None, ["--config", sys.argv[2]]), finds=tagger)
-closed_book.main(parse(closed_book.ClosedBookConfig, None, ["--config", sys.argv[3]]))
+rag.main(parse_config(rag.RagConfig, None, ["--config", sys.argv[1]]))
+joint.main(parse_config(joint.JointConfig, None, ["--config", sys.argv[2]]), finds=tagger)
+closed_book.main(parse_config(closed_book.ClosedBookConfig, None, ["--config", sys.argv[3]]))
 dist.destroy_process_group()
 """
 

@@ -205,10 +205,10 @@ def test_the_passages_were_embedded_once(trained: OrqaConfig, world: tiny.Tiny) 
         file.read_bytes() for file in sorted(after.glob("*.npy"))
     ]
     assert all(file.stat().st_nlink > 1 for file in after.glob("*.npy"))
-    encoder = artefacts.read(trained.out / "system" / "encoder", "encoder")
-    index = artefacts.read(trained.out / "system" / "index", "index")
+    encoder = artefacts.read_manifest(trained.out / "system" / "encoder", "encoder")
+    index = artefacts.read_manifest(trained.out / "system" / "index", "index")
     assert index.parents["encoder"] == encoder.config["identity"]
-    assert index.parents["encoder"] != artefacts.read(before, "vectors").parents["encoder"]
+    assert index.parents["encoder"] != artefacts.read_manifest(before, "vectors").parents["encoder"]
     assert (index.config["retriever"], index.config["encoder"]) == ("hybrid", str(trained.out / "system" / "encoder"))
     assert (trained.out / "system" / "index" / "bm25").is_dir()  # the corpus's terms go along
 

@@ -21,7 +21,7 @@ from pipelines.common.tokenized_passages import Blocks
 from pipelines.dpr import train as dpr
 from pipelines.dpr.batches import PairBatches
 from pipelines.dpr.train import DprConfig
-from ragqa.cli.config import parse
+from ragqa.cli.config import parse_config
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
 from ragqa.indexing.build import IndexConfig, build_index
@@ -520,13 +520,13 @@ def test_parts_change_no_step(world: World, small: Path, tmp_path: Path) -> None
 
 def test_options_are_typed_or_read_from_a_file(tmp_path: Path) -> None:
     typed = ["--corpus", "c", "--out", "o", "--encoder", "e", "--questions", "a", "b", "--pooling", "mean"]
-    chosen = parse(DprConfig, None, typed)
+    chosen = parse_config(DprConfig, None, typed)
     assert (chosen.questions, chosen.pooling, chosen.width) == ((Path("a"), Path("b")), "mean", None)
     file = lines(tmp_path / "o.json", [{"corpus": "c", "out": "o", "encoder": "e", "questions": ["a", "b"]}])
-    assert parse(DprConfig, None, ["--config", str(file), "--pooling", "mean"]) == chosen
+    assert parse_config(DprConfig, None, ["--config", str(file), "--pooling", "mean"]) == chosen
     file = lines(tmp_path / "p.json", [{"corpus": "c", "out": "o", "questions": ["a"], "pooling": "max"}])
     with pytest.raises(BadInput, match='pooling = "max": not of the type of the option'):
-        parse(DprConfig, None, ["--config", str(file)])
+        parse_config(DprConfig, None, ["--config", str(file)])
 
 
 @pytest.mark.parametrize(

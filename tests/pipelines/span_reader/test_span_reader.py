@@ -31,7 +31,7 @@ from pipelines.span_reader.loss import Losses, is_hard, losses
 from pipelines.span_reader.mining import Mined, mine, teachable
 from pipelines.span_reader.passages import Beside, Passages, Text, by_rank, splitter_of
 from pipelines.span_reader.train import main
-from ragqa.artefacts.machine import hardware
+from ragqa.artefacts.machine import describe_hardware
 from ragqa.artefacts.paths import weights_dir
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
@@ -701,7 +701,7 @@ def test_a_run_goes_on_in_the_precision_it_began_in(config: ReaderConfig, monkey
         found: list[str] = json.loads((broken.out / "config.json").read_text())["precision"]
         return found
 
-    assert said() == ["bfloat16", hardware()]
+    assert said() == ["bfloat16", describe_hardware()]
     monkeypatch.setattr("pipelines.common.run.hardware", lambda: "another")
     main(broken)
     assert said() == ["float32", "another"] and not precision.bfloat16_is_fast("cpu")

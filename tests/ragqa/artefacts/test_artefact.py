@@ -13,15 +13,15 @@ from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     target = tmp_path / "thing"
-    with artefacts.writing(target) as folder:
+    with artefacts.replace_directory(target) as folder:
         (folder / "part").mkdir()
         (folder / "part" / "a.bin").write_bytes(b"0123456789")
-        artefacts.seal(folder, "index", {"kind": "flat"}, {"encoder": "abc"})
+        artefacts.write_manifest(folder, "index", {"kind": "flat"}, {"encoder": "abc"})
     return target
 
 
 def test_a_sealed_folder_is_read_back(made: Path) -> None:
-    manifest = artefacts.read(made, "index")
+    manifest = artefacts.read_manifest(made, "index")
     assert manifest.config == {"kind": "flat"}
     assert manifest.parents == {"encoder": "abc"}
     assert manifest.files["part/a.bin"]["size"] == 10
@@ -31,33 +31,33 @@ def test_a_sealed_folder_is_read_back(made: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"012345678", b"012345678X"], ids=["truncated", "edited"])
 def test_a_changed_file_is_named(made: Path, content: bytes) -> None:
-    artefacts.read(made, "index")
+    artefacts.read_manifest(made, "index")
     (made / "part" / "a.bin").write_bytes(content)
     with pytest.raises(DamagedArtefact, match=r"part/a\.bin is damaged"):
-        artefacts.read(made, "index")
+        artefacts.read_manifest(made, "index")
 
 
 def test_an_edit_that_keeps_size_and_time_is_seen(made: Path) -> None:
-    artefacts.read(made, "index")
+    artefacts.read_manifest(made, "index")
     file = made / "part" / "a.bin"
     stat = file.stat()
     file.write_bytes(b"X123456789")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     with pytest.raises(DamagedArtefact):
-        artefacts.read(made, "index")
+        artefacts.read_manifest(made, "index")
 
 
 def test_a_missing_file_is_named(made: Path) -> None:
     (made / "part" / "a.bin").unlink()
     with pytest.raises(DamagedArtefact, match=r"a\.bin is missing"):
-        artefacts.read(made, "index")
+        artefacts.read_manifest(made, "index")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"kind": 3, "what": 1}', '{"fingerprint": 1}', "\udcff"])
 def test_a_spoiled_manifest_is_damage(made: Path, text: str) -> None:
     (made / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(DamagedArtefact, match=r"manifest\.json"):
-        artefacts.read(made, "index")
+        artefacts.read_manifest(made, "index")
 
 
 @pytest.mark.parametrize(
@@ -77,38 +77,38 @@ def test_every_edit_of_the_manifest_is_seen(made: Path, edit: dict) -> None:
     row = json.loads((made / "manifest.json").read_text())
     (made / "manifest.json").write_text(json.dumps(row | edit))
     with pytest.raises(DamagedArtefact, match=r"manifest\.json is damaged"):
-        artefacts.read(made, "index")
+        artefacts.read_manifest(made, "index")
 
 
 def test_other_kinds_and_newer_formats_are_refused(made: Path) -> None:
     with pytest.raises(ArtefactError, match="is a ragqa index, not a ragqa reader"):
-        artefacts.read(made, "reader")
-    artefacts.seal(made, "index", {}, {})
+        artefacts.read_manifest(made, "reader")
+    artefacts.write_manifest(made, "index", {}, {})
     row = json.loads((made / "manifest.json").read_text())
     (made / "manifest.json").write_text(json.dumps({**row, "format": artefacts.FORMAT + 1}))
     with pytest.raises(Mismatch, match="update ragqa"):
-        artefacts.read(made, "index")
+        artefacts.read_manifest(made, "index")
 
 
 def test_not_an_artefact(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="does not exist"):
-        artefacts.peek(tmp_path / "nowhere")
+        artefacts.peek_manifest(tmp_path / "nowhere")
     with pytest.raises(ArtefactError, match="is not a ragqa directory"):
-        artefacts.peek(tmp_path)
+        artefacts.peek_manifest(tmp_path)
 
 
 def test_a_failed_write_leaves_the_old_one(made: Path) -> None:
-    with pytest.raises(RuntimeError), artefacts.writing(made) as folder:
+    with pytest.raises(RuntimeError), artefacts.replace_directory(made) as folder:
         (folder / "b").write_text("half")
         raise RuntimeError
-    assert artefacts.read(made, "index").files.keys() == {"part/a.bin"}
+    assert artefacts.read_manifest(made, "index").files.keys() == {"part/a.bin"}
     assert [p.name for p in made.parent.iterdir()] == ["thing"]
 
 
 def test_weights_have_the_mode_of_new_files(tmp_path: Path) -> None:
     """The library lets nobody but their owner read them; what else is private stays so."""
     (tmp_path / "new").touch()
-    with artefacts.writing(tmp_path / "made") as folder:
+    with artefacts.replace_directory(tmp_path / "made") as folder:
         (folder / "part").mkdir()
         for name in ("model.safetensors", "notes"):
             (folder / "part" / name).touch(mode=0o600)
@@ -120,18 +120,18 @@ def test_weights_have_the_mode_of_new_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("exchange", [True, False])
 def test_an_artefact_is_replaced(made: Path, exchange: bool, monkeypatch) -> None:
     if not exchange:  # a file system that cannot swap two directories in one step
-        monkeypatch.setattr(artefacts, "_exchange", lambda one, other: False)
-    with artefacts.writing(made) as folder:
+        monkeypatch.setattr(artefacts.atomic, "exchange_directories", lambda one, other: False)
+    with artefacts.replace_directory(made) as folder:
         (folder / "b").write_text("new")
-        artefacts.seal(folder, "index", {}, {})
-    assert artefacts.read(made, "index").files.keys() == {"b"}
+        artefacts.write_manifest(folder, "index", {}, {})
+    assert artefacts.read_manifest(made, "index").files.keys() == {"b"}
     assert [p.name for p in made.parent.iterdir()] == ["thing"]
 
 
 def test_the_swap_is_one_step_of_the_kernel(made: Path) -> None:
     other = made.with_name("other")
     other.mkdir()
-    assert artefacts._exchange(other, made)
+    assert artefacts.atomic.exchange_directories(other, made)
     assert list(made.iterdir()) == []
     assert (other / "manifest.json").is_file()
 
@@ -154,24 +154,24 @@ def test_what_may_be_replaced(made: Path, tmp_path: Path) -> None:
 
 
 def test_a_reader_survives_a_swap_under_its_feet(made: Path, monkeypatch) -> None:
-    old = artefacts.peek(made)
-    with artefacts.writing(made) as folder:
+    old = artefacts.peek_manifest(made)
+    with artefacts.replace_directory(made) as folder:
         (folder / "b").write_text("new")
-        artefacts.seal(folder, "index", {}, {})
+        artefacts.write_manifest(folder, "index", {}, {})
     first = [old]
-    peek = artefacts.peek
-    monkeypatch.setattr(artefacts, "peek", lambda path: first.pop() if first else peek(path))
-    assert artefacts.read(made, "index").files.keys() == {"b"}
+    peek = artefacts.peek_manifest
+    monkeypatch.setattr(artefacts.manifest, "peek_manifest", lambda path: first.pop() if first else peek(path))
+    assert artefacts.read_manifest(made, "index").files.keys() == {"b"}
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"cannot write .*No space left"), artefacts.writing(tmp_path / "x"):
+    with pytest.raises(BadInput, match=r"cannot write .*No space left"), artefacts.replace_directory(tmp_path / "x"):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_fingerprint_changes_with_files_config_and_parents(made: Path) -> None:
-    one = artefacts.peek(made)
+    one = artefacts.peek_manifest(made)
     others = [
         artefacts.Manifest(one.kind, {"kind": "hnsw"}, one.parents, one.files),
         artefacts.Manifest(one.kind, one.config, {"encoder": "abd"}, one.files),
@@ -185,8 +185,8 @@ def test_known_checksums_are_taken_as_they_are(made: Path, monkeypatch) -> None:
     (made / "part" / "b.bin").write_bytes(b"new")
     read = []
     checksum = artefacts.checksum
-    monkeypatch.setattr(artefacts, "checksum", lambda path: read.append(path.name) or checksum(path))
-    files = artefacts.seal(made, "index", {}, {}, known=known).files
+    monkeypatch.setattr(artefacts.manifest, "checksum", lambda path: read.append(path.name) or checksum(path))
+    files = artefacts.write_manifest(made, "index", {}, {}, known=known).files
     assert read == ["b.bin"]
     assert files["part/a.bin"] == known["part/a.bin"]
     assert files.keys() == {"part/a.bin", "part/b.bin"}
@@ -195,33 +195,33 @@ def test_known_checksums_are_taken_as_they_are(made: Path, monkeypatch) -> None:
 def test_what_is_vouched_for_is_not_read_again(made: Path, monkeypatch) -> None:
     read = []
     checksum = artefacts.checksum
-    monkeypatch.setattr(artefacts, "checksum", lambda path: read.append(path.name) or checksum(path))
-    artefacts.vouch(made)
-    artefacts.read(made, "index")
+    monkeypatch.setattr(artefacts.manifest, "checksum", lambda path: read.append(path.name) or checksum(path))
+    artefacts.mark_checked(made)
+    artefacts.read_manifest(made, "index")
     assert read == []
     (made / "part" / "a.bin").write_bytes(b"X123456789")
     with pytest.raises(DamagedArtefact, match=r"a\.bin is damaged"):
-        artefacts.read(made, "index")
+        artefacts.read_manifest(made, "index")
 
 
 def test_nobody_vouches_for_what_is_not_whole(made: Path) -> None:
     (made / "part" / "a.bin").write_bytes(b"short")
     with pytest.raises(DamagedArtefact, match="5 bytes instead of 10"):
-        artefacts.vouch(made)
+        artefacts.mark_checked(made)
     (made / "part" / "a.bin").unlink()
     with pytest.raises(DamagedArtefact, match=r"a\.bin is missing"):
-        artefacts.vouch(made)
+        artefacts.mark_checked(made)
 
 
 def test_links_to_the_files_elsewhere_cost_one_check(made: Path, monkeypatch) -> None:
     """Another name for a file changes its times as the file system keeps them, and nothing in it."""
-    artefacts.read(made, "index")
+    artefacts.read_manifest(made, "index")
     os.link(made / "part" / "a.bin", made.with_name("link"))
     read = []
     checksum = artefacts.checksum
-    monkeypatch.setattr(artefacts, "checksum", lambda path: read.append(path.name) or checksum(path))
+    monkeypatch.setattr(artefacts.manifest, "checksum", lambda path: read.append(path.name) or checksum(path))
     for _ in range(2):
-        artefacts.read(made, "index")
+        artefacts.read_manifest(made, "index")
     assert read == ["a.bin"]
 
 
@@ -229,10 +229,10 @@ def test_a_swap_that_was_killed_half_way_is_mended(made: Path) -> None:
     """Where two directories cannot change places at once: between the two renames, and while the old one is deleted."""
     left = made.with_name(".thing.123.replaced")
     made.rename(left)
-    artefacts.recover(made)
-    assert artefacts.read(made, "index").files.keys() == {"part/a.bin"}
+    artefacts.restore_interrupted_swap(made)
+    assert artefacts.read_manifest(made, "index").files.keys() == {"part/a.bin"}
     (left / "part").mkdir(parents=True)
     made.with_name(".thing2.9.replaced").mkdir()
-    artefacts.recover(made)
+    artefacts.restore_interrupted_swap(made)
     assert sorted(p.name for p in made.parent.iterdir()) == [".thing2.9.replaced", "thing"]
-    artefacts.read(made, "index")
+    artefacts.read_manifest(made, "index")

@@ -308,8 +308,8 @@ def test_a_hand_edited_file_is_found_by_its_checksum(copy: Path, capsys) -> None
 
 
 def test_another_encoder_is_refused(copy: Path) -> None:
-    manifest = artefacts.read(copy, "index")
-    artefacts.seal(copy, "index", manifest.config, manifest.parents | {"encoder": "0" * 16})
+    manifest = artefacts.read_manifest(copy, "index")
+    artefacts.write_manifest(copy, "index", manifest.config, manifest.parents | {"encoder": "0" * 16})
     with pytest.raises(Mismatch, match="another encoder"):
         Pipeline.load(copy)
 

@@ -495,7 +495,7 @@ def test_another_name_is_another_index(tmp_path: Path, datasets: Any, monkeypatc
     parquet(tmp_path / "other" / "train.parquet", {"title": TITLES[:1], "text": TEXTS[:1]})
     out, config = tmp_path / "out", IndexConfig(retriever="bm25")
     with monkeypatch.context() as patched:
-        patched.setattr(artefacts, "put_in_place", killed)
+        patched.setattr(artefacts.atomic, "swap_into_place", killed)
         with pytest.raises(KeyboardInterrupt):
             build_index([Path(f"hf:{tmp_path}/wiki")], out, config)
     assert (tmp_path / ".out.building" / "made" / "passages").is_dir()

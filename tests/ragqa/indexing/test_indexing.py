@@ -76,11 +76,11 @@ def test_a_folder_that_is_no_index_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_failed_run_leaves_the_old_index(tmp_path: Path) -> None:
     out = tmp_path / "out"
     build_index([corpus(tmp_path / "c.jsonl", 5)], out, SMALL)
-    before = artefacts.read(out, "index").fingerprint
+    before = artefacts.read_manifest(out, "index").fingerprint
     (tmp_path / "bad.jsonl").write_text("{")
     with pytest.raises(BadLine):
         build_index([tmp_path / "bad.jsonl"], out, SMALL)
-    assert artefacts.read(out, "index").fingerprint == before
+    assert artefacts.read_manifest(out, "index").fingerprint == before
 
 
 def test_the_same_input_gives_the_same_vectors(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def wait_for(condition, seconds: float = 60) -> None:
 def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: signal.Signals, monkeypatch) -> None:
     out, file = tmp_path / "out", tmp_path / "c.jsonl"
     build_index([corpus(file, 3)], out)
-    old = artefacts.read(out, "index").fingerprint
+    old = artefacts.read_manifest(out, "index").fingerprint
     corpus(file, 300)
     shards = tmp_path / ".out.building" / "vectors"
     process = start(file, out)
@@ -148,7 +148,7 @@ def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: s
     assert process.returncode == (130 if stop == signal.SIGINT else -9)
     assert b"Traceback" not in err
     assert (b"ragqa: interrupted; the same command goes on where it was" in err) == (stop == signal.SIGINT)
-    assert artefacts.read(out, "index").fingerprint == old
+    assert artefacts.read_manifest(out, "index").fingerprint == old
     assert Pipeline.load(out).ask("What is document number 1?").question
 
     kept = {f.name: f.stat().st_mtime_ns for f in shards.glob("*.npy")}
@@ -192,7 +192,7 @@ def test_a_kill_at_any_step_loses_nothing(
         [out, tmp_path / ".out.building"] if from_the_start else [],
     )
     assert moments > 10
-    artefacts.read(out, "index")
+    artefacts.read_manifest(out, "index")
     assert Pipeline.load(out).ask("What is document number 3?").text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "out", "saved"]
 
@@ -230,7 +230,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch, victim: str) -> No
     """Every kind of file in turn cannot be written; a new run then makes the index."""
     file, out = corpus(tmp_path / "c.jsonl", 10), tmp_path / "out"
     build_index([file], out, SMALL)
-    before = artefacts.read(out, "index").fingerprint
+    before = artefacts.read_manifest(out, "index").fingerprint
 
     def full(*_: object, **__: object) -> None:
         with open("/dev/full", "wb") as disk:
@@ -246,10 +246,10 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch, victim: str) -> No
         elif victim == "vectors.npy":
             patch.setattr("numpy.lib.format.write_array_header_1_0", full)
         else:
-            patch.setattr("ragqa.artefacts.seal", full)
+            patch.setattr("ragqa.artefacts.write_manifest", full)
         with pytest.raises(BadInput, match=r"cannot write .*out: No space left on device"):
             build_index([file], out)
-    assert artefacts.read(out, "index").fingerprint == before
+    assert artefacts.read_manifest(out, "index").fingerprint == before
     build_index([file], out)
     assert len(open_retriever(out, "hybrid").passages) == 10
 
@@ -285,7 +285,7 @@ def test_an_index_inside_its_own_folder_resumes_and_is_no_document(tmp_path: Pat
     for _ in range(2):
         report = build_index([tmp_path], tmp_path / "docs.index")
         assert (report.documents, report.binary) == (1, 0)
-    monkeypatch.setattr("ragqa.artefacts.seal", lambda *_: 1 / 0)
+    monkeypatch.setattr("ragqa.artefacts.write_manifest", lambda *_: 1 / 0)
     marks = []
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
@@ -368,7 +368,7 @@ def test_a_path_that_is_no_list_is_refused(tmp_path: Path) -> None:
 
 def test_a_new_index_is_opened_without_reading_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build_index([corpus(tmp_path / "c.jsonl", 5)], tmp_path / "out", SMALL)
-    monkeypatch.setattr(artefacts, "checksum", lambda path: pytest.fail(f"{path} was read"))
+    monkeypatch.setattr(artefacts.manifest, "checksum", lambda path: pytest.fail(f"{path} was read"))
     assert len(open_retriever(tmp_path / "out").passages) == 5
 
 
@@ -378,9 +378,9 @@ def test_other_questions_in_the_same_file_are_tried(tmp_path: Path, monkeypatch:
     config = IndexConfig(retriever="dense", kind="sq8", questions=str(asked))
     asked.write_text('{"question": "Document number 3?", "answers": []}\n')
     with monkeypatch.context() as patch:
-        patch.setattr("ragqa.artefacts.seal", lambda *_: 1 / 0)
+        patch.setattr("ragqa.artefacts.write_manifest", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             build_index([file], out, config)
     asked.write_text('{"question": "Document number 3?", "answers": []}\n' * 2)
     build_index([file], out, config)
-    assert artefacts.peek(out).config["search"]["queries"] == 2
+    assert artefacts.peek_manifest(out).config["search"]["queries"] == 2

@@ -20,7 +20,7 @@ import pytest
 from conftest import DOCUMENTS, run
 
 from ragqa import artefacts
-from ragqa.artefacts.lock import locked
+from ragqa.artefacts.lock import hold_lock
 from ragqa.corpus.blocks import make_word_splitter as word_blocks
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.errors import ArtefactError, BadInput, BadLine, DamagedArtefact, Mismatch
@@ -348,9 +348,9 @@ def test_an_index_of_an_earlier_ragqa(tmp_path: Path, encoder: Words, kind: str)
         pytest.importorskip("faiss", reason="needs the extra 'cpu'")
     rng = random.Random(0)
     index = made(tmp_path, {f"d{n}": random_text(rng) for n in range(60)}, retriever="dense", kind=kind)
-    manifest = artefacts.read(index, "index")
+    manifest = artefacts.read_manifest(index, "index")
     old = {name: value for name, value in manifest.config.items() if name not in ("recall", "questions", "search")}
-    artefacts.seal(index, "index", old, manifest.parents)
+    artefacts.write_manifest(index, "index", old, manifest.parents)
     if kind == "flat":
         assert change(index, {}, [f"d{n}" for n in range(30)]).compacted
         assert len(found(open_retriever(index), "king", 60)) == 30
@@ -365,10 +365,10 @@ def test_documents_go_although_the_questions_for_tuning_are_gone(tmp_path: Path,
     questions.write_text('{"question": "king", "answers": []}\n')
     texts = {f"d{n}": random_text(rng) for n in range(60)}
     index = made(tmp_path, texts, retriever="dense", kind="ivf-flat", questions=str(questions))
-    assert artefacts.peek(index).config["search"]["made_up"] is False
+    assert artefacts.peek_manifest(index).config["search"]["made_up"] is False
     questions.write_text("no JSON")
     assert change(index, {}, [f"d{n}" for n in range(30)]).compacted
-    assert artefacts.peek(index).config["search"]["made_up"] is True
+    assert artefacts.peek_manifest(index).config["search"]["made_up"] is True
 
 
 def test_bm25_before_a_compaction_finds_nearly_the_same(tmp_path: Path) -> None:
@@ -593,8 +593,8 @@ def test_what_is_no_index(tmp_path: Path, encoder: Words) -> None:
 
 def test_lucene_is_refused(tmp_path: Path) -> None:
     index = made(tmp_path, retriever="bm25")
-    manifest = artefacts.peek(index)
-    artefacts.seal(index, "index", {**manifest.config, "engine": "lucene"}, manifest.parents)
+    manifest = artefacts.peek_manifest(index)
+    artefacts.write_manifest(index, "index", {**manifest.config, "engine": "lucene"}, manifest.parents)
     before = content(index)
     with pytest.raises(BadInput, match="holds terms of lucene, which cannot be updated: index again"):
         change(index, delete=["cat"])
@@ -615,10 +615,10 @@ def test_another_encoder_is_refused_where_one_is_needed(tmp_path: Path, encoder:
 
 def test_one_update_at_a_time(tmp_path: Path) -> None:
     index = made(tmp_path, retriever="bm25")
-    with locked(tmp_path / ".docs.index.lock", wait=False):
-        with pytest.raises(BadInput, match="another process is at work behind"):
+    with hold_lock(tmp_path / ".docs.index.lock", wait=False):
+        with pytest.raises(BadInput, match="another process is at work and holds"):
             change(index, delete=["cat"])
-        with pytest.raises(BadInput, match="another process is at work behind"):
+        with pytest.raises(BadInput, match="another process is at work and holds"):
             made(tmp_path, retriever="bm25")
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(update_index, index, delete=[name]) for name in ("cat", "dog", "sea")]
@@ -716,12 +716,12 @@ def test_any_step_may_fail(
 ) -> None:
     """Each step of an update fails in turn: the old index is whole and answers, and the next update works."""
     if not exchange:  # a file system that cannot swap two directories in one step
-        monkeypatch.setattr(artefacts, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(artefacts.atomic, "exchange_directories", lambda one, other: False)
     index = made(tmp_path)
     versions(index, 0)
     opened, failed = open_retriever(index), 0
     for moment in range(1, 200):
-        before, error = artefacts.peek(index).fingerprint, None
+        before, error = artefacts.peek_manifest(index).fingerprint, None
         arm = partial(failing, moment, Stopped() if how == "kill" else None)
         try:
             versions(index, moment, arm)
@@ -730,7 +730,7 @@ def test_any_step_may_fail(
         except Stopped:
             failed += 1
         reached = failing(0) == 0
-        now = artefacts.read(index, "index").fingerprint
+        now = artefacts.read_manifest(index, "index").fingerprint
         if error:
             assert error.startswith("cannot write ") and "\n" not in error
             assert now == before, moment
@@ -800,7 +800,7 @@ def check_kills(tmp_path: Path, seeds: Sequence[int]) -> None:
         time.sleep(random.Random(seed).uniform(0, 0.3))
         process.kill()
         done = int((process.communicate()[0].splitlines() or ["1"])[-1])
-        artefacts.read(index, "index")
+        artefacts.read_manifest(index, "index")
         (version,) = [name for name in documents(index) if name.startswith("v")]
         assert int(version[1:]) in (done, done + 1)
         assert {row[0] for row in found(open_retriever(index), EACH)} == {*TEXTS, version}
@@ -845,7 +845,7 @@ def test_where_there_are_no_links_files_are_copied(tmp_path: Path, encoder: Word
     monkeypatch.setattr(os, "link", no_links)
     assert counts(change(index, {"fox": "a fox ran"}, ["cat"])) == (1, 0, 0, 1)
     assert found(open_retriever(index, "dense"), "fox", 1)[0][0] == "fox"
-    artefacts.read(index, "index")
+    artefacts.read_manifest(index, "index")
 
 
 def test_a_link_to_an_index_stays_one(tmp_path: Path, encoder: Words) -> None:
@@ -986,7 +986,7 @@ def test_a_search_waits_where_two_directories_cannot_change_places_at_once(
 ) -> None:
     """There is no index for a moment; whoever has it open does not notice."""
     index = made(tmp_path)
-    monkeypatch.setattr(artefacts, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(artefacts.atomic, "exchange_directories", lambda one, other: False)
     opened, searched = open_retriever(index, "dense"), []
     rename = os.rename
 

@@ -138,7 +138,7 @@ def test_an_export_is_not_made_torch_again(exported: Path, saved: Path, tmp_path
 
 @pytest.mark.thorough
 def test_an_export_scores_like_the_torch_one(saved: Path, exported: Path) -> None:
-    manifest = artefacts.read(exported, "reader")
+    manifest = artefacts.read_manifest(exported, "reader")
     assert manifest.config["reader"] == "mlp" and manifest.config["prior"] == "raw"
     ours, theirs = load_scorer(exported), load_scorer(saved)
     assert (ours.max_tokens, ours.prior) == (40, "raw")

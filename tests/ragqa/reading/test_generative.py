@@ -388,7 +388,7 @@ def test_a_generator_is_the_pipelines_own_reader(ours: Path, index: Path, tmp_pa
     Pipeline.load(index, reader=ours).save(tmp_path / "p")
     again = Pipeline.load(tmp_path / "p")
     assert again.reader.fingerprint == GenerativeReader.load(ours).fingerprint
-    assert artefacts.read(tmp_path / "p", "pipeline").parents["reader"] == again.reader.fingerprint
+    assert artefacts.read_manifest(tmp_path / "p", "pipeline").parents["reader"] == again.reader.fingerprint
 
 
 def test_asked_from_the_command_line(bart: Path, index: Path, capsys: pytest.CaptureFixture[str]) -> None:

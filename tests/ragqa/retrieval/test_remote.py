@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import run
 
-from ragqa.artefacts.paths import as_url
+from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.evaluation import Report, evaluate
 from ragqa.pipeline import Pipeline
@@ -213,7 +213,7 @@ def test_what_is_no_url(url: str) -> None:
     ],
 )
 def test_urls_are_known_as_paths_too(path: str | Path | None, url: str | None) -> None:
-    assert as_url(path) == url
+    assert parse_url(path) == url
 
 
 def test_k_is_checked_here(server: Server) -> None:

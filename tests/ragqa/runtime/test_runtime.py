@@ -147,7 +147,7 @@ def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small
         card.put(tmp_path / "none.md", reader)
     card.put(tmp_path / "card.md", reader)
     card.put(tmp_path / "card.md", encoder)
-    assert set(artefacts.read(reader, "reader").files) >= {"README.md", "calibration.json"}
+    assert set(artefacts.read_manifest(reader, "reader").files) >= {"README.md", "calibration.json"}
     assert (reader / "model.onnx").read_bytes() == before and load_scorer(reader)
     export(small_reader, reader, share=encoder)
     assert Calibration.load(reader).answers == 7 and (reader / "README.md").read_text() == "# A card\n"
@@ -158,7 +158,7 @@ def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small
     save_file(weights, other / "model.safetensors")
     export(other, reader, share=encoder)
     assert not (reader / "calibration.json").exists() and not (reader / "README.md").exists()
-    artefacts.read(reader, "reader")
+    artefacts.read_manifest(reader, "reader")
     with pytest.raises(ArtefactError, match="not an exported encoder or reader"):
         card.put(tmp_path / "card.md", _report(tmp_path))
 
@@ -166,7 +166,7 @@ def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small
 def _report(folder: Path) -> Path:
     made = folder / "r.report"
     made.mkdir()
-    artefacts.seal(made, "report", {}, {})
+    artefacts.write_manifest(made, "report", {}, {})
     return made
 
 
@@ -182,7 +182,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
 def test_the_packaged_weights_are_whole_and_small() -> None:
     size = 0
     for kind in ("encoder", "reader"):
-        manifest = artefacts.read(weights_dir() / kind, kind)
+        manifest = artefacts.read_manifest(weights_dir() / kind, kind)
         assert "README.md" in manifest.files, f"the {kind} has no model card"
         size += sum(file["size"] for file in manifest.files.values())
     assert size < 36e6

@@ -1,0 +1,127 @@
+"""Directories and files that are whole or not there: written under another name, then moved into place."""
+
+import glob
+import os
+import shutil
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ragqa.artefacts.manifest import has_typical_file, peek_manifest
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
+
+
+@contextmanager
+def replace_directory(target: Path) -> Iterator[Path]:
+    """Yield a new folder that replaces ``target`` if the block ends without an error.
+
+    Whatever stood at ``target`` stays readable until then, and for good if the block fails.
+    """
+    target = target.resolve()
+    aside = target.with_name(f".{target.name}.{os.getpid()}.writing")
+    with report_write_errors(target):
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+    try:
+        with report_write_errors(target):
+            yield aside
+            for weights in aside.rglob("*.safetensors"):  # safetensors lets only the owner read what it writes
+                weights.chmod(aside.stat().st_mode & 0o666)
+            swap_into_place(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def swap_into_place(aside: Path, target: Path) -> None:
+    """Move the directory ``aside`` to ``target`` in one step, then delete what stood there."""
+    if target.exists() and not exchange_directories(aside, target):
+        old = target.with_name(f".{target.name}.{os.getpid()}.replaced")
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+        try:
+            aside.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
+        aside = old
+    elif not target.exists():
+        aside.rename(target)
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def restore_interrupted_swap(target: Path) -> None:
+    """Finish or undo the swap that a killed process began; the caller holds a lock on ``target``."""
+    for old in target.parent.glob(f".{glob.escape(target.name)}.*.replaced"):
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.rename(target)
+
+
+def exchange_directories(one: Path, other: Path) -> bool:
+    """Swap two directories in one system call (Linux); return False where that is not possible."""
+    import ctypes
+
+    at_cwd, exchange = -100, 2
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError):
+        return False
+    return bool(rename(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0)
+
+
+def write_text_whole(file: Path, text: str) -> None:
+    """Write a small file that holds all of ``text`` or is not there."""
+    aside = file.with_name(f".{file.name}")
+    aside.write_text(text)
+    aside.rename(file)
+
+
+def check_replaceable(target: Path, *kinds: str) -> None:
+    """Raise BadInput unless ``target`` is free, empty, or an artefact of one of ``kinds``, damaged or not."""
+    with report_write_errors(target):
+        if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+            return
+    try:
+        if peek_manifest(target).kind in kinds:
+            return
+    except DamagedArtefact:
+        if has_typical_file(target, *kinds):
+            return
+    except ArtefactError:
+        pass
+    raise BadInput(f"{target} exists and is not a ragqa {' or '.join(kinds)}: choose another place")
+
+
+def check_no_other_files(folder: Path, own: Collection[str]) -> None:
+    """Raise BadInput if ``folder`` holds files not named in ``own``: replacing the folder would delete them."""
+    with report_write_errors(folder):
+        names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+    if others := [name for name in names if name not in own and not name.startswith(".")]:
+        raise BadInput(f"{folder} holds {others[0]}, too, which would be deleted: move it, or choose another place")
+
+
+@contextmanager
+def report_write_errors(path: Path) -> Iterator[None]:
+    """Raise BadInput with one clear line where the system refuses to write ``path`` (full disk, no permission)."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        if _is_elsewhere(error.filename, path):
+            raise BadInput(f"cannot use {error.filename}: {reason}; {path} was not changed") from error
+        raise BadInput(f"cannot write {path}: {reason}; nothing was changed") from error
+    except Exception as error:
+        # safetensors wraps the system's errors in a class of its own, which exists only where it was imported.
+        if not isinstance(error, getattr(sys.modules.get("safetensors"), "SafetensorError", ())):
+            raise
+        raise BadInput(f"cannot write {path}: {error}; nothing was changed") from error
+
+
+def _is_elsewhere(name: object, path: Path) -> bool:
+    """Tell whether an error's file is known and is neither ``path``, nor inside, above, or written aside for it."""
+    if not isinstance(name, str) or Path(name) in path.parents:
+        return False
+    return not name.startswith((str(path), str(path.with_name(f".{path.name}."))))
