@@ -1,4 +1,4 @@
-"""The actors of a Ray cluster that make an index while training goes on elsewhere."""
+"""Ray actors that build versions of an index while training goes on elsewhere."""
 
 import os
 from collections import deque
@@ -7,72 +7,75 @@ from pathlib import Path
 from typing import Any
 
 from index.cluster import connect
-from index.version_build import Encoding, Made, Plan, line, make_version
+from index.version_build import BuildSeconds, LocalEmbedder, VersionPlan, describe_error, make_version
 from ragqa.artefacts.lock import hold_lock
 from ragqa.errors import RagqaError, RefreshFailed
 from ragqa.indexing.embed import EmbeddingShard, read_shard_record
 
 ATTEMPTS = 3
-"""After which a version is given up, unless one of them finished a shard."""
-_ROUSED = 10
-"""Retries of an actor that is to load the weights."""
+"""Failed attempts after which a version is given up, unless one of them finished a shard."""
+_LOAD_RETRIES = 10
+"""Retries of loading the weights into an actor that is being restarted."""
 
 
-class Actors:
-    """Hands a version to a coordinator, which hands its shards to the encoding actors."""
+class RayBuilder:
+    """Hands a version to a coordinator actor, which hands its shards to the encoding actors."""
 
     attempts = ATTEMPTS
 
-    def __init__(self, plan: Plan, workers: int, gpus: bool, nice: int) -> None:
-        connect("a refresh beside training")
+    def __init__(self, plan: VersionPlan, workers: int, gpus: bool, nice: int) -> None:
+        connect("a refresh during training")
         import ray
 
         self._ray, self._plan, self._nice = ray, plan, nice
-        place = {"num_cpus": 0, "num_gpus": 1} if gpus else {"num_cpus": 1}
-        made = ray.remote(_Encoder).options(**place, max_restarts=-1)
-        self._encoders = [made.remote(plan, "cuda" if gpus else "cpu", nice) for _ in range(workers)]
-        self._coordinator = self._start()
+        resources = {"num_cpus": 0, "num_gpus": 1} if gpus else {"num_cpus": 1}
+        actor = ray.remote(EncodingActor).options(**resources, max_restarts=-1)
+        self._encoders = [actor.remote(plan, "cuda" if gpus else "cpu", nice) for _ in range(workers)]
+        self._coordinator = self._start_coordinator()
 
-    def _start(self) -> Any:
-        return self._ray.remote(_Coordinator).options(num_cpus=0).remote(self._plan, self._nice)
+    def _start_coordinator(self) -> Any:
+        return self._ray.remote(CoordinatorActor).options(num_cpus=0).remote(self._plan, self._nice)
 
-    def begin(self, step: int) -> None:
-        # A future is looked at within microseconds; to ask Ray costs a step milliseconds where cores are busy.
-        self._running: Future[Made | str] = self._coordinator.make.remote(step, self._encoders).future()
+    def start(self, step: int) -> None:
+        """Start to build the version of ``step``."""
+        # Checking a future takes microseconds; asking Ray costs a training step milliseconds when cores are busy.
+        self._running: Future[BuildSeconds | str] = self._coordinator.build.remote(step, self._encoders).future()
 
-    def result(self, timeout: float) -> Made | str | None:
+    def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
+        """Return the times of the finished version, one line if it failed, or None after ``timeout`` seconds."""
         if not wait([self._running], timeout).done:
             return None
         try:
             return self._running.result()
-        except self._ray.exceptions.RayError as error:  # it died, or its machine
+        except self._ray.exceptions.RayError as error:  # the coordinator died, or its machine
             self._ray.kill(self._coordinator)
-            self._coordinator = self._start()
-            return f"the coordinator failed: {line(error)}"
+            self._coordinator = self._start_coordinator()
+            return f"the coordinator failed: {describe_error(error)}"
 
     def close(self) -> None:
+        """Kill all actors."""
         if self._ray.is_initialized():
             for actor in (self._coordinator, *self._encoders):
                 self._ray.kill(actor)
 
 
-class _Coordinator:
-    """An actor: makes versions out of what the encoding actors write, so that training does nothing of it."""
+class CoordinatorActor:
+    """Builds versions from the shards of the encoding actors, so that the training process has no work with them."""
 
-    def __init__(self, plan: Plan, nice: int) -> None:
+    def __init__(self, plan: VersionPlan, nice: int) -> None:
         os.nice(nice)
         self._plan = plan
 
-    def make(self, step: int, encoders: list[Any]) -> Made | str:
-        """What came of it; errors as a line, since not every exception survives the way between processes."""
+    def build(self, step: int, encoders: list[Any]) -> BuildSeconds | str:
+        """Build a version; an error is returned as a line, since not every exception can be pickled."""
         try:
-            return make_version(self._plan, step, _Crew(encoders))
+            return make_version(self._plan, step, _EncodingPool(encoders))
         except (RagqaError, OSError) as error:
-            return line(error)
+            return describe_error(error)
 
 
-class _Crew:
-    """The encoding actors: each has one task at a time, and what a dead one had goes to another."""
+class _EncodingPool:
+    """Gives each encoding actor one task at a time, and the shard of a dead actor to another one."""
 
     def __init__(self, actors: list[Any]) -> None:
         import ray
@@ -85,32 +88,33 @@ class _Crew:
     def load(self, snapshot: Path) -> str:
         self._snapshot = str(snapshot)
         for actor in self._actors:
-            self._rouse(actor)
+            self._start_loading(actor)
         while True:
-            _, answer = self._next()
-            if answer is not None:
-                self._fingerprint: str = answer
-                return answer
+            _, fingerprint = self._wait_for_actor()
+            if fingerprint is not None:
+                self._fingerprint: str = fingerprint
+                return fingerprint
 
-    def embed(self, folder: Path, parts: list[EmbeddingShard]) -> None:
-        todo = deque(parts)
-        while todo or any(shard for _, shard in self._busy.values()):
-            while todo and self._idle:
-                actor, shard = self._idle.pop(), todo.popleft()
+    def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
+        queue = deque(shards)
+        while queue or any(shard for _, shard in self._busy.values()):
+            while queue and self._idle:
+                actor, shard = self._idle.pop(), queue.popleft()
                 task = actor.embed.remote(self._snapshot, self._fingerprint, str(folder), shard)
                 self._busy[task] = actor, shard
-            lost, _ = self._next()
+            lost, _ = self._wait_for_actor()
             if lost is not None:
-                todo.appendleft(lost)
+                queue.appendleft(lost)
 
-    def _rouse(self, actor: Any) -> None:
-        """Let an actor load the weights as soon as it is there again; to find it away costs a retry, too."""
-        self._busy[actor.load.options(max_task_retries=_ROUSED).remote(self._snapshot)] = actor, None
+    def _start_loading(self, actor: Any) -> None:
+        """Let an actor load the weights as soon as it lives again; finding it dead costs a retry, too."""
+        self._busy[actor.load.options(max_task_retries=_LOAD_RETRIES).remote(self._snapshot)] = actor, None
 
-    def _next(self) -> tuple[EmbeddingShard | None, str | None]:
-        """Wait for an actor: the shard that it lost by dying, or the fingerprint of what it has loaded.
+    def _wait_for_actor(self) -> tuple[EmbeddingShard | None, str | None]:
+        """Wait for an actor; return the shard that it lost by dying, or the fingerprint of its weights.
 
-        Raises RefreshFailed with what an actor says, or where actors die again and again.
+        Raises:
+            RefreshFailed: an actor reports an error, or actors die repeatedly.
         """
         if not self._busy:
             raise RefreshFailed("all encoding actors died while they loaded the weights")
@@ -119,53 +123,57 @@ class _Crew:
         try:
             fingerprint, failure = self._ray.get(done[0])
         except self._ray.exceptions.RayActorError as error:
-            if shard is None:
-                return None, None
-            self._deaths[shard] = self._deaths.get(shard, 0) + 1
-            if self._deaths[shard] == ATTEMPTS:
-                reason = f"rows {shard.first} to {shard.last - 1} cost {ATTEMPTS} actors their lives: {line(error)}"
-                raise RefreshFailed(reason) from error
-            self._rouse(actor)
-            return shard, None
+            return self._handle_death(actor, shard, error), None
         if failure:
             raise RefreshFailed(failure)
         self._idle.append(actor)
         return None, fingerprint
 
+    def _handle_death(self, actor: Any, shard: EmbeddingShard | None, error: Exception) -> EmbeddingShard | None:
+        """Count the deaths at a shard and load the weights into the restarted actor."""
+        if shard is None:
+            return None
+        self._deaths[shard] = self._deaths.get(shard, 0) + 1
+        if self._deaths[shard] == ATTEMPTS:
+            rows = f"rows {shard.first} to {shard.last - 1}"
+            raise RefreshFailed(f"{ATTEMPTS} actors died embedding {rows}: {describe_error(error)}") from error
+        self._start_loading(actor)
+        return shard
 
-class _Encoder:
-    """An actor: keeps passages and the newest weights at hand."""
 
-    def __init__(self, plan: Plan, device: str, nice: int) -> None:
+class EncodingActor:
+    """Keeps the passages open and the newest weights loaded."""
+
+    def __init__(self, plan: VersionPlan, device: str, nice: int) -> None:
         os.nice(nice)
         self._plan, self._device = plan, device
-        self._encoding: Encoding | None = None
+        self._embedder: LocalEmbedder | None = None
         self._fingerprint = ""
 
     def load(self, snapshot: str) -> tuple[str, str]:
-        """Fingerprint of the weights, and why it cannot be had."""
+        """Load the weights; return their fingerprint, and an error message or an empty string."""
         try:
-            return self._loaded(snapshot), ""
+            return self._load(snapshot), ""
         except (RagqaError, OSError) as error:
-            return "", line(error)
+            return "", describe_error(error)
 
     def embed(self, snapshot: str, fingerprint: str, folder: str, shard: EmbeddingShard) -> tuple[str, str]:
-        """Write a shard, unless another actor has, who was taken for dead; answers as ``load``."""
+        """Write a shard, unless an actor that was believed dead has written it; return as ``load``."""
         try:
-            if fingerprint != self._fingerprint and self._loaded(snapshot) != fingerprint:
+            if fingerprint != self._fingerprint and self._load(snapshot) != fingerprint:
                 return "", f"{snapshot} has changed while it was in use"
-            place = Path(folder)
-            with hold_lock(place / f".{shard.vectors}.lock", wait=True):
-                if not read_shard_record(place, shard, fingerprint) and self._encoding is not None:
-                    self._encoding.embed(place, [shard])
+            target = Path(folder)
+            with hold_lock(target / f".{shard.vectors}.lock", wait=True):
+                if not read_shard_record(target, shard, fingerprint) and self._embedder is not None:
+                    self._embedder.embed(target, [shard])
             return fingerprint, ""
         except (RagqaError, OSError) as error:
-            return "", line(error)
+            return "", describe_error(error)
 
-    def _loaded(self, snapshot: str) -> str:
+    def _load(self, snapshot: str) -> str:
         import torch
 
-        torch.set_num_threads(1)  # sums come out the same however many actors share the machine
-        self._encoding = Encoding(self._plan.passages(), self._device)
-        self._fingerprint = self._encoding.load(Path(snapshot))
+        torch.set_num_threads(1)  # so that sums are equal however many actors share the machine
+        self._embedder = LocalEmbedder(self._plan.open_passages(), self._device)
+        self._fingerprint = self._embedder.load(Path(snapshot))
         return self._fingerprint

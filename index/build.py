@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from index import parts
-from index.cluster import quiet
+from index.cluster import silence_ray
 from ragqa import artefacts
 from ragqa.artefacts import resume
 from ragqa.cli.config import parse_config, report_errors, resolve_shared_path
@@ -286,7 +286,7 @@ def _seal(
 def main() -> None:
     with report_errors("index.build"):
         config = parse_config(BuildConfig, __doc__)
-        with quiet():
+        with silence_ray():
             done = build(_absolute(config), progress=Bars())
     if config.json:
         print(json.dumps(asdict(done)))

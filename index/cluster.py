@@ -1,4 +1,4 @@
-"""The Ray cluster that a job runs on: found or started, and quiet."""
+"""Connection to a Ray cluster, with Ray's own output kept off the terminal."""
 
 import logging
 import os
@@ -10,30 +10,32 @@ from typing import Any
 from ragqa.errors import BadInput, MissingExtra
 
 
-def connect(what: str) -> None:
-    """Connect to the cluster of ``RAY_ADDRESS``, else start one on this machine for this process.
+def connect(purpose: str) -> None:
+    """Connect to the cluster of ``RAY_ADDRESS``, or start one on this machine for this process.
 
-    Without an address Ray itself would join whatever it finds running here. Its own lines stay in its log files;
-    ``what`` wants to be done, for the error.
+    Without an address Ray itself would join any cluster that happens to run here. Its log lines stay in its files.
+
+    Args:
+        purpose: what needs Ray, for the error message.
 
     Raises:
         MissingExtra: Ray is not installed.
         BadInput: there is no cluster at that address.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
     try:
         import ray
         import ray.data
     except ImportError as error:
-        raise MissingExtra(what, "ray") from error
+        raise MissingExtra(purpose, "ray") from error
     if not ray.is_initialized():
         logging.getLogger("ray").setLevel(logging.ERROR)
-        own: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
+        local: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
         try:
-            ray.init(log_to_driver=False, configure_logging=False, **own)
+            ray.init(log_to_driver=False, configure_logging=False, **local)
         except (ConnectionError, RuntimeError) as error:
-            where = os.environ.get("RAY_ADDRESS", "this machine")
-            raise BadInput(f"no Ray cluster at {where}: {str(error).strip().splitlines()[0]}") from error
+            address = os.environ.get("RAY_ADDRESS", "this machine")
+            raise BadInput(f"no Ray cluster at {address}: {str(error).strip().splitlines()[0]}") from error
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setLevel(logging.CRITICAL)
@@ -41,36 +43,36 @@ def connect(what: str) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep what Ray writes off the terminal of a job; it is in Ray's log files, too. Leaves the cluster at the end.
+def silence_ray() -> Iterator[None]:
+    """Keep Ray's output off a job's terminal, and leave a cluster that the block has joined.
 
-    Its C++ side writes to standard error, its Python side tells of lost actors on standard output. What Python
-    writes to ``sys.stderr`` in the block still comes out.
+    Ray's C++ side writes to standard error, its Python side reports lost actors on standard output; both are in its
+    log files, too. What Python code in the block writes to ``sys.stderr`` still appears.
     """
-    connected = _connected()
-    out, error, real = sys.stdout, sys.stderr, os.dup(2)
+    was_connected = _is_connected()
+    out, error, terminal_fd = sys.stdout, sys.stderr, os.dup(2)
     error.flush()
-    with open(os.devnull, "w") as nowhere, os.fdopen(real, "w", buffering=1) as terminal:
-        sys.stdout, sys.stderr = nowhere, terminal
-        os.dup2(nowhere.fileno(), 2)
+    with open(os.devnull, "w") as devnull, os.fdopen(terminal_fd, "w", buffering=1) as terminal:
+        sys.stdout, sys.stderr = devnull, terminal
+        os.dup2(devnull.fileno(), 2)
         try:
             yield
         finally:
-            if _connected() and not connected:
+            if _is_connected() and not was_connected:
                 sys.modules["ray"].shutdown()
             sys.stdout, sys.stderr = out, error
-            os.dup2(real, 2)
+            os.dup2(terminal_fd, 2)
 
 
-def _connected() -> bool:
+def _is_connected() -> bool:
     return "ray" in sys.modules and sys.modules["ray"].is_initialized()
 
 
-def capacity(resource: str) -> int:
-    """How many ``GPU`` or ``CPU`` the cluster has.
+def count_resource(resource: str) -> int:
+    """Return the number of ``GPU`` or ``CPU`` in the cluster.
 
     Raises:
-        BadInput: none.
+        BadInput: there is none.
     """
     import ray
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from index.cluster import capacity, connect, quiet
+from index.cluster import connect, count_resource, silence_ray
 from index.embed_actors import Embedder, Work, device_name, writing
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
@@ -240,7 +240,7 @@ def _run(
     count = 0
     if workers != 0:
         connect("embedding on a cluster")
-        count = min(workers or capacity("CPU" if work.device == "cpu" else "GPU"), len(missing))
+        count = min(workers or count_resource("CPU" if work.device == "cpu" else "GPU"), len(missing))
     done, began = rows - _rows(missing), time.perf_counter()
     with prepare_shard_folder(work.out), progress.step("embedding", rows, "passages", done) as step:
         for record in _persistent(work, missing, count) if count else _here(work, missing):
@@ -303,7 +303,7 @@ def _embedded(work: Work, missing: list[EmbeddingShard], workers: int) -> Genera
 def main() -> None:
     with report_errors("index.embed"):
         config = parse_config(EmbedConfig, __doc__)
-        with quiet():
+        with silence_ray():
             done = embed(_absolute(config), progress=Bars())
     if config.json:
         print(json.dumps(asdict(done)))

@@ -1,4 +1,7 @@
-"""Which index a training run searches, which one is being made, and what that costs it: the part that needs no Ray."""
+"""State of a refreshed index in the training process: the index in use, the next version, and their cost.
+
+This part needs no Ray.
+"""
 
 import logging
 import statistics
@@ -8,61 +11,61 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from index.version_build import Made
-from index.versions import Saves, Versions
+from index.version_build import BuildSeconds
+from index.versions import SavableModel, Versions
 from ragqa.artefacts.lock import hold_lock
 from ragqa.errors import BadInput, RefreshFailed, StaleIndex
 from ragqa.retrieval.vectors.mips import Mips
 
-_PATIENCE = 60.0
-"""Seconds after which training that waits says so again."""
+_WARN_EVERY = 60.0
+"""Seconds after which waiting training logs a warning again."""
 _STEPS = 1000
-"""Steps without a refresh beside them that are remembered."""
+"""Number of step times without a refresh under way that are remembered."""
 logger = logging.getLogger("ragqa.refresh")
 
 
-class Makes(Protocol):
-    """Makes one version after the other, here or elsewhere."""
+class VersionBuilder(Protocol):
+    """Builds one version after the other, in this process or elsewhere."""
 
     attempts: int
-    """How often a version is tried before it is given up."""
+    """Attempts at a version before it is given up."""
 
-    def begin(self, step: int) -> None:
-        """Make the version of ``step`` from its snapshot."""
+    def start(self, step: int) -> None:
+        """Start to build the version of ``step`` from its snapshot."""
         ...
 
-    def result(self, timeout: float) -> Made | str | None:
-        """What became of it, a line where it failed; None where it is still being made after ``timeout`` seconds."""
+    def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
+        """Return the times of the finished version, one line if it failed, or None after ``timeout`` seconds."""
         ...
 
     def close(self) -> None:
-        """Let go of processes."""
+        """Stop all processes."""
         ...
 
 
 @dataclass(frozen=True)
 class Swap:
-    """A new index taken into use."""
+    """Record of a new index taken into use."""
 
     step: int
-    """At which training took it."""
+    """Training step of the swap."""
     version: int
-    """Step of the weights it was made with."""
+    """Step of the weights that the index was made from."""
     staleness_before: int | None
-    """Steps between the weights of the index before it and now; None for the first."""
+    """Steps by which the previous index lagged behind at the swap; None for the first index."""
     staleness: int
-    """The same of the new one."""
+    """Steps by which the new index lags behind at the swap."""
     embedding: float
-    """Seconds that the vectors took."""
+    """Seconds for the vectors."""
     building: float
-    """Seconds from vectors to a finished index."""
+    """Seconds from the vectors to the finished index."""
     stood: float
-    """Seconds that training stood still since the last swap: snapshots, waiting, this swap."""
+    """Seconds for which training stood still since the last swap: snapshots, waiting, this swap."""
     slowdown: float | None
-    """Median time of a step while an index was made, since the last swap, over that of steps beside which none was."""
+    """Median time of a step with a refresh under way, over the median without, since the last swap."""
 
     def as_dict(self) -> dict[str, Any]:
-        """A row for ``metrics.jsonl``."""
+        """Return a row for ``metrics.jsonl``."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -75,231 +78,245 @@ class Swap:
         )
 
 
-class Times:
-    """What the steps of training take, and how long it stands still."""
+class StepTimer:
+    """Measures training steps with and without a refresh under way, and the time for which training stands still."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._alone: deque[float] = deque(maxlen=_STEPS)
-        self._beside: list[float] = []
-        self._began: float | None = None
-        self._making: bool | None = None
-        self._stopped: float | None = None
-        self._stood = 0.0
+        self._without: deque[float] = deque(maxlen=_STEPS)
+        self._during: list[float] = []
+        self._step_start: float | None = None
+        self._is_refreshing: bool | None = None
+        self._pause_start: float | None = None
+        self._paused = 0.0
 
     @contextmanager
-    def standing(self) -> Iterator[None]:
-        """Training waits in this block: the time is none of its step's."""
-        self._stopped = self._clock()
+    def pause(self) -> Iterator[None]:
+        """Count the time of the block as standing still and not as part of a step."""
+        self._pause_start = self._clock()
         try:
             yield
         finally:
-            stood = self._clock() - self._stopped
-            self._stopped = None
-            self._stood += stood
-            if self._began is not None:
-                self._began += stood
+            paused = self._clock() - self._pause_start
+            self._pause_start = None
+            self._paused += paused
+            if self._step_start is not None:
+                self._step_start += paused
 
-    def step_begins(self, making: bool | None) -> None:
-        """Whether an index is being made as it begins; None: that changes within it."""
-        self._began, self._making = self._clock(), making
+    def start_step(self, is_refreshing: bool | None) -> None:
+        """Start a step; ``is_refreshing`` is None if that changes within the step."""
+        self._step_start, self._is_refreshing = self._clock(), is_refreshing
 
-    def step_changes(self) -> None:
-        """What is being made has changed within the step: it is neither the one nor the other."""
-        self._making = None
+    def mark_change(self) -> None:
+        """Leave the current step out of both medians: a refresh begins or ends within it."""
+        self._is_refreshing = None
 
-    def step_ends(self, making: bool) -> None:
-        """Called while standing still after it; ``making`` as in ``step_begins``."""
-        if self._began is not None and self._stopped is not None and self._making == making:
-            (self._beside if making else self._alone).append(self._stopped - self._began)
-        self._began = None
+    def end_step(self, is_refreshing: bool) -> None:
+        """End a step; called within the ``pause`` after it."""
+        if self._step_start is not None and self._pause_start is not None and self._is_refreshing == is_refreshing:
+            (self._during if is_refreshing else self._without).append(self._pause_start - self._step_start)
+        self._step_start = None
 
-    def swapped(self) -> tuple[float, float | None]:
-        """Seconds stood still, and slowdown, since this was called last."""
-        now = 0.0 if self._stopped is None else self._clock() - self._stopped
+    def take_totals(self) -> tuple[float, float | None]:
+        """Return the seconds stood still and the slowdown since the last call."""
+        current = 0.0 if self._pause_start is None else self._clock() - self._pause_start
         slowdown = None
-        if self._alone and self._beside:
-            slowdown = statistics.median(self._beside) / statistics.median(self._alone)
-        stood = self._stood + now
-        self._stood = -now  # the rest of this stop counts for the next
-        self._beside.clear()
-        return stood, slowdown
+        if self._without and self._during:
+            slowdown = statistics.median(self._during) / statistics.median(self._without)
+        total = self._paused + current
+        self._paused = -current  # pause() will add the whole block, of which this part is counted already
+        self._during.clear()
+        return total, slowdown
 
 
 class IndexRefresher:
-    """Keeps an index of the passages near the weights. One process at a time trains with a directory.
+    """Keeps an index of the passages close to the weights in training.
 
-    It knows the index in use, the version in the making, and the snapshot that waits for its turn;
-    ``index.refresh`` makes one.
+    It knows the index in use, the version that is being built, and the snapshot that waits for its turn. One process
+    at a time can train with a directory. The functions of ``index.refresh`` open one.
     """
 
     def __init__(
         self,
         versions: Versions,
-        maker: Callable[[], Makes],
+        open_builder: Callable[[], VersionBuilder],
         *,
-        max_staleness: int | None,
-        at: int | None,
+        version: int | None,
+        step: int | None,
         clock: Callable[[], float],
-        upto: int | None = None,
     ) -> None:
-        """Goes on where a run before stopped; ``maker`` is called once the directory is this process's alone.
+        """Lock the directory and continue where the run before stopped.
+
+        Args:
+            versions: the versions on disk.
+            open_builder: called once the directory is locked.
+            version: version to continue with instead of the newest.
+            step: training step that ``version`` was in use at, see ``Versions.resume``.
+            clock: returns seconds.
 
         Raises:
-            BadInput: another process trains with it, or there is no version ``at``.
-            Mismatch: it holds indexes of other passages.
+            BadInput: another process trains with the directory, or ``version`` is not there.
+            Mismatch: the directory holds indexes of other passages.
         """
         self.log: list[Swap] = []
         """Every swap since it was opened."""
         self.version: int | None = None
         """Step of the weights of the index in use, for checkpoints to name; None before the first."""
         self._index: Mips | None = None
-        self._versions, self._bound = versions, max_staleness
-        self._kept: list[int] = []
-        self._times = Times(clock)
-        self._making: int | None = None
+        self._versions, self._max_staleness = versions, versions.plan.settings.max_staleness
+        self._checkpointed: list[int] = []
+        self._timer = StepTimer(clock)
+        self._building: int | None = None
         self._waiting: int | None = None
-        self._ready: tuple[int, Made] | None = None
-        self._failures, self._whole = 0, 0
+        self._ready: tuple[int, BuildSeconds] | None = None
+        self._failures, self._whole_shards = 0, 0
         self._error: RefreshFailed | None = None
         with ExitStack() as opened:
             opened.enter_context(hold_lock(versions.plan.work / ".lock", wait=False))
-            unmade = self._take_up(at, upto)
-            self._maker = maker()
-            opened.callback(self._maker.close)
-            if unmade:
-                self._begin(unmade[0])
-                self._waiting = unmade[-1] if len(unmade) > 1 else None
+            pending = self._resume(version, step)
+            self._builder = open_builder()
+            opened.callback(self._builder.close)
+            if pending:
+                self._start(pending[0])
+                self._waiting = pending[-1] if len(pending) > 1 else None
             self._opened = opened.pop_all()
 
-    def _take_up(self, at: int | None, upto: int | None) -> list[int]:
-        """The version to go on with into use; the steps that still wait to be made."""
-        version, unmade = self._versions.take_up(at, upto)
-        if version is not None:
-            self._index, self.version = self._versions.open(version)[0], version
-        return unmade
+    def _resume(self, version: int | None, step: int | None) -> list[int]:
+        """Open the version to continue with and return the steps that still have to be built."""
+        newest, pending = self._versions.resume(version, step)
+        if newest is not None:
+            self._index, self.version = self._versions.open(newest)[0], newest
+        return pending
 
     def close(self) -> None:
-        """Stop what is being made, to be resumed when the directory is opened again; another process can have it."""
+        """Stop building, to be continued when the directory is opened again, and unlock the directory."""
         self._opened.close()
 
-    def refresh(self, model: Saves, step: int) -> None:
-        """Hand over the weights of ``step``, from which the next version is made.
+    def refresh(self, model: SavableModel, step: int) -> None:
+        """Take a snapshot of the weights of ``step`` and request an index made from it.
 
-        One that is being made is made to its end; of those that wait only the latest is kept.
+        A version that is being built is finished first; of the waiting snapshots only the latest is kept.
 
         Raises:
-            RefreshFailed: the weights cannot be written; the index before it stays.
-            BadInput: there are some of a later step.
+            RefreshFailed: the weights cannot be written; the previous index stays.
+            BadInput: there are weights of a later step.
         """
-        with self._times.standing():
+        with self._timer.pause():
             self._collect()
             self._versions.write_snapshot(model, step)
-            if step not in (self.version, self._making, self._waiting, self._ready and self._ready[0]):
+            if step not in (self.version, self._building, self._waiting, self._ready and self._ready[0]):
                 self._queue(step)
             self._collect()
-            self._times.step_changes()
+            self._timer.mark_change()
 
     def poll(self, step: int) -> Mips:
-        """The newest finished index; called between two steps. It waits where there is none within the bound.
+        """Return the newest finished index; called between two steps.
+
+        It waits if there is no index within the largest allowed staleness.
 
         Raises:
-            StaleIndex: the index is too old, and none is being made.
-            RefreshFailed: a version was given up; said once, and the index before it stays.
-            ArtefactError: what was made is not what it should be and was deleted; the index before it stays.
+            StaleIndex: the index is too old, and none is being built.
+            RefreshFailed: a version was given up. It is raised once, and the previous index stays.
+            ArtefactError: the new version is damaged and was deleted; the previous index stays.
         """
-        with self._times.standing():
+        with self._timer.pause():
             self._collect()
-            self._times.step_ends(self._making is not None)
-            self._wait(step)
+            self._timer.end_step(self._building is not None)
+            self._wait_until_fresh(step)
             if self._ready is not None:
                 self._swap(step, *self._ready)
             if self._error is not None:
                 error, self._error = self._error, None
                 raise error
-            assert self._index is not None  # _wait sees to it
-        self._times.step_begins(self._making is not None)
+            assert self._index is not None  # _wait_until_fresh returned without an error
+        self._timer.start_step(self._building is not None)
         return self._index
 
     def keep(self, versions: Iterable[int]) -> None:
-        """Keep just these versions beside the last two: those that checkpoints name."""
-        self._kept = list(versions)
+        """Keep exactly these versions, which checkpoints name, in addition to the last two."""
+        self._checkpointed = list(versions)
         self._prune()
 
     def _queue(self, step: int) -> None:
-        """Make ``step`` next: what waits already is older and need not be made any more."""
+        """Build ``step`` next, in place of an older snapshot that waits."""
         self._waiting = step
         self._prune()
-        if self._making is None:
-            self._next()
+        if self._building is None:
+            self._start_next()
 
     def _prune(self) -> None:
         ready = self._ready and self._ready[0]
-        needed = [step for step in (self.version, ready, self._making, self._waiting) if step is not None]
-        self._versions.prune([*needed, *self._kept])
+        needed = [step for step in (self.version, ready, self._building, self._waiting) if step is not None]
+        self._versions.prune([*needed, *self._checkpointed])
 
-    def _begin(self, step: int) -> None:
-        self._making, self._failures = step, 0
-        self._whole = self._versions.whole_shards(step)
-        self._maker.begin(step)
+    def _start(self, step: int) -> None:
+        self._building, self._failures = step, 0
+        self._whole_shards = self._versions.count_whole_shards(step)
+        self._builder.start(step)
 
     def _collect(self, timeout: float = 0.0) -> None:
-        """Take note of what has become of the version in the making, and begin the next one or the same again."""
-        while self._making is not None and (result := self._maker.result(timeout)) is not None:
+        """Take the result of the version that is being built, and start the next one or the same again."""
+        while self._building is not None and (result := self._builder.wait_for_result(timeout)) is not None:
             timeout = 0.0
-            if isinstance(result, Made):
-                self._ready = self._making, result
-                self._next()
+            if isinstance(result, BuildSeconds):
+                self._ready = self._building, result
+                self._start_next()
             else:
-                self._failed(self._making, result)
+                self._retry(self._building, result)
 
-    def _next(self) -> None:
-        step, self._making, self._waiting = self._waiting, None, None
+    def _start_next(self) -> None:
+        step, self._building, self._waiting = self._waiting, None, None
         if step is not None:
-            self._begin(step)
+            self._start(step)
 
-    def _failed(self, step: int, reason: str) -> None:
-        """Once more with the shards that are whole; an attempt that finished some of them is no vain one."""
-        whole = self._versions.whole_shards(step)
-        self._failures = 1 if whole > self._whole else self._failures + 1
-        self._whole = whole
-        if self._failures < self._maker.attempts:
-            logger.warning("version %d failed (%s) and is begun again; training goes on", step, reason)
-            self._maker.begin(step)
+    def _retry(self, step: int, reason: str) -> None:
+        """Start a failed version again, or give it up after too many attempts that finished no shard."""
+        whole_shards = self._versions.count_whole_shards(step)
+        self._failures = 1 if whole_shards > self._whole_shards else self._failures + 1
+        self._whole_shards = whole_shards
+        if self._failures < self._builder.attempts:
+            logger.warning("version %d failed (%s) and is started again; training goes on", step, reason)
+            self._builder.start(step)
             return
         logger.error("version %d is given up: %s", step, reason)
         self._error = RefreshFailed(
-            f"no index could be made from the weights of step {step}: {reason}; the index before it stays in use "
+            f"no index could be made from the weights of step {step}: {reason}; the previous index stays in use "
             "until a later refresh succeeds"
         )
-        self._next()
+        self._start_next()
 
-    def _wait(self, step: int) -> None:
-        """Until the index, or the one that is ready, is within the bound."""
+    def _wait_until_fresh(self, step: int) -> None:
+        """Wait until the index in use, or the finished one, is fresh enough."""
         if self.version is not None and self.version > step:
             raise BadInput(
-                f"the index is of step {self.version}, later than {step}: open it with at=, or an empty directory"
+                f"the index is of step {self.version}, later than {step}: resume with the version of a checkpoint, "
+                "or start in an empty directory"
             )
-        while self._error is None and (why := self._behind(step)):
-            if self._making is None:
-                raise StaleIndex(f"step {step}: {why}, and none is being made: call refresh(model, step) before poll")
-            logger.warning("step %d: %s: training waits for version %d", step, why, self._making)
-            self._collect(_PATIENCE)
+        while self._error is None and (reason := self._describe_staleness(step)):
+            if self._building is None:
+                raise StaleIndex(
+                    f"step {step}: {reason}, and none is being built: call refresh(model, step) before poll"
+                )
+            logger.warning("step %d: %s: training waits for version %d", step, reason, self._building)
+            self._collect(_WARN_EVERY)
 
-    def _behind(self, step: int) -> str:
+    def _describe_staleness(self, step: int) -> str:
+        """Return why the newest index cannot be used at ``step``; empty if it can."""
         newest = self._ready[0] if self._ready else self.version
         if newest is None:
             return "there is no index yet"
-        if self._bound is None or step - newest <= self._bound:
+        if self._max_staleness is None or step - newest <= self._max_staleness:
             return ""
-        return f"the index is {step - newest} steps old, more than {self._bound}"
+        return f"the index is {step - newest} steps old, more than {self._max_staleness}"
 
-    def _swap(self, step: int, version: int, made: Made) -> None:
+    def _swap(self, step: int, version: int, seconds: BuildSeconds) -> None:
         self._ready = None
         index, _ = self._versions.open(version)
         before = None if self.version is None else step - self.version
         self._index, self.version = index, version
         self._prune()
-        stood, slowdown = self._times.swapped()
-        self.log.append(Swap(step, version, before, step - version, made.embedding, made.building, stood, slowdown))
+        stood, slowdown = self._timer.take_totals()
+        self.log.append(
+            Swap(step, version, before, step - version, seconds.embedding, seconds.building, stood, slowdown)
+        )
         logger.info("%s", self.log[-1])

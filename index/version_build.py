@@ -1,9 +1,9 @@
-"""One version of an index, made from a snapshot of the weights, by whoever encodes."""
+"""Builds one version of a refreshed index from a snapshot of the weights."""
 
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -27,191 +27,226 @@ from ragqa.indexing.embed import (
 from ragqa.questions import read_questions
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, FlatEngine, IndexKind
 from ragqa.retrieval.vectors.store import Vectors, chunks
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 
-class Embeds(Protocol):
-    """Makes vectors of passages, here or elsewhere."""
+@dataclass(frozen=True, kw_only=True)
+class RefreshSettings:
+    """Settings of an index that is refreshed during training."""
+
+    kind: str = DEFAULT_KIND
+    """Kind of vector index, see ``ragqa.retrieval.vectors.kinds.IndexKind``."""
+    recall: float = mips.RECALL
+    """Share of the 20 nearest passages that a kind other than flat must find."""
+    questions: Path | None = None
+    """File of sample questions on which recall is measured; without it queries are made from the passages."""
+    search_device: str = "cpu"
+    """Device on which the index is searched."""
+    engine: str = FlatEngine.AUTO
+    """Engine that searches an index of kind flat."""
+    max_staleness: int | None = None
+    """Steps by which the weights of the index may lag behind training; None sets no limit."""
+    shard_rows: int = 4096
+    """Rows that are embedded at a time: what is lost if an actor dies."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        mips.check(self.kind, "cpu")
+        if not 0 < self.recall <= 1:
+            raise BadInput(f"recall = {self.recall}: a share above 0 and up to 1 is needed")
+        if self.shard_rows < 1:
+            raise BadInput(f"shard_rows = {self.shard_rows}: a shard has at least one row")
+
+
+@dataclass(frozen=True)
+class VersionPlan:
+    """Inputs and places that all versions of a run have in common."""
+
+    corpus: Path
+    """Index directory whose passages are embedded."""
+    fingerprint: str
+    """Fingerprint of its passages when the run began."""
+    work: Path
+    """Directory of the versions."""
+    settings: RefreshSettings
+
+    def open_passages(self) -> PassageStore:
+        """Open the passages; raises Mismatch if ``corpus`` was updated since the run began."""
+        if artefacts.peek_manifest(self.corpus).parents["corpus"] != self.fingerprint:
+            raise Mismatch(f"{self.corpus} holds other passages than when training began: train on a copy of it")
+        return PassageStore.open(self.corpus / "passages")
+
+    def snapshot(self, step: int) -> Path:
+        """Return the folder of the weights of ``step``."""
+        return self.work / f"snapshot-{step:08d}"
+
+    def index(self, step: int) -> Path:
+        """Return the folder of the index made from the weights of ``step``."""
+        return self.work / f"index-{step:08d}"
+
+    def build_folder(self, step: int) -> Path:
+        """Return the folder in which that index is built."""
+        return self.work / f".index-{step:08d}.making"
+
+
+def plan_versions(corpus: Path, work: Path, settings: RefreshSettings) -> VersionPlan:
+    """Check all inputs of a refreshed index, before the first step of training.
+
+    Raises:
+        BadInput: the file of questions is empty, or ``work`` cannot be written.
+        ArtefactError, DamagedArtefact: ``corpus`` is not a whole index.
+    """
+    questions = settings.questions
+    questions = None if settings.kind == IndexKind.FLAT or questions is None else Path(questions).resolve()
+    if questions is not None and not sum(1 for _ in read_questions(questions)):
+        raise BadInput(f"no questions in {questions}")
+    corpus, work = Path(corpus).resolve(), Path(work).resolve()
+    with artefacts.report_write_errors(work):
+        work.mkdir(parents=True, exist_ok=True)
+    fingerprint = artefacts.read_manifest(corpus, "index").parents["corpus"]
+    return VersionPlan(corpus, fingerprint, work, replace(settings, questions=questions))
+
+
+class PassageEmbedder(Protocol):
+    """Embeds passages, in this process or elsewhere."""
 
     def load(self, snapshot: Path) -> str:
-        """Take up the weights in ``snapshot``; fingerprint of the encoder."""
+        """Load the weights in ``snapshot`` and return the encoder's fingerprint."""
         ...
 
-    def embed(self, folder: Path, parts: list[EmbeddingShard]) -> None:
-        """Write these shards into ``folder``, a ``workplace``, with the weights that were loaded last."""
+    def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
+        """Write these shards into the prepared ``folder`` with the weights loaded last."""
         ...
 
 
-class Encoding:
-    """Encodes in this process."""
+class LocalEmbedder:
+    """Embeds passages in this process."""
 
     def __init__(self, store: PassageStore, device: str) -> None:
         self._store, self._device = store, device
         self._encoder: TextEncoder | None = None
 
     def load(self, snapshot: Path) -> str:
-        """See ``Embeds``."""
-        self._encoder = _load(snapshot, self._device)
+        """Load the weights in ``snapshot`` and return the encoder's fingerprint."""
+        self._encoder = _load_encoder(snapshot, self._device)
         return self._encoder.fingerprint
 
-    def embed(self, folder: Path, parts: list[EmbeddingShard]) -> None:
-        """See ``Embeds``."""
+    def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
+        """Write these shards into ``folder``."""
         assert self._encoder is not None
-        for part in parts:
-            embed_shard(self._store, self._encoder, folder, part)
+        for shard in shards:
+            embed_shard(self._store, self._encoder, folder, shard)
 
 
-def _load(snapshot: Path, device: str) -> TextEncoder:
-    """In the precision of the recipes: where bfloat16 is faster it is so by 1.6 to 1.8 times, 98 % of the 20 best
-    alike."""
+def _load_encoder(snapshot: Path, device: str) -> TextEncoder:
+    """Load an encoder in the precision of training.
+
+    Where bfloat16 is faster it embeds 1.6 to 1.8 times as fast, and 98 % of the 20 nearest passages are the same.
+    """
     import torch
 
     from ragqa.training import precision
 
-    with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
+    with torch.random.fork_rng(devices=[]):  # loading draws random numbers, which must not change the training steps
         return load_encoder(snapshot, device=device, precision=precision.choose_precision(device))
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What every version of a run has in common."""
-
-    corpus: Path
-    """Index directory whose passages are embedded."""
-    fingerprint: str
-    """Of its passages."""
-    work: Path
-    kind: str
-    shard_rows: int
-    recall: float = mips.RECALL
-    """Of the 20 best, for a kind that is not exact."""
-    questions: Path | None = None
-    """Sample on which that is tried; without it queries are made up."""
-
-    @classmethod
-    def of(cls, corpus: Path, work: Path, kind: str, shard_rows: int, recall: float, questions: Path | None) -> "Plan":
-        """Raises BadInput, ArtefactError, DamagedArtefact or MissingExtra for what cannot come to a good end."""
-        mips.check(kind, "cpu")
-        if not 0 < recall <= 1:
-            raise BadInput(f"recall = {recall}: a share above 0 and up to 1 is needed")
-        questions = None if kind == IndexKind.FLAT or questions is None else Path(questions).resolve()
-        if questions is not None and not sum(1 for _ in read_questions(questions)):
-            raise BadInput(f"no questions in {questions}")
-        if shard_rows < 1:
-            raise BadInput(f"shard_rows = {shard_rows}: a shard has at least one row")
-        corpus, work = Path(corpus).resolve(), Path(work).resolve()
-        with artefacts.report_write_errors(work):
-            work.mkdir(parents=True, exist_ok=True)
-        fingerprint = artefacts.read_manifest(corpus, "index").parents["corpus"]
-        return cls(corpus, fingerprint, work, kind, shard_rows, recall, questions)
-
-    def passages(self) -> PassageStore:
-        """Raises Mismatch where ``corpus`` has been updated since the run began."""
-        if artefacts.peek_manifest(self.corpus).parents["corpus"] != self.fingerprint:
-            raise Mismatch(f"{self.corpus} holds other passages than when training began: train on a copy of it")
-        return PassageStore.open(self.corpus / "passages")
-
-    def snapshot(self, step: int) -> Path:
-        """Folder of the weights of ``step``."""
-        return self.work / f"snapshot-{step:08d}"
-
-    def index(self, step: int) -> Path:
-        """Folder of the index made with them."""
-        return self.work / f"index-{step:08d}"
-
-    def making(self, step: int) -> Path:
-        """Folder in which it is made."""
-        return self.work / f".index-{step:08d}.making"
-
-
-@dataclass(frozen=True)
-class Made:
-    """What the making of a version took, in seconds, of the attempt that came to its end."""
+class BuildSeconds:
+    """Wall time of the attempt that built a version."""
 
     embedding: float
+    """Seconds for the vectors."""
     building: float
+    """Seconds from the vectors to the finished index."""
 
 
-def make_version(plan: Plan, step: int, embeds: Embeds, clock: Callable[[], float] = perf_counter) -> Made:
-    """Make ``plan.index(step)`` from ``plan.snapshot(step)``; shards that are whole are not made again.
+def make_version(
+    plan: VersionPlan, step: int, embedder: PassageEmbedder, clock: Callable[[], float] = perf_counter
+) -> BuildSeconds:
+    """Build ``plan.index(step)`` from ``plan.snapshot(step)``; whole shards are not embedded again.
 
-    Whatever is killed on the way, it can be called again; two who make one version do so one after the other.
+    It can be called again after a kill at any moment. Two processes that build one version take turns.
 
     Raises:
         BadInput: a file cannot be written.
-        ArtefactError, DamagedArtefact, Mismatch: snapshot or corpus are damaged, or others than they were.
+        ArtefactError, DamagedArtefact, Mismatch: snapshot or corpus are damaged or have changed.
     """
-    target, making = plan.index(step), plan.making(step)
-    with artefacts.report_write_errors(making), hold_lock(making.with_suffix(".lock"), wait=True):
-        began = clock()
-        artefacts.read_manifest(plan.corpus, "index")  # costs nothing unless a file has changed
-        rows, encoder = len(plan.passages()), embeds.load(plan.snapshot(step))
+    target, folder = plan.index(step), plan.build_folder(step)
+    with artefacts.report_write_errors(folder), hold_lock(folder.with_suffix(".lock"), wait=True):
+        start = clock()
+        artefacts.read_manifest(plan.corpus, "index")  # cheap unless a file has changed
+        rows, encoder = len(plan.open_passages()), embedder.load(plan.snapshot(step))
         parents = {"corpus": plan.fingerprint, "encoder": encoder}
-        if not (target.exists() and artefacts.peek_manifest(target).parents == parents):  # else killed after the rename
-            _claim(making, {**parents, "shard_rows": plan.shard_rows})
-            _embed(making / "shards", split_into_shards(rows, plan.shard_rows), encoder, embeds)
+        # A kill after the rename leaves a finished version, which is not built again.
+        if not (target.exists() and artefacts.peek_manifest(target).parents == parents):
+            _claim_folder(folder, {**parents, "shard_rows": plan.settings.shard_rows})
+            shards = split_into_shards(rows, plan.settings.shard_rows)
+            _embed_shards(folder / "shards", shards, encoder, embedder)
             embedded = clock()
-            config = {"step": step, "rows": rows, **_build(plan, step, making)}
-            config["seconds"] = asdict(Made(round(embedded - began, 3), round(clock() - embedded, 3)))
-            artefacts.write_manifest(making / "made", VECTORS_ARTEFACT, config, parents)
-            artefacts.swap_into_place(making / "made", target)
-        shutil.rmtree(making, ignore_errors=True)
-        return Made(**artefacts.peek_manifest(target).config["seconds"])
+            config = {"step": step, "rows": rows, **_build_index(plan, step, folder)}
+            config["seconds"] = asdict(BuildSeconds(round(embedded - start, 3), round(clock() - embedded, 3)))
+            artefacts.write_manifest(folder / "made", VECTORS_ARTEFACT, config, parents)
+            artefacts.swap_into_place(folder / "made", target)
+        shutil.rmtree(folder, ignore_errors=True)
+        return BuildSeconds(**artefacts.peek_manifest(target).config["seconds"])
 
 
-def _build(plan: Plan, step: int, making: Path) -> dict[str, Any]:
-    """The index of the shards into ``making/made``; what its manifest says of it."""
-    made = making / "made"
+def _build_index(plan: VersionPlan, step: int, folder: Path) -> dict[str, Any]:
+    """Build the index of the shards in ``folder/made`` and return its part of the manifest."""
+    made, settings = folder / "made", plan.settings
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
-    vectors = open_shards(making / "shards", len(plan.passages()))
-    _check_filled(vectors)
-    tuned = mips.build(vectors, plan.kind, made, recall=plan.recall, queries=_queries(plan, step))
-    return {"kind": plan.kind, "search": tuned and tuned.as_dict(), "width": vectors.shape[1]}
+    vectors = open_shards(folder / "shards", len(plan.open_passages()))
+    _check_not_zero(vectors)
+    queries = _encode_queries(plan, step)
+    tuned = mips.build(vectors, settings.kind, made, recall=settings.recall, queries=queries)
+    return {"kind": settings.kind, "search": tuned and tuned.as_dict(), "width": vectors.shape[1]}
 
 
-def _queries(plan: Plan, step: int) -> np.ndarray | None:
-    """The sample questions as the weights of ``step`` encode them."""
-    return (
-        None if plan.questions is None else encode_sample_questions(plan.questions, _load(plan.snapshot(step), "cpu"))
-    )
+def _encode_queries(plan: VersionPlan, step: int) -> np.ndarray | None:
+    """Encode the sample questions [B, D] with the weights of ``step``."""
+    if plan.settings.questions is None:
+        return None
+    return encode_sample_questions(plan.settings.questions, _load_encoder(plan.snapshot(step), "cpu"))
 
 
-def _claim(making: Path, identity: dict[str, Any]) -> None:
-    """See that ``making`` holds shards of these passages and weights, or none."""
-    mark, ours = making / "begun.json", json.dumps(identity, sort_keys=True)
-    if not mark.is_file() or mark.read_text() != ours:
-        shutil.rmtree(making, ignore_errors=True)
-        (making / "shards").mkdir(parents=True)
-        mark.write_text(ours)
+def _claim_folder(folder: Path, identity: dict[str, Any]) -> None:
+    """Empty ``folder`` unless it holds shards of these passages and weights."""
+    mark, expected = folder / "begun.json", json.dumps(identity, sort_keys=True)
+    if not mark.is_file() or mark.read_text() != expected:
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "shards").mkdir(parents=True)
+        mark.write_text(expected)
 
 
-def _embed(folder: Path, parts: list[EmbeddingShard], encoder: str, embeds: Embeds) -> None:
-    """All shards into ``folder``; those whose bytes are not what was written are made once more.
+def _embed_shards(folder: Path, shards: list[EmbeddingShard], encoder: str, embedder: PassageEmbedder) -> None:
+    """Write all missing shards into ``folder``, and those with damaged bytes once more.
 
-    An actor that outlives its coordinator loses what it has half-written when the next one begins, and what it
-    writes whole after that is what the next one would have written.
+    An actor that outlives its coordinator loses its partial files when the next one begins. A shard that it finishes
+    after that equals the one that the next actor would write.
     """
     with prepare_shard_folder(folder):
-        embeds.embed(folder, [part for part in parts if not read_shard_record(folder, part, encoder)])
-        if bad := _damaged(folder, parts, encoder):
-            embeds.embed(folder, bad)
-            if bad := _damaged(folder, parts, encoder):
+        embedder.embed(folder, [shard for shard in shards if not read_shard_record(folder, shard, encoder)])
+        if bad := _drop_damaged(folder, shards, encoder):
+            embedder.embed(folder, bad)
+            if bad := _drop_damaged(folder, shards, encoder):
                 raise DamagedArtefact(f"{folder / bad[0].vectors} is not as it was written: look at the disk")
 
 
-def _damaged(folder: Path, parts: list[EmbeddingShard], encoder: str) -> list[EmbeddingShard]:
-    known = {part: read_shard_record(folder, part, encoder) for part in parts}
-    bad = set(find_damaged_files(folder, [record for record in known.values() if record]))
-    lost = [part for part, record in known.items() if not record or folder / part.vectors in bad]
-    for part in lost:
-        (folder / part.record).unlink(missing_ok=True)
-    return lost
+def _drop_damaged(folder: Path, shards: list[EmbeddingShard], encoder: str) -> list[EmbeddingShard]:
+    """Delete the records of missing and damaged shards and return these shards."""
+    records = {shard: read_shard_record(folder, shard, encoder) for shard in shards}
+    damaged = set(find_damaged_files(folder, [record for record in records.values() if record]))
+    bad = [shard for shard, record in records.items() if not record or folder / shard.vectors in damaged]
+    for shard in bad:
+        (folder / shard.record).unlink(missing_ok=True)
+    return bad
 
 
-def _check_filled(vectors: Vectors) -> None:
+def _check_not_zero(vectors: Vectors) -> None:
     for chunk, done in chunks(vectors):
         filled = chunk.any(axis=1)
         if not filled.all():
@@ -219,6 +254,6 @@ def _check_filled(vectors: Vectors) -> None:
             raise DamagedArtefact(f"the vector of passage {row} is zero: the weights are broken")
 
 
-def line(error: Exception) -> str:
-    """What an error says, in one line."""
+def describe_error(error: Exception) -> str:
+    """Return the message of an error in one line of at most 500 characters."""
     return " ".join(str(error).split())[:500] or type(error).__name__

@@ -1,12 +1,11 @@
-"""Versions of an index on disk, each made from a snapshot of the weights: whole, or not there.
+"""Versions of a refreshed index on disk, each made from a snapshot of the weights.
 
-    work/snapshot-00000500/           weights of step 500, as an encoder that is loaded
+    work/snapshot-00000500/           weights of step 500, as an encoder that can be loaded
     work/.index-00000500.making/      shards/ that are embedded, made/ that is being built
-    work/index-00000500/              what ragqa.retrieval.vectors.mips.build writes of the kind, manifest.json
+    work/index-00000500/              the files of ragqa.retrieval.vectors.mips.build, manifest.json
 
-A folder whose name begins with a dot is half-made; renaming it is the last thing that is done to it. The last two
-versions are kept with their snapshots. Deleting a version that somebody still searches does no harm on Linux, where
-mapped files live on without a name.
+A folder whose name begins with a dot is incomplete; renaming it is the last step. The last two versions are kept with
+their snapshots. Deleting a version that is still searched does no harm on Linux, where mapped files live on unnamed.
 """
 
 import logging
@@ -18,117 +17,123 @@ from typing import Protocol
 
 import numpy as np
 
-from index.version_build import Plan
+from index.version_build import VersionPlan
 from ragqa import artefacts
 from ragqa.artefacts import Manifest
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RefreshFailed
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import FlatEngine
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.retrieval.vectors.store import open_first
 
-KEPT = 2
-"""Versions that stay on disk."""
+KEEP = 2
+"""Number of versions that stay on disk."""
 _NAME = re.compile(r"\.?(snapshot|index)-(\d{8,})(\.making|\.writing)?")
-_PROBED = 64
-"""Rows that are looked at before an index is taken."""
+_PROBES = 64
+"""Rows that are checked before an index is used."""
 logger = logging.getLogger("ragqa.refresh")
 
 
-class Saves(Protocol):
-    """A model, of a refresh a passage tower in training."""
+class SavableModel(Protocol):
+    """Model that writes its weights; for a refresh, a passage tower in training."""
 
     def save(self, folder: Path, /) -> None:
-        """Write into an empty ``folder``; of a tower what ``ragqa.runtime.encoder.load_encoder`` takes."""
+        """Write into an empty ``folder``; a tower writes what ``ragqa.runtime.encoder.load_encoder`` loads."""
         ...
 
 
 class Versions:
-    """The versions of a run, as the process that trains sees them: it alone writes snapshots and deletes."""
+    """Versions of a run as seen by the training process, which alone writes snapshots and deletes versions."""
 
-    def __init__(self, plan: Plan, *, device: str = "cpu", engine: str = FlatEngine.AUTO) -> None:
-        """``device`` and ``engine`` search, see ``ragqa.retrieval.vectors.mips.open_index``."""
+    def __init__(self, plan: VersionPlan) -> None:
         self.plan = plan
-        store = plan.passages()
+        store = plan.open_passages()
         self._rows, self._deleted = len(store), store.deleted
-        self._device, self._engine = device, engine
 
-    def steps(self, what: str) -> list[int]:
-        """Steps of all that is whole of ``what`` (``snapshot`` or ``index``), rising."""
+    def list_steps(self, kind: str) -> list[int]:
+        """Return the steps of all whole folders of a kind, ``snapshot`` or ``index``, in order."""
         return sorted(
-            step for name, step, path in self._folders() if path.name == f"{name}-{step:08d}" and name == what
+            step for name, step, path in self._folders() if path.name == f"{name}-{step:08d}" and name == kind
         )
 
-    def take_up(self, at: int | None, upto: int | None = None) -> tuple[int | None, list[int]]:
-        """After a kill: the version to go on with, and the steps whose snapshots still wait to be made, rising.
+    def resume(self, version: int | None, step: int | None = None) -> tuple[int | None, list[int]]:
+        """Return the version to continue with, and the steps of the snapshots that still have to be built.
 
-        With ``at``, the version in use when training had come to step ``upto`` (by default that of ``at``), all that
-        is later than that step is deleted: those steps will be taken again.
+        Args:
+            version: the version that a checkpoint names; None continues with the newest.
+            step: training step of that checkpoint, by default ``version``. Everything later is deleted, because
+                training will come to these steps again.
         """
         for path in self.plan.work.glob(".snapshot-*.writing"):
             shutil.rmtree(path, ignore_errors=True)
-        if at is not None:
-            self._go_back(at, at if upto is None else upto)
-        version = self._newest_whole()
-        newer = [step for step in self.steps("snapshot") if version is None or step > version]
-        begun = [step for step in newer if self.plan.making(step).exists()]
-        unmade = sorted({*begun[:1], *newer[-1:]})
-        for step in self.steps("index"):  # killed after the rename
-            shutil.rmtree(self.plan.making(step), ignore_errors=True)
-        self.prune([*unmade, *([] if at is None else [at])])  # a checkpoint names that one
-        return version, unmade
+        if version is not None:
+            self._delete_later(version, version if step is None else step)
+        newest = self._find_newest_whole()
+        newer = [step for step in self.list_steps("snapshot") if newest is None or step > newest]
+        started = [step for step in newer if self.plan.build_folder(step).exists()]
+        pending = sorted({*started[:1], *newer[-1:]})
+        for finished in self.list_steps("index"):  # a kill after the rename leaves the build folder
+            shutil.rmtree(self.plan.build_folder(finished), ignore_errors=True)
+        # The checkpoint's version stays, too: a second kill must find it again.
+        self.prune([*pending, *([] if version is None else [version])])
+        return newest, pending
 
-    def _go_back(self, at: int, upto: int) -> None:
-        if at not in self.steps("index"):
-            there = ", ".join(map(str, self.steps("index"))) or "none"
-            raise BadInput(f"version {at} is not in {self.plan.work} (there: {there}): begin in an empty directory")
-        self._check(artefacts.read_manifest(self.plan.index(at), VECTORS_ARTEFACT), at)
-        for _, step, path in self._folders():
-            if step > upto:
+    def _delete_later(self, version: int, step: int) -> None:
+        versions = self.list_steps("index")
+        if version not in versions:
+            present = ", ".join(map(str, versions)) or "none"
+            raise BadInput(
+                f"version {version} is not in {self.plan.work} (there: {present}): start in an empty directory"
+            )
+        self._check(artefacts.read_manifest(self.plan.index(version), VECTORS_ARTEFACT), version)
+        for _, other, path in self._folders():
+            if other > step:
                 shutil.rmtree(path)
 
-    def _newest_whole(self) -> int | None:
-        for step in reversed(self.steps("index")):
+    def _find_newest_whole(self) -> int | None:
+        for step in reversed(self.list_steps("index")):
             try:
                 self._check(artefacts.read_manifest(self.plan.index(step), VECTORS_ARTEFACT), step)
                 return step
             except Mismatch:
                 raise
             except ArtefactError as error:
-                logger.warning("version %d is not taken up: %s", step, error)
+                logger.warning("version %d cannot be used and is deleted: %s", step, error)
                 shutil.rmtree(self.plan.index(step))
         return None
 
-    def write_snapshot(self, model: Saves, step: int) -> None:
-        """Write ``work/snapshot-STEP`` whole or not at all; one that is there with the same weights stays.
-
-        Raises RefreshFailed where it cannot be written, BadInput where other weights of this or a later step are there.
-        """
-        target = self.plan.snapshot(step)
-        later = [other for what in ("snapshot", "index") for other in self.steps(what) if other > step]
-        if later:
-            raise BadInput(
-                f"{self.plan.work} holds step {max(later)}, later than {step}: open it with at=, or an empty one"
-            )
-        aside = target.with_name(f".{target.name}.writing")
-        try:
-            _save(model, aside)
-            if not target.exists():
-                aside.rename(target)
-            elif _contents(aside) != _contents(target):
-                raise BadInput(f"{target} holds other weights of step {step}: begin in an empty directory")
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-
-    def open(self, step: int) -> tuple[Mips, Manifest]:
-        """The index of ``step``, mapped, once it is known to be all of it and of these passages.
-
-        Checksums were compared when it was made; to read it all again would keep training waiting. What is
-        not whole is deleted, to be made again by the next refresh of this step.
+    def write_snapshot(self, model: SavableModel, step: int) -> None:
+        """Write ``work/snapshot-STEP`` atomically; an existing one with the same weights stays.
 
         Raises:
-            ArtefactError: it is not.
+            RefreshFailed: the snapshot cannot be written.
+            BadInput: there are other weights of this step, or anything of a later one.
+        """
+        target = self.plan.snapshot(step)
+        later = [other for kind in ("snapshot", "index") for other in self.list_steps(kind) if other > step]
+        if later:
+            raise BadInput(
+                f"{self.plan.work} holds step {max(later)}, later than {step}: "
+                "resume with the version of a checkpoint, or start in an empty directory"
+            )
+        temporary = target.with_name(f".{target.name}.writing")
+        try:
+            _save_model(model, temporary)
+            if not target.exists():
+                temporary.rename(target)
+            elif _checksums(temporary) != _checksums(target):
+                raise BadInput(f"{target} holds other weights of step {step}: start in an empty directory")
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def open(self, step: int) -> tuple[Mips, Manifest]:
+        """Open the memory-mapped index of ``step`` after checking that it is whole and of these passages.
+
+        Only sizes are compared: checksums were compared when it was built, and reading everything again would keep
+        training waiting. A version that is not whole is deleted, so that the next refresh of this step builds it again.
+
+        Raises:
+            ArtefactError: the version is not whole.
         """
         try:
             return self._open(step)
@@ -141,23 +146,26 @@ class Versions:
         manifest = artefacts.peek_manifest(folder)
         self._check(manifest, step)
         for name, expected in manifest.files.items():
-            if (size := _size(folder / name)) != expected["size"]:
+            if (size := _file_size(folder / name)) != expected["size"]:
                 raise DamagedArtefact(f"{folder / name} is damaged: {size} bytes instead of {expected['size']}")
-        vectors = open_first(folder)
-        if vectors.shape != (self._rows, manifest.config["width"]):
-            raise DamagedArtefact(f"{folder} holds vectors {vectors.shape} for {self._rows} passages")
-        if not vectors[np.linspace(0, self._rows - 1, _PROBED).astype(int)].any(axis=1).all():
-            raise DamagedArtefact(f"{folder} holds vectors that are zero")
-        config = manifest.config
+        self._check_vectors(folder, manifest.config["width"])
+        settings = self.plan.settings
         index = mips.open_index(
             folder,
-            config["kind"],
-            effort=mips.Effort.from_manifest(config["search"]),
-            device=self._device,
-            engine=self._engine,
+            manifest.config["kind"],
+            effort=mips.Effort.from_manifest(manifest.config["search"]),
+            device=settings.search_device,
+            engine=settings.engine,
             deleted=self._deleted,
         )
         return index, manifest
+
+    def _check_vectors(self, folder: Path, width: int) -> None:
+        vectors = open_first(folder)
+        if vectors.shape != (self._rows, width):
+            raise DamagedArtefact(f"{folder} holds vectors {vectors.shape} for {self._rows} passages")
+        if not vectors[np.linspace(0, self._rows - 1, _PROBES).astype(int)].any(axis=1).all():
+            raise DamagedArtefact(f"{folder} holds vectors that are zero")
 
     def _check(self, manifest: Manifest, step: int) -> None:
         if manifest.kind != VECTORS_ARTEFACT or manifest.parents["corpus"] != self.plan.fingerprint:
@@ -167,40 +175,41 @@ class Versions:
         if (manifest.config["step"], manifest.config["rows"]) != (step, self._rows):
             raise DamagedArtefact(f"{self.plan.index(step)} does not hold the {self._rows} passages at step {step}")
 
-    def whole_shards(self, step: int) -> int:
-        """How many shards of a version in the making are there."""
-        return len(list((self.plan.making(step) / "shards").glob("*.json")))
+    def count_whole_shards(self, step: int) -> int:
+        """Return the number of whole shards of a version that is being built."""
+        return len(list((self.plan.build_folder(step) / "shards").glob("*.json")))
 
     def prune(self, needed: list[int]) -> None:
-        """Delete all but the last two versions and those of the steps ``needed``, finished or not."""
-        kept = {*self.steps("index")[-KEPT:], *needed}
+        """Delete all versions but the last two and the ``needed`` ones, finished or not."""
+        keep = {*self.list_steps("index")[-KEEP:], *needed}
         for _, step, path in self._folders():
-            if step not in kept:
+            if step not in keep:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _folders(self) -> Iterator[tuple[str, int, Path]]:
+        """Yield kind, step and path of every folder of a version, finished or not."""
         for path in sorted(self.plan.work.iterdir()):
             if path.is_dir() and (match := _NAME.fullmatch(path.name)):
                 yield match[1], int(match[2]), path
 
 
-def _size(file: Path) -> int:
+def _file_size(file: Path) -> int:
     try:
         return file.stat().st_size
     except OSError as error:
         raise DamagedArtefact(f"{file} is damaged: {error.strerror}") from error
 
 
-def _save(model: Saves, folder: Path) -> None:
+def _save_model(model: SavableModel, folder: Path) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         model.save(folder)
-    except Exception as error:  # full disks come as OSError, as SafetensorError, and as what the model makes of them
+    except Exception as error:  # a full disk raises OSError, SafetensorError, or an exception of the model's own
         raise RefreshFailed(f"cannot write the weights to {folder}: {error}") from error
 
 
-def _contents(folder: Path) -> dict[str, str]:
-    """Checksums of weights and tokenizer; configurations name the version of transformers, which may have changed."""
+def _checksums(folder: Path) -> dict[str, str]:
+    """Return checksums of weights and tokenizer; configurations are left out, since they name transformers' version."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "config.json"]
     return {path.relative_to(folder).as_posix(): artefacts.checksum(path) for path in files}

@@ -3,8 +3,8 @@
     python -m eval.bench.refresh --articles AA.tar.xz --work DIR --out docs/measurements/refresh.json
 
 A small encoder learns to find a passage by one half of it, among the others of the batch and what the index proposes,
-while ``index.refresh.ray_refresher`` makes the index anew from its weights every so many steps. Measured from the first
-index to the last swap.
+while ``index.refresh.open_ray_refresher`` makes the index anew from its weights every so many steps. Measured from the
+first index to the last swap.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from eval.bench.record import record
-from index.refresh import IndexRefresher, ray_refresher
+from index.refresh import IndexRefresher, RefreshSettings, open_ray_refresher
 from ragqa.artefacts.paths import weights_dir
 from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.sources import read_documents
@@ -176,7 +176,8 @@ def main() -> None:
     corpus = write_corpus(args.articles, args.passages, args.work)
     run = Run(PassageStore.open(corpus / "passages"))
     _start_ray()
-    refresher = ray_refresher(corpus, args.work / "versions", max_staleness=2 * args.every, nice=args.nice)
+    settings = RefreshSettings(max_staleness=2 * args.every)
+    refresher = open_ray_refresher(corpus, args.work / "versions", settings, nice=args.nice)
     with (args.work / "metrics.jsonl").open("w") as file:
         figures = train(run, refresher, args.every, args.swaps, file.write)
     refresher.close()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from index.cluster import connect, quiet
+from index.cluster import connect, silence_ray
 from index.serve.gather import Gather, Member
 from index.serve.shard import Failure, Maker, Shard, State
 from ragqa import artefacts
@@ -200,7 +200,7 @@ def main() -> None:
         config = parse_config(ServeConfig, __doc__, positional=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         out = sys.stdout
-        with suppress(KeyboardInterrupt), quiet(), serving(config) as url:
+        with suppress(KeyboardInterrupt), silence_ray(), serving(config) as url:
             served = f"{len(config.shards)} shard{'s' * (len(config.shards) != 1)}"
             print(f"ready: {served} at {url} (Ctrl-C ends it)", file=out, flush=True)
             watch(url)

@@ -1,9 +1,17 @@
 """The index of a pretraining run: refreshed while the run goes on, and the same in all of its processes."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from index.refresh import IndexRefresher, Swap, blocking_refresher, opener, ray_refresher
+from index.refresh import (
+    IndexRefresher,
+    RefreshSettings,
+    Swap,
+    make_version_opener,
+    open_blocking_refresher,
+    open_ray_refresher,
+)
 from pipelines.common.run import Run
 from ragqa.errors import ArtefactError, RefreshFailed
 from ragqa.models.dual_encoder import DualEncoder
@@ -47,20 +55,24 @@ class LiveIndex:
         self._asked: int | None = None
         self._index: Mips | None = None
         self._refresher: IndexRefresher | None = None
-        searched: dict[str, Any] = {"kind": config.kind, "search_device": config.device}
-        if config.kind != IndexKind.FLAT:
-            searched["search_device"] = "cpu"  # the other kinds have no search on a GPU
+        # Only a flat index can be searched on a GPU.
+        search_device = config.device if config.kind == IndexKind.FLAT else "cpu"
+        settings = RefreshSettings(kind=config.kind, search_device=search_device)
         if not parallel.is_first_process():
-            self._open = opener(config.corpus, work, **searched)
+            self._open = make_version_opener(config.corpus, work, settings)
             return
         bound = config.max_staleness
         if bound is None and self._every is not None:
             bound = 2 * self._every
-        common: dict[str, Any] = {**searched, "max_staleness": bound, "at": at, "upto": upto}
+        settings = replace(settings, max_staleness=bound)
         if config.workers:
-            self._refresher = ray_refresher(config.corpus, work, workers=config.workers, gpus=config.gpus, **common)
+            self._refresher = open_ray_refresher(
+                config.corpus, work, settings, workers=config.workers, gpus=config.gpus, version=at, step=upto
+            )
         else:
-            self._refresher = blocking_refresher(config.corpus, work, device=config.device, **common)
+            self._refresher = open_blocking_refresher(
+                config.corpus, work, settings, device=config.device, version=at, step=upto
+            )
 
     @classmethod
     def of(cls, config: Refreshed, run: Run) -> "LiveIndex":

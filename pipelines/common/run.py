@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from index.versions import Saves
+from index.versions import SavableModel
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.machine import describe_hardware
@@ -250,7 +250,7 @@ def vacant(out: Path) -> None:
         raise BadInput(f"{out} is no run, but holds {foreign} of something else: choose another directory")
 
 
-def write_model(model: Saves, folder: Path, tokenizer: Path | None = None) -> None:
+def write_model(model: SavableModel, folder: Path, tokenizer: Path | None = None) -> None:
     """Write what a run has made, whole or not at all, with the file of its ``tokenizer`` where it writes none."""
     with artefacts.replace_directory(folder) as aside:
         model.save(aside)

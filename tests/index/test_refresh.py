@@ -1,7 +1,4 @@
-"""The index that follows the weights in training: when it is swapped, what it costs, and what is killed on the way.
-
-Whatever dies, the index is that of an undisturbed run, byte for byte, and training has the old one until then.
-"""
+"""A refreshed index is swapped when whole, its cost is logged, and kills at any moment change no byte of it."""
 
 import errno
 import gc
@@ -15,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +22,8 @@ from conftest import ROOT, wait_for
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from index import version_build  # noqa: E402
-from index.refresh import IndexRefresher, blocking_refresher, ray_refresher  # noqa: E402
-from index.version_build import Encoding, Made, Plan, make_version  # noqa: E402
+from index.refresh import IndexRefresher, RefreshSettings, open_blocking_refresher, open_ray_refresher  # noqa: E402
+from index.version_build import BuildSeconds, LocalEmbedder, VersionPlan, make_version, plan_versions  # noqa: E402
 from index.versions import Versions  # noqa: E402
 from ragqa import artefacts  # noqa: E402
 from ragqa.corpus.store import PassageStore  # noqa: E402
@@ -37,11 +35,12 @@ from ragqa.training import precision  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
 PASSAGES, ROWS = 300, 40
+SETTINGS = RefreshSettings(shard_rows=ROWS)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """The tiny model gains nothing by more, and loses much where others are at work."""
+    """The tiny model gains nothing from more threads, and loses much next to other processes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -49,7 +48,7 @@ def one_thread() -> Iterator[None]:
 
 
 def write_corpus(folder: Path, seed: int = 0, passages: int = PASSAGES) -> Path:
-    """An index without vectors, over passages of random words."""
+    """Write an index without vectors over passages of random words."""
     folder.mkdir(exist_ok=True)
     words = np.random.default_rng(seed).integers(0, 1100, (passages, 12))
     with (folder / "c.jsonl").open("w") as file:
@@ -72,10 +71,10 @@ class Tower:
         from transformers import BertModel
 
         self.folder, self.model = folder, BertModel.from_pretrained(folder)
-        drawn = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in self.model.parameters():
-                parameter.add_(0.05 * torch.randn(parameter.shape, generator=drawn))
+                parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
 
     def save(self, folder: Path) -> None:
         self.model.save_pretrained(folder)
@@ -88,7 +87,7 @@ def tower(small: Path) -> Callable[[int], Tower]:
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test sets."""
 
     now = 0.0
 
@@ -96,47 +95,45 @@ class Clock:
         return self.now
 
 
-class Held:
-    """Makes a version when a test says so, and so stands for the actors."""
+class FakeBuilder:
+    """Builds a version when a test says so, in place of the actors."""
 
     attempts = 3
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.encoding = plan, Encoding(plan.passages(), "cpu")
-        self.begun: list[int] = []
-        self.outcome: Made | str | None = None
-        self.meanwhile: Callable[[], None] = lambda: pytest.fail("training waits for what nobody makes")
+    def __init__(self, plan: VersionPlan) -> None:
+        self.plan, self.embedder = plan, LocalEmbedder(plan.open_passages(), "cpu")
+        self.started: list[int] = []
+        self.result: BuildSeconds | str | None = None
+        self.on_wait: Callable[[], None] = lambda: pytest.fail("training waits for a version that nobody builds")
 
-    def begin(self, step: int) -> None:
-        self.begun.append(step)
+    def start(self, step: int) -> None:
+        self.started.append(step)
 
     def finish(self, embedding: float = 0.0, building: float = 0.0) -> None:
-        make_version(self.plan, self.begun[-1], self.encoding)
-        self.outcome = Made(embedding, building)
+        make_version(self.plan, self.started[-1], self.embedder)
+        self.result = BuildSeconds(embedding, building)
 
-    def result(self, timeout: float) -> Made | str | None:
-        if timeout and self.outcome is None:
-            self.meanwhile()
-        outcome, self.outcome = self.outcome, None
-        return outcome
+    def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
+        if timeout and self.result is None:
+            self.on_wait()
+        result, self.result = self.result, None
+        return result
 
     def close(self) -> None:
         pass
 
 
 class Run:
-    """A training run with a held maker and a held clock."""
+    """A training run with a fake builder and a fake clock."""
 
     def __init__(self, corpus: Path, work: Path, max_staleness: int | None = None) -> None:
-        plan = Plan.of(corpus, work, "flat", ROWS, 0.95, None)
-        self.maker, self.clock, self.work = Held(plan), Clock(), work
-        self.refresher = IndexRefresher(
-            Versions(plan), lambda: self.maker, max_staleness=max_staleness, at=None, clock=self.clock
-        )
+        plan = plan_versions(corpus, work, replace(SETTINGS, max_staleness=max_staleness))
+        self.builder, self.clock, self.work = FakeBuilder(plan), Clock(), work
+        self.refresher = IndexRefresher(Versions(plan), lambda: self.builder, version=None, step=None, clock=self.clock)
         self.refresh, self.poll = self.refresher.refresh, self.refresher.poll
 
-    def steps(self, first: int, last: int, seconds: float) -> None:
-        """Train: poll, then a step of so many seconds, ``last`` excluded."""
+    def train(self, first: int, last: int, seconds: float) -> None:
+        """Poll and take a step of ``seconds``, from ``first`` up to but without ``last``."""
         for step in range(first, last):
             self.poll(step)
             self.clock.now += seconds
@@ -157,12 +154,12 @@ def names(work: Path) -> list[str]:
     return sorted(path.name for path in work.iterdir() if path.name != ".lock")
 
 
-# When an index is swapped
+# Swaps
 
 
-def test_an_index_is_that_of_the_snapshot(corpus: Path, tmp_path: Path, tower) -> None:
+def test_an_index_is_made_from_the_snapshot(corpus: Path, tmp_path: Path, tower) -> None:
     with_seed = tower(1)
-    refresher = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    refresher = open_blocking_refresher(corpus, tmp_path / "work", SETTINGS)
     before = torch.random.get_rng_state()
     refresher.refresh(with_seed, 7)
     assert torch.equal(torch.random.get_rng_state(), before)  # a refresh does not change the steps that follow
@@ -182,9 +179,9 @@ def test_an_index_is_that_of_the_snapshot(corpus: Path, tmp_path: Path, tower) -
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "sq8"])
-def test_other_kinds_of_index(corpus: Path, tmp_path: Path, tower, kind: str) -> None:
+def test_approximate_kinds_are_searched(corpus: Path, tmp_path: Path, tower, kind: str) -> None:
     pytest.importorskip("faiss", reason="the extra cpu is not installed")
-    refresher = blocking_refresher(corpus, tmp_path, kind=kind)
+    refresher = open_blocking_refresher(corpus, tmp_path, RefreshSettings(kind=kind))
     refresher.refresh(tower(1), 0)
     index = refresher.poll(0)
     queries = np.asarray(index.vectors[0:20], np.float32)
@@ -193,12 +190,12 @@ def test_other_kinds_of_index(corpus: Path, tmp_path: Path, tower, kind: str) ->
     refresher.close()
 
 
-def test_a_kind_without_float16_from_refresh_to_refresh(corpus: Path, tmp_path: Path, tower) -> None:
+def test_a_kind_without_float16_vectors_is_refreshed_and_resumed(corpus: Path, tmp_path: Path, tower) -> None:
     pytest.importorskip("faiss", reason="the extra cpu is not installed")
     work = tmp_path / "work"
     (tmp_path / "q.jsonl").write_text("".join(f'{{"question": "w{n} w{n + 1}", "answers": []}}\n' for n in range(30)))
-    options = {"kind": "ivf-rabitq", "recall": 0.9, "questions": tmp_path / "q.jsonl", "shard_rows": ROWS}
-    refresher = blocking_refresher(corpus, work, **options)
+    settings = RefreshSettings(kind="ivf-rabitq", recall=0.9, questions=tmp_path / "q.jsonl", shard_rows=ROWS)
+    refresher = open_blocking_refresher(corpus, work, settings)
     for step in (0, 5):
         refresher.refresh(tower(step), step)
         index = refresher.poll(step)
@@ -210,7 +207,7 @@ def test_a_kind_without_float16_from_refresh_to_refresh(corpus: Path, tmp_path: 
     found = [r.rows.tolist() for r in index.search(queries, 3)]
     assert [rows[0] for rows in found] == list(range(20))
     refresher.close()
-    again = blocking_refresher(corpus, work, **options)
+    again = open_blocking_refresher(corpus, work, settings)
     assert again.version == 5 and [r.rows.tolist() for r in again.poll(6).search(queries, 3)] == found
     again.close()
     assert artefacts.is_artefact(made)  # and so is never read as documents
@@ -221,47 +218,47 @@ def test_a_kind_without_float16_from_refresh_to_refresh(corpus: Path, tmp_path: 
         artefacts.check_replaceable(made, "dense")
 
 
-def test_a_wish_for_recall_that_cannot_be_met_is_refused_at_once(corpus: Path, tmp_path: Path) -> None:
+def test_impossible_recall_settings_are_refused_at_once(corpus: Path, tmp_path: Path) -> None:
     pytest.importorskip("faiss", reason="the extra cpu is not installed")
     (tmp_path / "none.jsonl").touch()
     with pytest.raises(BadInput, match=r"recall = 1\.5: a share above 0 and up to 1"):
-        blocking_refresher(corpus, tmp_path, kind="sq8", recall=1.5)
+        open_blocking_refresher(corpus, tmp_path, RefreshSettings(kind="sq8", recall=1.5))
     with pytest.raises(BadInput, match=r"no questions in .*none\.jsonl"):
-        blocking_refresher(corpus, tmp_path, kind="sq8", questions=tmp_path / "none.jsonl")
-    # An exact search has no use for questions, and does not read them.
-    blocking_refresher(corpus, tmp_path, questions=tmp_path / "none.jsonl").close()
+        open_blocking_refresher(corpus, tmp_path, RefreshSettings(kind="sq8", questions=tmp_path / "none.jsonl"))
+    # An exact search needs no questions and does not read them.
+    open_blocking_refresher(corpus, tmp_path, RefreshSettings(questions=tmp_path / "none.jsonl")).close()
 
 
 def test_training_has_the_old_index_until_the_new_one_is_whole(run: Run, tower) -> None:
     run.refresh(tower(0), 0)
-    run.maker.finish()
+    run.builder.finish()
     old = run.poll(0)
     run.refresh(tower(1), 5)
     assert run.poll(6) is old and run.refresher.version == 0
-    run.maker.finish()
+    run.builder.finish()
     new = run.poll(7)
     assert new is not old and run.refresher.version == 5 and run.poll(8) is new
     assert len(old.search(np.ones((1, old.width), np.float32), 3)[0]) == 3  # who holds it still can
 
 
-def test_the_newest_snapshot_wins_and_the_one_in_the_making_is_made_to_its_end(run: Run, tower) -> None:
+def test_the_newest_snapshot_waits_until_the_current_build_is_finished(run: Run, tower) -> None:
     run.refresh(tower(0), 0)
-    run.maker.finish()
+    run.builder.finish()
     run.poll(0)
     for step in (10, 20, 30):
         run.refresh(tower(step), step)
-    assert run.maker.begun == [0, 10]
+    assert run.builder.started == [0, 10]
     assert names(run.work) == ["index-00000000", "snapshot-00000000", "snapshot-00000010", "snapshot-00000030"]
-    run.maker.finish()
+    run.builder.finish()
     run.poll(31)
-    assert run.refresher.version == 10 and run.maker.begun == [0, 10, 30]
-    run.maker.finish()
+    assert run.refresher.version == 10 and run.builder.started == [0, 10, 30]
+    run.builder.finish()
     run.poll(32)
     assert run.refresher.version == 30
     assert names(run.work) == [f"{what}-000000{step}" for what in ("index", "snapshot") for step in (10, 30)]
 
 
-def test_the_log_of_a_swap_by_hand(run: Run, tower, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_of_a_swap_agrees_with_hand_computation(run: Run, tower, caplog: pytest.LogCaptureFixture) -> None:
     class Slow:
         def save(self, folder: Path) -> None:
             tower(1).save(folder)
@@ -269,11 +266,11 @@ def test_the_log_of_a_swap_by_hand(run: Run, tower, caplog: pytest.LogCaptureFix
 
     caplog.set_level(logging.INFO, "ragqa.refresh")
     run.refresh(tower(0), 0)
-    run.maker.finish(embedding=4, building=1)
-    run.steps(0, 10, seconds=1.0)  # 9 steps of 1 s alone; the tenth has a refresh in it and counts as neither
+    run.builder.finish(embedding=4, building=1)
+    run.train(0, 10, seconds=1.0)  # 9 steps of 1 s without a refresh; one begins within the tenth
     run.refresh(Slow(), 10)
-    run.steps(10, 15, seconds=1.5)  # 4 steps beside the making; when the fifth ends it is finished
-    run.maker.finish(embedding=6, building=0.5)
+    run.train(10, 15, seconds=1.5)  # 4 steps during the build, which ends within the fifth
+    run.builder.finish(embedding=6, building=0.5)
     run.poll(15)
     first, second = run.refresher.log
     assert first.as_dict() == {
@@ -302,7 +299,7 @@ def test_the_log_of_a_swap_by_hand(run: Run, tower, caplog: pytest.LogCaptureFix
     )
 
 
-def test_training_waits_when_the_bound_is_passed(
+def test_training_waits_when_the_index_is_too_old(
     corpus: Path, tmp_path: Path, tower, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logger = logging.getLogger("ragqa.refresh")
@@ -311,52 +308,52 @@ def test_training_waits_when_the_bound_is_passed(
     caplog.set_level(logging.WARNING, logger.name)
     run = Run(corpus, tmp_path, max_staleness=10)
     run.refresh(tower(0), 0)
-    run.maker.finish()
+    run.builder.finish()
     run.poll(0)
     run.refresh(tower(1), 5)
     run.poll(10)  # 10 steps stale: still within
     assert run.refresher.version == 0 and not caplog.records
 
-    def meanwhile() -> None:
+    def finish_after_7_seconds() -> None:
         run.clock.now += 7.0
-        run.maker.finish()
+        run.builder.finish()
 
-    run.maker.meanwhile = meanwhile
+    run.builder.on_wait = finish_after_7_seconds
     run.poll(11)
     assert run.refresher.version == 5 and run.refresher.log[-1].stood == 7.0
     assert caplog.messages == [
         "step 11: the index is 11 steps old, more than 10: training waits for version 5",
     ]
     run.poll(15)
-    with pytest.raises(StaleIndex, match=r"step 16: .* 11 steps old, more than 10, and none is being made: call ref"):
+    with pytest.raises(StaleIndex, match=r"step 16: .* 11 steps old, more than 10, and none is being built: call ref"):
         run.poll(16)
     run.refresher.close()
 
 
-def test_a_version_that_is_too_old_itself_is_waited_past(corpus: Path, tmp_path: Path, tower) -> None:
+def test_training_waits_past_a_version_that_is_too_old_itself(corpus: Path, tmp_path: Path, tower) -> None:
     run = Run(corpus, tmp_path, max_staleness=10)
     for step in (0, 50):
         run.refresh(tower(step), step)
-    run.maker.meanwhile = run.maker.finish
+    run.builder.on_wait = run.builder.finish
     run.poll(55)
-    assert run.maker.begun == [0, 50] and [swap.version for swap in run.refresher.log] == [50]
+    assert run.builder.started == [0, 50] and [swap.version for swap in run.refresher.log] == [50]
     run.refresher.close()
 
 
-def test_without_an_index_training_waits_for_the_first(run: Run, tower) -> None:
+def test_training_waits_for_the_first_index(run: Run, tower) -> None:
     with pytest.raises(StaleIndex, match=r"there is no index yet, .* call refresh"):
         run.poll(0)
     run.refresh(tower(0), 0)
-    run.maker.meanwhile = run.maker.finish
+    run.builder.on_wait = run.builder.finish
     assert len(run.poll(0)) == PASSAGES
 
 
-def test_steps_that_do_not_count_up(run: Run, tower) -> None:
+def test_steps_must_not_go_back(run: Run, tower) -> None:
     run.refresh(tower(0), 10)
-    run.maker.finish()
+    run.builder.finish()
     run.poll(10)
     run.refresh(tower(0), 10)  # after a checkpoint of this very step
-    assert run.maker.begun == [10]
+    assert run.builder.started == [10]
     same = tower(0)
 
     def by_another_version(folder: Path) -> None:
@@ -375,32 +372,32 @@ def test_steps_that_do_not_count_up(run: Run, tower) -> None:
     assert names(run.work) == ["index-00000010", "snapshot-00000010"]
 
 
-# What fails
+# Failures
 
 
-def test_a_version_is_begun_again_and_given_up_after_three_vain_attempts(run: Run, tower) -> None:
+def test_a_version_is_given_up_after_three_attempts_without_progress(run: Run, tower) -> None:
     run.refresh(tower(0), 0)
-    run.maker.finish()
+    run.builder.finish()
     old = run.poll(0)
     run.refresh(tower(1), 5)
     for _ in range(2):
-        run.maker.outcome = "the disk is full"
+        run.builder.result = "the disk is full"
         assert run.poll(6) is old
-    assert run.maker.begun == [0, 5, 5, 5]
+    assert run.builder.started == [0, 5, 5, 5]
     shards = run.work / ".index-00000005.making" / "shards"
     shards.mkdir(parents=True)
-    (shards / "0000000000.json").touch()  # an attempt that finished a shard is not in vain
-    run.maker.outcome = "an actor died"
+    (shards / "0000000000.json").touch()  # an attempt that finished a shard is progress
+    run.builder.result = "an actor died"
     assert run.poll(7) is old
-    run.maker.outcome = "the disk is full"
+    run.builder.result = "the disk is full"
     assert run.poll(8) is old
-    run.maker.outcome = "the disk is full"
-    with pytest.raises(RefreshFailed, match=r"weights of step 5: the disk is full; the index before it stays"):
+    run.builder.result = "the disk is full"
+    with pytest.raises(RefreshFailed, match=r"weights of step 5: the disk is full; the previous index stays"):
         run.poll(8)
-    assert run.poll(9) is old  # said once
+    assert run.poll(9) is old  # raised once
     run.refresh(tower(1), 10)
     assert names(run.work) == ["index-00000000", "snapshot-00000000", "snapshot-00000010"]
-    run.maker.finish()
+    run.builder.finish()
     run.poll(11)
     assert run.refresher.version == 10
 
@@ -408,14 +405,14 @@ def test_a_version_is_begun_again_and_given_up_after_three_vain_attempts(run: Ru
 @pytest.fixture
 def trained(corpus: Path, tmp_path: Path, tower) -> Iterator[IndexRefresher]:
     """A blocking refresher over ``tmp_path/work`` with version 0."""
-    refresher = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    refresher = open_blocking_refresher(corpus, tmp_path / "work", SETTINGS)
     refresher.refresh(tower(0), 0)
     refresher.poll(0)
     yield refresher
     refresher.close()
 
 
-def test_a_full_disk_reaches_training_and_leaves_the_old_index(trained, tmp_path: Path, tower, monkeypatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_the_old_index(trained, tmp_path: Path, tower, monkeypatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -435,7 +432,7 @@ def test_a_full_disk_reaches_training_and_leaves_the_old_index(trained, tmp_path
     assert names(tmp_path / "work") == [f"{what}-0000000{step}" for what in ("index", "snapshot") for step in (0, 8)]
 
 
-def test_weights_that_are_broken_make_no_index(trained, tmp_path: Path, tower) -> None:
+def test_broken_weights_make_no_index(trained, tmp_path: Path, tower) -> None:
     old = trained.poll(1)
     for step, value, said in ((5, float("nan"), "is not finite"), (6, 0.0, "is zero")):
         broken = tower(1)
@@ -449,9 +446,9 @@ def test_weights_that_are_broken_make_no_index(trained, tmp_path: Path, tower) -
     assert "index-00000005" not in names(tmp_path / "work")
 
 
-def test_a_corpus_that_is_damaged_or_changed_reaches_training(tmp_path: Path, tower) -> None:
+def test_a_damaged_or_changed_corpus_is_reported(tmp_path: Path, tower) -> None:
     corpus = write_corpus(tmp_path / "corpus")
-    refresher = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    refresher = open_blocking_refresher(corpus, tmp_path / "work", SETTINGS)
     refresher.refresh(tower(0), 0)
     old = refresher.poll(0)
     file = corpus / "passages" / "00000.arrow"
@@ -469,14 +466,14 @@ def test_a_corpus_that_is_damaged_or_changed_reaches_training(tmp_path: Path, to
     assert refresher.poll(3) is old
     refresher.close()
     with pytest.raises(Mismatch, match="is not of the passages of"):
-        blocking_refresher(corpus, tmp_path / "work")
+        open_blocking_refresher(corpus, tmp_path / "work")
 
 
-def test_passages_that_were_deleted_are_never_found(tmp_path: Path, tower) -> None:
+def test_deleted_passages_are_never_returned(tmp_path: Path, tower) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     update_index(corpus, delete=["7"])
     deleted = PassageStore.open(corpus / "passages").deleted
-    refresher = blocking_refresher(corpus, tmp_path / "work")
+    refresher = open_blocking_refresher(corpus, tmp_path / "work")
     refresher.refresh(tower(0), 0)
     index = refresher.poll(0)
     found = index.search(np.asarray(index.vectors[deleted], np.float32), PASSAGES)[0]
@@ -505,28 +502,28 @@ def of_others(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [zeros, half, fewer, of_others])
-def test_what_is_not_whole_is_never_taken(run: Run, tower, spoil: Callable[[Path], None]) -> None:
+def test_damaged_versions_are_never_used(run: Run, tower, spoil: Callable[[Path], None]) -> None:
     run.refresh(tower(0), 0)
-    run.maker.finish()
+    run.builder.finish()
     old = run.poll(0)
     run.refresh(tower(1), 1)
-    run.maker.finish()
+    run.builder.finish()
     spoil(run.work / "index-00000001")
     with pytest.raises((DamagedArtefact, Mismatch), match="index-00000001"):
         run.poll(1)
     assert run.poll(2) is old and run.refresher.version == 0
     run.refresh(tower(1), 1)  # of the same step: what was found damaged is made anew
-    run.maker.finish()
+    run.builder.finish()
     assert len(run.poll(3)) == PASSAGES and run.refresher.version == 1 and np.asarray(run.poll(3).vectors[0:1]).any()
 
 
-def test_a_version_that_was_not_whole_is_none_of_the_two_that_are_kept(run: Run, tower) -> None:
+def test_a_damaged_version_is_not_one_of_the_two_that_stay(run: Run, tower) -> None:
     for step in (0, 1):
         run.refresh(tower(step), step)
-        run.maker.finish()
+        run.builder.finish()
         run.poll(step)
     run.refresh(tower(2), 2)
-    run.maker.finish()
+    run.builder.finish()
     (run.work / "index-00000002" / "vectors.npy").unlink()
     with pytest.raises(DamagedArtefact, match=r"vectors\.npy is damaged: No such file"):
         run.poll(2)
@@ -538,15 +535,15 @@ def test_a_version_that_was_not_whole_is_none_of_the_two_that_are_kept(run: Run,
     ]
 
 
-# Going on after a kill
+# Kills
 
 
 class Killed(BaseException):
-    """Nothing after it runs, as after SIGKILL, but for what ``finally`` cleans up."""
+    """Stops everything but ``finally`` blocks, like SIGKILL."""
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, where: object, name: str, calls: int = 0, *, after: bool = False) -> None:
-    """Die in the call of ``name`` that follows so many others, once its work is done or before."""
+    """Raise Killed in the call of ``name`` after ``calls`` others, before or after its work."""
     real, left = getattr(where, name), [calls]
 
     def dies(*args: object, **options: object) -> object:
@@ -565,13 +562,15 @@ MOMENTS = {
     "building": lambda patch: stop_at(patch, version_build.mips, "build"),
     "vectors": lambda patch: stop_at(patch, version_build.mips, "write_rows", after=True),
     "sealing": lambda patch: stop_at(patch, version_build.artefacts, "write_manifest", after=True),
-    "renaming": lambda patch: stop_at(patch, version_build.artefacts.atomic, "swap_into_place"),
-    "renamed": lambda patch: stop_at(patch, version_build.artefacts.atomic, "swap_into_place", after=True),
+    "renaming": lambda patch: stop_at(patch, version_build.artefacts, "swap_into_place"),
+    "renamed": lambda patch: stop_at(patch, version_build.artefacts, "swap_into_place", after=True),
 }
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_while(moment: str, corpus: Path, tmp_path: Path, tower, trained, monkeypatch) -> None:
+def test_a_kill_while_building_changes_no_byte(
+    moment: str, corpus: Path, tmp_path: Path, tower, trained, monkeypatch
+) -> None:
     work, whole = tmp_path / "work", [0]
     with monkeypatch.context() as patched:
         MOMENTS[moment](patched)
@@ -581,7 +580,7 @@ def test_killed_while(moment: str, corpus: Path, tmp_path: Path, tower, trained,
     with monkeypatch.context() as patched:
         real = version_build.embed_shard
         patched.setattr(version_build, "embed_shard", lambda *args: (whole.append(args[3].first), real(*args)))
-        again = blocking_refresher(corpus, work, shard_rows=ROWS)
+        again = open_blocking_refresher(corpus, work, SETTINGS)
     again.poll(5)
     assert again.version == 5
     assert whole[1:] == (list(range(3 * ROWS, PASSAGES, ROWS)) if moment == "embedding" else [])
@@ -590,7 +589,7 @@ def test_killed_while(moment: str, corpus: Path, tmp_path: Path, tower, trained,
     again.close()
 
 
-def test_a_snapshot_is_whole_or_not_there(corpus: Path, tmp_path: Path, tower, trained) -> None:
+def test_snapshots_are_written_atomically(corpus: Path, tmp_path: Path, tower, trained) -> None:
     class Dying:
         def save(self, folder: Path) -> None:
             tower(1).save(folder)
@@ -601,7 +600,7 @@ def test_a_snapshot_is_whole_or_not_there(corpus: Path, tmp_path: Path, tower, t
         trained.refresh(Dying(), 5)
     (tmp_path / "work" / ".snapshot-00000005.writing").mkdir()  # as SIGKILL leaves it
     trained.close()
-    again = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    again = open_blocking_refresher(corpus, tmp_path / "work", SETTINGS)
     again.poll(6)
     assert again.version == 0 and names(tmp_path / "work") == ["index-00000000", "snapshot-00000000"]
     again.close()
@@ -609,13 +608,15 @@ def test_a_snapshot_is_whole_or_not_there(corpus: Path, tmp_path: Path, tower, t
 
 SCRIPT = """
 import os, signal, sys
+from dataclasses import replace
 from pathlib import Path
-from index.{module} import {refresher} as open_refresher
+from index import refresh
+from index.refresh import {function} as open_refresher
 from tests.index.test_refresh import Tower
 if "{address}":
     import ray
     ray.init(address="{address}", log_to_driver=False, configure_logging=False)
-refresher = open_refresher(Path(sys.argv[1]), Path(sys.argv[2]), shard_rows=40{options})
+refresher = open_refresher(Path(sys.argv[1]), Path(sys.argv[2]), refresh.RefreshSettings(shard_rows=40))
 refresher.refresh(Tower(Path(sys.argv[3]), 0), 5)
 while not (Path(sys.argv[2]) / "index-00000005").exists():
     pass
@@ -623,38 +624,40 @@ os.kill(os.getpid(), signal.SIGKILL)  # after the rename, before the poll that s
 """
 
 
-def killed_before_the_swap(corpus: Path, work: Path, small: Path, **names: str) -> None:
+def kill_before_the_swap(corpus: Path, work: Path, small: Path, **names: str) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    command = [sys.executable, "-c", SCRIPT.format(module="refresh", **names), str(corpus), str(work), str(small)]
+    command = [sys.executable, "-c", SCRIPT.format(**names), str(corpus), str(work), str(small)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 @pytest.mark.thorough
-def test_training_killed_between_rename_and_swap(corpus: Path, tmp_path: Path, small: Path, tower, trained) -> None:
+def test_training_resumes_after_a_kill_between_rename_and_swap(
+    corpus: Path, tmp_path: Path, small: Path, tower, trained
+) -> None:
     trained.close()
     work = tmp_path / "work"
-    killed_before_the_swap(corpus, work, small, refresher="blocking_refresher", address="", options="")
-    again = blocking_refresher(corpus, work, shard_rows=ROWS)
+    kill_before_the_swap(corpus, work, small, function="open_blocking_refresher", address="")
+    again = open_blocking_refresher(corpus, work, SETTINGS)
     again.poll(5)
     assert again.version == 5 and vectors(work, 5) == vectors(work, 0) and again.log == []
     again.close()
 
 
-def test_opened_again_it_goes_on_with_the_version_it_had(corpus: Path, tmp_path: Path, tower, trained) -> None:
+def test_a_reopened_refresher_continues_with_its_version(corpus: Path, tmp_path: Path, tower, trained) -> None:
     with pytest.raises(BadInput, match="another process is at work"):
-        blocking_refresher(corpus, tmp_path / "work")
+        open_blocking_refresher(corpus, tmp_path / "work")
     for step in (5, 10):
         trained.refresh(tower(step), step)
         trained.poll(step)
     before = np.array(trained.poll(10).vectors[0:PASSAGES])
     trained.close()
-    again = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS)
+    again = open_blocking_refresher(corpus, tmp_path / "work", SETTINGS)
     assert again.version == 10 and np.array_equal(again.poll(11).vectors[0:PASSAGES], before)
     again.close()
     with pytest.raises(BadInput, match=r"version 0 is not in .* \(there: 5, 10\)"):
-        blocking_refresher(corpus, tmp_path / "work", at=0)
-    back = blocking_refresher(corpus, tmp_path / "work", shard_rows=ROWS, at=5)
+        open_blocking_refresher(corpus, tmp_path / "work", version=0)
+    back = open_blocking_refresher(corpus, tmp_path / "work", SETTINGS, version=5)
     assert back.version == 5 and not np.array_equal(back.poll(6).vectors[0:PASSAGES], before)
     assert names(tmp_path / "work") == ["index-00000005", "snapshot-00000005"]
     back.refresh(tower(10), 10)
@@ -662,32 +665,32 @@ def test_opened_again_it_goes_on_with_the_version_it_had(corpus: Path, tmp_path:
     back.close()
 
 
-def test_what_was_begun_before_the_checkpoint_goes_on(corpus: Path, tmp_path: Path, tower) -> None:
-    """A checkpoint of step 12 knows version 5; that of step 10 was being made, that of step 15 comes again."""
-    plan = Plan.of(corpus, tmp_path / "work", "flat", ROWS, 0.95, None)
+def test_a_version_started_before_the_checkpoint_is_finished(corpus: Path, tmp_path: Path, tower) -> None:
+    """A checkpoint of step 12 names version 5; version 10 was being built, step 15 will come again."""
+    plan = plan_versions(corpus, tmp_path / "work", SETTINGS)
     versions = Versions(plan)
     for step in (5, 10, 15):
         versions.write_snapshot(tower(step), step)
-    make_version(plan, 5, Encoding(plan.passages(), "cpu"))
-    assert versions.take_up(5, 12) == (5, [10])
+    make_version(plan, 5, LocalEmbedder(plan.open_passages(), "cpu"))
+    assert versions.resume(5, 12) == (5, [10])
     assert names(plan.work) == ["index-00000005", "snapshot-00000005", "snapshot-00000010"]
-    assert versions.take_up(5) == (5, [])
+    assert versions.resume(5) == (5, [])
     assert names(plan.work) == ["index-00000005", "snapshot-00000005"]
 
 
-def test_the_version_of_a_checkpoint_stays_beside_two_later_ones(corpus: Path, tmp_path: Path, tower) -> None:
-    """Those that were made between the checkpoint and the kill; a second kill must find the first one again."""
-    plan = Plan.of(corpus, tmp_path / "work", "flat", ROWS, 0.95, None)
+def test_the_version_of_a_checkpoint_stays_with_two_later_ones(corpus: Path, tmp_path: Path, tower) -> None:
+    """Two versions were built between checkpoint and kill; a second kill must find the first again."""
+    plan = plan_versions(corpus, tmp_path / "work", SETTINGS)
     versions = Versions(plan)
     for step in (5, 10, 15):
         versions.write_snapshot(tower(step), step)
-        make_version(plan, step, Encoding(plan.passages(), "cpu"))
+        make_version(plan, step, LocalEmbedder(plan.open_passages(), "cpu"))
     for _ in range(2):
-        assert versions.take_up(5, 16) == (15, [])
-        assert versions.steps("index") == [5, 10, 15]
+        assert versions.resume(5, 16) == (15, [])
+        assert versions.list_steps("index") == [5, 10, 15]
 
 
-def test_a_damaged_version_is_made_again_from_its_snapshot(corpus: Path, tmp_path: Path, tower, trained) -> None:
+def test_a_damaged_version_is_built_again_from_its_snapshot(corpus: Path, tmp_path: Path, tower, trained) -> None:
     work = tmp_path / "work"
     trained.refresh(tower(0), 5)
     trained.close()
@@ -695,13 +698,13 @@ def test_a_damaged_version_is_made_again_from_its_snapshot(corpus: Path, tmp_pat
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    again = blocking_refresher(corpus, work, shard_rows=ROWS)
+    again = open_blocking_refresher(corpus, work, SETTINGS)
     again.poll(5)
     assert again.version == 5 and vectors(work, 5) == vectors(work, 0)
     again.close()
 
 
-def test_a_shard_that_is_damaged_is_made_again(corpus: Path, tmp_path: Path, tower, trained, monkeypatch) -> None:
+def test_a_damaged_shard_is_embedded_again(corpus: Path, tmp_path: Path, tower, trained, monkeypatch) -> None:
     work, real = tmp_path / "work", version_build.embed_shard
     written: list[Path] = []
 
@@ -723,7 +726,7 @@ def test_a_shard_that_is_damaged_is_made_again(corpus: Path, tmp_path: Path, tow
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[object]:
-    """Ray for all tests here."""
+    """Start Ray for all tests of this file."""
     ray = pytest.importorskip("ray", reason="the extra ray is not installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
@@ -738,9 +741,9 @@ def ray() -> Iterator[object]:
 
 @pytest.fixture(scope="module")
 def beside(ray, corpus: Path, tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexRefresher]:
-    """A refresher with two actors, and version 0, which was made with nobody's interference."""
+    """Open a refresher with two actors, and build version 0 undisturbed."""
     work = tmp_path_factory.mktemp("refreshed")
-    refresher = ray_refresher(corpus, work, max_staleness=None, workers=2, shard_rows=ROWS)
+    refresher = open_ray_refresher(corpus, work, SETTINGS, workers=2)
     refresher.refresh(tower(0), 0)
     refresher.poll(0)
     yield refresher
@@ -749,7 +752,7 @@ def beside(ray, corpus: Path, tower, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def undisturbed(beside: IndexRefresher) -> bytes:
-    """The vectors of that version."""
+    """Return the vectors of that version."""
     return vectors(directory(beside), 0)
 
 
@@ -758,20 +761,17 @@ def directory(refresher: IndexRefresher) -> Path:
 
 
 def actors(refresher: IndexRefresher) -> tuple[object, list[object]]:
-    """The coordinator and the encoders."""
-    maker = refresher._maker
-    return maker._coordinator, maker._encoders
+    """Return the coordinator and the encoding actors."""
+    builder = refresher._builder
+    return builder._coordinator, builder._encoders
 
 
 def in_actor(ray, actor, act: Callable[..., object]) -> object:
-    return ray.get(actor.__ray_call__.options(max_task_retries=-1).remote(act))  # once it is there again
+    return ray.get(actor.__ray_call__.options(max_task_retries=-1).remote(act))  # once it is restarted
 
 
 def recording(file: Path, fault: str | None = None, waits_for: Path | None = None) -> Callable[[object], None]:
-    """Done in an actor: every shard that it makes is noted in ``file``, or fails, until this is done again.
-
-    None is begun before ``waits_for`` is there.
-    """
+    """Return a patch for an actor: it notes every shard in ``file``, or fails; it starts after ``waits_for`` exists."""
 
     def patch(_: object) -> None:
         from index import version_build
@@ -793,7 +793,7 @@ def recording(file: Path, fault: str | None = None, waits_for: Path | None = Non
 
 
 def hanging(module: str, name: str, mark: Path, calls: int = 0, *, after: bool = False) -> Callable[[object], int]:
-    """Done in an actor: the call of ``name`` that follows so many others writes ``mark`` and hangs; the actor's pid."""
+    """Return a patch for an actor: a call of ``name`` after ``calls`` others writes ``mark`` and hangs."""
 
     def patch(_: object) -> int:
         import importlib
@@ -817,12 +817,12 @@ def hanging(module: str, name: str, mark: Path, calls: int = 0, *, after: bool =
 
 
 def swapped(refresher: IndexRefresher, step: int, version: int) -> Callable[[], bool]:
-    """Whether a poll finds this version."""
+    """Return a condition: a poll returns this version."""
     return lambda: refresher.poll(step) is not None and refresher.version == version
 
 
-def test_ray_makes_what_the_blocking_refresher_makes(beside, corpus: Path, tmp_path: Path, tower) -> None:
-    blocking = blocking_refresher(corpus, tmp_path, shard_rows=ROWS)
+def test_ray_builds_the_same_version_as_the_blocking_refresher(beside, corpus: Path, tmp_path: Path, tower) -> None:
+    blocking = open_blocking_refresher(corpus, tmp_path, SETTINGS)
     blocking.refresh(tower(0), 0)
     index = blocking.poll(0)
     blocking.close()
@@ -842,14 +842,14 @@ MARKED = {
 
 
 @pytest.mark.parametrize("moment", MARKED)
-def test_actors_killed_while(moment: str, ray, beside, undisturbed: bytes, tmp_path: Path, tower) -> None:
+def test_killed_actors_change_no_byte(moment: str, ray, beside, undisturbed: bytes, tmp_path: Path, tower) -> None:
     work, mark, made = directory(beside), tmp_path / "mark", tmp_path / "made"
     last = beside.version
     step = last + 10
     coordinator, encoders = actors(beside)
     module, name, calls, after = MARKED[moment]
-    leaves_work = mark if moment == "embedding" else None  # to the one that hangs in its third shard
-    for encoder, waits_for in zip(encoders, (None, leaves_work), strict=True):
+    waits_for_mark = mark if moment == "embedding" else None  # so that the other actor gets its third shard and hangs
+    for encoder, waits_for in zip(encoders, (None, waits_for_mark), strict=True):
         in_actor(ray, encoder, recording(made, waits_for=waits_for))
     hangs = encoders[0] if moment == "embedding" else coordinator
     pids = {in_actor(ray, hangs, hanging(module, name, mark, calls, after=after))}
@@ -857,7 +857,7 @@ def test_actors_killed_while(moment: str, ray, beside, undisturbed: bytes, tmp_p
     beside.refresh(tower(0), step)
     wait_for(mark.exists)
     shards = 7 if moment == "embedding" else 8
-    wait_for(lambda: beside._versions.whole_shards(step) == shards)
+    wait_for(lambda: beside._versions.count_whole_shards(step) == shards)
     old = beside.poll(step + 1)
     assert beside.version == last
     for pid in pids:
@@ -866,11 +866,11 @@ def test_actors_killed_while(moment: str, ray, beside, undisturbed: bytes, tmp_p
     assert beside.poll(step + 3) is not old
     assert vectors(work, step) == undisturbed
     noted = made.read_text().split()
-    assert len(noted) == len({*noted})  # what was whole was not made again
+    assert len(noted) == len({*noted})  # whole shards were not embedded again
     assert names(work) == [f"{what}-{kept:08d}" for what in ("index", "snapshot") for kept in (last, step)]
 
 
-def test_what_fails_again_and_again_reaches_training(ray, beside, undisturbed: bytes, tmp_path: Path, tower) -> None:
+def test_repeated_failures_are_reported(ray, beside, undisturbed: bytes, tmp_path: Path, tower) -> None:
     class Incomplete:
         def save(self, folder: Path) -> None:
             tower(1).model.save_pretrained(folder)
@@ -894,12 +894,13 @@ def test_what_fails_again_and_again_reaches_training(ray, beside, undisturbed: b
 
 
 @pytest.mark.slow
-def test_training_killed_on_ray(ray, corpus: Path, tmp_path: Path, small: Path, undisturbed: bytes) -> None:
-    """Once while an actor makes a shard, with all its actors; once between rename and swap."""
+def test_training_killed_on_ray_resumes_the_same_versions(
+    ray, corpus: Path, tmp_path: Path, small: Path, undisturbed: bytes
+) -> None:
+    """Kill once between rename and swap, and once with all actors while a shard is embedded."""
     work, address = tmp_path / "work", ray.get_runtime_context().gcs_address
-    names_of = {"refresher": "ray_refresher", "address": address}
-    killed_before_the_swap(corpus, work, small, options=", max_staleness=None", **names_of)
-    again = ray_refresher(corpus, work, max_staleness=None, shard_rows=ROWS)
+    kill_before_the_swap(corpus, work, small, function="open_ray_refresher", address=address)
+    again = open_ray_refresher(corpus, work, SETTINGS)
     assert again.version == 5 and len(again.poll(6)) == PASSAGES and vectors(work, 5) == undisturbed
     made, encoder = tmp_path / "made", actors(again)[1][0]
     in_actor(ray, encoder, recording(made))
@@ -908,7 +909,7 @@ def test_training_killed_on_ray(ray, corpus: Path, tmp_path: Path, small: Path, 
     wait_for((tmp_path / "mark").exists)
     again.close()
     noted = made.read_text().split()
-    resumed = ray_refresher(corpus, work, max_staleness=3, shard_rows=ROWS)
+    resumed = open_ray_refresher(corpus, work, replace(SETTINGS, max_staleness=3))
     in_actor(ray, actors(resumed)[1][0], recording(made))
     resumed.poll(11)  # waits: the index is 6 steps old
     assert resumed.version == 10 and vectors(work, 10) == undisturbed
@@ -916,29 +917,29 @@ def test_training_killed_on_ray(ray, corpus: Path, tmp_path: Path, small: Path, 
     resumed.close()
 
 
-def killed_at_random(ray, refresher: IndexRefresher, model: Tower, rng: np.random.Generator) -> None:
-    """Some of the actors die after some of the shards, and again a little later."""
+def kill_at_random(ray, refresher: IndexRefresher, model: Tower, rng: np.random.Generator) -> None:
+    """Kill some of the actors after some of the shards."""
     step, versions = refresher.version + 1, refresher._versions
     coordinator, encoders = actors(refresher)
     pids = [in_actor(ray, actor, lambda _: os.getpid()) for actor in (coordinator, *encoders)]
     refresher.refresh(model, step)
     after = int(rng.integers(9))
-    wait_for(lambda: versions.whole_shards(step) >= after or step in versions.steps("index"))
+    wait_for(lambda: versions.count_whole_shards(step) >= after or step in versions.list_steps("index"))
     for pid in rng.choice(pids, int(rng.integers(1, 4)), replace=False):
         os.kill(int(pid), signal.SIGKILL)
     wait_for(swapped(refresher, step, step))
 
 
 @pytest.mark.slow
-def test_actors_killed_at_twenty_random_moments(ray, beside, undisturbed: bytes, tower) -> None:
+def test_actors_killed_at_twenty_random_moments_change_no_byte(ray, beside, undisturbed: bytes, tower) -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        killed_at_random(ray, beside, tower(0), rng)
+        kill_at_random(ray, beside, tower(0), rng)
         assert vectors(directory(beside), beside.version) == undisturbed
 
 
 def train(refresher: IndexRefresher, model: Tower, swaps: int) -> float:
-    """Steps, the first ones with nobody beside them, then with a refresh always under way; seconds with one."""
+    """Train first without and then always with a refresh under way; return the seconds with one."""
     optimizer = torch.optim.SGD(model.model.parameters(), lr=1e-4)
     texts = torch.randint(5, 1100, (64, 32), generator=torch.Generator().manual_seed(0))
     before, began = len(refresher.log), 0.0
@@ -959,10 +960,10 @@ def train(refresher: IndexRefresher, model: Tower, swaps: int) -> float:
 
 
 @pytest.mark.slow
-def test_training_hardly_stands_still_beside_a_refresher(ray, tmp_path: Path, tower) -> None:
-    """Less than 2 % of the time, with real steps and one refresh after the other on the same cores."""
+def test_training_hardly_stands_still_during_refreshes(ray, tmp_path: Path, tower) -> None:
+    """It stands still for less than 2 % of the time, with refreshes on the same cores all the time."""
     corpus = write_corpus(tmp_path / "corpus", passages=12_000)
-    refresher = ray_refresher(corpus, tmp_path / "work", max_staleness=None)
+    refresher = open_ray_refresher(corpus, tmp_path / "work")
     model = tower(0)
     refresher.refresh(model, 0)
     refresher.poll(0)

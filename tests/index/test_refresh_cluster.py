@@ -1,4 +1,4 @@
-"""A machine of the cluster is lost while an index is made beside training."""
+"""An index is finished when a machine of the cluster is lost."""
 
 from pathlib import Path
 
@@ -8,16 +8,16 @@ from conftest import wait_for
 pytest.importorskip("torch", reason="the extra torch is not installed")
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 
-from index.refresh import ray_refresher  # noqa: E402
-from tests.index.test_refresh import ROWS, Tower, actors, hanging, in_actor, swapped, vectors, write_corpus  # noqa: E402
+from index.refresh import open_ray_refresher  # noqa: E402
+from tests.index.test_refresh import SETTINGS, Tower, actors, hanging, in_actor, swapped, vectors, write_corpus  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
 
 
 @pytest.mark.slow
-def test_a_node_removed_in_the_middle(cluster, small: Path, tmp_path: Path) -> None:
+def test_losing_a_node_changes_no_byte(cluster, small: Path, tmp_path: Path) -> None:
     corpus, work, mark = write_corpus(tmp_path / "corpus"), tmp_path / "work", tmp_path / "mark"
-    refresher = ray_refresher(corpus, work, max_staleness=None, workers=2, shard_rows=ROWS)
+    refresher = open_ray_refresher(corpus, work, SETTINGS, workers=2)
     refresher.refresh(Tower(small), 0)
     refresher.poll(0)
     encoder = actors(refresher)[1][0]
@@ -27,6 +27,6 @@ def test_a_node_removed_in_the_middle(cluster, small: Path, tmp_path: Path) -> N
     wait_for(mark.exists)
     lost = next(node for node in cluster.worker_nodes if node.node_id == home)
     cluster.remove_node(lost, allow_graceful=False)
-    wait_for(swapped(refresher, 1, 1), 300)  # the other node makes the rest: there is no place for a second actor
+    wait_for(swapped(refresher, 1, 1), 300)  # the other node embeds the rest alone: it has no room for a second actor
     assert vectors(work, 1) == vectors(work, 0)
     refresher.close()
