@@ -115,7 +115,7 @@ class FollowingConfig(TrainingConfig):
     """Learning rate at its peak, of what reads."""
     retriever_lr: float | None = None
     """Of the towers; by default a fifth of ``lr``: one that learns as fast as its reader collapses
-    (docs/training.md). REALM has one rate for both."""
+    (docs/train/realm.md). REALM has one rate for both."""
     frozen: int | None = None
     """Steps before the retriever learns, and its rate warms up; by default half of them: the reader has to use
     passages first. 0 where it does from the beginning, as in REALM."""

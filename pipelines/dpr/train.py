@@ -66,7 +66,7 @@ class DprConfig(TrainingConfig):
     """In its place, a dual encoder to train on (from pipelines.orqa.inverse_cloze, say): width, pooling, shared
     are its own."""
     questions: tuple[Path, ...] = ()
-    """Files of training questions, with answers or with the passages where these stand; see docs/evaluation.md."""
+    """Files of training questions, with answers or with the passages where these stand; see docs/evaluate.md."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     corpus_only: bool = False
