@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.bench.process import timed
-from eval.bench.record import record
+from eval.bench.record import report
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.runtime.tokens import TextTokenizer
@@ -138,7 +138,7 @@ def main() -> None:
     figures: dict[str, Any] = {"index_embed": runs}
     if args.models and args.peer_python:
         figures |= beside(args, counts[0], runs[0]["passages_per_s"])
-    record(args.out, figures, corpus=f"{args.index.name}, first passages", questions="none")
+    report(args.out, figures, corpus=f"{args.index.name}, first passages", questions="none")
 
 
 def beside(args: argparse.Namespace, count: int, ours: float) -> dict[str, Any]:

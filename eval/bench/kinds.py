@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from eval.bench.process import memory
-from eval.bench.record import record
+from eval.bench.record import report
 from ragqa import artefacts
 from ragqa.indexing.build import encode_sample_questions
 from ragqa.indexing.embed import open_shards
@@ -63,7 +63,7 @@ def main() -> None:
             rows.append({"size": size, "kind": kind, **measured(args, size, kind)})
             print(json.dumps(rows[-1]), file=sys.stderr)
     if args.out:
-        record(args.out, {"k": K, "rows": rows}, corpus=args.corpus, questions=f"{QUESTIONS} of {args.questions.name}")
+        report(args.out, {"k": K, "rows": rows}, corpus=args.corpus, questions=f"{QUESTIONS} of {args.questions.name}")
     if args.plot:
         plot(rows, args.plot)
 

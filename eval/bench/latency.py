@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from eval.bench.process import timed
-from eval.bench.record import record
+from eval.bench.record import report
 from ragqa.artefacts.paths import demo_dir
 from ragqa.demo import demo_index
 from ragqa.pipeline import Pipeline
@@ -123,7 +123,7 @@ def main() -> None:
         "ratio_shell_to_answer": round(mine["shell_to_answer_s"] / other["shell_to_answer_s"], 3),
         "runs": RUNS,
     }
-    record(args.out, figures, corpus=f"demo encyclopedia, {len(texts)} passages", questions="100 demo questions")
+    report(args.out, figures, corpus=f"demo encyclopedia, {len(texts)} passages", questions="100 demo questions")
 
 
 if __name__ == "__main__":

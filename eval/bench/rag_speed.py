@@ -37,7 +37,7 @@ from transformers import (
 )
 
 from eval.bench.process import memory
-from eval.bench.record import record
+from eval.bench.record import report
 from ragqa.models.generation.decoding import Candidate
 from ragqa.models.generation.rag import MAX_INPUT, Marginal, RagGenerator
 from ragqa.models.generation.search import Search
@@ -316,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     search = Search(args.beams, args.longest, shortest=2)
     figures["decoding_inputs"] = lengths(inputs.mask_NL)
     figures["decode_thorough"] = decode(ours, inputs, relevance, search, args.steps)
-    record(
+    report(
         args.out,
         figures,
         corpus=args.index.name,

@@ -26,7 +26,7 @@ import numpy as np
 
 from eval.bench.latency import as_peers_reader
 from eval.bench.process import timed
-from eval.bench.record import record
+from eval.bench.record import report
 from eval.command import check, one_line
 from pipelines.common.questions import answerable
 from ragqa import artefacts
@@ -171,7 +171,7 @@ def go(args: argparse.Namespace) -> None:
         found[f"{PEER}'s packages"] = runs[PEER][0].get("packages")
         found["same_answers"] = round(float(np.mean([a == b for a, b in zip(ours, theirs, strict=True)])), 3)
     about = {"passages": count, "cores": len(cores), "runs": args.runs}
-    record(args.out, {**about, **found}, corpus=args.index.name, questions=f"{args.count} of {args.questions.name}")
+    report(args.out, {**about, **found}, corpus=args.index.name, questions=f"{args.count} of {args.questions.name}")
 
 
 if __name__ == "__main__":

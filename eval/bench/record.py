@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,20 @@ from ragqa.artefacts.machine import describe_hardware
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu", "ray")
 
 
-def record(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:
-    """Write ``out`` with ``figures``, and print these; ``corpus`` and ``questions`` say what they were measured on."""
-    note(out, figures, corpus=corpus, questions=questions)
-    print(json.dumps(figures, indent=1, ensure_ascii=False))
+def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str) -> None:
+    """Write figures, and what they were measured on, as a JSON file that is whole or not there.
 
-
-def note(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> None:
-    """Write ``out`` alone, whole or not at all."""
+    Args:
+        out: the file.
+        figures: names and figures, as JSON.
+        corpus: the corpus in words.
+        questions: the questions in words.
+    """
     row = {
         "date": datetime.date.today().isoformat(),
         "command": command(),
         "hardware": describe_hardware(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "packages": {name: version for name in _PACKAGES if (version := _installed_version(name))},
         "corpus": corpus,
         "questions": questions,
         **figures,
@@ -34,7 +36,13 @@ def note(out: Path, figures: dict[str, Any], *, corpus: str, questions: str) -> 
     artefacts.write_text_whole(out, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
 
 
-def _version(name: str) -> str | None:
+def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str) -> None:
+    """Write a record and print its figures."""
+    write_record(out, figures, corpus=corpus, questions=questions)
+    print(json.dumps(figures, indent=1, ensure_ascii=False))
+
+
+def _installed_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

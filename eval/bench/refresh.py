@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from eval.bench.record import record
+from eval.bench.record import report
 from index.refresh import IndexRefresher, RefreshSettings, open_ray_refresher
 from ragqa.artefacts.paths import weights_dir
 from ragqa.corpus.blocks import make_splitter
@@ -190,7 +190,7 @@ def main() -> None:
         "nice": args.nice,
         "kind": IndexKind.FLAT,
     }
-    record(
+    report(
         args.out, {**setup, **figures}, corpus=f"{len(run.passages):,} blocks of {args.articles.name}", questions="none"
     )
 

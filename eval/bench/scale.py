@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from eval.bench.process import memory
-from eval.bench.record import record
+from eval.bench.record import report
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.embed import EmbeddingShard, ShardRecord, open_shards, split_into_shards
@@ -144,7 +144,7 @@ def measure(args: argparse.Namespace) -> None:
     for name in (RetrieverKind.DENSE, "dense, harder"):
         figures[name] |= recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])
     made_of = "real passages repeated, vectors of mixtures and noise but for the first 165,871; see the bench"
-    record(args.out, figures, corpus=made_of, questions=f"the first {len(texts)} of {args.questions.name}")
+    report(args.out, figures, corpus=made_of, questions=f"the first {len(texts)} of {args.questions.name}")
 
 
 def recall(found: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.bench.record import record
+from eval.bench.record import report
 from eval.command import one_line
 from index.serve.app import ServeConfig, serving
 from ragqa.corpus.sources import read_documents
@@ -108,7 +108,7 @@ def main() -> None:
                     ways: dict[str, Retriever] = {"opened directly": direct, "served": RemoteRetriever(url)}
                     figures.setdefault(name, {})[f"{count} shards"] = rounds(ways, questions, args.rounds)
         passages = len(direct.passages)
-        record(
+        report(
             args.out,
             {"k": K, "batch": BATCH, "rounds": args.rounds, "retrievers": figures},
             corpus=f"{args.documents:,} documents of {args.corpus.name}, {passages:,} passages, flat",

@@ -1,0 +1,414 @@
+"""Measure in a closed world what teaches a retriever, and how many questions that takes.
+
+    python -m eval.systems.closed_world --table masked-words --work runs/words --seeds 0 1 2
+    python -m eval.systems.closed_world --table questions --work runs/questions --seeds 0 1 2
+    python -m eval.systems.closed_world --table questions --work runs/try --smoke
+
+``masked-words`` pretrains REALM and asks masked statements of held-out facts. Its arms: the index is refreshed every 50
+steps, or never; two more are known to collapse and must raise alarms: the retriever learns as fast as the reader from
+the first step, and no warm start.
+
+``questions`` trains generators whose answers have two words. With all questions: RAG-Token, RAG-Sequence, joint
+training, and the closed book. Then with 50, 200, 1,000 and all of them, at equal steps: RAG alone, joint from the first
+step, REALM and then RAG, REALM and then joint, and joint by default.
+
+One arm takes minutes on one core. Seeds are independent: run two processes with the same --out on two cores.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from eval.command import one_line
+from eval.systems.runner import Arm, Runner, Stage, format_table, select_arms
+from pipelines.common.closed_world import (
+    Fact,
+    ObjectTagger,
+    World,
+    init_encoder,
+    make_world,
+    write_questions,
+    write_world,
+)
+from ragqa.cli.config import parse
+
+WORDS_A_STEP = 32
+"""Masked statements of a step of REALM."""
+ALL = 0
+"""Number of training questions that stands for all of them."""
+
+INVERSE_CLOZE = Stage(
+    recipe="inverse_cloze",
+    out="cloze",
+    settings={
+        "corpus": "{work}/world/known.index",
+        "encoder": "{work}/start",
+        "steps": 1000,
+        "batch": 128,
+        "lr": 1e-3,
+        "warmup": 100,
+        "dropout": 0.0,
+        "width": 64,
+        "pooling": "mean",
+        "shared": True,
+        "gain": 64**-0.25,
+        "thin": 0.5,
+        "max_query": 32,
+        "max_block": 32,
+    },
+)
+COLD_TOWERS = Stage(recipe="towers", out="cold", settings={"encoder": "{work}/start", "width": 64, "gain": 64**-0.25})
+REALM: Mapping[str, Any] = {
+    "corpus": "{work}/world/corpus.index",
+    "encoder": "{work}/start",
+    "retriever": "{work}/cloze/model",
+    "texts": "{work}/world/texts.index",
+    "steps": 2000,
+    "batch": WORDS_A_STEP,
+    "lr": 1e-3,
+    "warmup": 100,
+    "dropout": 0.0,
+    "refresh_every": 50,
+    "max_text": 32,
+    "max_block": 32,
+    "questions": "{work}/world/questions.jsonl",
+    "sample": 300,
+    "eval_every": 100,
+    "save_every": 250,
+}
+
+
+def realm(out: str, **changes: Any) -> Stage:
+    """Return a stage of REALM's pretraining."""
+    return Stage(recipe="realm", out=out, settings={**REALM, **changes})
+
+
+COLLAPSES: Mapping[str, Any] = {"frozen": 0, "retriever_lr": 1e-3}
+"""The retriever learns from the first step, as fast as the reader."""
+MASKED_WORDS = {
+    "refreshed": Arm(title="index refreshed", stages=(INVERSE_CLOZE, realm("refreshed"))),
+    "never refreshed": Arm(
+        title="index never refreshed", stages=(INVERSE_CLOZE, realm("never-refreshed", refresh_every=None))
+    ),
+    "fast retriever": Arm(title="fast retriever", stages=(INVERSE_CLOZE, realm("fast-retriever", **COLLAPSES))),
+    "no warm start": Arm(
+        title="no warm start",
+        stages=(
+            COLD_TOWERS,
+            realm("no-warm-start", retriever="{work}/cold/model", steps=600, **COLLAPSES),  # enough to see it collapse
+        ),
+    ),
+}
+
+GENERATOR = Stage(recipe="generator", out="generator", settings={"encoder": "{work}/start"})
+REALM_FIRST = (
+    INVERSE_CLOZE,
+    realm("realm", steps=1750, questions="{work}/dev.jsonl", sample=100, frozen=875),
+)
+REALM_GENERATOR = Stage(recipe="generator", out="generator-realm", settings={"encoder": "{work}/realm/reader"})
+ANSWERS: Mapping[str, Any] = {
+    "dev": "{work}/dev.jsonl",
+    "lr": 1e-3,
+    "warmup": 100,
+    "dropout": 0.0,
+    "sample": 100,
+    "eval_every": 250,
+    "save_every": 250,
+}
+LENGTHS: Mapping[str, Any] = {"max_input": 64, "max_answer": 4}
+RAG: Mapping[str, Any] = {
+    **ANSWERS,
+    **LENGTHS,
+    "corpus": "{work}/world/corpus.index",
+    "retriever": "{work}/cloze/model",
+    "generator": "{work}/generator/model",
+    "learn_passages": True,
+    "steps": 1750,
+    "batch": 32,
+    "k": 7,
+    "smoothing": 0.0,
+    "frozen": 875,  # the generator does not use passages yet
+    "weight_decay": 0.01,
+    "clip": 1.0,
+    "max_block": 32,
+    "retriever_lr": 2e-4,
+    "refresh_every": 50,
+}
+JOINT: Mapping[str, Any] = {
+    **ANSWERS,
+    "corpus": "{work}/world/corpus.index",
+    "encoder": "{work}/start",
+    "retriever": "{work}/cloze/model",
+    "generator": None,  # made of the masked language model
+    "texts": "{work}/world/texts.index",
+    "decoder_layers": 1,
+    "span": 0.0,
+    "retriever_lr": 2e-4,
+    "refresh_every": 50,
+    "realm": {"batch": 16, "max_text": 32, "max_block": 32},
+    "rag": {"batch": 16, "k": 7, "smoothing": 0.0, **LENGTHS},
+}
+CLOSED_BOOK: Mapping[str, Any] = {
+    **ANSWERS,
+    **LENGTHS,
+    "generator": "{work}/generator/model",
+    "steps": 1750,
+    "batch": 32,
+}
+FEW = ("RAG alone", "joint from the first step", "REALM, then RAG", "REALM, then joint", "joint")
+"""Arms that are trained with each number of questions."""
+
+
+def question_arms(count: int) -> dict[str, Arm]:
+    """Return the arms that train on ``count`` questions."""
+
+    def arm(name: str, recipe: str, first: tuple[Stage, ...], settings: Mapping[str, Any], **changes: Any) -> Arm:
+        out = f"{name.replace(' ', '-').replace(',', '')}/{count or 'all'}"
+        questions = {"questions": f"{{work}}/train-{count or 'all'}.jsonl"}
+        stage = Stage(recipe=recipe, out=out, settings={**settings, **questions, **changes})
+        return Arm(title=name, stages=(*first, stage))
+
+    alone, then = (INVERSE_CLOZE, GENERATOR), {"retriever": "{work}/realm/model"}
+    return {
+        "RAG-Token": arm("RAG-Token", "rag", alone, RAG),
+        "RAG-Sequence": arm("RAG-Sequence", "rag", alone, RAG, marginal="sequence"),
+        "joint": arm("joint", "joint", (INVERSE_CLOZE,), JOINT, steps=3500, gen_from=0.5, frozen=None),
+        "closed book": arm("closed book", "closed_book", (GENERATOR,), CLOSED_BOOK),
+        "RAG alone": arm("RAG alone", "rag", alone, RAG, steps=3500, batch=16, frozen=1000),
+        "joint from the first step": arm(
+            "joint from the first step", "joint", (INVERSE_CLOZE,), JOINT, steps=3500, gen_from=0.0, frozen=1000
+        ),
+        "REALM, then RAG": arm(
+            "REALM, then RAG",
+            "rag",
+            (*REALM_FIRST, REALM_GENERATOR),
+            RAG,
+            batch=16,
+            generator="{work}/generator-realm/model",
+            **then,
+        ),
+        "REALM, then joint": arm(
+            "REALM, then joint",
+            "joint",
+            REALM_FIRST,
+            JOINT,
+            steps=1750,
+            gen_from=0.0,
+            frozen=875,
+            encoder="{work}/realm/reader",
+            **then,
+        ),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedWorldConfig:
+    """Table, sizes of the world, and places."""
+
+    table: Literal["masked-words", "questions"]
+    """Table to make."""
+    work: Path
+    """Directory of worlds and runs, one a seed."""
+    out: Path | None = None
+    """JSON file of the rows; default: rows.json in --work."""
+    arms: tuple[str, ...] = ()
+    """Arms to train; default: all of the table."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds of worlds and runs."""
+    few: tuple[int, ...] = (50, 200, 1000, ALL)
+    """Numbers of training questions in the table of questions; 0 for all."""
+    entities: int = 2000
+    """Entities of a world."""
+    held_out: int = 450
+    """Facts that are never trained on."""
+    dev: int = 100
+    """Held-out facts that choose the weights, in the table of questions."""
+    smoke: bool = False
+    """Run a few steps of everything in a small world, to see that it works."""
+
+
+SMOKE: Mapping[str, Any] = {"steps": 4, "warmup": 1, "frozen": 1, "refresh_every": 2, "eval_every": 2, "save_every": 2}
+SMALL: Mapping[str, Any] = {"entities": 50, "held_out": 8, "dev": 4}
+
+
+def main(config: ClosedWorldConfig) -> list[dict[str, Any]]:
+    """Train and measure the arms of a table and return their rows."""
+    import torch
+
+    torch.set_num_threads(1)  # with tensors this small a second thread makes a step slower
+    sizes = SMALL if config.smoke else asdict(config)
+    arms = MASKED_WORDS if config.table == "masked-words" else question_arms(ALL)
+    names = select_arms(arms, config.arms or [*arms])
+    rows = []
+    for seed in config.seeds:
+        for name in names:
+            for count in config.few if config.table == "questions" and name in FEW else (ALL,):
+                rows.append(measure_arm(config, sizes, seed, name, count))
+    return rows
+
+
+def measure_arm(
+    config: ClosedWorldConfig, sizes: Mapping[str, Any], seed: int, name: str, count: int
+) -> dict[str, Any]:
+    """Return the row of an arm; it is trained unless the output file has it."""
+    is_asked = config.table == "questions"
+    arm = question_arms(count)[name] if is_asked else MASKED_WORDS[name]
+    world = make_world(sizes["entities"], sizes["held_out"], seed, words=2 if is_asked else 1)
+    facts, asked = 3 * sizes["entities"], sizes["held_out"]
+    runner = Runner(
+        paths={"work": config.work / f"seed-{seed}"},
+        out=config.out or config.work / "rows.json",
+        about={
+            "corpus": f"a closed world of {facts} passages (pipelines.common.closed_world)",
+            "questions": f"{asked - sizes['dev']} held-out facts, answers of two tokens"
+            if is_asked
+            else f"{2 * asked} masked statements of held-out facts",
+        },
+        changes={"seed": seed, **(SMOKE if config.smoke else {})},
+        tagger=ObjectTagger(world.objects),
+    )
+    write_inputs(world, runner.work, seed, sizes["dev"] if is_asked else 0, count)
+    key = {"arm": name, "seed": seed, **({"count": count} if is_asked else {})}
+    options = [sizes["entities"], sizes["held_out"], sizes["dev"] if is_asked else None]
+
+    def measure() -> dict[str, Any]:
+        runner.train(arm.stages)
+        figures = score_answers(runner, arm) if is_asked else score_statements(runner, arm, world)
+        return {**figures, "seconds": runner.seconds(arm.stages), "alarms": runner.alarms(arm.stages[-1:])}
+
+    return runner.keep_row(key, arm.stages, options, measure)
+
+
+def write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> None:
+    """Write the world, random weights to start from, and files of questions, unless they exist."""
+    folders = write_world(world, work / "world", seed=seed)
+    init_encoder(folders, work / "start", seed)
+    write_questions(world.held_out[:dev], work / "dev.jsonl")
+    write_questions(world.held_out[dev:], work / "test.jsonl")
+    lines = folders.train_questions.read_text().splitlines(keepends=True)
+    (work / f"train-{count or 'all'}.jsonl").write_text("".join(lines[: count or None]))
+
+
+def score_answers(runner: Runner, arm: Arm) -> dict[str, Any]:
+    """Return exact match and recall of a trained generator on the test questions, by an index of its final weights."""
+    from pipelines.common.generation import evaluate, searching
+    from pipelines.common.questions import answerable
+    from pipelines.common.training_index import Library
+    from ragqa.models.dual_encoder import DualEncoder
+    from ragqa.models.generation.generators import load_generator
+
+    stage = arm.stages[-1]
+    config, rows = runner.configure(stage), runner.read_log(stage)
+    if stage.recipe == "closed_book":
+        generator = load_generator(config.out / "model")
+
+        def search(texts: list[str]) -> list[list[Any]]:
+            return [[] for _ in texts]
+    else:
+        library = Library.open(config.corpus, config.out / "model", config.out / "final")
+        generator, tower = load_generator(config.out / "generator"), DualEncoder.load(config.out / "model").questions
+        search = searching(library, tower, generator.passages, "cpu")
+    scores = evaluate(generator, search, answerable(runner.work / "test.jsonl"), device="cpu", regex=False)
+    first, batch = (config.asked_from, config.rag.batch) if stage.recipe == "joint" else (0, config.batch)
+    dev = {row["step"]: row["em"] for row in rows if "em" in row}
+    return {
+        "questions": len(answerable(config.questions)),
+        **scores,
+        "dev": {str(step): em for step, em in dev.items()},
+        "seen": {str(step): batch * max(0, step - first) for step in dev},
+    }
+
+
+def score_statements(runner: Runner, arm: Arm, world: World) -> dict[str, Any]:
+    """Score REALM on masked statements of held-out facts, over a fresh index and over the last one of the run."""
+    from index.refresh import opener
+    from pipelines.common.masked_text import masked_texts
+    from pipelines.common.tokenized_passages import Blocks
+    from pipelines.realm.pretrain import Realm
+    from ragqa.models.dual_encoder import DualEncoder
+    from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+    from ragqa.retrieval.vectors.mips import ExactIndex
+    from ragqa.runtime.encoder import load_encoder
+    from ragqa.runtime.tokens import TextTokenizer
+
+    stage = arm.stages[-1]
+    config, rows = runner.configure(stage), runner.read_log(stage)
+    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks")
+    model = Realm(DualEncoder.load(config.out / "model"), KnowledgeAugmentedEncoder.load(config.out / "reader"))
+    texts = masked_texts(config, blocks, runner.tagger, of=config.texts)
+    passages = [passage.titled for passage in blocks.store.get(range(len(blocks)))]
+    fresh = ExactIndex(load_encoder(config.out / "model").encode(passages))
+    versions = [int(path.name.partition("-")[2]) for path in (config.out / "index").glob("index-*")]
+    last = opener(config.corpus, config.out / "index", kind=config.kind)(max(versions))
+    return {
+        **ask_statements(world, model, fresh, blocks, texts, config),
+        "own_index": ask_statements(world, model, last, blocks, texts, config),
+        "dev": {
+            name: {str(row["step"]): row[name] for row in rows if name in row} for name in ("recall@1", "recall@5")
+        },
+    }
+
+
+def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any, config: Any) -> dict[str, float]:
+    """Let REALM guess the masked objects of held-out facts.
+
+    Returns:
+        ``accuracy`` with retrieval, ``alone`` by the null passage only, and ``recall@1``, ``recall@7``: the share of
+        statements whose own passage is the first, or among the first seven.
+    """
+    import torch
+
+    from pipelines.realm.pretrain import guess
+    from pipelines.realm.retrieve import NULL
+
+    model.eval()
+    right = {"accuracy": 0, "alone": 0, "recall@1": 0, "recall@7": 0}
+    rows = {passage.text: passage.id for passages in blocks.store.iter_batches() for passage in passages}
+    asked = [(fact, statement) for fact in world.held_out for statement in fact.statements()]
+    for first in range(0, len(asked), 64):
+        some = asked[first : first + 64]
+        batch = texts.collate([mask_object(fact, statement, blocks.tokenizer) for fact, statement in some])
+        with torch.no_grad():
+            guesses = guess(
+                model, index, blocks, batch, [NULL] * len(some), config, lambda logits, labels: logits.log_softmax(-1)
+            )
+        log_likelihood = guesses.gold_BKM + guesses.relevance_BK.log_softmax(-1)[..., None, None]
+        right["accuracy"] += int((log_likelihood.logsumexp(1).argmax(-1) == batch.labels_BM).all(-1).sum())
+        right["alone"] += int((guesses.gold_BKM[:, -1].argmax(-1) == batch.labels_BM).all(-1).sum())
+        for (fact, _), retrieved in zip(some, guesses.rows_BK, strict=True):
+            own = {rows[text] for text in fact.passages() if text in rows}
+            right["recall@1"] += int(retrieved[0]) in own
+            right["recall@7"] += bool(own & set(retrieved[:7].tolist()))
+    model.train()
+    return {name: round(count / len(asked), 4) for name, count in right.items()}
+
+
+def mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
+    """Return a statement with its object masked."""
+    from pipelines.common.masked_text import Text
+    from pipelines.realm.retrieve import NULL
+
+    ids, labels = tokenizer.pieces(statement).ids, tokenizer.pieces(fact.object).ids
+    first = next(place for place in range(len(ids)) if ids[place : place + len(labels)] == labels)
+    places = list(range(first, first + len(labels)))
+    masked = [*ids[:first], *[tokenizer.mask] * len(labels), *ids[first + len(labels) :]]
+    return Text(NULL, masked, places, labels)
+
+
+def run(config: ClosedWorldConfig) -> None:
+    """Make the table and print it."""
+    rows = main(config)
+    score = "em" if config.table == "questions" else "accuracy"
+    titles = {name: Arm(title=name) for name in dict.fromkeys(str(row["arm"]) for row in rows)}
+    lines = {}
+    for row in rows:
+        name = ", ".join(str(row[key]) for key in ("arm", "questions", "seed") if key in row)
+        lines[name] = row
+        titles[name] = Arm(title=name)
+    print(format_table(lines, titles, {score: (score,), "recall @1": ("recall@1",)}))
+
+
+if __name__ == "__main__":
+    with one_line():
+        run(parse(ClosedWorldConfig, __doc__))

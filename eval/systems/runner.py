@@ -1,0 +1,330 @@
+"""Train and measure the arms of a table; an interrupted table goes on where it stopped.
+
+An ``Arm`` is data: the recipes it is trained by, with their settings. Training goes on from the checkpoints of the
+recipes, and every measured row is kept in the output file with a digest of the settings and inputs it depends on. So
+the same command can be repeated, several processes can share an output file, and changed settings are measured anew.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eval.bench.record import write_record
+from pipelines.common.closed_world import init_generator
+from ragqa import artefacts
+from ragqa.artefacts.lock import locked
+from ragqa.errors import ArtefactError, BadInput, Mismatch
+from ragqa.evaluation.report.summary import percent
+from ragqa.pretraining.salient import Tagger
+from ragqa.progress import Bars
+from ragqa.training.log import read_rows
+
+ROUND = "round-1"
+"""Directory in which DPR trains: this is where its log is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One training run: a recipe, its directory and its settings."""
+
+    recipe: str
+    """Name of the recipe: a key of ``load_recipes``."""
+    out: str
+    """Directory under ``--work``; arms that name the same one share the run."""
+    settings: Mapping[str, Any]
+    """Fields of the recipe's config. Strings in braces begin paths: ``{work}/cloze/model``; a mapping changes some
+    fields of a nested config."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """A row of a table: its name for readers, and how it is trained."""
+
+    title: str
+    stages: tuple[Stage, ...] = ()
+    """Training before retrieval is measured."""
+    reading: tuple[Stage, ...] = ()
+    """Training after that, before answers are measured; an arm without it is not asked for answers."""
+    note: str = ""
+    """What a reader of the row has to know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TowersConfig:
+    """Untrained retriever towers made of an encoder, one tower for both sides."""
+
+    encoder: Path
+    """Directory of the encoder's weights."""
+    out: Path
+    width: int = 128
+    """Length of the vectors."""
+    gain: float = 1.0
+    """Factor of all vectors, so that inner products have a useful size."""
+    identity: bool = False
+    """Start the projection as the identity, which keeps the encoder's own vectors."""
+    seed: int = 0
+
+
+def make_towers(config: TowersConfig) -> Path:
+    """Write the towers of ``config`` and return their directory."""
+    import torch
+
+    from ragqa.models.dual_encoder import DualEncoder
+
+    torch.manual_seed(config.seed)
+    towers = DualEncoder.from_encoder(config.encoder, width=config.width, pooling="mean", shared=True, gain=config.gain)
+    if config.identity:
+        assert towers.questions.project is not None
+        with torch.no_grad():
+            torch.nn.init.eye_(towers.questions.project.weight)
+    with artefacts.writing(config.out / "model") as folder:
+        towers.save(folder)
+    return config.out / "model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorConfig:
+    """An untrained generator made of an encoder and one decoder layer (``pipelines.common.closed_world``)."""
+
+    encoder: Path
+    """Directory of the encoder's weights."""
+    out: Path
+    seed: int = 0
+
+
+def make_generator(config: GeneratorConfig) -> Path:
+    """Write the generator of ``config`` and return its directory."""
+    return init_generator(config.encoder, config.out / "model", config.seed)
+
+
+def load_recipes(tagger: Tagger | None = None) -> dict[str, tuple[type[Any], Callable[..., Path]]]:
+    """Return each recipe's config class and function.
+
+    Args:
+        tagger: finds salient spans in place of the tagger that a config names.
+    """
+    from pipelines import closed_book, fid
+    from pipelines.dpr import train as dpr
+    from pipelines.joint import __main__ as joint
+    from pipelines.orqa import fine_tune, inverse_cloze
+    from pipelines.rag import train as rag
+    from pipelines.rag import warm_generator
+    from pipelines.realm import pretrain, reader_warmup
+
+    def without_notify(main: Callable[..., Path], config: Any, **options: Any) -> Path:
+        return main(config, **{name: value for name, value in options.items() if name != "notify"})
+
+    return {
+        "generator": (GeneratorConfig, lambda config, **_: make_generator(config)),
+        "towers": (TowersConfig, lambda config, **_: make_towers(config)),
+        "inverse_cloze": (inverse_cloze.WarmStartConfig, inverse_cloze.main),
+        "reader_warmup": (reader_warmup.WarmReaderConfig, partial(without_notify, reader_warmup.main)),
+        "realm": (pretrain.PretrainConfig, partial(pretrain.main, finds=tagger)),
+        "dpr": (dpr.DprConfig, dpr.main),
+        "fine_tune": (fine_tune.FineTuneConfig, fine_tune.main),
+        "warm_generator": (warm_generator.WarmGeneratorConfig, warm_generator.main),
+        "rag": (rag.RagConfig, rag.main),
+        "fid": (fid.FidConfig, fid.main),
+        "closed_book": (closed_book.ClosedBookConfig, closed_book.main),
+        "joint": (joint.JointConfig, partial(joint.main, finds=tagger)),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """Places, changes and output file of a table."""
+
+    paths: Mapping[str, Path]
+    """Paths by the names that stages use in braces; ``work`` is the directory of all runs."""
+    out: Path
+    """JSON file of the rows."""
+    about: Mapping[str, str]
+    """What the rows were measured on, in words: ``corpus`` and ``questions``."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Values for fields of every stage that has them, such as seed, device, or the sizes of a smoke run."""
+    tagger: Tagger | None = None
+    """Finder of salient spans in place of the recipes' own."""
+
+    @property
+    def work(self) -> Path:
+        """Directory of all runs."""
+        return self.paths["work"]
+
+    def configure(self, stage: Stage) -> Any:
+        """Return the recipe's config for a stage."""
+        kind, _ = load_recipes()[stage.recipe]
+        names = {each.name: each for each in fields(kind)}
+        settings = {**stage.settings, **{name: value for name, value in self.changes.items() if name in names}}
+        defaults = {name: names[name].default for name in settings if name in names}
+        resolved = {name: self._resolve(value, defaults.get(name)) for name, value in settings.items()}
+        return kind(out=self.work / stage.out, **resolved)
+
+    def _resolve(self, value: Any, default: Any) -> Any:
+        if isinstance(value, str) and value.startswith("{"):
+            return Path(value.format_map(self.paths))
+        if isinstance(value, tuple):
+            return tuple(self._resolve(item, None) for item in value)
+        if isinstance(value, Mapping):
+            return replace(
+                default, **{name: self._resolve(item, getattr(default, name)) for name, item in value.items()}
+            )
+        return value
+
+    def train(self, stages: Iterable[Stage]) -> list[Path]:
+        """Run the stages that are not finished; return what each has made."""
+        from pipelines.common.stages import finished
+
+        recipes = load_recipes(self.tagger)
+        made = []
+        for stage in stages:
+            notify = partial(notify_about, stage.out)
+            run = partial(recipes[stage.recipe][1], progress=Bars(), notify=notify)
+            made.append(finished(self.configure(stage), run, notify))
+        return made
+
+    def seconds(self, stages: Iterable[Stage]) -> dict[str, float]:
+        """Return the seconds that the steps of each stage took, without evaluations and indexing."""
+        logs = {stage.out: self.read_log(stage) for stage in stages}
+        return {name: round(sum(row.get("seconds", 0.0) for row in rows), 1) for name, rows in logs.items() if rows}
+
+    def alarms(self, stages: Iterable[Stage]) -> list[str]:
+        """Return the alarms that the stages have logged."""
+        rows = (row for stage in stages for row in self.read_log(stage) if "alarm" in row)
+        return [f"step {row['step']}: {row['alarm']}" for row in rows]
+
+    def read_log(self, stage: Stage) -> list[dict[str, Any]]:
+        """Return the log of a stage's training, or nothing where it has none."""
+        folder = self.work / stage.out
+        return read_rows(folder / ROUND if stage.recipe == "dpr" else folder)
+
+    def keep_row(
+        self, key: Mapping[str, Any], stages: Iterable[Stage], options: Any, measure: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return the row of ``key``: the one in the output file if its settings are the same, else a measured one.
+
+        Args:
+            key: names of the row, such as arm, measure and seed.
+            stages: all training the row depends on.
+            options: what it depends on besides, as JSON.
+            measure: trains and measures; it returns the figures.
+        """
+        settings = [self.describe(self.configure(stage)) for stage in stages]
+        digest = digest_settings([options, settings])
+        for row in read_table(self.out):
+            if row["settings"] == digest and key.items() <= row.items():
+                return row
+        notify_about(" ".join(map(str, key.values())), "started")
+        row = {**key, **measure(), "settings": digest}
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        with locked(self.out.with_name(f".{self.out.name}.lock"), wait=True):  # other processes write rows, too
+            rows = [old for old in read_table(self.out) if not key.items() <= old.items()]
+            write_record(self.out, {"rows": [*rows, row]}, **self.about)
+        return row
+
+    def describe(self, config: Any) -> dict[str, Any]:
+        """Return the settings that decide what a config's run learns.
+
+        Inputs count by the digest of their contents, wherever they lie; what lies in the work directory counts by its
+        place, since these very settings have made it.
+        """
+        from pipelines.common.run import FREE, INPUTS, inputs
+
+        row: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in FREE}
+        digests, work = inputs(config), self.work.resolve()
+        for name, value in row.items():
+            places = [
+                each.resolve() for each in (value if isinstance(value, tuple) else [value]) if isinstance(each, Path)
+            ]
+            if any(place.is_relative_to(work) for place in places):
+                row[name] = "; ".join(os.path.relpath(place, work) for place in places)
+                digests.pop(name, None)
+        named = {name: value for name, value in row.items() if name not in digests}
+        described: dict[str, Any] = json.loads(json.dumps(named | {INPUTS: digests}, default=str))
+        return described
+
+
+def notify_about(name: str, line: str) -> None:
+    """Print a line about an arm or a stage on standard error."""
+    print(f"{name}: {line}", file=sys.stderr, flush=True)
+
+
+def digest_settings(settings: Any) -> str:
+    """Return a short digest of settings given as JSON."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_table(file: Path) -> list[dict[str, Any]]:
+    """Return the rows of an output file, or nothing where there is none."""
+    if not file.is_file():
+        return []
+    try:
+        rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{file} holds no rows of a table: choose another file as --out") from error
+    return rows
+
+
+def select_arms(arms: Mapping[str, Arm], names: Sequence[str]) -> list[str]:
+    """Return the chosen names in the order of the table.
+
+    Raises:
+        BadInput: one of them is no arm.
+    """
+    if unknown := set(names) - set(arms):
+        raise BadInput(f"--arms {', '.join(sorted(unknown))}: choose from {', '.join(arms)}")
+    return [name for name in arms if name in names]
+
+
+def compare_reports(ours: Path, baseline: Path) -> dict[str, Any] | None:
+    """Return exact match and recall of a report less a baseline's on the same questions, with intervals and p."""
+    from ragqa.evaluation import Report
+    from ragqa.evaluation.compare import compare
+
+    try:
+        figures = compare(Report.load(ours), Report.load(baseline)).figures
+    except (ArtefactError, Mismatch):
+        return None
+    return {"em": figures["em"], "answer_recall": {k: figures["answer_recall"].get(k) for k in ("5", "20")}}
+
+
+def format_table(
+    rows: Mapping[str, Mapping[str, Any]], arms: Mapping[str, Arm], columns: Mapping[str, Sequence[str]]
+) -> str:
+    """Return a Markdown table with a line for each arm and the notes below it.
+
+    Args:
+        rows: figures of each arm.
+        arms: the arms, for titles and notes.
+        columns: for each heading, the keys that lead to its figure.
+    """
+    notes = list(dict.fromkeys(arms[name].note for name in rows if arms[name].note))
+    lines = [["", *columns], ["---"] * (len(columns) + 1)]
+    for name, figures in rows.items():
+        mark = f" [{notes.index(arms[name].note) + 1}]" if arms[name].note else ""
+        lines.append([arms[name].title + mark, *(format_figure(look_up(figures, path)) for path in columns.values())])
+    table = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([*table, *(f"\n[{number}] {note}" for number, note in enumerate(notes, 1))])
+
+
+def look_up(figures: Any, path: Sequence[str]) -> Any:
+    """Return the figure that a path of keys leads to, or None."""
+    for key in path:
+        figures = figures.get(key) if isinstance(figures, Mapping) else None
+    return figures
+
+
+def format_figure(figure: Any) -> str:
+    """Return a share as percent with its interval, a paired difference with its p, or a number as it is."""
+    if figure is None:
+        return "–"
+    if isinstance(figure, Mapping) and "difference" in figure:
+        return f"{100 * figure['difference']['value']:+.1f} (p {figure['p']:.2g})"
+    if isinstance(figure, Mapping):
+        return f"{percent(figure['value'])} ({percent(figure['low'])} to {percent(figure['high'])})"
+    return percent(figure) if isinstance(figure, float) else str(figure)
