@@ -15,7 +15,7 @@ step, REALM and then RAG, REALM and then joint, and joint by default.
 One arm takes minutes on one core. Seeds are independent: run two processes with the same --out on two cores.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,7 @@ from pipelines.common.closed_world import (
     write_questions,
     write_world,
 )
-from ragqa.cli.config import parse
+from ragqa.cli.config import parse_config
 
 WORDS_A_STEP = 32
 """Masked statements of a step of REALM."""
@@ -300,11 +300,9 @@ def score_answers(runner: Runner, arm: Arm) -> dict[str, Any]:
 
     stage = arm.stages[-1]
     config, rows = runner.configure(stage), runner.read_log(stage)
+    search: Callable[[list[str]], list[list[Any]]] = find_nothing
     if stage.recipe == "closed_book":
         generator = load_generator(config.out / "model")
-
-        def search(texts: list[str]) -> list[list[Any]]:
-            return [[] for _ in texts]
     else:
         library = Library.open(config.corpus, config.out / "model", config.out / "final")
         generator, tower = load_generator(config.out / "generator"), DualEncoder.load(config.out / "model").questions
@@ -320,9 +318,14 @@ def score_answers(runner: Runner, arm: Arm) -> dict[str, Any]:
     }
 
 
+def find_nothing(texts: list[str]) -> list[list[Any]]:
+    """Return no hits for any question: the search of a closed book."""
+    return [[] for _ in texts]
+
+
 def score_statements(runner: Runner, arm: Arm, world: World) -> dict[str, Any]:
     """Score REALM on masked statements of held-out facts, over a fresh index and over the last one of the run."""
-    from index.refresh import opener
+    from index.refresh import RefreshSettings, make_version_opener
     from pipelines.common.masked_text import masked_texts
     from pipelines.common.tokenized_passages import Blocks
     from pipelines.realm.pretrain import Realm
@@ -340,7 +343,8 @@ def score_statements(runner: Runner, arm: Arm, world: World) -> dict[str, Any]:
     passages = [passage.titled for passage in blocks.store.get(range(len(blocks)))]
     fresh = ExactIndex(load_encoder(config.out / "model").encode(passages))
     versions = [int(path.name.partition("-")[2]) for path in (config.out / "index").glob("index-*")]
-    last = opener(config.corpus, config.out / "index", kind=config.kind)(max(versions))
+    open_version = make_version_opener(config.corpus, config.out / "index", RefreshSettings(kind=config.kind))
+    last = open_version(max(versions))
     return {
         **ask_statements(world, model, fresh, blocks, texts, config),
         "own_index": ask_statements(world, model, last, blocks, texts, config),
@@ -411,4 +415,4 @@ def run(config: ClosedWorldConfig) -> None:
 
 if __name__ == "__main__":
     with one_line():
-        run(parse(ClosedWorldConfig, __doc__))
+        run(parse_config(ClosedWorldConfig, __doc__))

@@ -18,7 +18,7 @@ from typing import Any
 from eval.bench.record import write_record
 from pipelines.common.closed_world import init_generator
 from ragqa import artefacts
-from ragqa.artefacts.lock import locked
+from ragqa.artefacts.lock import hold_lock
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.evaluation.report.summary import percent
 from ragqa.pretraining.salient import Tagger
@@ -83,7 +83,7 @@ def make_towers(config: TowersConfig) -> Path:
         assert towers.questions.project is not None
         with torch.no_grad():
             torch.nn.init.eye_(towers.questions.project.weight)
-    with artefacts.writing(config.out / "model") as folder:
+    with artefacts.replace_directory(config.out / "model") as folder:
         towers.save(folder)
     return config.out / "model"
 
@@ -222,7 +222,7 @@ class Runner:
         notify_about(" ".join(map(str, key.values())), "started")
         row = {**key, **measure(), "settings": digest}
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self.out.with_name(f".{self.out.name}.lock"), wait=True):  # other processes write rows, too
+        with hold_lock(self.out.with_name(f".{self.out.name}.lock"), wait=True):  # other processes write rows, too
             rows = [old for old in read_table(self.out) if not key.items() <= old.items()]
             write_record(self.out, {"rows": [*rows, row]}, **self.about)
         return row
