@@ -20,6 +20,7 @@ from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
 from ragqa.questions import drawn, read_questions
 from ragqa.reading.base import Decoding
+from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.registry import Fusion, RetrieverKind
 from ragqa.types import Question
 
@@ -168,7 +169,7 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
         reader=args.reader,
         fusion=args.fusion,
         k=args.k,
-        decoding=Decoding.given(**{name: getattr(args, name) for name in DECODING}),
+        decoding=Decoding.from_options(**{name: getattr(args, name) for name in DECODING}),
         device=args.device,
     )
     if pipeline.note:
@@ -225,7 +226,7 @@ _TOLD = 8
 
 def reader_kind(fingerprint: str) -> str:
     """span, or the kind of a generator, which stands in its fingerprint."""
-    return fingerprint.partition("-")[2] or "span"
+    return fingerprint.partition("-")[2] or ReaderKind.SPAN
 
 
 def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:

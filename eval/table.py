@@ -16,12 +16,13 @@ from eval.suite import reader_kind
 from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import percent
 from ragqa.evaluation.statistics import wilson
+from ragqa.reading.registry import ReaderKind
 
 HEAD = (
     *("questions", "corpus", "retriever", "reader", "EM", "F1", "recall @1 / @20 / @100", "answer in the corpus"),
     "less its closed book",
 )
-CLOSED = "closed-book"
+CLOSED = ReaderKind.CLOSED_BOOK
 
 
 def row(figures: dict[str, Any], closed: dict[str, Any] | None = None) -> list[str]:

@@ -18,6 +18,7 @@ from pipelines.common.config import require
 from pipelines.common.processes import together
 from ragqa import artefacts
 from ragqa.progress import SILENT, Progress
+from ragqa.reading.registry import ReaderKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ def main(
 ) -> Path:
     """Train, or go on training; the directory of the generator. Raises as ``pipelines.fid`` does."""
     torch.manual_seed(config.seed)
-    generator = generation.opened("closed-book", config, 1, notify)
+    generator = generation.opened(ReaderKind.CLOSED_BOOK, config, 1, notify)
     return fid_training.train(
         config, generator, lambda texts: [[] for _ in texts], name="closed book", progress=progress, notify=notify
     )

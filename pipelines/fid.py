@@ -20,6 +20,7 @@ from pipelines.common.processes import together
 from pipelines.common.retrieval_eval import KS
 from pipelines.rag.train import check_size
 from ragqa.progress import SILENT, Progress
+from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.live import open_retriever
 from ragqa.types import Hit
 
@@ -50,7 +51,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[st
     check_size(config.index, config.k)
     retriever = open_retriever(config.index, config.retriever, device=config.device)
     torch.manual_seed(config.seed)
-    generator = generation.opened("fid", config, config.k, notify)
+    generator = generation.opened(ReaderKind.FID, config, config.k, notify)
 
     def search(texts: list[str]) -> list[list[Hit]]:
         return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than is read

@@ -11,7 +11,7 @@ from ragqa import artefacts
 from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.reading import registry
-from ragqa.reading.base import Decoding, Reader, Writes, passages_of
+from ragqa.reading.base import AnswerGenerator, Decoding, Reader, RetrieverIdentity, get_default_passages
 from ragqa.retrieval.base import Retriever, missing_shards
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
@@ -38,7 +38,7 @@ class Pipeline:
     def __init__(self, retriever: Retriever, reader: Reader, *, k: int | None = None) -> None:
         """``k`` passages are read for a question; by default as many as the reader was trained with, or 10."""
         self.retriever, self.reader = retriever, reader
-        self.k = passages_of(reader) if k is None else k
+        self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
         """What whoever asks should know of how its parts go together, in a line."""
         self._settings: dict[str, Any] | None = None
@@ -95,16 +95,20 @@ class Pipeline:
             for part in ("index", "encoder"):
                 if settings[part] and _is_place(part, settings[part]):
                     settings[part] = str(path / settings[part])
-            settings["reader"] = settings["reader"] and registry.moved(settings["reader"], lambda at: str(path / at))
+
+            def absolute(place: str) -> str:
+                return str(path / place)
+
+            settings["reader"] = settings["reader"] and registry.relocate_setting(settings["reader"], absolute)
             settings["readers"] = {
-                name: registry.moved(each, lambda at: str(path / at)) for name, each in settings["readers"].items()
+                name: registry.relocate_setting(setting, absolute) for name, setting in settings["readers"].items()
             }
-        if unknown := sorted(set(readers or ()) - set(registry.NAMES)):
-            raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(registry.NAMES)}")
+        if unknown := sorted(set(readers or ()) - set(registry.ReaderKind)):
+            raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(registry.ReaderKind)}")
         settings["readers"].update({name: str(each) for name, each in (readers or {}).items()})
         own = settings["reader"]
         if reader is not None:
-            settings["reader"] = registry.named(str(reader), settings["readers"], path)
+            settings["reader"] = registry.resolve_name(str(reader), settings["readers"], path)
         if own != settings["reader"]:
             settings.update(k=None, decoding=None)  # what was said of the pipeline's own reader
         given: dict[str, Any] = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k}
@@ -112,14 +116,18 @@ class Pipeline:
         settings.update({key: value for key, value in given.items() if value is not None})
         index = _served(settings) if parse_url(settings["index"]) else _opened(settings, device)
         decoding = Decoding(**settings["decoding"]) if settings["decoding"] else None
-        chosen = registry.open_reader(settings["reader"], decoding=decoding, device=device)
+        facts = index.facts
+        # Only scores of dense retrieval alone are inner products of an encoder's vectors.
+        scorer = facts["encoder"] if facts["retriever"] == RetrieverKind.DENSE else None
+        scored_by = RetrieverIdentity(facts["retriever"], scorer)
+        chosen = registry.open_reader(settings["reader"], decoding=decoding, device=device, scored_by=scored_by)
         now = {"index": index.origin, "reader": chosen.fingerprint}
         for part, fingerprint in parents.items():
             if now[part] != fingerprint and (part == "index" or own == settings["reader"]):
                 raise Mismatch(f"the {part} of {path} is not the one it was saved with: save the pipeline again")
         pipeline = cls(index.retriever, chosen, k=settings["k"])
-        if isinstance(chosen, Writes):
-            pipeline.note = chosen.weighs(index.facts["retriever"], index.facts["encoder"])
+        if isinstance(chosen, AnswerGenerator):
+            pipeline.note = chosen.prior_warning
         pipeline._settings, pipeline._index = settings, index
         pipeline._parts = (pipeline.retriever, pipeline.reader)
         return pipeline
@@ -149,8 +157,8 @@ class Pipeline:
         for part in ("index", "encoder"):
             if saved[part] and not parse_url(saved[part]) and (part != "encoder" or Path(saved[part]).exists()):
                 saved[part] = relative(saved[part])
-        saved["reader"] = saved["reader"] and registry.moved(saved["reader"], relative)
-        saved["readers"] = {name: registry.moved(each, relative) for name, each in saved["readers"].items()}
+        saved["reader"] = saved["reader"] and registry.relocate_setting(saved["reader"], relative)
+        saved["readers"] = {name: registry.relocate_setting(each, relative) for name, each in saved["readers"].items()}
         with artefacts.replace_directory(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(saved, indent=1) + "\n")
             # The index may be updated, as it may be under a pipeline that is loaded; another must not take its place.
@@ -165,7 +173,7 @@ class Pipeline:
     def describe(self) -> dict[str, Any]:
         """What this pipeline is made of, by fingerprint; of one that was put together by hand it knows little."""
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
-        if isinstance(self.reader, Writes):
+        if isinstance(self.reader, AnswerGenerator):
             parts["decoding"] = asdict(self.reader.decoding)
         if not self.loaded:
             return {**parts, "retriever": type(self.retriever).__name__}
@@ -178,7 +186,7 @@ class Pipeline:
         Of a reader that cannot say an answer before it has it, the answer alone. One that is declined in the end may
         have been said by then.
         """
-        if not isinstance(self.reader, Writes) or not self.reader.streams:
+        if not isinstance(self.reader, AnswerGenerator) or not self.reader.can_stream:
             yield self.ask(question, k=k, min_confidence=min_confidence)
             return
         asked, hits = self._found([question], k, min_confidence)
@@ -217,7 +225,7 @@ class Pipeline:
         if not 0 <= least <= 1:
             raise BadInput(f"min_confidence = {least}: from 0 to 1 is needed")
         asked = [clean_question(question) for question in questions]
-        if not asked or self.reader.closed:
+        if not asked or self.reader.is_closed_book:
             return asked, [[] for _ in asked]
         return asked, self.retriever.search(asked, depth)
 

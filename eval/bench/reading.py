@@ -32,7 +32,7 @@ from pipelines.common.questions import answerable
 from ragqa import artefacts
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import BadInput, Mismatch
-from ragqa.reading.base import PASSAGES
+from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.live import open_retriever
 from ragqa.types import Hit, Passage
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--index", type=Path)
     add("--questions", type=Path)
     add("--count", type=int, default=100, help="questions")
-    add("-k", type=int, default=PASSAGES, help="passages of each")
+    add("-k", type=int, default=DEFAULT_PASSAGES, help="passages of each")
     add("--cores", type=int, default=2)
     add("--runs", type=int, default=RUNS)
     add("--work", type=Path)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from index.serve.shard import Failure, Found, State
 from ragqa.errors import BadInput, RemoteError
 from ragqa.pipeline import clean_question
-from ragqa.reading.base import PASSAGES
+from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import HEALTH, PROTOCOL, SEARCH, Collection, Part
 
@@ -228,7 +228,7 @@ def parsed(body: bytes, max_k: int) -> tuple[list[str], int]:
         row = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"the request is not JSON: {_FORM} is needed") from error
-    questions, k = (row.get("questions"), row.get("k", PASSAGES)) if isinstance(row, dict) else (None, None)
+    questions, k = (row.get("questions"), row.get("k", DEFAULT_PASSAGES)) if isinstance(row, dict) else (None, None)
     if not isinstance(questions, list) or not questions or not all(isinstance(each, str) for each in questions):
         raise BadInput(f"questions must be a list of texts: {_FORM} is needed")
     if len(questions) > MAX_QUESTIONS:

@@ -48,15 +48,15 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import exact_match, f1
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.questions import SquadParagraph, read_squad, write_documents
-from ragqa.reading.base import PASSAGES
-from ragqa.reading.calibration import FEATURES, Calibration, Evidence
-from ragqa.reading.span import ExtractiveReader, Found
+from ragqa.reading.base import DEFAULT_PASSAGES
+from ragqa.reading.calibration import SPAN_FEATURES, Calibration, Evidence
+from ragqa.reading.span import ExtractiveReader, SpanAnswer
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import DEFAULT_RETRIEVER, RetrieverKind
 from ragqa.runtime.scorer import SPREAD
 from ragqa.types import Hit, Question
 
-Right = Callable[[Sequence[Found], Sequence[str]], list[float]]
+Right = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
 """Of each answer that was found the probability that it is right, by the gold ones."""
 OTHERS = 2
 """Annotators of SQuAD's test questions beside the first (Rajpurkar et al. 2016, section 3.3)."""
@@ -138,12 +138,12 @@ class Row:
         return (VAIN_COUNTS if self.kind == VAIN else 1.0) * (FEWER_COUNTS if self.few else 1.0)
 
 
-def exactly(found: Sequence[Found], answers: Sequence[str]) -> list[float]:
+def exactly(found: Sequence[SpanAnswer], answers: Sequence[str]) -> list[float]:
     """1 for each answer that is a gold one, by NQ's rule; else 0."""
     return [float(exact_match(each.text, answers, unicode="NFD")) for each in found]
 
 
-def agreed(found: Sequence[Found], answers: Sequence[str]) -> list[float]:
+def agreed(found: Sequence[SpanAnswer], answers: Sequence[str]) -> list[float]:
     """The probability that each answer is the known annotator's, or one of ``OTHERS`` who were not asked.
 
     These are taken to mean the same thing, and to put it as the reader would, each for himself: of all answers that
@@ -164,14 +164,14 @@ def read(reader: ExtractiveReader, held: Held, progress: Progress = SILENT) -> l
         asked = [question for _, question in some]
         scored = reader.score([question.text for question in asked], held.condition(asked))
         for (number, question), whole in zip(some, scored, strict=True):
-            for each in (whole, whole.first(FEWER)) if len(whole.hits) > FEWER else (whole,):
+            for each in (whole, whole.take(FEWER)) if len(whole.hits) > FEWER else (whole,):
                 for weight, of_weight in zip(WEIGHTS, rows, strict=True):
-                    if answers := reader.found(each, weight):
+                    if answers := reader.merge_spans(each, weight):
                         of_weight.append(_row(held, number, question, each.hits, answers, few=each is not whole))
     return rows
 
 
-def _row(held: Held, number: int, question: Question, hits: list[Hit], answers: list[Found], *, few: bool) -> Row:
+def _row(held: Held, number: int, question: Question, hits: list[Hit], answers: list[SpanAnswer], *, few: bool) -> Row:
     right = held.right(answers, question.answers)
     likely = sum(each.evidence.weight * good for each, good in zip(answers, right, strict=True))
     return Row(
@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--held-out", type=float, default=SHARE, help="share of SQuAD's articles that the training held out")
     add("--out", type=Path, required=True, help="JSON file of figures")
     add("--plot", type=Path, help="picture of them")
-    add("-k", type=int, default=PASSAGES)
+    add("-k", type=int, default=DEFAULT_PASSAGES)
     args = parser.parse_args(arguments)
     with report_errors("pipelines.calibrate.fit"):
         go(args, arguments)
@@ -322,7 +322,7 @@ def calibrated(rows: list[Row], where: str, weight: float) -> tuple[Calibration,
     found = fitted(
         [(row.evidence, row.right) for row in rows],
         where,
-        features=FEATURES,
+        features=SPAN_FEATURES,
         counts=balanced(rows),
         halves=[row.number % 2 for row in rows],
     )
@@ -331,7 +331,7 @@ def calibrated(rows: list[Row], where: str, weight: float) -> tuple[Calibration,
     usual, kind = np.array([not row.few for row in rows]), np.array([row.kind for row in rows])
     return calibration, {
         "fitted_on": where,
-        "coefficients": dict(zip(FEATURES, calibration.coefficients, strict=True)),
+        "coefficients": dict(zip(SPAN_FEATURES, calibration.coefficients, strict=True)),
         "threshold": least,
         "right_answers_refused_below": refused,
         "retrieval_counts": weight,

@@ -32,6 +32,7 @@ from ragqa.models.generation.generators import kind_of
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.reading import registry
+from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind
@@ -161,7 +162,7 @@ def named(
 ) -> Path:
     """The pipeline directory of the parts that are there, whose reader knows by then how sure it may be."""
     out = config.out.resolve()
-    readers = {"span": out / "reader"} if config.reader else {}
+    readers = {ReaderKind.SPAN: out / "reader"} if config.reader else {}
     readers |= {kind: out / kind for kind in kinds(config.generators)}
     first = next(iter(readers.values()), None)
     parts: dict[str, Any] = {"retriever": RetrieverKind.DENSE, "encoder": str(out / "encoder"), "reader": first}
@@ -197,7 +198,7 @@ def calibrated(config: AssembleConfig, reader: Path, retriever: Retriever, progr
         reader,
         retriever,
         questions,
-        None if registry.writes(reader) else config.read,
+        None if registry.is_generator(reader) else config.read,
         name=config.dev.name,
         regex=config.regex,
         device=config.device,

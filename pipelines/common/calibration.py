@@ -12,8 +12,8 @@ from ragqa.evaluation.statistics import calibration_error
 from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
 from ragqa.reading import registry
-from ragqa.reading.base import passages_of
-from ragqa.reading.calibration import BASIC, Calibration, Evidence, fit
+from ragqa.reading.base import get_default_passages
+from ragqa.reading.calibration import BASIC_FEATURES, Calibration, Evidence, fit_calibration
 from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
@@ -57,7 +57,7 @@ class Judged(Protocol):
 class Finds(Protocol):
     """A reader before anybody says how sure it is: ``ExtractiveReader`` or ``GenerativeReader``."""
 
-    def find(self, questions: list[str], hits: list[list[Hit]]) -> Sequence[Sequence[Judged]]:
+    def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> Sequence[Sequence[Judged]]:
         """The answers to each question, best first."""
         ...
 
@@ -107,7 +107,7 @@ def judged(
     rows = []
     for asked in batches(questions, progress, "asking"):
         texts = [question.text for question in asked]
-        found = reader.find(texts, retriever.search(texts, k))
+        found = reader.find_answers(texts, retriever.search(texts, k))
         rows += [
             (answers[0].evidence, right(answers[0].text, question.answers))
             for question, answers in zip(asked, found, strict=True)
@@ -120,7 +120,7 @@ def fitted(
     rows: Sequence[tuple[Evidence, float]],
     where: str,
     *,
-    features: Sequence[str] = BASIC,
+    features: Sequence[str] = BASIC_FEATURES,
     counts: Sequence[float] | np.ndarray | None = None,
     halves: Sequence[int] | None = None,
 ) -> Fitted:
@@ -139,7 +139,7 @@ def fitted(
 
     def of(inside: np.ndarray) -> Calibration:
         taken = [each for each, kept in zip(evidence, inside, strict=True) if kept]
-        return fit(taken, right[inside], where, features=features, counts=count[inside])
+        return fit_calibration(taken, right[inside], where, features=features, counts=count[inside])
 
     others = of(half == 1), of(half == 0)
     said = np.array([others[at].confidence(each) for at, each in zip(half, evidence, strict=True)])
@@ -148,7 +148,7 @@ def fitted(
 
 def install(calibration: Calibration, reader: Path) -> None:
     """Put the calibration into an exported reader and seal it again, or into a generator's directory."""
-    if registry.writes(reader):
+    if registry.is_generator(reader):
         calibration.save(reader)
         return
     with amending(reader) as folder:
@@ -185,9 +185,9 @@ def calibrate(
     def right(said: str, answers: Sequence[str]) -> bool:
         return exact_match(said, answers, regex=regex)
 
-    written = registry.writes(reader)
+    written = registry.is_generator(reader)
     finds: Finds = GenerativeReader.load(reader, device=device) if written else ExtractiveReader.load(reader)
-    k = passages_of(finds) if k is None else k
+    k = get_default_passages(finds) if k is None else k
     rows = judged(finds, retriever, questions, k, right, progress=progress)
     count = sum(is_right for _, is_right in rows)
     if min(count, len(rows) - count) < LEAST:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ragqa.errors import BadInput
 from ragqa.models.generation.rag import MAX_ANSWER, MAX_INPUT
-from ragqa.reading.windows import SHORTEST
+from ragqa.reading.windows import MIN_WINDOW
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 
@@ -38,7 +38,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("rate", "thin"), _WITHIN),
     **dict.fromkeys(("max_query", "max_text", "max_block"), _TEXT),
     "dropout": (lambda value: 0 <= value < 1, "0 or more and below 1"),
-    "max_input": (lambda value: value >= SHORTEST, f"{SHORTEST} or more"),
+    "max_input": (lambda value: value >= MIN_WINDOW, f"{MIN_WINDOW} or more"),
     "max_answer": (lambda value: value > 1, "more than 1"),
     "kind": _one_of(tuple(IndexKind)),
     "masking": _one_of(MASKINGS),

@@ -23,6 +23,7 @@ from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.options import set_dropout
 from ragqa.models.tower import Tower
+from ragqa.reading.registry import ReaderKind
 from ragqa.runtime.encoder import load_encoder
 from ragqa.training import parallel
 from ragqa.training.meter import count_seq2seq_weights
@@ -73,9 +74,9 @@ def ready(
 
 def _read_alike(generator: Generator, kind: str) -> dict[str, Any]:
     """How a generator of RAG reads a pair, where it becomes one of the other marginal, or FiD."""
-    if not (isinstance(generator, RagGenerator) and generator.kind.startswith("rag-")) or kind == "closed-book":
+    if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == ReaderKind.CLOSED_BOOK:
         return {}
-    told = {"question_tokens": generator.question_tokens} if kind.startswith("rag-") else {}
+    told = {"question_tokens": generator.question_tokens} if ReaderKind(kind).uses_scores else {}
     return {"template": generator.template, **told}
 
 

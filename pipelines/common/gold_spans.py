@@ -35,7 +35,7 @@ class GoldSpans:
     def spans(self, window: Window, text: str) -> set[Place]:
         """The spans in a window of the passage ``text``."""
         found = self._matches(window, text) if self._patterns else self._equal(window, text)
-        begins, ends, of_words = window.begins, window.ends, window.words
+        begins, ends, of_words = window.begins, window.ends, window.is_word
         return {
             (first, last) for first, last in found if begins[first] and ends[last] and of_words[first : last + 1].all()
         }

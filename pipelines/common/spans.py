@@ -16,7 +16,7 @@ from pipelines.common.gold_spans import GoldSpans, Place
 from ragqa.models.inputs import of_like_length, padded
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
-from ragqa.reading.windows import Window, windows
+from ragqa.reading.windows import Window, make_windows
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
 
@@ -81,10 +81,10 @@ def marked(
 ) -> list[list[Marked]]:
     """The windows of each (title, text) passage of a question; of one without a wordpiece none."""
     found: list[list[Marked]] = [[] for _ in passages]
-    for window in windows(tokenizer, question, list(passages), max_tokens):
+    for window in make_windows(tokenizer, question, list(passages), max_tokens):
         spans = gold.spans(window, passages[window.passage][1])
         # What the window before holds, too, is possible there alone.
-        found[window.passage].append(Marked(window, {place for place in spans if place[1] >= window.seen}))
+        found[window.passage].append(Marked(window, {place for place in spans if place[1] >= window.overlap}))
     return found
 
 
@@ -115,7 +115,7 @@ def to_read(
 
 def blank(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, Marked]]:
     """What is read where no passage has a wordpiece: a mark, which answers nothing."""
-    return [(0, Marked(window, set())) for window in windows(tokenizer, question, [("", "?")], max_tokens)]
+    return [(0, Marked(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
 
 def collated(found: Sequence[tuple[int, Marked]], width: int) -> ToRead:
@@ -127,7 +127,7 @@ def collated(found: Sequence[tuple[int, Marked]], width: int) -> ToRead:
     for row, (_, each) in enumerate(found):
         window = each.window
         types[row, window.tokens.first_segment : len(window.tokens.ids)] = 1
-        possible[row, window.offset : window.offset + len(window.offsets)] = window.possible(width)
+        possible[row, window.offset : window.offset + len(window.offsets)] = window.possible_spans(width)
         for first, last in each.spans:
             if last - first < width:
                 right[row, window.offset + first, last - first] = True

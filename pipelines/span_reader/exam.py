@@ -22,7 +22,7 @@ from pipelines.common.questions import answerable, asked_in, batches, unasked
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match, f1
 from ragqa.progress import SILENT, Bars, Progress
-from ragqa.reading.base import PASSAGES
+from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import open_retriever
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--count", type=int, help="questions of each file; default: all that are left")
     add("--seed", type=int, default=0, help="of the training")
     add("--held-out", type=float, default=SHARE, help="share of SQuAD's articles that the training held out")
-    add("-k", type=int, default=PASSAGES)
+    add("-k", type=int, default=DEFAULT_PASSAGES)
     args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.exam"):
         exams = exams_of(args)

@@ -76,7 +76,7 @@ def score_file(
     else:
         assert index is not None
         settings = {**pipeline, "device": pipeline["device"] or "cpu"}
-        asked = Pipeline.load(index, decoding=Decoding.given(**decoding), **settings)
+        asked = Pipeline.load(index, decoding=Decoding.from_options(**decoding), **settings)
         if asked.note:
             print(f"ragqa: {asked.note}", file=sys.stderr)
     return evaluate(

@@ -129,7 +129,7 @@ def ask(
         encoder=encoder,
         fusion=fusion,
         k=k,
-        decoding=Decoding.given(beams=beams, fast=fast, max_answer=max_answer, min_answer=min_answer),
+        decoding=Decoding.from_options(beams=beams, fast=fast, max_answer=max_answer, min_answer=min_answer),
         device=device,
     )
     if pipeline.note:

@@ -1,1 +1,1 @@
-"""From passages that were found to answers: extractive here; how they were found is not known."""
+"""Readers: from retrieved passages to answers with sources and confidences."""

@@ -1,88 +1,96 @@
-"""What every reader is to the pipeline."""
+"""Interfaces of readers, and how an answer is decoded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
+from ragqa.reading.registry import ReaderKind
 from ragqa.types import Answer, Hit
 
-PASSAGES = 10
-"""Passages that are read for a question where nobody says how many: more cost time and, on SQuAD, gained little."""
+DEFAULT_PASSAGES = 10
+"""Passages to read for a question by default: more cost time and, on SQuAD, gained little."""
 
-NOTHING_FOUND = "no passages were found"
-"""Why a question is declined, whatever reads."""
+NO_PASSAGES = "no passages were found"
+"""Reason of every reader for declining a question without passages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How a reader that writes its answers looks for them."""
+    """Settings with which a generator searches for an answer."""
 
     beams: int = 1
-    """Of beam search; 1 is greedy."""
+    """Number of beams of beam search; 1 is greedy search."""
     fast: bool = False
-    """Of RAG-Sequence: a candidate counts only under the passages whose search found it (Lewis et al. 2020, section
-    2.5); by default it is scored under all of them."""
+    """For RAG-Sequence: score a candidate only under the passages whose search found it (Lewis et al. 2020, section
+    2.5), and not under all of them."""
     max_answer: int | None = None
-    """Tokens of an answer at most, its end included; None is what the generator was trained with."""
+    """Maximum length of an answer in tokens, its end included; None for the length used in training."""
     min_answer: int = 0
-    """Tokens before an answer may end."""
+    """Minimum length of an answer in tokens."""
 
     @classmethod
-    def given(cls, **options: int | bool | None) -> Self | None:
-        """Of options on a command line; None where none is given."""
-        said = {name: value for name, value in options.items() if value is not None}
-        return cls(**said) if said else None  # type: ignore[arg-type]
+    def from_options(cls, **options: int | bool | None) -> Self | None:
+        """Make settings of command-line options; None if all of them are None."""
+        given = {name: value for name, value in options.items() if value is not None}
+        return cls(**given) if given else None  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class RetrieverIdentity:
+    """The retriever whose scores come with the hits that a reader reads."""
+
+    kind: str
+    """Name of the retriever, for messages."""
+    encoder: str | None
+    """Fingerprint of the encoder whose inner products the scores are; None for scores of any other sort."""
 
 
 class Reader(Protocol):
     """Reads the hits of each question and answers it, or declines."""
 
+    kind: ReaderKind
     fingerprint: str
+    """Digest of everything that decides about answers and confidences."""
 
     @property
     def threshold(self) -> float:
-        """Confidence below which its answers are declined where nobody says another."""
+        """Confidence below which answers are declined by default, from 0 to 1."""
         ...
 
     @property
-    def closed(self) -> bool:
-        """Whether it answers from what it has learned, without passages."""
+    def is_closed_book(self) -> bool:
+        """True for a reader that answers from memory, without passages."""
         ...
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """One answer a question, in order; a question without hits is declined, unless the reader is closed."""
+        """Return one answer for each question; without hits a question is declined, except by a closed book."""
         ...
 
 
 @runtime_checkable
-class Writes(Protocol):
-    """A reader that writes its answers, and can say them meanwhile."""
+class AnswerGenerator(Protocol):
+    """A reader that writes its answers and may stream them."""
 
     decoding: Decoding
-    """As it is set, no part of it None."""
+    """Settings in use, with no field None."""
+    prior_warning: str | None
+    """A line for the user if the scores of the hits are not those that it was trained with."""
 
     @property
     def passages(self) -> int:
-        """Passages of a question that it was trained with."""
+        """Number of passages for a question in training."""
         ...
 
     @property
-    def streams(self) -> bool:
-        """Whether it says its answers while it writes them, as it is set."""
-        ...
-
-    def weighs(self, retriever: str, encoder: str | None) -> str | None:
-        """Be told whose scores its hits have: the retriever's kind and its encoder's fingerprint.
-
-        A line where they are not those that it learned with.
-        """
+    def can_stream(self) -> bool:
+        """True if, with its settings, it can show an answer while it writes it."""
         ...
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Pieces of the answer, which joined are its text, then the answer."""
+        """Yield pieces of the answer, which joined are its text, then the answer."""
         ...
 
 
-def passages_of(reader: object) -> int:
-    """Passages that a reader is given for a question where nobody says how many."""
-    return reader.passages if isinstance(reader, Writes) else PASSAGES
+def get_default_passages(reader: object) -> int:
+    """Return how many passages a reader reads for a question by default."""
+    return reader.passages if isinstance(reader, AnswerGenerator) else DEFAULT_PASSAGES

@@ -1,10 +1,11 @@
-"""Confidence: how often an answer with this evidence was right on held-out questions.
+"""Calibration: the probability that an answer is right, given the reader's evidence for it.
 
-A logistic regression (Platt 1999) from what the reader knows to the probability of an exact
-match, fitted on questions whose answer the corpus holds and on questions whose document was
-taken out of it. The coefficients lie beside the reader's weights in ``calibration.json``, and
-with them what else is chosen on such questions: below which confidence to decline, and what
-retrieval's scores count in reading.
+A logistic regression (Platt 1999) from evidence to the probability of an exact match. It is fitted on held-out
+questions: some whose answer the corpus holds, some whose document was taken out of it. The coefficients are kept in
+``calibration.json`` beside the reader's weights, together with two values chosen on the same questions: the confidence
+below which to decline, and the weight of retrieval scores in reading.
+
+Legend: N answers, F features.
 """
 
 import json
@@ -20,10 +21,10 @@ import numpy.typing as npt
 from ragqa.artefacts import CALIBRATION
 from ragqa.errors import DamagedArtefact
 
-BASIC = ("constant", "log-odds of weight", "span", "relevance")
-"""Features of a reader that knows no more, and of a calibration that names none."""
-_ALONE = ", one passage"
-FEATURES = (
+BASIC_FEATURES = ("constant", "log-odds of weight", "span", "relevance")
+"""Features of a generative reader, and of a calibration file that names none."""
+_ONE_PASSAGE = ", one passage"
+SPAN_FEATURES = (
     "constant",
     "log-odds of weight",
     "span",
@@ -34,151 +35,160 @@ FEATURES = (
     "behind",
     "ahead",
     "passages that agree",
-    f"log-odds of weight{_ALONE}",
-    f"span{_ALONE}",
-    f"own relevance{_ALONE}",
-    f"lead{_ALONE}",
+    f"log-odds of weight{_ONE_PASSAGE}",
+    f"span{_ONE_PASSAGE}",
+    f"own relevance{_ONE_PASSAGE}",
+    f"lead{_ONE_PASSAGE}",
 )
-"""Of a span reader. Retrieval's scores count in standard deviations: they come on any scale. What speaks for an answer
-says something else where no other passage competes with it: those of one passage are 0 where more were read."""
+"""Features of a span reader.
+
+Retrieval scores count in standard deviations, since they come on any scale. Evidence means something else where no
+other passage competes with an answer, so four features exist a second time for questions with one passage.
+"""
 THRESHOLD = 0.2
-"""Confidence below which a reader declines whose calibration names none."""
+"""Confidence below which a reader declines if its calibration names no threshold."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the reader knows of an answer when it gives it."""
+    """What a reader knows about an answer when it gives it."""
 
     weight: float
     """Probability of the merged answer among all spans of all passages."""
     span: float
-    """The reader's own score of its best span."""
+    """Score of its best span, without relevance."""
     relevance: float
-    """Score of the passage, or of the window of it, that the span stands in, retrieval's included."""
-    own: float = 0.0
-    """The same without retrieval's."""
-    read: int = 1
-    """Passages that were read."""
+    """Score of the passage, or the window of it, that the span stands in; with the prior from retrieval."""
+    own_relevance: float = 0.0
+    """The same without the prior."""
+    passages_read: int = 1
+    """Number of passages that were read."""
     lead: float = 0.0
-    """Log of the ratio of its weight to that of the best answer that says something else."""
-    behind: float = 0.0
-    """Standard deviations of retrieval's scores between its passage and the best one; 0 or less."""
-    ahead: float = 0.0
-    """Those between the best one and the mean of all; 0 or more."""
-    agree: int = 1
-    """Passages whose best span says the same, of those that have one among the best of all."""
+    """Log of the ratio of its weight to that of the best other answer."""
+    behind_best: float = 0.0
+    """Distance of its passage to the best one, in standard deviations of retrieval scores; 0 or less."""
+    best_ahead: float = 0.0
+    """Distance of the best passage to the mean of all, in standard deviations; 0 or more."""
+    passages_agreeing: int = 1
+    """Number of passages whose best span is this answer, among passages with one of the best spans overall."""
 
-    def features(self, names: Sequence[str] = BASIC) -> np.ndarray:
-        """``[F]``: those of these names; KeyError where one is none. Weights and their ratio are bounded."""
+    def features(self, names: Sequence[str] = BASIC_FEATURES) -> np.ndarray:
+        """Return the named features [F]; raises KeyError for an unknown name."""
         weight = min(max(self.weight, 1e-4), 1 - 1e-4)
         values = {
             "constant": 1.0,
             "log-odds of weight": np.log(weight / (1 - weight)),
             "span": self.span,
             "relevance": self.relevance,
-            "own relevance": self.own,
-            "one passage": float(self.read == 1),
-            "passages read": np.log(self.read),
+            "own relevance": self.own_relevance,
+            "one passage": float(self.passages_read == 1),
+            "passages read": np.log(self.passages_read),
             "lead": min(max(self.lead, -10.0), 10.0),
-            "behind": self.behind,
-            "ahead": self.ahead,
-            "passages that agree": np.log1p(self.agree),
+            "behind": self.behind_best,
+            "ahead": self.best_ahead,
+            "passages that agree": np.log1p(self.passages_agreeing),
         }
-        values |= {f"{name}{_ALONE}": value * (self.read == 1) for name, value in values.items()}
+        values |= {f"{name}{_ONE_PASSAGE}": value * (self.passages_read == 1) for name, value in values.items()}
         return np.array([values[name] for name in names])
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coefficients of the regression, where they come from, and what else was chosen there."""
+    """Coefficients of the regression, their origin, and the values chosen on the same questions."""
 
     coefficients: tuple[float, ...]
     fitted_on: str = "nothing: the raw probability of the answer"
     answers: int = 0
-    """To whatever was asked, however often."""
-    features: tuple[str, ...] = BASIC
-    """What the coefficients are of."""
+    """Number of answers it was fitted on; a question may have several."""
+    features: tuple[str, ...] = BASIC_FEATURES
+    """Names of the features that the coefficients belong to."""
     threshold: float = THRESHOLD
-    """Confidence below which a question is declined where nobody says another."""
+    """Confidence below which a question is declined by default."""
     prior: float = 1.0
-    """What a standard deviation of retrieval's scores counts in reading (see ``reading.prior``)."""
+    """Weight of a standard deviation of retrieval scores in reading (see ``ragqa.reading.prior``)."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All of it, by the names that its parts had first: what readers are known by must not change with these."""
+        """All values by the names of the first version, so that fingerprints of readers do not change."""
         row = asdict(self)
         row["questions"] = row.pop("answers")
         return row
 
     def confidence(self, evidence: Evidence) -> float:
-        """Probability in [0, 1] that the answer is right."""
+        """Return the probability, from 0 to 1, that the answer is right."""
         return float(1 / (1 + np.exp(-np.dot(self.coefficients, evidence.features(self.features)))))
 
     @classmethod
     def load(cls, folder: Path, *, threshold: float = THRESHOLD) -> "Calibration":
-        """What lies in ``folder``; a reader without a calibration gives its raw probability, and has ``threshold``.
+        """Read the calibration of the reader in ``folder``.
+
+        Args:
+            folder: directory of the reader.
+            threshold: threshold of a reader without a calibration, whose confidence is the raw probability.
 
         Raises:
-            DamagedArtefact: it is not what ``save`` writes; a file of an earlier version, which says nothing of
-                features, threshold or prior, means their defaults.
+            DamagedArtefact: the file is not a calibration.
         """
         file = folder / CALIBRATION
         if not file.is_file():
             return replace(UNCALIBRATED, threshold=threshold)
         try:
             row = json.loads(file.read_text())
-            made = cls(
+            calibration = cls(
                 tuple(map(float, row["coefficients"])),
                 row["fitted_on"],
-                row["answers"] if "answers" in row else row["questions"],  # what earlier versions called them
-                tuple(row.get("features", BASIC)),
+                row["answers"] if "answers" in row else row["questions"],  # the name in earlier versions
+                tuple(row.get("features", BASIC_FEATURES)),  # as the next two, absent in earlier versions
                 float(row.get("threshold", THRESHOLD)),
                 float(row.get("prior", 1.0)),
             )
-            made._check()
+            calibration._check()
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedArtefact(f"{file} is damaged: {error!r}") from error
-        return made
+        return calibration
 
     def _check(self) -> None:
-        """Raise ValueError, or KeyError, where it gives no confidence."""
+        """Raise ValueError or KeyError if no confidence can be computed."""
         Evidence(0.5, 0.0, 0.0).features(self.features)
         if len(self.coefficients) != len(self.features):
             raise ValueError(f"{len(self.coefficients)} coefficients of {len(self.features)} features")
         if not all(map(isfinite, (*self.coefficients, self.prior))) or not 0 <= self.threshold <= 1:
-            raise ValueError("a number that cannot be meant")
+            raise ValueError("a coefficient or the prior is not finite, or the threshold is not from 0 to 1")
 
     def save(self, folder: Path) -> None:
-        """Write ``calibration.json``, aside and renamed."""
-        aside = folder / f".{CALIBRATION}"
-        aside.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        aside.replace(folder / CALIBRATION)
+        """Write ``calibration.json``, to a temporary name first."""
+        temporary = folder / f".{CALIBRATION}"
+        temporary.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        temporary.replace(folder / CALIBRATION)
 
 
 UNCALIBRATED = Calibration((0.0, 1.0, 0.0, 0.0))
 """The raw probability of the answer."""
 
 
-def fit(
+def fit_calibration(
     evidence: Sequence[Evidence],
     right: npt.ArrayLike,
     fitted_on: str,
     *,
-    features: Sequence[str] = BASIC,
+    features: Sequence[str] = BASIC_FEATURES,
     counts: npt.ArrayLike | None = None,
     ridge: float = 1e-3,
 ) -> Calibration:
-    """Maximum likelihood by Newton's method, with a little ridge for separable data.
+    """Fit a calibration by maximum likelihood (Newton's method), with a small ridge for separable data.
 
     Args:
-        evidence: of ``N`` answers.
-        right: whether each is, 0 or 1, or the probability.
-        fitted_on: what they are to.
-        features: what of the evidence counts.
-        counts: how much each answer does; by default 1.
-        ridge: of the squares of the coefficients, an answer; of the constant a thousandth of it.
+        evidence: evidence of N answers.
+        right: [N], 0 or 1 for a wrong or right answer, or a probability.
+        fitted_on: description of the questions, for the file.
+        features: names of the features to use.
+        counts: [N], weight of each answer; 1 by default.
+        ridge: penalty on the squared coefficients, for each answer; the constant's is a thousandth of it.
+
+    Returns:
+        The calibration, with the default threshold and prior.
     """
-    x_NF = np.stack([each.features(features) for each in evidence])
+    x_NF = np.stack([item.features(features) for item in evidence])
     y_N = np.asarray(right, dtype=np.float64)
     count_N = np.ones(len(y_N)) if counts is None else np.asarray(counts, dtype=np.float64)
     beta_F = np.zeros(x_NF.shape[1])

@@ -1,4 +1,4 @@
-"""Readers that write their answers: RAG-Token, RAG-Sequence, Fusion-in-Decoder, and the closed book.
+"""Generative readers: RAG-Token, RAG-Sequence, Fusion-in-Decoder, and the closed book.
 
 Legend: B questions, K passages a question.
 """
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragqa.errors import BadInput
-from ragqa.reading.base import NOTHING_FOUND, Decoding
+from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity
 from ragqa.reading.calibration import Calibration, Evidence
-from ragqa.reading.prior import prior_of
+from ragqa.reading.prior import Prior, make_prior
+from ragqa.reading.registry import ReaderKind
 from ragqa.runtime.scorer import RAW, SPREAD
 from ragqa.text import occurrence
 from ragqa.types import Alternative, Answer, Hit, Source, Span
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
     from ragqa.models.generation.decoding import Candidate
     from ragqa.models.generation.generators import Generator
     from ragqa.models.generation.search import Search
-_NOWHERE = "in none of the passages that were read"
-_HALF = "\ufffd"
-"""What bytes say that are no character yet."""
-_EMPTY = "the generator wrote nothing"
+_UNSUPPORTED = "in none of the passages that were read"
+_INCOMPLETE = "\ufffd"
+"""Placeholder that a tokenizer of bytes writes for a character that is not complete yet."""
+_EMPTY_ANSWER = "the generator wrote nothing"
 
 
 @dataclass(frozen=True)
-class Written:
-    """An answer that was written, before anybody says how sure it is."""
+class WrittenAnswer:
+    """An answer with its evidence, before calibration."""
 
     text: str
     evidence: Evidence
 
 
 class GenerativeReader:
-    """Writes answers from passages, or from nothing but what it learned; runs in torch."""
+    """Writes answers from passages, or from memory (closed book); runs in torch."""
 
     def __init__(
         self,
@@ -49,26 +50,42 @@ class GenerativeReader:
         decoding: Decoding | None = None,
         alternatives: int = 4,
         device: str = "cpu",
+        scored_by: RetrieverIdentity | None = None,
     ) -> None:
-        """Raises BadInput where the generator cannot decode so."""
+        """Make a reader of a generator.
+
+        Args:
+            generator: the model.
+            calibration: turns evidence into confidence.
+            fingerprint: digest of the model.
+            decoding: settings; fields that are None are those of the generator's training.
+            alternatives: number of other answers to return.
+            device: ``cpu``, ``cuda`` or ``cuda:N``.
+            scored_by: retriever whose scores the hits have; None if they are those of the generator's training.
+
+        Raises:
+            BadInput: the generator cannot decode with these settings.
+        """
         self._generator, self._calibration = generator.to(device).eval(), calibration
-        self.decoding = _decoding(generator, decoding or Decoding())
-        self._search = _search(generator.kind, self.decoding, alternatives)
+        self.kind = ReaderKind(generator.kind)
+        self.decoding = _resolve_decoding(generator, decoding or Decoding())
+        self._search = _make_search(self.kind, self.decoding, alternatives)
         self._fast: dict[str, bool] = {"fast": True} if self.decoding.fast else {}
-        self._prior, self._device = prior_of(RAW), device
+        self._prior, self.prior_warning = _choose_prior(generator, scored_by)
+        self._device = device
         self.fingerprint = fingerprint
 
     @classmethod
     def load(
         cls, source: str | Path, kind: str | None = None, *, device: str = "cpu", **options: Any
     ) -> "GenerativeReader":
-        """The generator in a directory or on the hub, with the calibration that lies beside it.
+        """Load the generator in a directory or on the hub, with the calibration in the same directory.
 
         Args:
-            source: see ``models.generators.load_generator``.
-            kind: rag-token, rag-sequence, fid or closed-book, where the directory does not say it.
-            device: where it runs.
-            options: of the constructor.
+            source: directory or hub name; see ``ragqa.models.generation.generators.load_generator``.
+            kind: generative ``ReaderKind`` to use a plain seq2seq as; None if the directory names its own.
+            device: ``cpu``, ``cuda`` or ``cuda:N``.
+            options: further arguments of the constructor.
 
         Raises:
             ArtefactError, DamagedArtefact, BadInput: as ``load_generator``.
@@ -79,83 +96,68 @@ class GenerativeReader:
         check_device(device)
         generator = load_generator(source, kind)
         fingerprint = f"{identity(source)}-{generator.kind}"
-        # p(y|x) of a right answer falls with its length, so where nothing was fitted nothing is declined.
+        # p(y|x) of a right answer falls with its length, so an uncalibrated generator declines nothing.
         calibration = Calibration.load(Path(source), threshold=0.0)
         return cls(generator, calibration, fingerprint=fingerprint, device=device, **options)
 
     @property
-    def closed(self) -> bool:
-        """Whether it reads no passages."""
+    def is_closed_book(self) -> bool:
+        """True if it reads no passages."""
         return self._generator.template.closed
 
     @property
     def passages(self) -> int:
-        """Passages of a question that it was trained with."""
+        """Number of passages for a question in training."""
         return self._generator.passages
 
     @property
     def threshold(self) -> float:
-        """Of its calibration."""
+        """Confidence below which answers are declined by default."""
         return self._calibration.threshold
 
-    def weighs(self, retriever: str, encoder: str | None) -> str | None:
-        """Be told whose scores its hits have; a line where they are not those that it learned with.
-
-        The prior of RAG is the softmax of inner products of the towers that it was trained with. Scores of another
-        scale, as of BM25 or of cosines, would make it a choice of one passage or none at all: of them only the
-        distances to the best count, in standard deviations (``SPREAD``).
-        """
-        kind, own = self._generator.kind, self._generator.retriever
-        if not kind.startswith("rag-") or (retriever == "dense" and own in (None, encoder)):
-            return None
-        self._prior = prior_of(SPREAD)
-        other = "of another dense retriever" if retriever == "dense" else f"of {retriever}"
-        return (
-            f"{kind} weighs passages by the inner products of the towers that it was trained with; these scores are "
-            f"{other}, and only their distances count: better ask an index of its own retriever"
-        )
-
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """One answer a question, in order; one without hits is declined, unless the book is closed."""
+        """Return one answer for each question; without hits a question is declined, except by a closed book."""
+        rows = zip(questions, hits, self._generate(questions, hits), strict=True)
         return [
-            self._answer(question, found, candidates) if candidates else declined(question)
-            for question, found, candidates in zip(questions, hits, self._candidates(questions, hits), strict=True)
+            self._make_answer(question, passages, candidates) if candidates else decline(question)
+            for question, passages, candidates in rows
         ]
 
-    def find(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Written"]]:
-        """What ``read`` says to each question, and what speaks for it; nothing where it is declined."""
+    def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[WrittenAnswer]]:
+        """Return the answer that ``read`` gives to each question, with its evidence; none where it declines."""
         return [
-            [Written(text, _evidence(each)) for each in candidates[:1] if (text := self._text(each.ids))]
-            for candidates in self._candidates(questions, hits)
+            [WrittenAnswer(text, _make_evidence(best)) for best in candidates[:1] if (text := self._decode(best.ids))]
+            for candidates in self._generate(questions, hits)
         ]
 
-    def _candidates(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Candidate"]]:
-        """None where there is nothing to read."""
-        able = [row for row, found in enumerate(hits) if found or self.closed]
-        found: list[list[Candidate]] = [[] for _ in questions]
-        if able:
-            inputs, relevance_BK = self._inputs([questions[row] for row in able], [hits[row] for row in able])
-            written = self._generator.generate(inputs, relevance_BK, self._search, **self._fast)
-            for row, candidates in zip(able, written, strict=True):
-                found[row] = candidates
-        return found
+    def _generate(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Candidate"]]:
+        """Return candidate answers for each question, best first; none where there is nothing to read."""
+        rows = [row for row, passages in enumerate(hits) if passages or self.is_closed_book]
+        results: list[list[Candidate]] = [[] for _ in questions]
+        if rows:
+            inputs, relevance_BK = self._make_inputs([questions[row] for row in rows], [hits[row] for row in rows])
+            generated = self._generator.generate(inputs, relevance_BK, self._search, **self._fast)
+            for row, candidates in zip(rows, generated, strict=True):
+                results[row] = candidates
+        return results
 
     @property
-    def streams(self) -> bool:
-        """Whether it can say an answer while it writes it: greedily, and not by RAG-Sequence, which compares first."""
-        return self._search.beams == 1 and self._generator.kind != "rag-sequence"
+    def can_stream(self) -> bool:
+        """True for greedy search, except by RAG-Sequence, which compares whole answers of all passages first."""
+        return self._search.beams == 1 and self.kind != ReaderKind.RAG_SEQUENCE
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Pieces of the answer as they are written, then the answer.
+        """Yield pieces of the answer as they are written, then the answer.
 
-        A piece is said when the next token has left it as it was: a mark or half of a character might not.
+        A piece is shown once the next token has left it unchanged: tokens may change a mark before them, or complete
+        a character.
         """
-        if not (hits or self.closed):
-            yield declined(question)
+        if not (hits or self.is_closed_book):
+            yield decline(question)
             return
-        inputs, relevance_BK = self._inputs([question], [hits])
+        inputs, relevance_BK = self._make_inputs([question], [hits])
         ids: list[int] = []
-        said = before = ""
+        shown = previous = ""
         steps = self._generator.stream(inputs, relevance_BK, self._search)
         while True:
             try:
@@ -163,81 +165,100 @@ class GenerativeReader:
             except StopIteration as stop:
                 (candidates,) = stop.value
                 break
-            text = self._text(ids)
-            same, before = _beginning(before, text).rstrip(_HALF), text
-            if same.startswith(said) and same != said:
-                yield same[len(said) :]
-                said = same
-        answer = self._answer(question, hits, candidates)
-        if answer.text is not None and answer.text.startswith(said) and answer.text != said:
-            yield answer.text[len(said) :]
+            text = self._decode(ids)
+            stable, previous = _find_common_prefix(previous, text).rstrip(_INCOMPLETE), text
+            if stable.startswith(shown) and stable != shown:
+                yield stable[len(shown) :]
+                shown = stable
+        answer = self._make_answer(question, hits, candidates)
+        if answer.text is not None and answer.text.startswith(shown) and answer.text != shown:
+            yield answer.text[len(shown) :]
         yield answer
 
-    def _inputs(self, questions: list[str], hits: list[list[Hit]]) -> tuple[Any, Any]:
-        """What the generator reads, and relevance ``[B, K]``, -inf where a question has fewer passages."""
+    def _make_inputs(self, questions: list[str], hits: list[list[Hit]]) -> tuple[Any, Any]:
+        """Return the generator's inputs and the prior [B, K], -inf where a question has fewer passages."""
         import torch
 
-        inputs = self._generator.inputs(questions, [[hit.passage for hit in found] for found in hits])
-        if self.closed:
+        inputs = self._generator.inputs(questions, [[hit.passage for hit in passages] for passages in hits])
+        if self.is_closed_book:
             return inputs.to(self._device), torch.zeros(len(questions), 1, device=self._device)
         relevance_BK = np.full((len(hits), max(map(len, hits))), -np.inf, np.float32)
-        for row, found in zip(relevance_BK, hits, strict=True):
-            row[: len(found)] = self._prior(found)
+        for row, passages in zip(relevance_BK, hits, strict=True):
+            row[: len(passages)] = self._prior(passages)
         return inputs.to(self._device), torch.from_numpy(relevance_BK).to(self._device)
 
-    def _answer(self, question: str, hits: list[Hit], candidates: list["Candidate"]) -> Answer:
-        texts = [self._text(each.ids) for each in candidates]
+    def _make_answer(self, question: str, hits: list[Hit], candidates: list["Candidate"]) -> Answer:
+        texts = [self._decode(candidate.ids) for candidate in candidates]
         if not texts[0]:
-            return declined(question, hits)
+            return decline(question, hits)
         best = candidates[0]
-        sources = self._sources(question, hits, texts[0], best)
-        supported = any(source.span is not None for source in sources)
+        sources = self._cite(question, hits, texts[0], best)
+        is_supported = any(source.span is not None for source in sources)
+        unsupported = "no passages were read" if self.is_closed_book else _UNSUPPORTED
         return Answer(
             question,
             texts[0],
             best.log_prob,
-            self._confidence(best),
+            self._compute_confidence(best),
             sources,
             tuple(
-                Alternative(text, self._confidence(each), self._sources(question, hits, text, each))
-                for text, each in self._others(texts, candidates)
+                Alternative(text, self._compute_confidence(candidate), self._cite(question, hits, text, candidate))
+                for text, candidate in self._select_others(texts, candidates)
             ),
-            supported=supported,
-            reason=None if supported else "no passages were read" if self.closed else _NOWHERE,
+            supported=is_supported,
+            reason=None if is_supported else unsupported,
         )
 
-    def _others(self, texts: list[str], candidates: list["Candidate"]) -> list[tuple[str, "Candidate"]]:
-        """The runners-up, each text once."""
+    def _select_others(self, texts: list[str], candidates: list["Candidate"]) -> list[tuple[str, "Candidate"]]:
+        """Return the runners-up, each text once."""
         first = {text: each for text, each in reversed(list(zip(texts, candidates, strict=True))) if text}
         return [(text, first[text]) for text in dict.fromkeys(texts[1:]) if text and text != texts[0]]
 
-    def _text(self, ids: Any) -> str:
+    def _decode(self, ids: Any) -> str:
         return self._generator.seq2seq.tokens.text(ids)
 
-    def _sources(self, question: str, hits: list[Hit], text: str, candidate: "Candidate") -> tuple[Source, ...]:
-        """The passages, those first that bear most of the answer."""
-        if self.closed:
+    def _cite(self, question: str, hits: list[Hit], text: str, candidate: "Candidate") -> tuple[Source, ...]:
+        """Return the passages as sources, in order of their posterior probability."""
+        if self.is_closed_book:
             return ()
         sources = [
-            Source(hit, self._span(question, hit, text), weight)
+            Source(hit, self._locate(question, hit, text), weight)
             for hit, weight in zip(hits, candidate.posterior, strict=False)
         ]
         return tuple(sorted(sources, key=lambda source: -source.weight))
 
-    def _span(self, question: str, hit: Hit, text: str) -> Span | None:
-        """Where the answer stands first, if that much of the passage was read."""
+    def _locate(self, question: str, hit: Hit, text: str) -> Span | None:
+        """Return the first span of the passage that is the answer, if the generator read that far."""
         found = occurrence(hit.passage.text, text)
         return Span(*found) if found and self._generator.reads(question, hit.passage, found[1]) else None
 
-    def _confidence(self, candidate: "Candidate") -> float:
-        return self._calibration.confidence(_evidence(candidate))
+    def _compute_confidence(self, candidate: "Candidate") -> float:
+        return self._calibration.confidence(_make_evidence(candidate))
 
 
-def _decoding(generator: "Generator", wanted: Decoding) -> Decoding:
-    """What is wanted, with what the generator was trained with in place of None."""
+def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -> tuple[Prior, str | None]:
+    """Return the prior over passages, and a warning if the scores are not those of training.
+
+    The prior of RAG is the softmax of inner products of the towers that it was trained with. Scores of another scale,
+    such as BM25's or cosines, would select one passage or none at all; so only their distances to the best count, in
+    standard deviations (``SPREAD``).
+    """
+    kind, own = ReaderKind(generator.kind), generator.retriever
+    is_own = scored_by is None or (scored_by.encoder is not None and own in (None, scored_by.encoder))
+    if is_own or not kind.uses_scores:
+        return make_prior(RAW), None
+    other = f"of {scored_by.kind}" if scored_by.encoder is None else "of another dense retriever"
+    return make_prior(SPREAD), (
+        f"{kind} weighs passages by the inner products of the towers that it was trained with; these scores are "
+        f"{other}, and only their distances count: better ask an index of its own retriever"
+    )
+
+
+def _resolve_decoding(generator: "Generator", wanted: Decoding) -> Decoding:
+    """Return the settings with the generator's own in place of None."""
     room = generator.seq2seq.max_tokens
     longest = generator.max_answer if wanted.max_answer is None else wanted.max_answer
-    if wanted.fast and generator.kind != "rag-sequence":
+    if wanted.fast and generator.kind != ReaderKind.RAG_SEQUENCE:
         raise BadInput(f"fast decoding is for rag-sequence; a {generator.kind} has but one search: leave it out")
     if wanted.beams < 1 or longest < 2 or not 0 <= wanted.min_answer < longest:
         wrong = f"beams = {wanted.beams}, min_answer = {wanted.min_answer}, max_answer = {longest}"
@@ -247,32 +268,32 @@ def _decoding(generator: "Generator", wanted: Decoding) -> Decoding:
     return replace(wanted, max_answer=longest)
 
 
-def _search(kind: str, decoding: Decoding, alternatives: int) -> "Search":
-    """RAG-Sequence has the answers of all passages to choose from, however many beams look for each."""
+def _make_search(kind: ReaderKind, decoding: Decoding, alternatives: int) -> "Search":
+    """Return the search settings; RAG-Sequence can return the answers of all passages, however few its beams."""
     from ragqa.models.generation.search import Search
 
     assert decoding.max_answer is not None
+    count = 1 + alternatives
     return Search(
         beams=decoding.beams,
         longest=decoding.max_answer,
         shortest=decoding.min_answer,
-        returned=1 + alternatives if kind == "rag-sequence" else min(1 + alternatives, decoding.beams),
+        returned=count if kind == ReaderKind.RAG_SEQUENCE else min(count, decoding.beams),
     )
 
 
-def _beginning(one: str, other: str) -> str:
-    """What both begin with."""
-    apart = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return one[: next(apart, min(len(one), len(other)))]
+def _find_common_prefix(one: str, other: str) -> str:
+    different = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return one[: next(different, min(len(one), len(other)))]
 
 
-def _evidence(candidate: "Candidate") -> Evidence:
+def _make_evidence(candidate: "Candidate") -> Evidence:
     mean = candidate.log_prob / len(candidate.ids)
     return Evidence(exp(candidate.log_prob), mean, max(candidate.posterior))
 
 
-def declined(question: str, hits: list[Hit] | None = None) -> Answer:
-    """No answer: there was nothing to read, or with ``hits`` nothing was written."""
+def decline(question: str, hits: list[Hit] | None = None) -> Answer:
+    """Return a declined answer: no passages were found, or with ``hits`` the generator wrote nothing."""
     sources = tuple(Source(hit, None, 0.0) for hit in hits or ())
-    reason = NOTHING_FOUND if hits is None else _EMPTY
+    reason = NO_PASSAGES if hits is None else _EMPTY_ANSWER
     return Answer(question, None, float("-inf"), 0.0, sources, supported=None, reason=reason)

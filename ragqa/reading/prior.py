@@ -1,4 +1,4 @@
-"""What of retrieval's scores counts where passages are read.
+"""The prior over passages: what retrieval scores contribute to reading.
 
 Legend: K passages of a question.
 """
@@ -10,22 +10,31 @@ import numpy as np
 from ragqa.runtime.scorer import RAW
 from ragqa.types import Hit
 
+Prior = Callable[[list[Hit]], np.ndarray]
+"""A function from K hits to their log-prior [K], up to a constant."""
 
-def prior_of(name: str, weight: float = 1.0) -> Callable[[list[Hit]], np.ndarray]:
-    """What ``RAW`` or ``SPREAD`` (see ``runtime.scorer``) makes of hits: ``[K]``.
 
-    ``weight`` is that of a standard deviation; a reader that learned with the scores themselves takes them as they are.
+def make_prior(name: str, weight: float = 1.0) -> Prior:
+    """Return the prior of a reader.
+
+    Args:
+        name: ``RAW`` for the scores themselves, for a reader trained together with its retriever; ``SPREAD`` for
+            standardized scores (see ``ragqa.runtime.scorer``).
+        weight: factor of standardized scores; ignored for raw ones, which are taken as in training.
     """
-    return _raw if name == RAW else lambda hits: weight * spread(hits)
+    return _get_scores if name == RAW else lambda hits: weight * standardize_scores(hits)
 
 
-def _raw(hits: list[Hit]) -> np.ndarray:
-    """f(x, z), which the reader learned to add its own scores to (ORQA, section 4.1)."""
+def _get_scores(hits: list[Hit]) -> np.ndarray:
+    """Return f(x, z) [K], to which the reader learned to add its own scores (ORQA, section 4.1)."""
     return np.array([hit.score for hit in hits])
 
 
-def spread(hits: list[Hit]) -> np.ndarray:
-    """``[K]``: distances to the best score in standard deviations, 0 or less: retrieval scores come on any scale."""
-    found = _raw(hits)
-    distances: np.ndarray = (found - found.max(initial=-np.inf)) / (found.std() or 1.0)
+def standardize_scores(hits: list[Hit]) -> np.ndarray:
+    """Return the distances [K] to the best score in standard deviations, 0 or less.
+
+    Retrieval scores come on any scale, so only their distances can mean the same for every retriever.
+    """
+    scores = _get_scores(hits)
+    distances: np.ndarray = (scores - scores.max(initial=-np.inf)) / (scores.std() or 1.0)
     return distances

@@ -1,60 +1,115 @@
-"""Which reader a setting names; nothing heavy is imported before that is known."""
+"""The names of every reader, and how a setting such as ``rag-token:DIRECTORY`` is opened.
+
+To add a reader, write its file with a class that has ``load``, and add one member to ``ReaderKind`` and one entry to
+``_READERS``. Classes stand here by their dotted names, so that asking for a name imports none of them.
+"""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ragqa.errors import BadInput
-from ragqa.reading.base import Decoding, Reader
 
-GENERATORS = ("rag-token", "rag-sequence", "fid", "closed-book")
-"""Kinds of readers that write their answers."""
-NAMES = ("span", *GENERATORS)
-"""What a pipeline may call its readers."""
+if TYPE_CHECKING:
+    from ragqa.reading.base import Decoding, Reader, RetrieverIdentity
 
 
-def open_reader(setting: str | None, *, decoding: Decoding | None = None, device: str = "cpu") -> Reader:
-    """The default reader, that of a directory, or with ``KIND:SOURCE`` a seq2seq (directory or hub name) used so.
+class ReaderKind(StrEnum):
+    """A way to answer from passages, by its name on command lines and in saved pipelines and generators."""
+
+    SPAN = "span"
+    RAG_TOKEN = "rag-token"
+    RAG_SEQUENCE = "rag-sequence"
+    FID = "fid"
+    CLOSED_BOOK = "closed-book"
+
+    @property
+    def is_generative(self) -> bool:
+        """True for readers that write their answers."""
+        return self is not ReaderKind.SPAN
+
+    @property
+    def uses_scores(self) -> bool:
+        """True for readers whose prior over passages was trained with the scores of one retriever (RAG)."""
+        return self in (ReaderKind.RAG_TOKEN, ReaderKind.RAG_SEQUENCE)
+
+
+_SPAN, _GENERATIVE = "ragqa.reading.span:ExtractiveReader", "ragqa.reading.generative:GenerativeReader"
+_READERS = {
+    ReaderKind.SPAN: _SPAN,
+    ReaderKind.RAG_TOKEN: _GENERATIVE,
+    ReaderKind.RAG_SEQUENCE: _GENERATIVE,
+    ReaderKind.FID: _GENERATIVE,
+    ReaderKind.CLOSED_BOOK: _GENERATIVE,
+}
+GENERATIVE_KINDS = tuple(kind for kind in ReaderKind if kind.is_generative)
+
+
+def open_reader(
+    setting: str | None,
+    *,
+    decoding: "Decoding | None" = None,
+    device: str = "cpu",
+    scored_by: "RetrieverIdentity | None" = None,
+) -> "Reader":
+    """Open the reader that a setting names.
+
+    Args:
+        setting: directory of a reader, ``KIND:SOURCE`` for a seq2seq (directory or hub name) to use as that kind, or
+            None for the reader that comes with the package.
+        decoding: settings of a generative reader; None for those of its training.
+        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models.
+        scored_by: retriever whose scores its hits will have; None if they are those of its training.
 
     Raises:
-        ArtefactError, DamagedArtefact: see ``ExtractiveReader.load`` and ``GenerativeReader.load``.
-        BadInput: the same, or there is a ``decoding`` for a reader that writes nothing.
+        ArtefactError, DamagedArtefact: there is no reader, or it is not whole.
+        BadInput: ``decoding`` is given for a reader that writes nothing, or is not possible.
     """
-    kind, source = split(setting)
-    if kind is None and not (source and writes(Path(source))):
-        from ragqa.reading.span import ExtractiveReader
-
+    kind, source = split_setting(setting)
+    if kind is None and not (source and is_generator(Path(source))):
         if decoding is not None:
             options = "--beams, --fast, --max-answer and --min-answer"
             raise BadInput(f"{options} are for readers that write, and this one marks spans: leave them out")
-        return ExtractiveReader.load(Path(source) if source else None, device=device)
-    from ragqa.reading.generative import GenerativeReader
+        span_reader: Reader = _import_class(_SPAN).load(Path(source) if source else None, device=device)
+        return span_reader
+    reader_class = _import_class(_READERS[ReaderKind(kind)] if kind else _GENERATIVE)  # its directory says its kind
+    generative: Reader = reader_class.load(source, kind, decoding=decoding, device=device, scored_by=scored_by)
+    return generative
 
-    assert source is not None
-    return GenerativeReader.load(source, kind, decoding=decoding, device=device)
+
+def _import_class(dotted: str) -> Any:
+    module, _, name = dotted.partition(":")
+    return getattr(import_module(module), name)
 
 
-def split(setting: str | None) -> tuple[str | None, str | None]:
-    """Kind and source of a setting; either may be None."""
+def split_setting(setting: str | None) -> tuple[str | None, str | None]:
+    """Return kind and source of a setting; either may be None.
+
+    Raises:
+        BadInput: there is a kind, but no source behind the colon.
+    """
     kind, colon, source = (setting or "").partition(":")
-    if colon and kind in GENERATORS:
+    if colon and kind in GENERATIVE_KINDS:
         if not source:
             raise BadInput(f"--reader {setting}: name the directory of the model behind the colon")
         return kind, source
     return None, setting
 
 
-def moved(setting: str, move: Callable[[str], str]) -> str:
-    """The setting with its place moved; the name of a model on the hub stays."""
-    kind, source = split(setting)
+def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
+    """Apply ``relocate`` to the path in a setting; the hub name of a model stays as it is."""
+    kind, source = split_setting(setting)
     assert source is not None
     if kind is None:
-        return move(source)
-    return f"{kind}:{move(source) if source.startswith('.') or Path(source).exists() else source}"
+        return relocate(source)
+    return f"{kind}:{relocate(source) if source.startswith('.') or Path(source).exists() else source}"
 
 
-def writes(path: Path) -> bool:
-    """Whether a generator lies in the directory ``path``: a seq2seq, whatever it is used as."""
+def is_generator(path: Path) -> bool:
+    """Tell whether the directory ``path`` holds a seq2seq, trained here or elsewhere."""
     if (path / "generator.json").is_file():
         return True
     try:
@@ -64,17 +119,22 @@ def writes(path: Path) -> bool:
         return False
 
 
-def named(wanted: str, readers: dict[str, str], where: object) -> str:
-    """The setting that a pipeline keeps for the reader it calls ``wanted``, or ``wanted`` where that is no name.
+def resolve_name(wanted: str, readers: Mapping[str, str], owner: object) -> str:
+    """Return the setting that a pipeline keeps under the name ``wanted``, or ``wanted`` if it is a setting itself.
+
+    Args:
+        wanted: name or setting.
+        readers: settings of the pipeline's readers by their names.
+        owner: path of the pipeline, for messages.
 
     Raises:
-        BadInput: it has none of that name.
+        BadInput: the pipeline keeps no reader of that name.
     """
     if wanted in readers:
         return readers[wanted]
-    if wanted in NAMES:
-        has = f"it has {', '.join(readers)}" if readers else f"give a directory, or {wanted}:DIRECTORY"
-        raise BadInput(f"--reader {wanted}: {where} names no such reader; {has}")
+    if wanted in list(ReaderKind):
+        hint = f"it has {', '.join(readers)}" if readers else f"give a directory, or {wanted}:DIRECTORY"
+        raise BadInput(f"--reader {wanted}: {owner} names no such reader; {hint}")
     if readers and ":" not in wanted and not Path(wanted).exists():
-        raise BadInput(f"--reader {wanted}: {where} has {', '.join(readers)}, and no such directory is there")
+        raise BadInput(f"--reader {wanted}: {owner} has {', '.join(readers)}, and no such directory is there")
     return wanted

@@ -1,9 +1,9 @@
-"""The extractive reader: the most probable spans of all passages of a question together.
+"""The extractive reader: the most probable spans over all passages of a question.
 
-Spans are normalised over all K passages at once (Clark & Gardner 2018; ORQA section 4.1), so
-that a confident passage beats a vague one; spans that say the same are merged.
+Probabilities are normalised over the spans of all K passages at once (Clark & Gardner 2018; ORQA section 4.1), so that
+a confident passage beats a vague one. Spans that normalise to the same answer are merged.
 
-Legend: P wordpieces of a window, W longest answer in wordpieces.
+Legend: K passages of a question, P wordpieces of a window, W longest answer in wordpieces.
 """
 
 import hashlib
@@ -15,60 +15,70 @@ from typing import Any
 
 import numpy as np
 
-from ragqa.reading.base import NOTHING_FOUND
+from ragqa.reading.base import NO_PASSAGES
 from ragqa.reading.calibration import Calibration, Evidence
-from ragqa.reading.prior import prior_of, spread
-from ragqa.reading.windows import Window, question_room, windows
+from ragqa.reading.prior import make_prior, standardize_scores
+from ragqa.reading.registry import ReaderKind
+from ragqa.reading.windows import Window, count_question_room, make_windows
 from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer
 from ragqa.text import normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 MAX_ANSWER = 30
-"""Longest answer in wordpieces (BERT's SQuAD setting); a reader may be made for shorter ones."""
-_KEPT = 100
-"""Spans of a question that are looked at for merging; the rest bears no visible weight."""
+"""Maximum length of an answer in wordpieces (BERT's SQuAD setting); a reader may be trained for shorter ones."""
+_CANDIDATES = 100
+"""Spans of a question that are considered for merging; the rest have no visible weight."""
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _SpanCandidate:
     passage: int
     start: int
     end: int
     score: float
     relevance: float
-    """The part of the score that its window has as a whole."""
+    """The part of the score that belongs to its window as a whole."""
     prior: float
-    """The part of that which is retrieval's (ORQA, section 4.1)."""
+    """The part of the relevance that comes from retrieval (ORQA, section 4.1)."""
+
+    def overlaps(self, other: "_SpanCandidate") -> bool:
+        """Tell whether two spans share characters: a longer or shorter form of an answer adds nothing new."""
+        return self.passage == other.passage and self.start < other.end and other.start < self.end
 
 
 @dataclass(frozen=True)
-class Scored:
-    """The hits of a question, read, before it is said what retrieval's scores count."""
+class ScoredPassages:
+    """The hits of a question with the scores of their spans, before the prior is added."""
 
     hits: list[Hit]
     windows: list[Window]
     scores: list[Scores]
 
-    def first(self, count: int) -> "Scored":
-        """As if only so many of the hits had been read."""
+    def take(self, count: int) -> "ScoredPassages":
+        """Return the result of reading only the first ``count`` hits."""
         kept = sum(window.passage < count for window in self.windows)
-        return Scored(self.hits[:count], self.windows[:kept], self.scores[:kept])
+        return ScoredPassages(self.hits[:count], self.windows[:kept], self.scores[:kept])
+
+    def get_text(self, candidate: _SpanCandidate) -> str:
+        """Return the text of a span."""
+        return self.hits[candidate.passage].passage.text[candidate.start : candidate.end]
 
 
 @dataclass(frozen=True)
-class Found:
-    """An answer that was found, merged from its spans, before anybody says how sure it is."""
+class SpanAnswer:
+    """An answer merged from its spans, with its evidence, before calibration."""
 
     text: str
-    candidates: list[_Candidate]
-    """Its spans, best first."""
+    candidates: list[_SpanCandidate]
+    """Spans of the answer, best first."""
     evidence: Evidence
 
 
 class ExtractiveReader:
-    """Reads spans out of passages; the confidence is that of its calibration."""
+    """Marks spans in passages; the confidence comes from its calibration."""
 
-    closed = False
+    kind = ReaderKind.SPAN
+    is_closed_book = False
 
     def __init__(
         self,
@@ -81,183 +91,180 @@ class ExtractiveReader:
         self._scorer, self._calibration = scorer, calibration
         self._max_tokens = min(max_tokens or scorer.max_tokens, scorer.max_tokens)
         self._alternatives = alternatives
-        self.fingerprint = _digest(scorer.fingerprint, calibration.identity)
-        """Of the scorer and of the calibration, which decides about answers, too."""
+        self.fingerprint = _compute_digest(scorer.fingerprint, calibration.identity)
+        """Digest of the scorer and the calibration."""
         self.prior = scorer.prior
-        """``RAW`` or ``SPREAD``: what of retrieval's scores it counts."""
+        """``RAW`` or ``SPREAD``: the form of retrieval scores in its prior."""
 
     @classmethod
     def load(cls, path: Path | None = None, *, device: str = "cpu") -> "ExtractiveReader":
-        """The reader at ``path`` (see ``load_scorer``) with the calibration that lies beside it."""
+        """Load the reader at ``path`` (see ``load_scorer``) with the calibration in the same directory."""
         scorer = load_scorer(path, device=device)
         return cls(scorer, Calibration.load(scorer.path))
 
     @property
     def threshold(self) -> float:
-        """Of its calibration."""
+        """Confidence below which answers are declined by default."""
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """One answer a question, in order."""
-        found = self.find(questions, hits)
-        answers = [self._answer(*each) for each in zip(questions, hits, found, strict=True)]
-        return [replace(answer, note=self._note(answer.question)) for answer in answers]
+        """Return one answer for each question, in order."""
+        found = self.find_answers(questions, hits)
+        answers = [self._make_answer(*row) for row in zip(questions, hits, found, strict=True)]
+        return [replace(answer, note=self._make_note(answer.question)) for answer in answers]
 
-    def find(self, questions: list[str], hits: list[list[Hit]]) -> list[list[Found]]:
-        """The answers found for each question, most probable first, and what speaks for them.
+    def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[SpanAnswer]]:
+        """Return the possible answers to each question, most probable first, with their evidence."""
+        return [self.merge_spans(scored, self._calibration.prior) for scored in self.score(questions, hits)]
 
-        All windows of all questions are scored in one go.
-        """
-        return [self.found(each, self._calibration.prior) for each in self.score(questions, hits)]
-
-    def score(self, questions: list[str], hits: list[list[Hit]]) -> list[Scored]:
-        """The scores of all spans of the hits of each question: what takes time."""
-        parts = [
-            list(windows(self._scorer.tokenizer, question, _texts(found), self._max_tokens))
-            for question, found in zip(questions, hits, strict=True)
+    def score(self, questions: list[str], hits: list[list[Hit]]) -> list[ScoredPassages]:
+        """Score all spans of the hits of each question; nearly all the time of reading is spent here."""
+        windows = [
+            list(make_windows(self._scorer.tokenizer, question, _get_texts(passages), self._max_tokens))
+            for question, passages in zip(questions, hits, strict=True)
         ]
-        scores = iter(self._scorer.score([window.tokens for part in parts for window in part]))
-        return [Scored(found, part, [next(scores) for _ in part]) for found, part in zip(hits, parts, strict=True)]
+        # One call for the windows of all questions keeps all cores busy.
+        scores = iter(self._scorer.score([window.tokens for part in windows for window in part]))
+        return [
+            ScoredPassages(passages, part, [next(scores) for _ in part])
+            for passages, part in zip(hits, windows, strict=True)
+        ]
 
-    def found(self, read: Scored, weight: float) -> list[Found]:
-        """The answers, most probable first, where retrieval counts ``weight`` (see ``prior_of``)."""
-        return _merge(read, prior_of(self.prior, weight)(read.hits)) if read.windows else []
+    def merge_spans(self, scored: ScoredPassages, prior_weight: float) -> list[SpanAnswer]:
+        """Return the possible answers, most probable first; ``prior_weight`` as in ``make_prior``."""
+        return _merge_spans(scored, make_prior(self.prior, prior_weight)(scored.hits)) if scored.windows else []
 
-    def _note(self, question: str) -> str | None:
-        room = question_room(self._max_tokens)
-        if len(question) <= room:  # a wordpiece is of a character at least
+    def _make_note(self, question: str) -> str | None:
+        room = count_question_room(self._max_tokens)
+        if len(question) <= room:  # a wordpiece has at least one character, so do not tokenize
             return None
         count = len(self._scorer.tokenizer.pieces(question).ids)
         return f"the question has {count:,} wordpieces; its first {room} were read" if count > room else None
 
-    def _answer(self, question: str, hits: list[Hit], found: list[Found]) -> Answer:
+    def _make_answer(self, question: str, hits: list[Hit], found: list[SpanAnswer]) -> Answer:
         if not found:
             nearest = tuple(Source(hit, None, 0.0) for hit in hits)
-            reason = "the passages have no words to mark" if hits else NOTHING_FOUND
+            reason = "the passages have no words to mark" if hits else NO_PASSAGES
             return Answer(question, None, float("-inf"), 0.0, nearest, reason=reason)
-        best, *others = _apart(found, 1 + self._alternatives)
-        sources, *theirs = (_sources(hits, each) for each in (best, *others))
-        alternatives = tuple(
-            Alternative(_cited(own), self._calibration.confidence(other.evidence), own)
-            for other, own in zip(others, theirs, strict=True)
+        best, *others = _select_distinct(found, 1 + self._alternatives)
+        sources = _make_sources(hits, best)
+        alternatives = [self._make_alternative(hits, other) for other in others]
+        return Answer(
+            question,
+            _quote(sources),
+            best.candidates[0].score,
+            self._calibration.confidence(best.evidence),
+            sources,
+            tuple(sorted(alternatives, key=lambda alternative: -alternative.confidence)),
         )
-        alternatives = tuple(sorted(alternatives, key=lambda a: -a.confidence))
-        score = best.candidates[0].score
-        confidence = self._calibration.confidence(best.evidence)
-        return Answer(question, _cited(sources), score, confidence, sources, alternatives)
+
+    def _make_alternative(self, hits: list[Hit], answer: SpanAnswer) -> Alternative:
+        sources = _make_sources(hits, answer)
+        return Alternative(_quote(sources), self._calibration.confidence(answer.evidence), sources)
 
 
-def _digest(*parts: Any) -> str:
+def _compute_digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _apart(found: list[Found], count: int) -> list[Found]:
-    """The first ``count`` answers whose best spans do not overlap."""
-    kept: list[Found] = []
-    for each in found:
-        if not any(_overlap(each.candidates[0], other.candidates[0]) for other in kept):
-            kept.append(each)
-        if len(kept) == count:
+def _select_distinct(answers: list[SpanAnswer], count: int) -> list[SpanAnswer]:
+    """Return the first ``count`` answers whose best spans do not overlap."""
+    selected: list[SpanAnswer] = []
+    for answer in answers:
+        if not any(answer.candidates[0].overlaps(other.candidates[0]) for other in selected):
+            selected.append(answer)
+        if len(selected) == count:
             break
-    return kept
+    return selected
 
 
-def _texts(hits: list[Hit]) -> list[tuple[str, str]]:
+def _get_texts(hits: list[Hit]) -> list[tuple[str, str]]:
     return [(hit.passage.title, hit.passage.text) for hit in hits]
 
 
-def _candidates(read: Scored, prior_K: np.ndarray) -> tuple[list[_Candidate], float]:
-    """The best spans over all windows, best first, and log of the sum over all spans of exp(score)."""
-    priors = [float(prior_K[window.passage]) for window in read.windows]
-    scores = [score.plus(prior) for score, prior in zip(read.scores, priors, strict=True)]
-    tables = [_span_scores(w, s) for w, s in zip(read.windows, scores, strict=True)]
+def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[list[_SpanCandidate], float]:
+    """Return the best spans over all windows, best first, and log of the sum over all spans of exp(score)."""
+    priors = [float(prior_K[window.passage]) for window in scored.windows]
+    scores = [score.plus(prior) for score, prior in zip(scored.scores, priors, strict=True)]
+    tables = [_score_spans(window, score) for window, score in zip(scored.windows, scores, strict=True)]
     flat = np.concatenate([table.ravel() for table in tables])
     top = float(flat.max())
     if not np.isfinite(top):
         return [], float("-inf")
     log_total = top + float(np.log(np.exp(flat - top).sum()))
-    kept = min(_KEPT, len(flat))
-    rows = np.argpartition(-flat, kept - 1)[:kept]
+    count = min(_CANDIDATES, len(flat))
+    rows = np.argpartition(-flat, count - 1)[:count]
     rows = rows[np.lexsort((rows, -flat[rows]))]
-    sizes = np.cumsum([0, *(table.size for table in tables)])
-    found = []
+    borders = np.cumsum([0, *(table.size for table in tables)])
+    candidates = []
     for row in rows[np.isfinite(flat[rows])]:
-        n = int(np.searchsorted(sizes, row, side="right")) - 1
-        first, length = divmod(int(row - sizes[n]), tables[n].shape[1])
-        window = read.windows[n]
+        n = int(np.searchsorted(borders, row, side="right")) - 1
+        first, length = divmod(int(row - borders[n]), tables[n].shape[1])
+        window = scored.windows[n]
         start, end = int(window.offsets[first, 0]), int(window.offsets[first + length, 1])
-        found.append(_Candidate(window.passage, start, end, float(flat[row]), scores[n].relevance, priors[n]))
-    return found, log_total
+        candidates.append(_SpanCandidate(window.passage, start, end, float(flat[row]), scores[n].relevance, priors[n]))
+    return candidates, log_total
 
 
-def _span_scores(window: Window, scores: Scores) -> np.ndarray:
-    """``[P, W]``: the score of the span of w + 1 wordpieces from p; -inf where none is."""
+def _score_spans(window: Window, scores: Scores) -> np.ndarray:
+    """Return [P, W]: the score of the span of w + 1 wordpieces from p; -inf where no answer can stand."""
     part = slice(window.offset, window.offset + len(window.offsets))
     table_PW = scores.table(part, MAX_ANSWER)
-    return np.where(window.possible(table_PW.shape[1]), table_PW, -np.inf)
+    return np.where(window.possible_spans(table_PW.shape[1]), table_PW, -np.inf)
 
 
-def _merge(read: Scored, prior_K: np.ndarray) -> list[Found]:
-    """Spans that normalise to the same answer, as one; most probable first."""
-    candidates, log_total = _candidates(read, prior_K)
-    groups: dict[str, list[_Candidate]] = {}
-    said_K: dict[int, str] = {}
+def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer]:
+    """Merge spans that normalise to the same answer; most probable answer first."""
+    candidates, log_total = _select_candidates(scored, prior_K)
+    groups: dict[str, list[_SpanCandidate]] = {}
+    best_answer_of: dict[int, str] = {}  # by passage
     for candidate in candidates:
-        if key := normalize_answer(_text(read, candidate)):
+        if key := normalize_answer(scored.get_text(candidate)):
             groups.setdefault(key, []).append(candidate)
-            said_K.setdefault(candidate.passage, key)
+            best_answer_of.setdefault(candidate.passage, key)
     weights = {
         key: min(1.0, float(np.exp([c.score - log_total for c in group]).sum())) for key, group in groups.items()
     }
     order = sorted(groups, key=lambda key: -weights[key])
-    agree, spread_K = Counter(said_K.values()), spread(read.hits)
+    agreeing, spread_K = Counter(best_answer_of.values()), standardize_scores(scored.hits)
     ahead = -float(spread_K.mean())
-    found = []
+    answers = []
     for key in order:
         best = groups[key][0]
-        others = (weights[each] for each in order if not _overlap(groups[each][0], best))
+        rivals = (weights[other] for other in order if not groups[other][0].overlaps(best))
         evidence = Evidence(
             weight=weights[key],
             span=best.score - best.relevance,
             relevance=best.relevance,
-            own=best.relevance - best.prior,
-            read=len(read.hits),
-            lead=_log(weights[key]) - _log(next(others, 0.0)),
-            behind=float(spread_K[best.passage]),
-            ahead=ahead,
-            agree=agree[key],
+            own_relevance=best.relevance - best.prior,
+            passages_read=len(scored.hits),
+            lead=_log(weights[key]) - _log(next(rivals, 0.0)),
+            behind_best=float(spread_K[best.passage]),
+            best_ahead=ahead,
+            passages_agreeing=agreeing[key],
         )
-        found.append(Found(_text(read, best), groups[key], evidence))
-    return found
-
-
-def _text(read: Scored, candidate: _Candidate) -> str:
-    return read.hits[candidate.passage].passage.text[candidate.start : candidate.end]
-
-
-def _overlap(one: _Candidate, other: _Candidate) -> bool:
-    """Whether they share characters: longer and shorter forms say nothing new."""
-    return one.passage == other.passage and one.start < other.end and other.start < one.end
+        answers.append(SpanAnswer(scored.get_text(best), groups[key], evidence))
+    return answers
 
 
 def _log(weight: float) -> float:
     return float(np.log(max(weight, 1e-6)))
 
 
-def _sources(hits: list[Hit], found: Found) -> tuple[Source, ...]:
-    """One source a passage that holds the answer, most weighty first, weights summing to 1."""
-    by_passage: dict[int, list[_Candidate]] = {}
-    for candidate in found.candidates:
+def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
+    """Return one source for each passage that holds the answer, in order of weight; weights sum to 1."""
+    by_passage: dict[int, list[_SpanCandidate]] = {}
+    for candidate in answer.candidates:
         by_passage.setdefault(candidate.passage, []).append(candidate)
-    top = found.candidates[0].score
+    top = answer.candidates[0].score
     weights = {p: float(np.exp([c.score - top for c in group]).sum()) for p, group in by_passage.items()}
     total = sum(weights.values())
     order = sorted(weights, key=lambda p: -weights[p])
     return tuple(Source(hits[p], Span(by_passage[p][0].start, by_passage[p][0].end), weights[p] / total) for p in order)
 
 
-def _cited(sources: tuple[Source, ...]) -> str:
-    """An answer as its first source has it; the others may have another case or article."""
+def _quote(sources: tuple[Source, ...]) -> str:
+    """Return the answer as its first source spells it; the others may differ in case or article."""
     first = sources[0]
     assert first.span is not None
     return first.hit.passage.text[first.span.start : first.span.end]

@@ -16,13 +16,14 @@ from ragqa.models.generation.search import Search
 from ragqa.models.generation.seq2seq import Seq2Seq, States
 from ragqa.models.generation.template import FID, Template, assemble, reads
 from ragqa.models.inputs import Inputs
+from ragqa.reading.registry import ReaderKind
 from ragqa.types import Passage
 
 
 class FusionInDecoder(nn.Module):
     """One answer from all passages together, over a seq2seq; the same face as ``RagGenerator``."""
 
-    kind = "fid"
+    kind = ReaderKind.FID
 
     def __init__(
         self,

@@ -18,12 +18,18 @@ from ragqa.models.generation.seq_tokens import SeqTokens
 from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, Template
 from ragqa.models.options import check_family, load_config, load_weights
 from ragqa.models.tower import Tower
+from ragqa.reading.registry import ReaderKind
 
 FILE = "generator.json"
 """Beside the weights: kind, template, and how it was trained, which is how it is asked."""
 QUESTION_TOKENS = "question_encoder_tokenizer"
 """Folder of the tokenizer through which questions go first, where they do; published checkpoints call it so."""
-TEMPLATES = {"rag-token": RAG, "rag-sequence": RAG, "fid": FID, "closed-book": CLOSED_BOOK}
+TEMPLATES: dict[str, Template] = {
+    ReaderKind.RAG_TOKEN: RAG,
+    ReaderKind.RAG_SEQUENCE: RAG,
+    ReaderKind.FID: FID,
+    ReaderKind.CLOSED_BOOK: CLOSED_BOOK,
+}
 """Kinds, and what each reads unless it is told otherwise."""
 
 _FILES = ("*.safetensors", "*.bin", "*.json", "*.model", "*.spm", "*.txt")
@@ -57,14 +63,14 @@ def make_generator(
     if kind not in TEMPLATES:
         raise BadInput(f"generator {kind!r}: one of {', '.join(TEMPLATES)} is needed")
     template = template or TEMPLATES[kind]
-    if template.closed != (kind == "closed-book"):
+    if template.closed != (kind == ReaderKind.CLOSED_BOOK):
         raise BadInput(f"template {template.text!r} is not for {kind}: a passage has its place in all but closed-book")
     sizes: dict[str, Any] = {"template": template, "max_input": max_input, "max_answer": max_answer}
-    if kind == "fid":
+    if kind == ReaderKind.FID:
         return FusionInDecoder(seq2seq, passages=passages or 10, **sizes)
     if template.closed:
         return RagGenerator(seq2seq, passages=1, **sizes)
-    marginal: Any = kind.removeprefix("rag-")
+    marginal: Any = "token" if kind == ReaderKind.RAG_TOKEN else "sequence"
     sizes |= {"retriever": retriever, "question_tokens": question_tokens}
     return RagGenerator(seq2seq, marginal=marginal, passages=passages or 5, **sizes)
 

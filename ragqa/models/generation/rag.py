@@ -17,6 +17,7 @@ from ragqa.models.generation.seq_tokens import SeqTokens
 from ragqa.models.generation.template import RAG, Template, assemble, reads
 from ragqa.models.inputs import Inputs
 from ragqa.objectives import IGNORED, gold_log_probs, label_means, rag_token_nll, sequence_nll, token_nll
+from ragqa.reading.registry import ReaderKind
 from ragqa.types import Passage
 
 Marginal = Literal["token", "sequence"]
@@ -55,9 +56,11 @@ class RagGenerator(nn.Module):
         self.question_tokens = question_tokens
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> ReaderKind:
         """Its name: ``rag-token``, ``rag-sequence`` or ``closed-book``."""
-        return "closed-book" if self.template.closed else f"rag-{self.marginal}"
+        if self.template.closed:
+            return ReaderKind.CLOSED_BOOK
+        return ReaderKind.RAG_TOKEN if self.marginal == "token" else ReaderKind.RAG_SEQUENCE
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """The pairs as the generator reads them; see ``template.assemble``."""

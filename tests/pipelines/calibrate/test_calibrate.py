@@ -25,7 +25,7 @@ from ragqa.errors import BadInput
 from ragqa.evaluation.statistics import calibration_error, refusals
 from ragqa.questions import read_questions, read_squad
 from ragqa.reading.calibration import Calibration, Evidence
-from ragqa.reading.span import Found
+from ragqa.reading.span import SpanAnswer
 from ragqa.types import Hit, Passage, Question
 
 
@@ -110,8 +110,8 @@ def test_kinds_of_questions() -> None:
     assert [(each.passage.title, each.passage.text) for each in gold([question])[0]] == [("", "It is Oslo.")]
 
 
-def found_of(*answers: tuple[str, float]) -> list[Found]:
-    return [Found(text, [], Evidence(weight, 0, 0)) for text, weight in answers]
+def found_of(*answers: tuple[str, float]) -> list[SpanAnswer]:
+    return [SpanAnswer(text, [], Evidence(weight, 0, 0)) for text, weight in answers]
 
 
 def test_two_annotators_more_may_have_said_it() -> None:

@@ -16,7 +16,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.matching.answer_finder import AnswerFinder
 from ragqa.metrics import has_answer
-from ragqa.reading.windows import windows
+from ragqa.reading.windows import make_windows
 from ragqa.runtime.tokens import TextTokenizer
 
 TOKENIZER = TextTokenizer(weights_dir() / "encoder")
@@ -84,7 +84,7 @@ def test_a_pass_that_was_killed_leaves_nothing_to_trust(colours: Path, tmp_path:
 
 def found(text: str, answers: list[str], *, regex: bool = False, title: str = "", max_tokens: int = 64) -> list[str]:
     """The gold spans of the first window, as texts, in order."""
-    window = next(windows(TOKENIZER, "what?", [(title, text)], max_tokens))
+    window = next(make_windows(TOKENIZER, "what?", [(title, text)], max_tokens))
     places = sorted(GoldSpans(TOKENIZER, answers, regex=regex).spans(window, text))
     return [text[window.offsets[first, 0] : window.offsets[last, 1]] for first, last in places]
 
@@ -139,5 +139,5 @@ def test_byte_level_pieces_differ_after_a_space(tmp_path: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     own = TextTokenizer(tmp_path)
-    window = next(windows(own, "red", [("", "red red")], 32))
+    window = next(make_windows(own, "red", [("", "red red")], 32))
     assert GoldSpans(own, ["red"]).spans(window, "red red") == {(0, 0), (1, 1)}

@@ -21,7 +21,7 @@ from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss, RagqaError
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.readers import load_reader
-from ragqa.reading.windows import windows
+from ragqa.reading.windows import make_windows
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.scorer import torch_scorer
 from ragqa.training.log import read_rows
@@ -106,7 +106,7 @@ def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeyp
         scores, right = [], []
         for row in beam[:3]:
             text = passages[row].text
-            (window,) = windows(model.tokenizer, question.text, [("", text)], 64)
+            (window,) = make_windows(model.tokenizer, question.text, [("", text)], 64)
             table = scorer.score([window.tokens])[0].table(slice(window.offset, None), 3)
             words = text.split()
             for first in range(len(words)):

@@ -60,7 +60,7 @@ class Said:
 
     by_question: dict[str, tuple[str | None, float]]
     fingerprint: str = "said"
-    closed: bool = False
+    is_closed_book: bool = False
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         answers = []

@@ -10,7 +10,7 @@ import pytest
 from pipelines.common.calibration import fitted
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import DamagedArtefact
-from ragqa.reading.calibration import BASIC, FEATURES, Calibration, Evidence, fit
+from ragqa.reading.calibration import BASIC_FEATURES, SPAN_FEATURES, Calibration, Evidence, fit_calibration
 
 
 def test_uncalibrated_is_the_raw_probability(tmp_path) -> None:
@@ -29,7 +29,7 @@ def test_fit_recovers_the_true_probabilities() -> None:
         [1 / (1 + np.exp(-(-1 + 0.8 * np.log(e.weight / (1 - e.weight)) + 0.5 * e.relevance))) for e in evidence]
     )
     right = (rng.uniform(size=len(truth)) < truth).tolist()
-    fitted = fit(evidence, right, "made up")
+    fitted = fit_calibration(evidence, right, "made up")
     said = np.array([fitted.confidence(e) for e in evidence])
     assert np.abs(said - truth).max() < 0.05
     assert fitted.answers == 20_000
@@ -39,8 +39,10 @@ def test_answers_that_count_twice_are_as_two() -> None:
     rng = np.random.default_rng(0)
     evidence = [Evidence(*rng.uniform(0.1, 0.9, 3)) for _ in range(40)]
     right = (rng.uniform(size=40) < [each.weight for each in evidence]).tolist()
-    twice = fit(evidence, right, "made up", counts=[2] * 10 + [1] * 30)
-    assert twice.coefficients == pytest.approx(fit([*evidence, *evidence[:10]], [*right, *right[:10]], "").coefficients)
+    twice = fit_calibration(evidence, right, "made up", counts=[2] * 10 + [1] * 30)
+    assert twice.coefficients == pytest.approx(
+        fit_calibration([*evidence, *evidence[:10]], [*right, *right[:10]], "").coefficients
+    )
     assert twice.answers == 40
 
 
@@ -55,12 +57,22 @@ def test_each_half_is_judged_by_a_fit_on_the_other() -> None:
 
 
 def test_features_by_hand() -> None:
-    evidence = Evidence(0.75, 2.0, 1.5, own=2.5, read=1, lead=-99.0, behind=-1.0, ahead=1.25, agree=3)
-    assert evidence.features(BASIC).tolist() == pytest.approx([1, np.log(3), 2, 1.5])
+    evidence = Evidence(
+        0.75,
+        2.0,
+        1.5,
+        own_relevance=2.5,
+        passages_read=1,
+        lead=-99.0,
+        behind_best=-1.0,
+        best_ahead=1.25,
+        passages_agreeing=3,
+    )
+    assert evidence.features(BASIC_FEATURES).tolist() == pytest.approx([1, np.log(3), 2, 1.5])
     wanted = [1, np.log(3), 2, 2.5, 1, 0, -10, -1, 1.25, np.log(4), np.log(3), 2, 2.5, -10]
-    assert evidence.features(FEATURES).tolist() == pytest.approx(wanted)
+    assert evidence.features(SPAN_FEATURES).tolist() == pytest.approx(wanted)
     wanted[4:6], wanted[10:] = [0, np.log(10)], [0] * 4
-    assert replace(evidence, read=10).features(FEATURES).tolist() == pytest.approx(wanted)
+    assert replace(evidence, passages_read=10).features(SPAN_FEATURES).tolist() == pytest.approx(wanted)
 
 
 def test_saved_and_loaded(tmp_path) -> None:
@@ -73,9 +85,11 @@ def test_a_file_of_the_first_version_means_what_it_meant(tmp_path) -> None:
     row = {"coefficients": [-1.1, 0.9, -0.14, 0.4], "fitted_on": "data", "questions": 7}
     (tmp_path / "calibration.json").write_text(json.dumps(row))
     found = Calibration.load(tmp_path)
-    assert (found.threshold, found.prior, found.features, found.answers) == (0.2, 1.0, BASIC, 7)
+    assert (found.threshold, found.prior, found.features, found.answers) == (0.2, 1.0, BASIC_FEATURES, 7)
     wanted = 1 / (1 + np.exp(1.1 - 0.9 * np.log(3) + 0.14 * 5 - 0.4 * 2))
-    assert found.confidence(Evidence(0.75, 5.0, 2.0, own=9.0, lead=9.0, agree=9)) == pytest.approx(wanted)
+    assert found.confidence(
+        Evidence(0.75, 5.0, 2.0, own_relevance=9.0, lead=9.0, passages_agreeing=9)
+    ) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(
@@ -105,5 +119,5 @@ def test_the_packaged_reader_is_calibrated() -> None:
 
 def test_separable_data_stay_finite() -> None:
     evidence = [Evidence(0.9, 5, 5)] * 10 + [Evidence(0.1, -5, -5)] * 10
-    fitted = fit(evidence, [True] * 10 + [False] * 10, "made up")
+    fitted = fit_calibration(evidence, [True] * 10 + [False] * 10, "made up")
     assert fitted.confidence(evidence[0]) > 0.9 > 0.1 > fitted.confidence(evidence[-1])

@@ -20,7 +20,7 @@ from ragqa.models.generation.generators import load_generator, make_generator, s
 from ragqa.models.generation.search import Search
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.pipeline import Pipeline
-from ragqa.reading.base import Decoding
+from ragqa.reading.base import Decoding, RetrieverIdentity
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.registry import open_reader
@@ -81,8 +81,8 @@ class Words:
         return Candidate(tuple(map(self.words.index, text.split())), log_prob, posterior)
 
 
-def reader(*answers: Any, **options: Any) -> GenerativeReader:
-    return GenerativeReader(Words(*answers, **options), UNCALIBRATED, fingerprint="f")
+def reader(*answers: Any, scored_by: RetrieverIdentity | None = None, **options: Any) -> GenerativeReader:
+    return GenerativeReader(Words(*answers, **options), UNCALIBRATED, fingerprint="f", scored_by=scored_by)
 
 
 def test_passages_are_cited_by_their_posterior_and_marked_where_the_answer_stands() -> None:
@@ -119,10 +119,10 @@ def test_rag_sequence_chooses_of_the_answers_of_all_passages() -> None:
     told = {kind: reader(*answers, kind=kind) for kind in ("rag-sequence", "rag-token")}
     assert {kind: each._search.returned for kind, each in told.items()} == {"rag-sequence": 5, "rag-token": 1}
     assert [other.text for other in told["rag-sequence"].read(["who"], [HITS])[0].alternatives] == ["Murasaki"]
-    found = told["rag-sequence"].find(["who", "when"], [HITS, []])
+    found = told["rag-sequence"].find_answers(["who", "when"], [HITS, []])
     assert [[each.text for each in row] for row in found] == [["1956"], []]
     silent = reader(("", -0.5, (0.2, 0.7, 0.1)), answers[1], kind="rag-sequence")
-    assert silent.read(["who"], [HITS])[0].text is None and silent.find(["who"], [HITS]) == [[]]
+    assert silent.read(["who"], [HITS])[0].text is None and silent.find_answers(["who"], [HITS]) == [[]]
 
 
 def test_questions_with_fewer_passages_are_padded_and_those_without_declined() -> None:
@@ -341,11 +341,11 @@ def test_scores_of_another_retriever_are_told_and_brought_to_one_scale(
         ("dense", "abc", "abc", True),
         ("dense", "abc", None, True),  # nobody knows
         ("dense", "abd", "abc", False),
-        ("hybrid", "abc", "abc", False),
+        ("hybrid", None, "abc", False),
         ("bm25", None, "abc", False),
     ):
-        told = reader(words, retriever=own)
-        assert (told.weighs(retriever, encoder) is None) == same
+        told = reader(words, retriever=own, scored_by=RetrieverIdentity(retriever, encoder))
+        assert (told.prior_warning is None) == same
         told.read(["when"], [scores])
         ((_, relevance_BK),) = told._generator.seen
         spread = [0.0, -2 / 4.3204938, -10 / 4.3204938]  # the standard deviation of 30, 28, 20
@@ -372,7 +372,7 @@ def test_a_pipeline_keeps_several_readers(ours: Path, bart: Path, index: Path, t
     marked = Pipeline.load(tmp_path / "both")
     written = Pipeline.load(tmp_path / "both", reader="rag-token")
     closed = Pipeline.load(tmp_path / "both", reader="closed-book")
-    assert type(marked.reader).__name__ == "ExtractiveReader" and closed.reader.closed
+    assert type(marked.reader).__name__ == "ExtractiveReader" and closed.reader.is_closed_book
     assert written.reader.fingerprint == GenerativeReader.load(ours).fingerprint
     with pytest.raises(BadInput, match=r"--reader fid: .*both names no such reader; it has rag-token, closed-book"):
         Pipeline.load(tmp_path / "both", reader="fid")

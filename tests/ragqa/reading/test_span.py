@@ -14,7 +14,7 @@ from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import BadInput
 from ragqa.reading.calibration import UNCALIBRATED, Calibration
 from ragqa.reading.span import ExtractiveReader
-from ragqa.reading.windows import OVERLAP, windows
+from ragqa.reading.windows import OVERLAP, make_windows
 from ragqa.runtime.scorer import RAW, SPREAD, SpanScores, SpanTable
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 from ragqa.types import Hit, Passage
@@ -112,7 +112,7 @@ def test_a_table_of_spans_by_hand() -> None:
     scorer = Table({("red", "red"): 1.0, ("red", "fox"): 2.0, ("fox", "fox"): 0.0, ("blue", "blue"): 4.0})
     hits = [replace(hit("red fox", 0), score=3.0), replace(hit("blue", 1), score=0.5)]
     weight = {"red": math.exp(4), "red fox": math.exp(5), "fox": math.exp(3), "blue": math.exp(4.5)}
-    found = reader(scorer).find(["which animal?"], [hits])[0]
+    found = reader(scorer).find_answers(["which animal?"], [hits])[0]
     assert {each.text: each.evidence.weight for each in found} == pytest.approx(
         {text: each / sum(weight.values()) for text, each in weight.items()}
     )
@@ -139,23 +139,27 @@ def test_evidence_by_hand() -> None:
         replace(hit("blue", 1), score=3.0),
         replace(hit("red", 2), score=1.0),
     ]
-    found = {each.text: each.evidence for each in reader(scorer).find(["which?"], [hits])[0]}
+    found = {each.text: each.evidence for each in reader(scorer).find_answers(["which?"], [hits])[0]}
     spread = 2 / np.std([3, 3, 1])
     red, blue = math.exp(4) + math.exp(4 - spread), math.exp(2)
-    assert (found["red"].own, found["red"].relevance, found["red"].read) == (0.5, 0.5, 3)
-    assert (found["red"].agree, found["blue"].agree, found["red fox"].agree) == (2, 1, 0)
+    assert (found["red"].own_relevance, found["red"].relevance, found["red"].passages_read) == (0.5, 0.5, 3)
+    assert (found["red"].passages_agreeing, found["blue"].passages_agreeing, found["red fox"].passages_agreeing) == (
+        2,
+        1,
+        0,
+    )
     assert found["red"].lead == pytest.approx(math.log(red / blue))  # the longer form is no other answer
     assert found["blue"].lead == pytest.approx(math.log(blue / red))
-    assert found["red"].behind == 0 and found["red"].ahead == pytest.approx(spread / 3)
-    alone = reader(scorer).find(["which?"], [hits[1:2]])[0][0].evidence
+    assert found["red"].behind_best == 0 and found["red"].best_ahead == pytest.approx(spread / 3)
+    alone = reader(scorer).find_answers(["which?"], [hits[1:2]])[0][0].evidence
     answering = reader(scorer)
     (two,) = answering.score(["which?"], [hits[:2]])
     (three,) = answering.score(["which?"], [hits])
-    fewer = [answering.found(each, 1.0) for each in (two, three.first(2))]
+    fewer = [answering.merge_spans(each, 1.0) for each in (two, three.take(2))]
     assert [[(each.text, each.evidence) for each in found] for found in fewer[:1] * 2] == [
         [(each.text, each.evidence) for each in found] for found in fewer
     ]
-    assert (alone.read, alone.lead, alone.ahead) == (1, pytest.approx(math.log(1e6)), 0)
+    assert (alone.passages_read, alone.lead, alone.best_ahead) == (1, pytest.approx(math.log(1e6)), 0)
 
 
 def test_retrieval_counts_as_it_is_where_the_reader_learned_so() -> None:
@@ -211,8 +215,8 @@ def test_no_answer_is_cut_out_of_a_number() -> None:
     scorer._start = scorer._end = {pieces.ids[at]: 50.0}
     assert reader(scorer).read(["how much?"], [[hit(text)]])[0].text not in ("345", "345 tons", ",345")
     start, end = (
-        next(windows(TOKENIZER, "?", [("", text)], 64)).begins,
-        next(windows(TOKENIZER, "?", [("", text)], 64)).ends,
+        next(make_windows(TOKENIZER, "?", [("", text)], 64)).begins,
+        next(make_windows(TOKENIZER, "?", [("", text)], 64)).ends,
     )
     assert [text[slice(*o)] for o, ok in zip(pieces.offsets, start, strict=True) if ok] == [
         "It",
@@ -226,7 +230,7 @@ def test_no_answer_is_cut_out_of_a_number() -> None:
 @pytest.mark.parametrize("text", ["the Cafe\u0301 of Rene\u0301", "สมชาย ใจดี", "مُحَمَّدٌ", "z\u0351\u036ba\u0332go 1871"])
 def test_marks_belong_to_the_letter_before_them(text: str) -> None:
     """BERT's tokenizer drops them, but an answer that ends there does not."""
-    offsets = next(windows(TOKENIZER, "?", [("", text)], 64)).offsets
+    offsets = next(make_windows(TOKENIZER, "?", [("", text)], 64)).offsets
     assert offsets[-1, 1] == len(text) and (offsets[1:, 0] >= offsets[:-1, 1]).all()
     assert not any(unicodedata.category(text[end]).startswith("M") for end in offsets[:-1, 1])
     if "Cafe" in text:
@@ -235,19 +239,19 @@ def test_marks_belong_to_the_letter_before_them(text: str) -> None:
 
 def test_no_answer_holds_an_endless_word() -> None:
     text = f"built by {'x' * 101} in 1871"
-    window = next(windows(TOKENIZER, "?", [("", text)], 64))
+    window = next(make_windows(TOKENIZER, "?", [("", text)], 64))
     pieces = [text[slice(*each)] for each in window.offsets]
     assert [piece[0] for piece in pieces] == ["b", "b", "x", "i", "1"]
-    spans = {(first, first + more) for first, more in np.argwhere(window.possible(5))}
+    spans = {(first, first + more) for first, more in np.argwhere(window.possible_spans(5))}
     assert spans == {(0, 0), (0, 1), (1, 1), (3, 3), (3, 4), (4, 4)}
 
 
 @pytest.mark.parametrize("tokens", [-1, 0, 1, 5, 15])
 def test_a_window_without_place_for_a_passage_is_refused(tokens: int) -> None:
     with pytest.raises(BadInput, match="has no place for a passage: 16 are needed"):
-        list(windows(TOKENIZER, "who built it?", [("title", "built by Ada")], tokens))
+        list(make_windows(TOKENIZER, "who built it?", [("title", "built by Ada")], tokens))
     whole = " ".join(f"w{i}" for i in range(50))
-    found = list(windows(TOKENIZER, "who built it? " * 9, [("a long title " * 9, whole)], 16))
+    found = list(make_windows(TOKENIZER, "who built it? " * 9, [("a long title " * 9, whole)], 16))
     assert {int(at) for window in found for at in window.offsets[:, 0]} == {
         begin for begin, _ in TOKENIZER.pieces(whole).offsets
     }
@@ -256,9 +260,9 @@ def test_a_window_without_place_for_a_passage_is_refused(tokens: int) -> None:
 def test_a_span_in_two_windows_counts_once() -> None:
     words = [f"w{i}" for i in range(200)]
     text = " ".join(words)
-    parts = list(windows(TOKENIZER, "?", [("", text)], 128))
-    assert parts[0].seen == 0
-    assert all(p.seen == min(OVERLAP, len(parts[0].offsets) // 2) for p in parts[1:])
+    parts = list(make_windows(TOKENIZER, "?", [("", text)], 128))
+    assert parts[0].overlap == 0
+    assert all(p.overlap == min(OVERLAP, len(parts[0].offsets) // 2) for p in parts[1:])
     answer = reader(Scorer({}, {}), max_tokens=128).read(["?"], [[hit(text)]])[0]
     whole = reader(Scorer({}, {}), max_tokens=512).read(["?"], [[hit(text)]])[0]
     # All tokens score alike: a span's probability is one over the number of spans, however they are read.
@@ -266,7 +270,7 @@ def test_a_span_in_two_windows_counts_once() -> None:
 
 
 def test_a_reader_with_a_tiny_window_ends() -> None:
-    parts = list(windows(TOKENIZER, "what " * 90, [("title " * 40, "word " * 300)], 64))
+    parts = list(make_windows(TOKENIZER, "what " * 90, [("title " * 40, "word " * 300)], 64))
     assert max(len(p.tokens.ids) for p in parts) <= 64
 
 
@@ -309,7 +313,7 @@ def test_offsets_are_exact_whatever_the_text(text: str, title: str, seed: int, t
 
 def test_windows_cover_every_piece_and_overlap() -> None:
     text = " ".join(f"w{i}" for i in range(900))
-    parts = list(windows(TOKENIZER, "what?", [("Title", text)], 256))
+    parts = list(make_windows(TOKENIZER, "what?", [("Title", text)], 256))
     assert max(len(p.tokens.ids) for p in parts) <= 256
     seen = sorted({tuple(o) for p in parts for o in p.offsets.tolist()})
     assert seen == sorted(map(tuple, TOKENIZER.pieces(text).offsets))
