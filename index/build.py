@@ -1,13 +1,13 @@
-"""Build an index of passages and their vectors on all the machines of a Ray cluster.
+r"""Build an index of passages and their vectors on all machines of a Ray cluster.
 
     python -m index.build --corpus wiki.index --vectors wiki.vectors --out wiki-dense.index --kind ivf-rabitq
-    python -m index.build --corpus wiki.index --vectors wiki.vectors --out wiki-dense.index --kind hnsw \\
+    python -m index.build --corpus wiki.index --vectors wiki.vectors --out wiki-dense.index --kind hnsw \
         --recall 0.98 --questions dev.jsonl
 
-What ``index.embed`` wrote becomes an index that ``ragqa ask`` opens: passages and, where the corpus has them, terms
-are linked, FAISS's quantiser is trained on a sample, parts of the vectors are added by whoever is free, and merged.
-How hard the index is to be searched for the wanted recall is tried on questions, or on queries that are made up, and
-stands in its manifest. Parts that are whole are not made again by a run that follows one that was killed.
+The vectors of ``index.embed`` become an index that ``ragqa ask`` opens. Passages and the terms of BM25 are linked,
+FAISS's quantiser is trained on a sample, workers add parts of the vectors, and the parts are merged. The search effort
+that reaches the wanted recall is measured on sample questions, or on queries made from the passages, and is stored in
+the manifest. Run again after a kill, the job continues from the parts that are whole.
 """
 
 import json
@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 from index import parts
 from index.cluster import silence_ray
 from ragqa import artefacts
-from ragqa.artefacts import resume
+from ragqa.artefacts import Manifest, resume
 from ragqa.cli.config import parse_config, report_errors, resolve_shared_path
 from ragqa.errors import BadInput, Mismatch
 from ragqa.indexing.build import encode_sample_questions, format_recall
@@ -36,36 +36,37 @@ from ragqa.retrieval.vectors import faiss_build, mips
 from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.runtime.encoder import load_encoder
 
-TAKEN_OVER = ("passages/", "bm25/")
+LINKED = ("passages/", "bm25/")
+"""Folders of the corpus that become part of the index."""
 ROWS, MERGED, SEARCH = "rows.json", "merged.json", "search.json"
-"""What says, beside the index in the making, which of its stages are done."""
+"""Files in the build folder that mark finished stages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildConfig:
-    """What becomes an index, of which kind."""
+    """Options of the job."""
 
     corpus: Path
-    """Index directory with the passages; its terms are taken over, too."""
+    """Index directory with the passages; its terms become part of the new index, too."""
     vectors: Path
-    """What ``index.embed`` made of them."""
+    """Directory written by ``index.embed`` for these passages."""
     out: Path
-    """Index directory to make, or to make again."""
+    """Index directory to make or to replace."""
     kind: str = IndexKind.IVF_RABITQ
     """flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq or sq8."""
     recall: float = mips.RECALL
-    """Share of the 20 nearest passages that a search is to find."""
+    """Share of the 20 nearest passages that a search must find."""
     questions: Path | None = None
-    """File of sample questions on which that is tried; without it some are made up from the passages."""
+    """File of sample questions on which recall is measured; without it queries are made from the passages."""
     encoder: str | None = None
-    """Directory of another form of the encoder that made the vectors, for questions: its export. Else the same one."""
+    """Directory of another form of the vectors' encoder for questions, such as its export; by default the same one."""
     part_rows: int = faiss_build.PART
-    """Vectors of a part: what a worker holds in memory."""
+    """Vectors of a part: the number that a worker holds in memory."""
     json: bool = False
-    """Print the outcome as one JSON object."""
+    """Print the result as one JSON object."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
+        """Raise BadInput for values out of range."""
         mips.check(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"--recall {self.recall}: a share above 0 and up to 1 is needed")
@@ -76,181 +77,177 @@ class BuildConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
-    """What a run of the job did."""
+class BuildReport:
+    """Result of a run of the job."""
 
     index: str
-    """The directory."""
+    """Index directory."""
     fingerprint: str
     kind: str
     passages: int
     megabytes: float
-    """Of the vectors and FAISS's files, passages and terms apart."""
+    """Megabytes of vectors and FAISS files, without passages and terms."""
     seconds: dict[str, float]
     """Wall time of each stage of this run."""
     search: dict[str, Any] | None
-    """How hard it is searched, and the recall that gave; None where search is exact."""
+    """Search effort and the recall that it reached; None for exact search."""
 
 
-def build(config: BuildConfig, *, progress: Progress = SILENT) -> Built:
-    """Make the index directory ``config.out``; what stood there is replaced at the end, at once.
+@dataclass(frozen=True)
+class _Build:
+    """Inputs of a build, and its clock."""
+
+    config: BuildConfig
+    corpus: Manifest
+    vectors: Manifest
+    progress: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def time_stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = round(time.perf_counter() - start, 1)
+
+    @property
+    def signature(self) -> str:
+        """Text that changes with the inputs and the options of the index."""
+        config = self.config
+        questions = artefacts.checksum(config.questions) if config.questions else None
+        inputs = [self.corpus.fingerprint, self.vectors.fingerprint, config.kind, config.part_rows, config.recall]
+        return json.dumps([*inputs, questions, str(config.questions), config.encoder])
+
+
+def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
+    """Make the index directory ``config.out``; an existing one is replaced atomically at the end.
 
     Raises:
-        BadInput: ``out`` is something else, the disk is full.
-        Mismatch: the vectors are not those of the corpus, or of an encoder that has changed since.
-        RagqaError: the cluster was lost, or a worker dies whenever it makes some part.
+        BadInput: ``out`` is something else, or the disk is full.
+        Mismatch: the vectors are not those of the corpus, or their encoder has changed since.
+        RagqaError: the cluster was lost, or workers die whenever they make some part.
         ArtefactError, DamagedArtefact: corpus or vectors are none, or not whole.
-        MissingExtra: FAISS, or Ray, is not installed.
+        MissingExtra: FAISS or Ray is not installed.
     """
-    source, embedded = (
-        artefacts.read_manifest(config.corpus, "index"),
-        artefacts.read_manifest(config.vectors, "vectors"),
-    )
-    _check_parents(config, source, embedded)
-    _check_encoder(config.encoder, config.vectors, embedded)
+    corpus = artefacts.read_manifest(config.corpus, "index")
+    run = _Build(config, corpus, artefacts.read_manifest(config.vectors, "vectors"), progress)
+    _check_parents(run)
+    _check_encoder(run, config.encoder)
     out = config.out.resolve()
     artefacts.check_replaceable(out, "index")
-    queries = _queries(config, embedded)
-    clock = _Clock()
-    ours = _signature(config, source, embedded)
-    with artefacts.keep_checked(config.corpus, source), resume.open_workspace(out, ours) as work:
+    queries = _encode_queries(run)
+    with artefacts.keep_checked(config.corpus, corpus), resume.open_workspace(out, run.signature) as work:
         if not resume.is_complete(work):
-            _take_over(config.corpus, source, work / "made")
-            search = _searched(config, embedded, work, queries, clock, progress)
-            _seal(config, source, embedded, work / "made", search)
+            _link_corpus(config.corpus, corpus, work / "made")
+            search = _build_vectors(run, work, queries)
+            _write_manifest(run, work / "made", search)
         resume.move_into_place(work, out)
         manifest = artefacts.peek_manifest(out)
-    size = sum(entry["size"] for name, entry in manifest.files.items() if name.startswith("dense/"))
-    return Built(
+    size = sum(entry["size"] for name, entry in manifest.files.items() if name.startswith(f"{VECTORS_FOLDER}/"))
+    return BuildReport(
         index=str(config.out),
         fingerprint=manifest.fingerprint,
         kind=config.kind,
         passages=manifest.config["passages"],
         megabytes=round(size / 1e6, 1),
-        seconds=clock.seconds,
+        seconds=run.seconds,
         search=manifest.config["search"],
     )
 
 
-def _check_parents(config: BuildConfig, source: artefacts.Manifest, embedded: artefacts.Manifest) -> None:
-    if embedded.parents["corpus"] != source.parents["corpus"]:
+def _check_parents(run: _Build) -> None:
+    config, corpus = run.config, run.corpus
+    if run.vectors.parents["corpus"] != corpus.parents["corpus"]:
         raise Mismatch(f"{config.vectors} holds the vectors of other passages than {config.corpus}: embed them again")
-    if embedded.config["rows"] != source.config.get("rows", source.config["passages"]):
-        raise Mismatch(f"{config.vectors} and {config.corpus} do not count the same: embed them again")
+    if run.vectors.config["rows"] != corpus.config.get("rows", corpus.config["passages"]):
+        raise Mismatch(f"{config.vectors} and {config.corpus} differ in their number of passages: embed them again")
 
 
-def _signature(config: BuildConfig, source: artefacts.Manifest, embedded: artefacts.Manifest) -> str:
-    """Changes with whatever the index is made of, and how."""
-    asked = artefacts.checksum(config.questions) if config.questions else None
-    made_of = [source.fingerprint, embedded.fingerprint, config.kind, config.part_rows, config.recall, asked]
-    return json.dumps([*made_of, str(config.questions), config.encoder])
-
-
-def _queries(config: BuildConfig, embedded: artefacts.Manifest) -> np.ndarray | None:
-    """Vectors [B, D] of the sample questions, if there are any."""
-    if not config.questions:
+def _encode_queries(run: _Build) -> np.ndarray | None:
+    """Return the vectors [B, D] of the sample questions, if there are any."""
+    if not run.config.questions:
         return None
-    name = config.encoder or embedded.config["name"]
-    _check_encoder(name, config.vectors, embedded)
-    return encode_sample_questions(config.questions, load_encoder(name))
+    name = run.config.encoder or run.vectors.config["name"]
+    _check_encoder(run, name)
+    return encode_sample_questions(run.config.questions, load_encoder(name))
 
 
-def _check_encoder(name: str | None, vectors: Path, embedded: artefacts.Manifest) -> None:
-    if name is not None and load_encoder(name).fingerprint != embedded.parents["encoder"]:
-        raise Mismatch(f"encoder {name} is not the one that made {vectors}, or not any more")
+def _check_encoder(run: _Build, name: str | None) -> None:
+    if name is not None and load_encoder(name).fingerprint != run.vectors.parents["encoder"]:
+        raise Mismatch(f"encoder {name} is not the one that made {run.config.vectors}, or has changed since")
 
 
-class _Clock:
-    """Seconds of each stage."""
+def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
+    """Link passages and terms first, because the corpus may be updated during the hours of a build.
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.seconds[name] = round(time.perf_counter() - began, 1)
-
-
-def _take_over(corpus: Path, source: artefacts.Manifest, made: Path) -> None:
-    """Link passages and terms at once: hours later the corpus may have been updated.
-
-    Raises Mismatch where that happens just now.
+    Raises:
+        Mismatch: the corpus is being updated right now.
     """
     try:
-        for name in source.files:
-            if name.startswith(TAKEN_OVER) and not (made / name).exists():
-                _link(corpus / name, made / name)
+        for name in manifest.files:
+            if name.startswith(LINKED) and not (target / name).exists():
+                _link(corpus / name, target / name)
     except FileNotFoundError:
-        if artefacts.peek_manifest(corpus).fingerprint == source.fingerprint:
+        if artefacts.peek_manifest(corpus).fingerprint == manifest.fingerprint:
             raise
-    if artefacts.peek_manifest(corpus).fingerprint != source.fingerprint:
-        raise Mismatch(f"{corpus} was changed just now: run again, with the vectors of what it is now")
+    if artefacts.peek_manifest(corpus).fingerprint != manifest.fingerprint:
+        raise Mismatch(f"{corpus} was changed just now: embed its passages and run again")
 
 
 def _link(source: Path, target: Path) -> None:
+    """Hard-link a file, which takes no space and survives an update of the corpus; copy it where links are missing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
     except FileNotFoundError:
         raise
     except OSError:
-        aside = target.with_name(f".{target.name}")
-        shutil.copy2(source, aside)
-        aside.replace(target)
+        temporary = target.with_name(f".{target.name}")
+        shutil.copy2(source, temporary)
+        temporary.replace(target)
 
 
-def _searched(
-    config: BuildConfig,
-    embedded: artefacts.Manifest,
-    work: Path,
-    queries: np.ndarray | None,
-    clock: _Clock,
-    progress: Progress,
-) -> dict[str, Any] | None:
-    """Write all files of ``made/dense``, but for what is there; how hard they are to be searched."""
+def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[str, Any] | None:
+    """Write the missing files of the vector index; return its search effort, None for exact search."""
+    config = run.config
     if not (work / SEARCH).is_file():
-        dense = work / "made" / VECTORS_FOLDER
-        dense.mkdir(exist_ok=True)
-        vectors = open_shards(config.vectors, embedded.config["rows"])
-        with clock.stage("vectors"):
-            _once(work / ROWS, dense, lambda: mips.write_rows(vectors, config.kind, dense))
+        folder = work / "made" / VECTORS_FOLDER
+        folder.mkdir(exist_ok=True)
+        vectors = open_shards(config.vectors, run.vectors.config["rows"])
+        with run.time_stage("vectors"):
+            _make_once(work / ROWS, folder, lambda: mips.write_rows(vectors, config.kind, folder))
         tuned = None
         if config.kind != IndexKind.FLAT:
-            _once(work / MERGED, dense, lambda: _graph(config, embedded, work, dense, clock, progress))
-            with clock.stage("tune"):
+            _make_once(work / MERGED, folder, lambda: _build_faiss(run, work, folder))
+            with run.time_stage("tune"):
                 tuned = mips.tuned(
-                    vectors, config.kind, dense, recall=config.recall, queries=queries, progress=progress
+                    vectors, config.kind, folder, recall=config.recall, queries=queries, progress=run.progress
                 )
         artefacts.write_text_whole(work / SEARCH, json.dumps(tuned and tuned.as_dict()))
     search: dict[str, Any] | None = json.loads((work / SEARCH).read_text())
     return search
 
 
-def _graph(
-    config: BuildConfig, embedded: artefacts.Manifest, work: Path, dense: Path, clock: _Clock, progress: Progress
-) -> None:
-    """Write FAISS's files into ``dense``."""
-    plan = parts.Plan(
-        vectors=config.vectors.resolve(),
-        fingerprint=embedded.fingerprint,
-        rows=embedded.config["rows"],
-        kind=config.kind,
-        part_rows=config.part_rows,
+def _build_faiss(run: _Build, work: Path, folder: Path) -> None:
+    """Write the FAISS files into ``folder``."""
+    plan = parts.PartsPlan(
+        vectors=run.config.vectors.resolve(),
+        fingerprint=run.vectors.fingerprint,
+        rows=run.vectors.config["rows"],
+        kind=run.config.kind,
+        part_rows=run.config.part_rows,
         folder=work / "parts",
     )
-    with clock.stage("train"), progress.step("training", 1) as step:
+    with run.time_stage("train"), run.progress.step("training", 1) as step:
         trained = parts.train(plan)
         step.at(1)
-    with clock.stage("add"):
-        files = parts.add(plan, trained, progress)
-    with clock.stage("merge"):
-        faiss_build.merge(plan.folder / trained.file, files, dense)
+    with run.time_stage("add"):
+        files = parts.add(plan, trained, run.progress)
+    with run.time_stage("merge"):
+        faiss_build.merge(plan.folder / trained.file, files, folder)
 
 
-def _once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
-    """Let ``make`` write files into ``folder``, unless ``mark`` says that they are there: names and sizes."""
+def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
+    """Let ``make`` write files into ``folder``, unless ``mark`` lists the names and sizes of those that are there."""
     with suppress(OSError, ValueError):
         expected = json.loads(mark.read_text())
         if all((folder / name).stat().st_size == size for name, size in expected.items()):
@@ -259,45 +256,41 @@ def _once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
     artefacts.write_text_whole(mark, json.dumps({file.name: file.stat().st_size for file in folder.iterdir()}))
 
 
-def _seal(
-    config: BuildConfig,
-    source: artefacts.Manifest,
-    embedded: artefacts.Manifest,
-    made: Path,
-    search: dict[str, Any] | None,
-) -> artefacts.Manifest:
-    """Sign the whole; what was taken over has the checksums that it had."""
-    known = {name: entry for name, entry in source.files.items() if name.startswith(TAKEN_OVER)}
-    sparse = RetrieverKind(source.config["retriever"]).needs_terms
+def _write_manifest(run: _Build, folder: Path, search: dict[str, Any] | None) -> None:
+    """Write the manifest; linked files keep their known checksums and are not read again."""
+    config, corpus, vectors = run.config, run.corpus, run.vectors
+    known = {name: entry for name, entry in corpus.files.items() if name.startswith(LINKED)}
+    has_terms = RetrieverKind(corpus.config["retriever"]).needs_terms
     settings = {
-        **source.config,
-        "retriever": RetrieverKind.HYBRID if sparse else RetrieverKind.DENSE,
+        **corpus.config,
+        "retriever": RetrieverKind.HYBRID if has_terms else RetrieverKind.DENSE,
         "kind": config.kind,
         "recall": config.recall,
         "questions": str(config.questions) if config.questions else None,
-        "encoder": config.encoder or embedded.config["name"],
-        "built": embedded.config["rows"],
+        "encoder": config.encoder or vectors.config["name"],
+        "built": vectors.config["rows"],
         "search": search,
     }
-    parents = {"corpus": source.parents["corpus"], "encoder": embedded.parents["encoder"]}
-    return artefacts.write_manifest(made, "index", settings, parents, known=known)
+    parents = {"corpus": corpus.parents["corpus"], "encoder": vectors.parents["encoder"]}
+    artefacts.write_manifest(folder, "index", settings, parents, known=known)
 
 
 def main() -> None:
+    """Run the command line."""
     with report_errors("index.build"):
         config = parse_config(BuildConfig, __doc__)
         with silence_ray():
-            done = build(_absolute(config), progress=Bars())
+            report = build(_resolve_paths(config), progress=Bars())
     if config.json:
-        print(json.dumps(asdict(done)))
+        print(json.dumps(asdict(report)))
         return
-    passages = f"{done.passages:,} passage{'s' * (done.passages != 1)}"
-    print(f"index {done.fingerprint} in {done.index}: {passages}, {done.megabytes:,.1f} MB of vectors")
-    if done.search:
-        print(format_recall(done.search))
+    passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
+    print(f"index {report.fingerprint} in {report.index}: {passages}, {report.megabytes:,.1f} MB of vectors")
+    if report.search:
+        print(format_recall(report.search))
 
 
-def _absolute(config: BuildConfig) -> BuildConfig:
+def _resolve_paths(config: BuildConfig) -> BuildConfig:
     return replace(
         config,
         corpus=resolve_shared_path(config.corpus, "--corpus"),

@@ -1,13 +1,12 @@
-"""Embed the passages of an index on all the machines of a Ray cluster.
+r"""Embed the passages of an index on all machines of a Ray cluster.
 
     python -m index.embed --corpus wiki.index --out wiki.vectors
-    ray job submit --working-dir . -- python -m index.embed --corpus /nfs/wiki.index --out /nfs/wiki.vectors \\
+    ray job submit --working-dir . -- python -m index.embed --corpus /nfs/wiki.index --out /nfs/wiki.vectors \
         --encoder BAAI/bge-small-en-v1.5 --gpus
 
-Ray Data hands shards of rows to actors, one for every GPU (or CPU core), each of which loads the encoder once.
-A shard is written whole, with its checksum, count and range of rows, by whoever gets it; run again after whatever
-went wrong, the job makes what is missing, and the result is the same byte for byte. Corpus and output lie where all
-machines see them.
+Ray Data hands shards of rows to actors, one per GPU or CPU core, each of which loads the encoder once. A shard is
+written atomically with its checksum and range of rows. Run again after any failure, the job embeds only what is
+missing, and the result is the same byte for byte. All machines must see the corpus and the output.
 """
 
 import json
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from index.cluster import connect, count_resource, silence_ray
-from index.embed_actors import Embedder, Work, device_name, writing
+from index.embed_actors import EmbedTask, ShardEmbedder, get_device_name, report_disk_errors
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.cli.config import parse_config, report_errors, resolve_shared_path
@@ -39,39 +38,39 @@ from ragqa.indexing.embed import (
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.runtime.encoder import DEFAULT, PRECISIONS, encoder_path, is_export, load_encoder
 
-VAIN = 3
-"""Times that Ray gives up before anything is finished, after which we do, too."""
-BEGUN = "begun.json"
-"""What the vectors in a directory are of, written before the first of them."""
+CLUSTER_ATTEMPTS = 3
+"""Consecutive failures of Ray without a finished shard after which the job stops."""
+IDENTITY = "begun.json"
+"""File that identifies the vectors of a directory, written before the first of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedConfig:
-    """What is embedded, by what, into what."""
+    """Options of the job."""
 
     corpus: Path
     """Index directory whose passages are embedded; ``ragqa index --retriever bm25`` makes one."""
     out: Path
-    """Directory of the vectors; what an earlier run finished there stays."""
+    """Directory of the vectors. Shards finished by an earlier run stay."""
     encoder: str = DEFAULT
     """Export, Hugging Face directory or hub name."""
     gpus: bool = False
-    """An actor a GPU; else an actor a CPU core, on one thread each."""
+    """One actor per GPU; otherwise one per CPU core, with one thread each."""
     precision: str | None = None
     """float32, bfloat16 or (GPUs only) float16; by default float32 on CPUs, bfloat16 on GPUs, int8 for an export."""
     workers: int | None = None
-    """Actors; by default as many as the cluster has GPUs or cores. With 0 this process embeds, without Ray."""
+    """Number of actors; by default one for each GPU or core of the cluster. With 0 this process embeds, without Ray."""
     shard_rows: int = 8192
-    """Rows of a shard: what a lost actor costs, a minute of a core or a second of a GPU."""
+    """Rows of a shard: what is lost if an actor dies, a minute of a core or a second of a GPU."""
     verify: bool = False
-    """Read all shards that are there and compare their checksums."""
+    """Compare the checksums of all existing shards."""
     repair: bool = False
-    """Embed damaged shards again instead of naming them."""
+    """Embed damaged shards again instead of reporting them."""
     json: bool = False
-    """Print the outcome as one JSON object."""
+    """Print the result as one JSON object."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
+        """Raise BadInput for values out of range."""
         if self.shard_rows < 1:
             raise BadInput(f"--shard-rows {self.shard_rows}: at least 1 is needed")
         if self.workers is not None and self.workers < 0:
@@ -83,68 +82,68 @@ class EmbedConfig:
 
     @property
     def device(self) -> str:
-        """Kind of device, as torch names it."""
+        """Kind of device in torch's words."""
         return "cuda" if self.gpus else "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embedded:
-    """What a run of the job did."""
+class EmbedReport:
+    """Result of a run of the job."""
 
     vectors: str
-    """The directory."""
+    """Directory of the vectors."""
     fingerprint: str
     passages: int
     embedded: int
-    """Passages that this run embedded; those before it were there."""
+    """Passages embedded by this run; the others were there."""
     seconds: float
     """Wall time of the whole run."""
     passages_per_s: float
-    """``embedded`` over the time from the start of the actors to the last shard."""
+    """``embedded`` over the seconds from the start of the actors to the last shard."""
     workers: int
-    """Actors; 0 where nothing was missing."""
+    """Number of actors; 0 if nothing was missing."""
     precision: str
     device: str
 
 
-def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
+def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> EmbedReport:
     """Write the vectors of all passages of ``config.corpus`` into the directory ``config.out``.
 
     Raises:
-        BadInput: the cluster has no GPU, ``out`` holds the vectors of something else, the disk is full.
-        ArtefactError: ``corpus`` is no index, the encoder is none.
-        DamagedArtefact: a shard is not as it was written; names it.
+        BadInput: the cluster has no GPU, ``out`` holds other vectors, or the disk is full.
+        ArtefactError: ``corpus`` is not an index, or the encoder is not one.
+        DamagedArtefact: a shard has changed since it was written; names it.
         MissingExtra: Ray is not installed.
     """
-    began = time.perf_counter()
+    start = time.perf_counter()
     source = artefacts.read_manifest(config.corpus, "index")
     store = PassageStore.open(config.corpus / "passages")
-    made_by, precision = _encoder(config)
+    encoder, precision = _identify_encoder(config)
     identity: dict[str, Any] = {
         "corpus": source.parents["corpus"],
-        "encoder": made_by,
+        "encoder": encoder,
         "rows": len(store),
         "shard_rows": config.shard_rows,
         "device": config.device,
         "precision": precision,
     }
-    parts = split_into_shards(len(store), config.shard_rows)
-    with _claimed(config.out.resolve(), identity, parts, config.precision is not None) as (out, identity):
+    shards = split_into_shards(len(store), config.shard_rows)
+    with _claim_directory(config.out.resolve(), identity, shards, config.precision is not None) as (out, identity):
         if config.verify or config.repair:
-            _check(out, parts, made_by, config.repair)
-        missing = [part for part in parts if not read_shard_record(out, part, made_by)]
+            _check_shards(out, shards, encoder, config.repair)
+        missing = [shard for shard in shards if not read_shard_record(out, shard, encoder)]
         remove_partial_files(out)  # a run may have been killed between its last shard and its end
         device, precision = identity["device"], identity["precision"]
-        work = Work(config.corpus.resolve(), out, config.encoder, device, precision)
-        workers, seconds = _run(work, missing, config.workers, len(store), progress) if missing else (0, 0.0)
-        manifest = _seal(out, parts, identity, config.encoder)
-    rows = _rows(missing)
-    return Embedded(
+        task = EmbedTask(config.corpus.resolve(), out, config.encoder, device, precision)
+        workers, seconds = _embed_missing(task, missing, config.workers, len(store), progress) if missing else (0, 0.0)
+        manifest = _write_manifest(out, shards, identity, config.encoder)
+    rows = _count_rows(missing)
+    return EmbedReport(
         vectors=str(config.out),
         fingerprint=manifest.fingerprint,
         passages=len(store),
         embedded=rows,
-        seconds=round(time.perf_counter() - began, 3),
+        seconds=round(time.perf_counter() - start, 3),
         passages_per_s=round(rows / seconds, 1) if seconds else 0.0,
         workers=workers,
         precision=precision,
@@ -152,12 +151,12 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> Embedded:
     )
 
 
-def _rows(parts: list[EmbeddingShard]) -> int:
-    return sum(part.last - part.first for part in parts)
+def _count_rows(shards: list[EmbeddingShard]) -> int:
+    return sum(shard.last - shard.first for shard in shards)
 
 
-def _encoder(config: EmbedConfig) -> tuple[str, str]:
-    """Fingerprint and precision of the encoder, loaded once here: its faults are found before any actor starts."""
+def _identify_encoder(config: EmbedConfig) -> tuple[str, str]:
+    """Return fingerprint and precision of the encoder; loading it here finds its faults before any actor starts."""
     if config.gpus and is_export(encoder_path(config.encoder)):
         raise BadInput(f"--gpus: encoder '{config.encoder}' is exported for the CPU; name torch weights in --encoder")
     encoder = load_encoder(config.encoder, precision=config.precision or ("bfloat16" if config.gpus else None))
@@ -165,55 +164,58 @@ def _encoder(config: EmbedConfig) -> tuple[str, str]:
 
 
 @contextmanager
-def _claimed(
-    out: Path, identity: dict[str, Any], parts: list[EmbeddingShard], chosen: bool
+def _claim_directory(
+    out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], precision_is_chosen: bool
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """``out``, made if need be, for this process alone and for the vectors that ``_begin`` says alone."""
-    with writing(out):
+    """Lock ``out`` and yield it with the identity of its vectors, see ``_check_identity``."""
+    with report_disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(out.with_name(f".{out.name}.lock"), wait=False):
-            yield out, _begin(out, identity, parts, chosen)
+            yield out, _check_identity(out, identity, shards, precision_is_chosen)
 
 
-def _begin(out: Path, identity: dict[str, Any], parts: list[EmbeddingShard], chosen: bool) -> dict[str, Any]:
-    """Write what ``out`` is begun with, or see that it was begun with just that; what it is.
+def _check_identity(
+    out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], precision_is_chosen: bool
+) -> dict[str, Any]:
+    """Write the identity into a new ``out``, or compare it with that of existing vectors; return that of the vectors.
 
-    Vectors that are all there are taken whatever device made them, unless their precision was ``chosen``.
+    A complete set of vectors is accepted whatever device made it, unless the user has chosen a precision.
     """
-    mark = out / BEGUN
-    if mark.is_file():
-        try:
-            theirs = dict(json.loads(mark.read_text()))
-        except (ValueError, TypeError) as error:
-            raise DamagedArtefact(f"{mark} is damaged: choose another place, or delete {out}") from error
-        if not chosen and all(read_shard_record(out, part, identity["encoder"]) for part in parts):
-            identity = {**identity, **{name: theirs.get(name) for name in ("device", "precision")}}
-        if other := [
-            f"{name} {theirs.get(name)}, not {mine}" for name, mine in identity.items() if theirs.get(name) != mine
-        ]:
-            raise BadInput(f"{out} holds other vectors ({'; '.join(other)}): choose another place")
+    mark = out / IDENTITY
+    if not mark.is_file():
+        _write_identity(out, identity)
         return identity
-    if not (out / PARTIAL).is_dir():  # left by a run that was killed right here
+    try:
+        existing = dict(json.loads(mark.read_text()))
+    except (ValueError, TypeError) as error:
+        raise DamagedArtefact(f"{mark} is damaged: choose another directory, or delete {out}") from error
+    if not precision_is_chosen and all(read_shard_record(out, shard, identity["encoder"]) for shard in shards):
+        identity = {**identity, **{name: existing.get(name) for name in ("device", "precision")}}
+    if differences := [
+        f"{name} {existing.get(name)}, not {value}" for name, value in identity.items() if existing.get(name) != value
+    ]:
+        raise BadInput(f"{out} holds other vectors ({'; '.join(differences)}): choose another directory")
+    return identity
+
+
+def _write_identity(out: Path, identity: dict[str, Any]) -> None:
+    if not (out / PARTIAL).is_dir():  # a run killed at this point leaves it
         artefacts.check_replaceable(out, "vectors")
     try:
         with prepare_shard_folder(out):
-            (out / PARTIAL / BEGUN).write_text(json.dumps(identity, sort_keys=True))
-            (out / PARTIAL / BEGUN).replace(mark)
+            (out / PARTIAL / IDENTITY).write_text(json.dumps(identity, sort_keys=True))
+            (out / PARTIAL / IDENTITY).replace(out / IDENTITY)
     except OSError:
         with suppress(OSError):
             out.rmdir()
         raise
-    return identity
 
 
-def _check(out: Path, parts: list[EmbeddingShard], encoder: str, repair: bool) -> None:
-    records = [record for part in parts if (record := read_shard_record(out, part, encoder))]
-    bad = list(find_damaged_files(out, records))
-    bad += [
-        out / part.vectors
-        for part in parts
-        if (out / part.record).exists() and not read_shard_record(out, part, encoder)
-    ]
+def _check_shards(out: Path, shards: list[EmbeddingShard], encoder: str, repair: bool) -> None:
+    """Raise DamagedArtefact if shards are damaged, or delete their records to ``repair`` them."""
+    records = {shard: read_shard_record(out, shard, encoder) for shard in shards}
+    bad = list(find_damaged_files(out, [record for record in records.values() if record]))
+    bad += [out / shard.vectors for shard, record in records.items() if not record and (out / shard.record).exists()]
     if bad and not repair:
         names = ", ".join(str(file) for file in sorted(bad)[:5]) + (" …" if len(bad) > 5 else "")
         are = "shard is not as it was" if len(bad) == 1 else "shards are not as they were"
@@ -222,10 +224,10 @@ def _check(out: Path, parts: list[EmbeddingShard], encoder: str, repair: bool) -
         file.with_suffix(".json").unlink(missing_ok=True)
 
 
-def _seal(out: Path, parts: list[EmbeddingShard], identity: dict[str, Any], name: str) -> artefacts.Manifest:
-    """Write the manifest; the checksums of the vectors are known from when they were written."""
-    records = [record for part in parts if (record := read_shard_record(out, part, identity["encoder"]))]
-    if len(records) < len(parts):
+def _write_manifest(out: Path, shards: list[EmbeddingShard], identity: dict[str, Any], name: str) -> artefacts.Manifest:
+    """Write the manifest with the checksums from when the shards were written, without reading them again."""
+    records = [record for shard in shards if (record := read_shard_record(out, shard, identity["encoder"]))]
+    if len(records) < len(shards):
         raise DamagedArtefact(f"{out} is not whole after the job: run it again")
     known = {EmbeddingShard(r.first, r.last).vectors: {"size": r.bytes, "sha256": r.sha256} for r in records}
     config = {**identity, "name": name, "devices": sorted({record.device for record in records})}
@@ -233,88 +235,93 @@ def _seal(out: Path, parts: list[EmbeddingShard], identity: dict[str, Any], name
     return artefacts.write_manifest(out, "vectors", config, parents, known=known)
 
 
-def _run(
-    work: Work, missing: list[EmbeddingShard], workers: int | None, rows: int, progress: Progress
+def _embed_missing(
+    task: EmbedTask, missing: list[EmbeddingShard], workers: int | None, rows: int, progress: Progress
 ) -> tuple[int, float]:
-    """Embed the missing shards; actors that worked, and seconds."""
+    """Embed the missing shards; return the number of actors and the seconds."""
     count = 0
     if workers != 0:
         connect("embedding on a cluster")
-        count = min(workers or count_resource("CPU" if work.device == "cpu" else "GPU"), len(missing))
-    done, began = rows - _rows(missing), time.perf_counter()
-    with prepare_shard_folder(work.out), progress.step("embedding", rows, "passages", done) as step:
-        for record in _persistent(work, missing, count) if count else _here(work, missing):
+        count = min(workers or count_resource("CPU" if task.device == "cpu" else "GPU"), len(missing))
+    done, start = rows - _count_rows(missing), time.perf_counter()
+    with prepare_shard_folder(task.out), progress.step("embedding", rows, "passages", done) as step:
+        for record in _embed_on_cluster(task, missing, count) if count else _embed_here(task, missing):
             done += record.last - record.first
             step.at(done)
-    return count, time.perf_counter() - began
+    return count, time.perf_counter() - start
 
 
-def _here(work: Work, missing: list[EmbeddingShard]) -> Iterator[ShardRecord]:
-    store = PassageStore.open(work.corpus / "passages")
-    encoder = load_encoder(work.encoder, device=work.device, precision=work.precision)
-    for part in missing:
-        yield embed_shard(store, encoder, work.out, part, device=device_name(work.device))
+def _embed_here(task: EmbedTask, missing: list[EmbeddingShard]) -> Iterator[ShardRecord]:
+    store = PassageStore.open(task.corpus / "passages")
+    encoder = load_encoder(task.encoder, device=task.device, precision=task.precision)
+    for shard in missing:
+        yield embed_shard(store, encoder, task.out, shard, device=get_device_name(task.device))
 
 
-def _persistent(work: Work, missing: list[EmbeddingShard], workers: int) -> Iterator[ShardRecord]:
-    """The records of the shards as they are finished, in any order.
+def _embed_on_cluster(task: EmbedTask, missing: list[EmbeddingShard], workers: int) -> Iterator[ShardRecord]:
+    """Yield the records of the shards as they are finished, in any order.
 
-    Ray Data does tasks of lost actors again, but gives up where an actor is lost while it starts: then what is
-    missing is begun again, unless that has been in vain a few times.
+    Ray Data repeats the tasks of lost actors, but gives up if an actor is lost while it starts. Then the missing
+    shards are started again, up to ``CLUSTER_ATTEMPTS`` times without progress.
     """
     import ray
 
-    vain = 0
+    failures = 0
     while missing:
-        left = {part.first for part in missing}
+        left = {shard.first for shard in missing}
         try:
-            with closing(_embedded(work, missing, workers)) as records:
+            with closing(_run_actors(task, missing, workers)) as records:
                 for record in records:
                     left.discard(record.first)
                     yield record
         except ray.exceptions.RayTaskError:
-            raise  # a bug in what the actors run: its trace is wanted
+            raise  # a bug in the actors' code, whose traceback is needed
         except ray.exceptions.RayError as error:
-            vain = vain + 1 if len(left) == len(missing) else 0
-            if vain == VAIN:
+            failures = failures + 1 if len(left) == len(missing) else 0
+            if failures == CLUSTER_ATTEMPTS:
                 reason = str(error).strip().splitlines()[0]
                 raise RagqaError(f"the Ray cluster was lost: {reason}") from error
-        missing = [part for part in missing if part.first in left]
+        missing = [shard for shard in missing if shard.first in left]
 
 
-def _embedded(work: Work, missing: list[EmbeddingShard], workers: int) -> Generator[ShardRecord, None, None]:
+def _run_actors(task: EmbedTask, missing: list[EmbeddingShard], workers: int) -> Generator[ShardRecord, None, None]:
     import ray
 
-    parts = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
-    made = parts.map_batches(
-        Embedder,
-        fn_constructor_args=(work,),
+    shards = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
+    results = shards.map_batches(
+        ShardEmbedder,
+        fn_constructor_args=(task,),
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=min(workers, len(missing))),
-        num_cpus=1 if work.device == "cpu" else 0,
-        num_gpus=0 if work.device == "cpu" else 1,
+        num_cpus=1 if task.device == "cpu" else 0,
+        num_gpus=0 if task.device == "cpu" else 1,
     )
-    for row in made.iter_rows():
+    for row in results.iter_rows():
         if row["error"]:
             raise BadInput(row["error"])
         yield ShardRecord(**json.loads(row["record"]))
 
 
 def main() -> None:
+    """Run the command line."""
     with report_errors("index.embed"):
         config = parse_config(EmbedConfig, __doc__)
         with silence_ray():
-            done = embed(_absolute(config), progress=Bars())
-    if config.json:
-        print(json.dumps(asdict(done)))
-        return
-    passages = f"{done.passages:,} passage{'s' * (done.passages != 1)}"
-    speed = f"{done.passages_per_s:,.0f} passages/s, {done.workers} workers, {done.precision} on {done.device}"
-    now = f"{done.embedded:,} of them now ({speed})" if done.embedded else "all there already"
-    print(f"vectors {done.fingerprint} in {done.vectors}: {passages}, {now}")
+            report = embed(_resolve_paths(config), progress=Bars())
+    print(json.dumps(asdict(report)) if config.json else _summarise(report))
 
 
-def _absolute(config: EmbedConfig) -> EmbedConfig:
+def _summarise(report: EmbedReport) -> str:
+    passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
+    speed = f"{report.passages_per_s:,.0f} passages/s, {report.workers} workers"
+    run = f"{report.embedded:,} of them now ({speed}, {report.precision} on {report.device})"
+    return (
+        f"vectors {report.fingerprint} in {report.vectors}: {passages}, "
+        f"{run if report.embedded else 'all there already'}"
+    )
+
+
+def _resolve_paths(config: EmbedConfig) -> EmbedConfig:
     encoder = config.encoder
     if Path(encoder).exists():
         encoder = str(resolve_shared_path(Path(encoder), "--encoder"))

@@ -1,4 +1,4 @@
-"""The actors of ``index.embed``: each makes one shard after the other."""
+"""Actors of ``index.embed``, each of which embeds one shard after the other."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from ragqa.indexing.embed import PARTIAL, EmbeddingShard, embed_shard
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 ATTEMPTS = 8
-"""Actors that a shard may take with it before the job stops: then it is the shard that kills them."""
+"""Actors that may die while embedding a shard before the job stops, because the shard must be what kills them."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """What an actor needs to know."""
+class EmbedTask:
+    """Inputs of an actor."""
 
     corpus: Path
     out: Path
@@ -31,44 +31,47 @@ class Work:
     precision: str
 
 
-class Embedder:
-    """An actor: opens corpus and encoder once, then makes one shard after the other.
+class ShardEmbedder:
+    """Actor that opens corpus and encoder once and embeds shards.
 
-    What is wrong with files comes back in a row, as one line; Ray would make a stack trace of it.
+    Errors in files are returned as one line in a row; Ray would turn an exception into a traceback.
     """
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, task: EmbedTask) -> None:
+        self._task = task
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
-        """Embed the shards of a batch; their records as JSON, or an error."""
-        rows = [self._row(EmbeddingShard(int(a), int(b))) for a, b in zip(batch["first"], batch["last"], strict=True)]
+        """Embed the shards of a batch; return for each its record as JSON, or an error."""
+        shards = [EmbeddingShard(int(a), int(b)) for a, b in zip(batch["first"], batch["last"], strict=True)]
+        rows = [self._embed(shard) for shard in shards]
         return {"record": [record for record, _ in rows], "error": [error for _, error in rows]}
 
-    def _row(self, shard: EmbeddingShard) -> tuple[str, str]:
+    def _embed(self, shard: EmbeddingShard) -> tuple[str, str]:
+        out = self._task.out
         try:
-            with writing(self._work.out):
-                with _attempt(self._work.out, shard):
+            with report_disk_errors(out):
+                with _record_attempt(out, shard):
                     store, encoder = self._opened
-                    record = embed_shard(store, encoder, self._work.out, shard, device=device_name(self._work.device))
+                    record = embed_shard(store, encoder, out, shard, device=get_device_name(self._task.device))
                 return json.dumps(asdict(record)), ""
         except RagqaError as error:
             return "", str(error)
 
     @cached_property
     def _opened(self) -> tuple[PassageStore, TextEncoder]:
-        # One thread, so that sums come out the same however many actors share the machine.
-        work, threads = self._work, 1 if self._work.device == "cpu" else None
-        store = PassageStore.open(work.corpus / "passages")
-        return store, load_encoder(work.encoder, device=work.device, precision=work.precision, threads=threads)
+        # One thread, so that sums are equal however many actors share the machine.
+        task, threads = self._task, 1 if self._task.device == "cpu" else None
+        store = PassageStore.open(task.corpus / "passages")
+        return store, load_encoder(task.encoder, device=task.device, precision=task.precision, threads=threads)
 
 
 @contextmanager
-def _attempt(out: Path, shard: EmbeddingShard) -> Iterator[None]:
-    """Leave a trace of a shard that takes its actor with it; Ray alone would try it for ever."""
-    before = list((out / PARTIAL).glob(f"{shard.first:010d}.*.try"))
-    if len(before) >= ATTEMPTS:
-        raise RagqaError(f"passages {shard.first} to {shard.last - 1}: {ATTEMPTS} actors died of them; see Ray's logs")
+def _record_attempt(out: Path, shard: EmbeddingShard) -> Iterator[None]:
+    """Record a shard that crashes its actor, so that Ray does not retry it forever."""
+    earlier = list((out / PARTIAL).glob(f"{shard.first:010d}.*.try"))
+    if len(earlier) >= ATTEMPTS:
+        rows = f"passages {shard.first} to {shard.last - 1}"
+        raise RagqaError(f"{rows}: {ATTEMPTS} actors died embedding them; see Ray's logs")
     trace = out / PARTIAL / f"{shard.first:010d}.{os.getpid()}.{uuid.uuid4().hex}.try"
     trace.touch()
     try:
@@ -77,8 +80,8 @@ def _attempt(out: Path, shard: EmbeddingShard) -> Iterator[None]:
         trace.unlink(missing_ok=True)
 
 
-def device_name(device: str) -> str:
-    """Of the processor or GPU, as the manifest tells it."""
+def get_device_name(device: str) -> str:
+    """Return the name of the processor or GPU, as manifests record it."""
     if device == "cpu":
         return processor_name()
     import torch
@@ -87,12 +90,12 @@ def device_name(device: str) -> str:
 
 
 @contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into one clear line."""
+def report_disk_errors(out: Path) -> Iterator[None]:
+    """Turn an error of the operating system into one line that names ``out``."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise BadInput(
-            f"cannot write {out}: {reason}; what is finished stays, the same command goes on there"
+            f"cannot write {out}: {reason}; finished shards stay, and the same command continues from them"
         ) from error

@@ -1,10 +1,10 @@
-"""The parts of an index of FAISS's, made by whoever is free on a Ray cluster, each with a record of what it is.
+"""Parts of a FAISS index, made by the workers of a Ray cluster, each with a record of its file.
 
-    trained.json       names the index without a vector
-    0000000000.json    names that with the codes of the rows from this one on
+    trained.json       names the file of the index without vectors
+    0000000000.json    names the file with the codes of the rows from this one on
 
-A record is written last, and no two files have one name. So a file is there when its record is, and a worker that
-outlives the job spoils nothing. What has not the bytes of its record any more, or is of other vectors, is made again.
+A record is written after its file, and no two files share a name. So a part exists if its record does, and a worker
+that outlives the job does no harm. A part whose bytes have changed, or that was made from other vectors, is made again.
 """
 
 import json
@@ -24,15 +24,18 @@ from ragqa.retrieval.vectors import faiss_build
 
 TRAINED = "trained"
 
+Rows = tuple[int, int]
+"""First and last row (exclusive) of a part."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is cut into which parts, and where they go."""
+class PartsPlan:
+    """Vectors that are divided into parts, and the folder of the parts."""
 
     vectors: Path
     """Directory of their shards, absolute."""
     fingerprint: str
-    """Of the vectors."""
+    """Fingerprint of the vectors."""
     rows: int
     kind: str
     part_rows: int
@@ -40,143 +43,148 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Record:
-    """A file that is whole."""
+class PartRecord:
+    """Record of a whole file."""
 
-    of: str
-    """What it was made of."""
+    source: str
+    """Description of what it was made from."""
     file: str
-    """Its name."""
+    """Name of the file."""
     bytes: int
     sha256: str
 
 
-def keep(folder: Path, name: str, of: str, write: Callable[[Path], None]) -> Record:
-    """Let ``write`` make a file in ``folder`` that is found by ``name`` from then on."""
+def write_part(folder: Path, name: str, source: str, write: Callable[[Path], None]) -> PartRecord:
+    """Let ``write`` make a file in ``folder``, and record it under ``name``."""
     file = folder / f"{name}.{uuid.uuid4().hex}"
     write(file)
-    record = Record(of, file.name, file.stat().st_size, artefacts.checksum(file))
-    aside = folder / f".{file.name}.json"
-    aside.write_text(json.dumps(asdict(record)))
-    aside.replace(folder / f"{name}.json")
+    record = PartRecord(source, file.name, file.stat().st_size, artefacts.checksum(file))
+    temporary = folder / f".{file.name}.json"
+    temporary.write_text(json.dumps(asdict(record)))
+    temporary.replace(folder / f"{name}.json")
     return record
 
 
-def kept(folder: Path, name: str, of: str) -> Record | None:
-    """The record of a file that is as it was written, and made of what it should be: reads all of it."""
+def find_part(folder: Path, name: str, source: str) -> PartRecord | None:
+    """Return the record of a part with unchanged bytes, made from ``source``, or None; reads the whole file."""
     try:
-        record = Record(**json.loads((folder / f"{name}.json").read_text()))
+        record = PartRecord(**json.loads((folder / f"{name}.json").read_text()))
         file = folder / record.file
-        whole = record.of == of and file.stat().st_size == record.bytes and artefacts.checksum(file) == record.sha256
+        if record.source != source or file.stat().st_size != record.bytes:
+            return None
+        return record if artefacts.checksum(file) == record.sha256 else None
     except (OSError, ValueError, TypeError):
         return None
-    return record if whole else None
 
 
-def train(plan: Plan) -> Record:
-    """The index without a vector, made unless it is there."""
+def train(plan: PartsPlan) -> PartRecord:
+    """Make the index without vectors, unless it exists."""
     plan.folder.mkdir(exist_ok=True)
-    of = f"{plan.kind} {plan.rows} {plan.fingerprint}"
-    if record := kept(plan.folder, TRAINED, of):
+    source = f"{plan.kind} {plan.rows} {plan.fingerprint}"
+    if record := find_part(plan.folder, TRAINED, source):
         return record
     vectors = open_shards(plan.vectors, plan.rows)
-    return keep(plan.folder, TRAINED, of, lambda file: faiss_build.train(vectors, plan.kind, file))
+    return write_part(plan.folder, TRAINED, source, lambda file: faiss_build.train(vectors, plan.kind, file))
 
 
-def add(plan: Plan, trained: Record, progress: Progress) -> list[Path]:
-    """Have every part made that is not there as it should be; the files of all.
+def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
+    """Make all missing parts and return the files of all parts in order.
 
     Raises:
-        BadInput: a worker cannot write a part, or not read the vectors.
+        BadInput: a worker cannot write a part or read the vectors.
         MissingExtra: Ray is not installed.
-        RagqaError: the cluster was lost, or a worker dies whenever it makes some part.
+        RagqaError: the cluster was lost, or workers die whenever they make some part.
     """
     ranges = faiss_build.parts(plan.rows, plan.kind, plan.part_rows)
-    there = {part: record for part in ranges if (record := kept(plan.folder, _name(part), _of(trained, part)))}
-    _clear(plan.folder, [trained, *there.values()])
-    missing = [part for part in ranges if part not in there]
-    done = sum(last - first for first, last in there)
-    with progress.step(plan.kind, plan.rows, "passages", done) as step:
+    found = {rows: find_part(plan.folder, _name(rows), _source(trained, rows)) for rows in ranges}
+    records = {rows: record for rows, record in found.items() if record}
+    _remove_other_files(plan.folder, [trained, *records.values()])
+    missing = [rows for rows in ranges if rows not in records]
+    with progress.step(plan.kind, plan.rows, "passages", _count_rows(records)) as step:
 
-        def told(part: tuple[int, int], record: Record) -> None:
-            there[part] = record
-            step.at(sum(last - first for first, last in there))
+        def record_part(rows: Rows, record: PartRecord) -> None:
+            records[rows] = record
+            step.at(_count_rows(records))
 
         if missing:
-            _add_missing(plan, trained, missing, told)
-    return [plan.folder / there[part].file for part in ranges]
+            _add_missing(plan, trained, missing, record_part)
+    return [plan.folder / records[rows].file for rows in ranges]
 
 
-def _clear(folder: Path, records: list[Record]) -> None:
-    """Delete what no worker finished, and what is not as it was or not of these vectors."""
-    stay = {record.file for record in records}
-    stay |= {f"{file.partition('.')[0]}.json" for file in stay}
+def _count_rows(records: dict[Rows, PartRecord]) -> int:
+    return sum(last - first for first, last in records)
+
+
+def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
+    """Delete unfinished, changed and foreign files."""
+    keep = {record.file for record in records}
+    keep |= {f"{file.partition('.')[0]}.json" for file in keep}
     for file in folder.iterdir():
-        if file.name not in stay:
+        if file.name not in keep:
             file.unlink(missing_ok=True)
 
 
 def _add_missing(
-    plan: Plan, trained: Record, missing: list[tuple[int, int]], told: Callable[[tuple[int, int], Record], None]
+    plan: PartsPlan, trained: PartRecord, missing: list[Rows], on_part: Callable[[Rows, PartRecord], None]
 ) -> None:
-    """Hand the missing parts to workers; those still at work when one fails are stopped."""
+    """Hand the missing parts to workers; if one fails, stop the others."""
     connect("building on a cluster")
     import ray
 
     task = ray.remote(num_cpus=1, max_retries=3)(_add_part)
-    waiting = {task.remote(plan, trained, part): part for part in missing}
+    running = {task.remote(plan, trained, rows): rows for rows in missing}
     try:
-        while waiting:
-            (ready,), _ = ray.wait(list(waiting), num_returns=1)
-            part = waiting.pop(ready)
-            record, error = _outcome(ready, part)
+        while running:
+            (ready,), _ = ray.wait(list(running), num_returns=1)
+            rows = running.pop(ready)
+            record, error = _get_result(ready, rows)
             if record is None:
                 raise BadInput(error)
-            told(part, record)
+            on_part(rows, record)
     finally:
-        for left in waiting:
+        for left in running:
             ray.cancel(left, force=True)
 
 
-def _outcome(ready: Any, part: tuple[int, int]) -> tuple[Record | None, str]:
-    """What a worker made, or the line that says why it did not."""
+def _get_result(ready: Any, rows: Rows) -> tuple[PartRecord | None, str]:
+    """Return what a worker returned: a record, or None and an error."""
     import ray
 
     try:
-        outcome: tuple[Record | None, str] = ray.get(ready)
+        result: tuple[PartRecord | None, str] = ray.get(ready)
     except ray.exceptions.RayTaskError:
-        raise  # a bug: its trace is wanted
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as died:
-        what = f"workers died of passages {part[0]} to {part[1] - 1}, the last of 4 like this"
-        raise RagqaError(f"{what}: {_first_line(died)}; what is finished stays") from died
-    except ray.exceptions.RayError as lost:
-        raise RagqaError(f"the Ray cluster was lost: {_first_line(lost)}") from lost
-    return outcome
+        raise  # a bug, whose traceback is needed
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        reason = f"4 workers died adding passages {rows[0]} to {rows[1] - 1}, the last of them: {_first_line(error)}"
+        raise RagqaError(f"{reason}; finished parts stay") from error
+    except ray.exceptions.RayError as error:
+        raise RagqaError(f"the Ray cluster was lost: {_first_line(error)}") from error
+    return result
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def _add_part(plan: Plan, trained: Record, part: tuple[int, int]) -> tuple[Record | None, str]:
-    """What a worker does: make one part. What is wrong comes back as a line; Ray would make a stack trace of it."""
+def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> tuple[PartRecord | None, str]:
+    """Make one part in a worker; errors are returned as a line, since Ray would turn them into a traceback."""
     import faiss
 
-    first, last = part
-    faiss.omp_set_num_threads(1 if part != (0, plan.rows) else os.cpu_count() or 1)
+    first, last = rows
+    faiss.omp_set_num_threads(1 if rows != (0, plan.rows) else os.cpu_count() or 1)
 
     def write(file: Path) -> None:
         faiss_build.add(plan.folder / trained.file, open_shards(plan.vectors, plan.rows), first, last, file)
 
     try:
-        return keep(plan.folder, _name(part), _of(trained, part), write), ""
+        return write_part(plan.folder, _name(rows), _source(trained, rows), write), ""
     except (RagqaError, OSError) as error:
         return None, str(error)
 
 
-def _name(part: tuple[int, int]) -> str:
-    return f"{part[0]:010d}"
+def _name(rows: Rows) -> str:
+    return f"{rows[0]:010d}"
 
 
-def _of(trained: Record, part: tuple[int, int]) -> str:
-    return f"{trained.of} {trained.sha256} {part[0]} {part[1]}"
+def _source(trained: PartRecord, rows: Rows) -> str:
+    return f"{trained.source} {trained.sha256} {rows[0]} {rows[1]}"

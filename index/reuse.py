@@ -1,4 +1,4 @@
-"""Vectors of passages taken over by a dual encoder that differs from theirs in the tower of questions alone."""
+"""Reuse of passage vectors by a dual encoder of which only the question tower has changed."""
 
 import json
 import os
@@ -6,47 +6,47 @@ import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from index.embed import BEGUN
+from index.embed import IDENTITY
 from ragqa import artefacts
 from ragqa.errors import ArtefactError
 from ragqa.indexing.embed import PARTIAL, EmbeddingShard, ShardRecord, prepare_shard_folder
 from ragqa.runtime.encoder import identity, load_encoder, torch_encoder, towers
 
 
-def carry(vectors: Path, encoder: Path, out: Path) -> bool:
-    """Have ``index.embed`` find in ``out`` what it would make of the passages with ``encoder``.
+def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
+    """Fill ``out`` with the vectors that ``index.embed`` would make with ``encoder``, if they exist already.
 
     Args:
-        vectors: what ``index.embed`` made with an encoder before its tower of questions learned on.
-        encoder: that encoder now, in torch.
-        out: where the vectors are linked to, or copied; ``index.embed`` completes them.
+        vectors: result of ``index.embed`` with the encoder before its question tower was trained further.
+        encoder: the encoder now, as torch weights.
+        out: directory into which the vectors are linked or copied; ``index.embed`` completes it.
 
     Returns:
-        Whether they were taken over: not if the tower of passages has changed, too, or what it was is gone.
+        False if the passage tower has changed, too, or the earlier encoder is gone.
 
     Raises:
         ArtefactError, DamagedArtefact: ``vectors`` or ``encoder`` are none, or not whole.
     """
     manifest = artefacts.read_manifest(vectors, "vectors")
-    before = _passages(manifest.config["name"])
-    if before is None or before != _passages(str(encoder)):
+    before = _identify_passage_tower(manifest.config["name"])
+    if before is None or before != _identify_passage_tower(str(encoder)):
         return False
-    name = load_encoder(encoder).fingerprint
-    begun = {**json.loads((vectors / BEGUN).read_text()), "encoder": name}
+    fingerprint = load_encoder(encoder).fingerprint
+    settings = {**json.loads((vectors / IDENTITY).read_text()), "encoder": fingerprint}
     with artefacts.keep_checked(vectors, manifest), artefacts.report_write_errors(out), prepare_shard_folder(out):
-        if not (out / BEGUN).is_file():
-            _write(out / BEGUN, json.dumps(begun, sort_keys=True))
+        if not (out / IDENTITY).is_file():
+            _write(out / IDENTITY, json.dumps(settings, sort_keys=True))
         for file in sorted(vectors.glob("*.npy")):
             record = ShardRecord(**json.loads(file.with_suffix(".json").read_text()))
-            part = EmbeddingShard(record.first, record.last)
-            if not (out / part.record).exists():
-                _link(file, out / part.vectors)
-                _write(out / part.record, json.dumps(asdict(replace(record, encoder=name))))
+            shard = EmbeddingShard(record.first, record.last)
+            if not (out / shard.record).exists():
+                _link(file, out / shard.vectors)
+                _write(out / shard.record, json.dumps(asdict(replace(record, encoder=fingerprint))))
     return True
 
 
-def _passages(name: str) -> str | None:
-    """What makes the vectors of passages: weights, tokenizer and settings of that tower; None where it is gone."""
+def _identify_passage_tower(name: str) -> str | None:
+    """Return the identity of the weights, tokenizer and settings of the passage tower; None if it is gone."""
     if not Path(name).is_dir():
         return None
     try:
@@ -57,15 +57,16 @@ def _passages(name: str) -> str | None:
 
 
 def _link(file: Path, target: Path) -> None:
-    aside = target.parent / PARTIAL / target.name
+    """Hard-link a shard, which saves gigabytes; copy it where the file system has no links."""
+    temporary = target.parent / PARTIAL / target.name
     try:
-        os.link(file, aside)
+        os.link(file, temporary)
     except OSError:
-        shutil.copyfile(file, aside)
-    aside.replace(target)
+        shutil.copyfile(file, temporary)
+    temporary.replace(target)
 
 
 def _write(file: Path, text: str) -> None:
-    aside = file.parent / PARTIAL / file.name
-    aside.write_text(text)
-    aside.replace(file)
+    temporary = file.parent / PARTIAL / file.name
+    temporary.write_text(text)
+    temporary.replace(file)

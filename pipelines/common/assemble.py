@@ -19,7 +19,7 @@ import numpy as np
 
 from index.build import BuildConfig, build
 from index.embed import EmbedConfig, embed
-from index.reuse import carry
+from index.reuse import reuse_vectors
 from pipelines.common.calibration import calibrate, unseen
 from pipelines.common.config import require
 from pipelines.common.processes import device_of
@@ -136,7 +136,7 @@ def main(
     out = config.out.resolve()
     encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
     if config.vectors:  # first: what is not there is known before minutes of exporting
-        carry(config.vectors, config.retriever, vectors)
+        reuse_vectors(config.vectors, config.retriever, vectors)
     export(config.retriever, encoder)
     if config.reader:
         export(config.reader, out / "reader")

@@ -1,4 +1,4 @@
-"""From vectors to an index on a Ray cluster: the same as is built on one machine, whatever is killed."""
+"""An index built on a Ray cluster equals one built on one machine, whatever is killed meanwhile."""
 
 import json
 import os
@@ -42,12 +42,12 @@ def vectors(cluster: Any, corpus: Path, tmp_path_factory: pytest.TempPathFactory
     return out
 
 
-def config(corpus: Path, vectors: Path, out: Path, **options: Any) -> BuildConfig:
+def make_config(corpus: Path, vectors: Path, out: Path, **options: Any) -> BuildConfig:
     return BuildConfig(**{"corpus": corpus, "vectors": vectors, "out": out, "part_rows": PART, **options})
 
 
-def files(index: Path) -> dict[str, str]:
-    """Checksums of the files, checked against the manifest; nothing else is in the index, nor beside it."""
+def read_checksums(index: Path) -> dict[str, str]:
+    """Return the checksums of all files after checking that no other files are in the index or next to it."""
     manifest = artefacts.read_manifest(index, "index")
     inside = {path.relative_to(index).as_posix() for path in index.rglob("*") if path.is_file()}
     assert inside == {*manifest.files, "manifest.json"}
@@ -55,18 +55,18 @@ def files(index: Path) -> dict[str, str]:
     return {name: entry["sha256"] for name, entry in manifest.files.items()}
 
 
-def found(index: Path) -> list[list[int]]:
+def search(index: Path) -> list[list[int]]:
     retriever = open_retriever(index, "dense")
     return [[hit.passage.id for hit in hits] for hits in retriever.search(QUESTIONS, 10)]
 
 
 @pytest.mark.parametrize("kind", IndexKind)
-def test_it_answers_like_an_index_built_on_one_machine(corpus: Path, vectors: Path, tmp_path: Path, kind: str) -> None:
-    built = build(config(corpus, vectors, tmp_path / "c.index", kind=kind))
+def test_an_index_answers_like_one_built_on_one_machine(corpus: Path, vectors: Path, tmp_path: Path, kind: str) -> None:
+    built = build(make_config(corpus, vectors, tmp_path / "c.index", kind=kind))
     source = corpus.parent / "c.jsonl"
     build_index([source], tmp_path / "here.index", IndexConfig(retriever="dense", kind=kind))
-    assert found(tmp_path / "c.index") == found(tmp_path / "here.index")
-    ours, theirs = files(tmp_path / "c.index"), files(tmp_path / "here.index")
+    assert search(tmp_path / "c.index") == search(tmp_path / "here.index")
+    ours, theirs = read_checksums(tmp_path / "c.index"), read_checksums(tmp_path / "here.index")
     assert {name for name in ours if "lists" not in name} == set(theirs)
     assert (built.kind, built.passages) == (kind, PASSAGES)
     assert artefacts.peek_manifest(tmp_path / "c.index").config["search"] == built.search
@@ -74,21 +74,21 @@ def test_it_answers_like_an_index_built_on_one_machine(corpus: Path, vectors: Pa
         assert built.search is not None and built.search["recall"] >= 0.95
 
 
-def test_terms_are_taken_over_and_the_whole_answers(vectors: Path, corpus: Path, tmp_path: Path) -> None:
+def test_terms_of_the_corpus_become_part_of_the_index(vectors: Path, corpus: Path, tmp_path: Path) -> None:
     hybrid = tmp_path / "bm25.index"
     build_index([corpus.parent / "c.jsonl"], hybrid, IndexConfig(retriever="bm25"))
-    build(config(hybrid, vectors, tmp_path / "c.index"))
+    build(make_config(hybrid, vectors, tmp_path / "c.index"))
     pipeline = Pipeline.load(tmp_path / "c.index")
     assert pipeline.describe()["retriever"] == "hybrid"
     assert pipeline.ask("where is the tower?").sources
     assert os.path.samefile(hybrid / "passages" / "00000.arrow", tmp_path / "c.index" / "passages" / "00000.arrow")
 
 
-def test_an_index_built_on_a_cluster_is_updated_like_any_other(
+def test_an_index_built_on_a_cluster_can_be_updated(
     vectors: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     index = tmp_path / "c.index"
-    build(config(corpus, vectors, index))
+    build(make_config(corpus, vectors, index))
     (tmp_path / "new.txt").write_text("The zeppelin landed on the frozen lake.")
     assert run("update", str(index), "--add", str(tmp_path / "new.txt"), "--compact", capsys=capsys)[0] == 0
     (hits,) = open_retriever(index, "dense").search(["zeppelin on the ice"], 1)
@@ -101,84 +101,84 @@ def start(corpus: Path, vectors: Path, out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "index.build", *places], stderr=subprocess.DEVNULL)
 
 
-def place(out: Path) -> Path:
-    """Where the parts of ``out`` are made."""
+def parts_folder(out: Path) -> Path:
+    """Return the folder of the parts of ``out``."""
     return out.with_name(f".{out.name}.building") / "parts"
 
 
-def records(out: Path) -> list[Path]:
-    return sorted(place(out).glob("0*.json"))
+def list_records(out: Path) -> list[Path]:
+    return sorted(parts_folder(out).glob("0*.json"))
 
 
 def kill_drivers(corpus: Path, vectors: Path, out: Path, times: int) -> None:
-    """Start the job and kill its driver once it has made some more parts, so many times."""
+    """Start the job and kill its driver once it has made more parts, ``times`` times."""
     for _ in range(times):
-        before = len(records(out))
+        before = len(list_records(out))
         driver = start(corpus, vectors, out)
-        wait_for(lambda before=before, driver=driver: len(records(out)) > before or driver.poll() is not None)
+        wait_for(lambda before=before, driver=driver: len(list_records(out)) > before or driver.poll() is not None)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
 
 
-def undisturbed(corpus: Path, vectors: Path, out: Path) -> dict[str, str]:
-    build(config(corpus, vectors, out, part_rows=4))
-    return files(out)
+def build_undisturbed(corpus: Path, vectors: Path, out: Path) -> dict[str, str]:
+    build(make_config(corpus, vectors, out, part_rows=4))
+    return read_checksums(out)
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_the_driver_killed_and_run_again(corpus: Path, vectors: Path, tmp_path: Path, times: int) -> None:
+def test_a_killed_job_continues_and_changes_no_byte(corpus: Path, vectors: Path, tmp_path: Path, times: int) -> None:
     out = tmp_path / "c.index"
     kill_drivers(corpus, vectors, out, times)
     if times == 2:
-        assert not out.exists() and records(out)
-    build(config(corpus, vectors, out, part_rows=4))
-    assert files(out) == undisturbed(corpus, vectors, tmp_path / "other.index")
+        assert not out.exists() and list_records(out)
+    build(make_config(corpus, vectors, out, part_rows=4))
+    assert read_checksums(out) == build_undisturbed(corpus, vectors, tmp_path / "other.index")
 
 
-def test_a_node_removed_in_the_middle(cluster: Any, corpus: Path, vectors: Path, tmp_path: Path) -> None:
+def test_losing_a_node_changes_no_byte(cluster: Any, corpus: Path, vectors: Path, tmp_path: Path) -> None:
     out, node = tmp_path / "c.index", cluster.add_node(num_cpus=1)
     seen = []
 
-    def strike() -> None:
-        wait_for(lambda: len(records(out)) >= 5)
+    def remove_node() -> None:
+        wait_for(lambda: len(list_records(out)) >= 5)
         cluster.remove_node(node, allow_graceful=False)
-        seen.append(len(records(out)))
+        seen.append(len(list_records(out)))
 
-    thread = threading.Thread(target=strike)
+    thread = threading.Thread(target=remove_node)
     thread.start()
-    build(config(corpus, vectors, out, part_rows=2))
+    build(make_config(corpus, vectors, out, part_rows=2))
     thread.join()
     assert seen[0] < PASSAGES // 2
-    build(config(corpus, vectors, tmp_path / "other.index", part_rows=2))
-    assert files(out) == files(tmp_path / "other.index")
+    build(make_config(corpus, vectors, tmp_path / "other.index", part_rows=2))
+    assert read_checksums(out) == read_checksums(tmp_path / "other.index")
 
 
 @pytest.mark.parametrize(("kind", "from_the_start"), [("flat", True), ("ivf-flat", False)])
 def test_a_kill_at_any_step_loses_nothing(
     corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, from_the_start: bool
 ) -> None:
-    """The index of another kind that stood there answers until the new one does, and never comes back."""
+    """The replaced index of another kind answers until the new one does, and never comes back."""
     out, saved = tmp_path / "c.index", tmp_path / "saved"
-    build(config(corpus, vectors, out, kind="hnsw"))
+    build(make_config(corpus, vectors, out, kind="hnsw"))
     shutil.copytree(out, saved)
 
     def check(moment: int, swapped: bool) -> bool:
         now = artefacts.read_manifest(out, "index").config["kind"]
         assert now == kind if swapped else now in ("hnsw", kind), moment
-        assert len(found(out)[0]) == 10
+        assert len(search(out)[0]) == 10
         return bool(now == kind)
 
     moments = kill_at_every_step(
         monkeypatch,
-        lambda: build(config(corpus, vectors, out, kind=kind, part_rows=200)),
+        lambda: build(make_config(corpus, vectors, out, kind=kind, part_rows=200)),
         check,
         lambda: shutil.copytree(saved, out),
         [out, tmp_path / ".c.index.building"] if from_the_start else [],
     )
     assert moments > 10
     monkeypatch.undo()
-    build(config(corpus, vectors, tmp_path / "other.index", kind=kind, part_rows=200))
-    assert files(out) == files(tmp_path / "other.index")
+    build(make_config(corpus, vectors, tmp_path / "other.index", kind=kind, part_rows=200))
+    assert read_checksums(out) == read_checksums(tmp_path / "other.index")
 
 
 def cut(file: Path) -> None:
@@ -192,96 +192,96 @@ def flip(file: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [cut, flip, Path.unlink])
-def test_parts_that_are_not_as_they_were_are_made_again(
+def test_changed_parts_are_made_again(
     corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]
 ) -> None:
     out = tmp_path / "c.index"
-    wanted = config(corpus, vectors, out, kind="ivf-flat")
+    config = make_config(corpus, vectors, out, kind="ivf-flat")
     with monkeypatch.context() as patch:
         patch.setattr(faiss_build, "merge", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            build(wanted)
-    rows = [json.loads(record.read_text()) for record in records(out)]
+            build(config)
+    rows = [json.loads(record.read_text()) for record in list_records(out)]
     assert len(rows) == PASSAGES // PART
-    spoil(place(out) / rows[3]["file"])
-    (place(out) / records(out)[5].name).write_text(json.dumps(rows[5] | {"of": "other vectors"}))
-    (place(out) / "0000000000.half").write_bytes(b"what a worker left")
+    spoil(parts_folder(out) / rows[3]["file"])
+    (parts_folder(out) / list_records(out)[5].name).write_text(json.dumps(rows[5] | {"source": "other vectors"}))
+    (parts_folder(out) / "0000000000.half").write_bytes(b"what a worker left")
     added: list[tuple[int, int]] = []
     original = parts._add_missing
 
-    def seen(plan: Any, trained: Any, missing: Any, told: Any) -> None:
+    def record_missing(plan: Any, trained: Any, missing: Any, on_part: Any) -> None:
         added.extend(missing)
-        assert len(list(place(out).iterdir())) == 2 * (1 + len(rows) - len(missing))  # nothing lies about
-        original(plan, trained, missing, told)
+        assert len(list(parts_folder(out).iterdir())) == 2 * (1 + len(rows) - len(missing))  # no other files are left
+        original(plan, trained, missing, on_part)
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "_add_missing", seen)
-        build(wanted)
+        patch.setattr(parts, "_add_missing", record_missing)
+        build(config)
     assert added == [(3 * PART, 4 * PART), (5 * PART, 6 * PART)]
-    build(config(corpus, vectors, tmp_path / "other.index", kind="ivf-flat"))
-    assert files(out) == files(tmp_path / "other.index")
+    build(make_config(corpus, vectors, tmp_path / "other.index", kind="ivf-flat"))
+    assert read_checksums(out) == read_checksums(tmp_path / "other.index")
 
 
-def test_nothing_is_done_twice_after_a_kill_while_it_is_tuned(
+def test_finished_stages_are_not_repeated_after_a_kill_while_tuning(
     corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "c.index"
     with monkeypatch.context() as patch:
         patch.setattr(mips, "tuned", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            build(config(corpus, vectors, out, kind="hnsw"))
+            build(make_config(corpus, vectors, out, kind="hnsw"))
     for owner, name in ((parts, "train"), (parts, "add"), (mips, "write_rows")):
         monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("done again"))
-    build(config(corpus, vectors, out, kind="hnsw"))
-    assert len(found(out)[0]) == 10 and files(out)
+    build(make_config(corpus, vectors, out, kind="hnsw"))
+    assert len(search(out)[0]) == 10 and read_checksums(out)
 
 
-def test_an_update_of_the_corpus_meanwhile(
+def test_updating_the_corpus_during_a_build_does_not_change_the_index(
     corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it is built: the index is of what the corpus was. While it is linked: a line, and nothing is made."""
+    """An update during the build does not matter; one while files are linked stops the job."""
     own, out, tune = tmp_path / "own.index", tmp_path / "c.index", mips.tuned
     shutil.copytree(corpus, own)
 
-    def updated(*arguments: Any, **options: Any) -> Any:
+    def update_and_tune(*arguments: Any, **options: Any) -> Any:
         update_index(own, delete=["0"], compact=False)
         return tune(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(mips, "tuned", updated)
-        build(config(own, vectors, out, kind="sq8"))
-    assert files(out) and len(open_retriever(out).passages) == PASSAGES
+        patch.setattr(mips, "tuned", update_and_tune)
+        build(make_config(own, vectors, out, kind="sq8"))
+    assert read_checksums(out) and len(open_retriever(out).passages) == PASSAGES
     assert artefacts.read_manifest(own, "index").fingerprint != artefacts.read_manifest(corpus, "index").fingerprint
 
     shutil.rmtree(own)
     shutil.copytree(corpus, own)
     link = job._link
 
-    def linked(source: Path, target: Path) -> None:
+    def update_and_link(source: Path, target: Path) -> None:
         monkeypatch.setattr(job, "_link", link)
         update_index(own, delete=["0"], compact=False)
         link(source, target)
 
-    monkeypatch.setattr(job, "_link", linked)
-    with pytest.raises(Mismatch, match=r"own\.index was changed just now: run again"):
-        build(config(own, vectors, tmp_path / "new.index", kind="sq8"))
+    monkeypatch.setattr(job, "_link", update_and_link)
+    with pytest.raises(Mismatch, match=r"own\.index was changed just now: embed its passages and run again"):
+        build(make_config(own, vectors, tmp_path / "new.index", kind="sq8"))
     assert not (tmp_path / "new.index").exists()
 
 
-def test_neither_index_nor_corpus_is_read_again(
+def test_opening_index_and_corpus_after_a_build_reads_no_file_again(
     corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "c.index"
-    for _ in range(2):  # the second one deletes the first one's links
-        build(config(corpus, vectors, out, kind="hnsw"))
+    for _ in range(2):  # the second build deletes the links of the first
+        build(make_config(corpus, vectors, out, kind="hnsw"))
         with monkeypatch.context() as patch:
             patch.setattr(artefacts.manifest, "checksum", lambda path: pytest.fail(f"{path} was read"))
             artefacts.read_manifest(out, "index")
             artefacts.read_manifest(corpus, "index")
 
 
-def workers(name: bytes = b"ray::_add_part") -> list[int]:
-    """Processes that are adding a part."""
+def find_workers(name: bytes = b"ray::_add_part") -> list[int]:
+    """Return the process ids of the workers."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
@@ -292,15 +292,15 @@ def workers(name: bytes = b"ray::_add_part") -> list[int]:
     return found
 
 
-def test_a_worker_killed(corpus: Path, vectors: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_changes_no_byte(corpus: Path, vectors: Path, tmp_path: Path) -> None:
     out = tmp_path / "c.index"
     driver = start(corpus, vectors, out)
-    os.kill(wait_for(workers)[0], signal.SIGKILL)
+    os.kill(wait_for(find_workers)[0], signal.SIGKILL)
     assert driver.wait(timeout=120) == 0
-    assert files(out) == undisturbed(corpus, vectors, tmp_path / "other.index")
+    assert read_checksums(out) == build_undisturbed(corpus, vectors, tmp_path / "other.index")
 
 
-def test_workers_that_always_die_are_one_line_and_the_others_are_stopped(
+def test_a_part_that_crashes_its_workers_stops_the_job(
     corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def dying(plan: Any, trained: Any, part: tuple[int, int]) -> None:
@@ -317,55 +317,55 @@ def test_workers_that_always_die_are_one_line_and_the_others_are_stopped(
     printed = capsys.readouterr()
     assert (stop.value.code, printed.out) == (2, "")
     last = printed.err.splitlines()[-1]
-    assert last.startswith("index.build: workers died of passages 0 to 199, the last of 4 like this: ")
-    assert "what is finished stays" in last
-    wait_for(lambda: not workers(b"ray::dying"))
+    assert last.startswith("index.build: 4 workers died adding passages 0 to 199, the last of them: ")
+    assert "finished parts stay" in last
+    wait_for(lambda: not find_workers(b"ray::dying"))
 
 
-def test_a_full_disk_is_one_line_and_the_rest_is_done_later(corpus: Path, vectors: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_job_continues_later(corpus: Path, vectors: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(small)], capture_output=True).returncode:
         pytest.skip("no right to mount a small file system here")
     try:
         with pytest.raises(BadInput, match=r"cannot write .*small"):
-            build(config(corpus, vectors, small / "c.index"))
+            build(make_config(corpus, vectors, small / "c.index"))
         assert not (small / "c.index").exists()
         subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
-        build(config(corpus, vectors, small / "c.index"))
-        files(small / "c.index")
+        build(make_config(corpus, vectors, small / "c.index"))
+        read_checksums(small / "c.index")
     finally:
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_what_does_not_belong_together(corpus: Path, vectors: Path, tmp_path: Path, folder: Path) -> None:
+def test_inputs_that_do_not_fit_are_refused(corpus: Path, vectors: Path, tmp_path: Path, folder: Path) -> None:
     build_index([folder], tmp_path / "other.index", IndexConfig(retriever="bm25"))
     with pytest.raises(Mismatch, match="holds the vectors of other passages"):
-        build(config(tmp_path / "other.index", vectors, tmp_path / "c.index"))
+        build(make_config(tmp_path / "other.index", vectors, tmp_path / "c.index"))
     damaged = tmp_path / "damaged.vectors"
     shutil.copytree(vectors, damaged)
     shard = damaged / "0000000064.npy"
     shard.write_bytes(shard.read_bytes()[:-2])
     with pytest.raises(DamagedArtefact, match=r"0000000064\.npy is damaged"):
-        build(config(corpus, damaged, tmp_path / "c.index"))
+        build(make_config(corpus, damaged, tmp_path / "c.index"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(BadInput, match="is not a ragqa index"):
-        build(config(corpus, vectors, tmp_path / "mine"))
+        build(make_config(corpus, vectors, tmp_path / "mine"))
     assert (tmp_path / "mine" / "thesis.txt").exists()
     for options, said in (({"kind": "annoy"}, "kind annoy"), ({"recall": 1.5}, "recall 1.5"), ({"part_rows": 0}, "0:")):
         with pytest.raises(BadInput, match=said):
-            config(corpus, vectors, tmp_path / "c.index", **options)
+            make_config(corpus, vectors, tmp_path / "c.index", **options)
 
 
-def test_the_recall_that_is_wanted_is_tried_on_questions(corpus: Path, vectors: Path, tmp_path: Path) -> None:
+def test_recall_is_measured_on_sample_questions(corpus: Path, vectors: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    asked = tmp_path / "q.jsonl"
+    questions = tmp_path / "q.jsonl"
     words = ["stone", "river", "light", "king", "city", "tower"]
     rows = [{"question": " ".join(rng.choice(words, 6)), "answers": []} for _ in range(30)]
-    asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    built = build(config(corpus, vectors, tmp_path / "c.index", questions=asked, recall=0.9))
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    built = build(make_config(corpus, vectors, tmp_path / "c.index", questions=questions, recall=0.9))
     assert built.search is not None
     assert (built.search["queries"], built.search["made_up"], built.search["wanted"]) == (30, False, 0.9)
-    config_ = artefacts.peek_manifest(tmp_path / "c.index").config
-    assert (config_["questions"], config_["recall"]) == (str(asked), 0.9)
+    manifest_config = artefacts.peek_manifest(tmp_path / "c.index").config
+    assert (manifest_config["questions"], manifest_config["recall"]) == (str(questions), 0.9)

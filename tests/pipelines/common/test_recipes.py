@@ -14,7 +14,7 @@ import tiny
 import torch
 
 from index.embed import EmbedConfig, embed
-from index.reuse import carry
+from index.reuse import reuse_vectors
 from pipelines.common import assemble, calibration
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.questions import answerable
@@ -232,10 +232,10 @@ def test_vectors_are_carried_only_for_the_tower_that_made_them(
     with torch.no_grad():
         other.passages.project.bias.add_(1)
     other.save(tmp_path / "other")
-    assert not carry(made, tmp_path / "other", tmp_path / "v")
+    assert not reuse_vectors(made, tmp_path / "other", tmp_path / "v")
     assert not (tmp_path / "v").exists()
-    assert carry(made, trained.out / "tune" / "model", tmp_path / "v")
-    assert carry(made, trained.out / "tune" / "model", tmp_path / "v")  # as after a kill
+    assert reuse_vectors(made, trained.out / "tune" / "model", tmp_path / "v")
+    assert reuse_vectors(made, trained.out / "tune" / "model", tmp_path / "v")  # as after a kill
     config = EmbedConfig(
         corpus=world.corpus, out=tmp_path / "v", encoder=str(trained.out / "tune" / "model"), workers=0, verify=True
     )
