@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.common.data_sets import SHARE, held_out
+from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out
 from ragqa.artefacts.paths import weights_dir
 
 HELD, OTHER = 6, 12
@@ -36,8 +36,8 @@ def articles(names: Sequence[str]) -> list[dict[str, Any]]:
 def names() -> list[str]:
     """Of ``HELD`` articles that training holds out, then of the others."""
     made = [f"{_TOWNS[n % len(_TOWNS)]} {n}" for n in range(2000)]
-    held = [name for name in made if held_out(name, SHARE)][:HELD]
-    return [*held, *[name for name in made if not held_out(name, SHARE)][:OTHER]]
+    held = [name for name in made if is_held_out(name, HELD_OUT_SHARE)][:HELD]
+    return [*held, *[name for name in made if not is_held_out(name, HELD_OUT_SHARE)][:OTHER]]
 
 
 def write(root: Path) -> tuple[Path, Path]:

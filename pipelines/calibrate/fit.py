@@ -37,7 +37,7 @@ import numpy as np
 from pipelines.calibrate.conditions import ANSWERABLE, VAIN, Condition, gold, kind_of, over, without
 from pipelines.calibrate.report import curve, figures, plot, threshold
 from pipelines.common.calibration import LEAST, Fitted, fitted, install
-from pipelines.common.data_sets import SHARE, held_of, split
+from pipelines.common.data_sets import HELD_OUT_SHARE, read_held_out_questions, split_held_out
 from pipelines.common.plot import check_plot
 from pipelines.common.questions import answerable, asked_in, batches, unasked
 from ragqa import artefacts
@@ -209,7 +209,7 @@ def likelihood(rows: Sequence[Row]) -> float:
 
 def squad(args: argparse.Namespace) -> list[Held]:
     """Questions of the held-out articles: beside their paragraphs, over those of all articles, and in vain."""
-    asked = rest(held_of(args.squad, args.held_out), args, args.squad)
+    asked = rest(read_held_out_questions(args.squad, args.held_out), args, args.squad)
     retriever = open_retriever(index_of(list(read_squad(args.squad)), args.work / "squad-train.index"), args.retriever)
     return [
         Held(args.squad, OWN, asked, gold, agreed),
@@ -235,7 +235,7 @@ def others(args: argparse.Namespace) -> list[Held]:
 
 def rest(asked: Sequence[Question], args: argparse.Namespace, file: Path) -> list[Question]:
     """Those that did not choose the weights, ``--count`` at most; raises BadInput where there is none."""
-    found = unasked(split(asked, args.judged_by, args.seed)[1], asked_in(args.refuse))[: args.count]
+    found = unasked(split_held_out(asked, args.judged_by, args.seed)[1], asked_in(args.refuse))[: args.count]
     if not found:
         left = f"of {len(asked)} held-out questions --judged-by {args.judged_by} chose the weights"
         raise BadInput(f"{file}: {left}: none is left to calibrate on")
@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     add("--seed", type=int, default=SEED, help="of the training, which drew them")
     add("--refuse", type=Path, nargs="+", default=[], help="files whose questions are not asked: those of the tests")
-    add("--held-out", type=float, default=SHARE, help="share of SQuAD's articles that the training held out")
+    add("--held-out", type=float, default=HELD_OUT_SHARE, help="share of SQuAD's articles that the training held out")
     add("--out", type=Path, required=True, help="JSON file of figures")
     add("--plot", type=Path, help="picture of them")
     add("-k", type=int, default=DEFAULT_PASSAGES)

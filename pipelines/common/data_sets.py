@@ -1,4 +1,4 @@
-"""What a span reader is trained on: questions with gold passages (SQuAD, QED), and pairs of question and answer."""
+"""Training sets of a span reader, and the articles and questions held out from them."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.common.mining import Source
+from pipelines.common.mining import QuestionFile
 from pipelines.common.questions import unasked
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
@@ -15,66 +15,68 @@ from ragqa.questions import is_squad, read_questions
 from ragqa.text import normalize_answer
 from ragqa.types import Question
 
-SHARE = 0.05
-"""Share of SQuAD's articles that training holds out where nobody says another."""
+HELD_OUT_SHARE = 0.05
+"""Default share of SQuAD's articles that training holds out."""
 
 
 @dataclass(frozen=True)
-class DataSet:
+class TrainingSet:
     """The questions of a file that are trained on."""
 
-    source: Source
+    file: QuestionFile
     questions: list[Question]
 
 
-def held_out(title: str, share: float) -> bool:
-    """Whether the article ``title`` is kept out of training; a pure function of the title."""
+def is_held_out(title: str, share: float) -> bool:
+    """Tell whether the article ``title`` is kept out of training; a pure function of the title."""
     return int(hashlib.sha256(title.encode()).hexdigest()[:8], 16) < share * 2**32
 
 
-def held_of(squad: Path, share: float) -> list[Question]:
-    """The questions with answers of a SQuAD file's articles that are held out."""
-    return [each for each in read_questions(squad) if each.answers and held_out(each.titles[0], share)]
+def read_held_out_questions(squad: Path, share: float) -> list[Question]:
+    """Return the questions with answers on the held-out articles of a SQuAD file."""
+    return [
+        question for question in read_questions(squad) if question.answers and is_held_out(question.titles[0], share)
+    ]
 
 
-def read_sets(
-    sources: Sequence[Source], *, share: float, known: Collection[str] = ()
-) -> tuple[list[DataSet], list[list[Question]]]:
-    """The questions with answers of each file, and of each SQuAD file those of the articles that are held out.
+def read_training_sets(
+    files: Sequence[QuestionFile], *, share: float, known: Collection[str] = ()
+) -> tuple[list[TrainingSet], list[list[Question]]]:
+    """Return the training questions of each file, and the held-out questions of each SQuAD file.
 
-    Of no file are questions trained on that ask what a held-out one asks, or that name its article, or whose gold
-    passages do not hold their answers.
+    A question is left out of every file if a held-out question asks the same, if it names a held-out article, or if its
+    gold passages do not hold its answers.
 
     Args:
-        sources: files of questions.
-        share: of the articles of SQuAD files, which are held out.
-        known: what must not be trained on (see ``pipelines.common.questions.asked_in``).
+        files: files of questions; those without answers are ignored.
+        share: share of the articles of SQuAD files to hold out.
+        known: normalised questions that must not be trained on (see ``pipelines.common.questions.asked_in``).
 
     Raises:
         BadInput, BadLine: a file cannot be read, or nothing is left to train on.
     """
-    found = [[question for question in read_questions(source.file) if question.answers] for source in sources]
-    held = [
-        [question for question in file if held_out(question.titles[0], share)]
-        for source, file in zip(sources, found, strict=True)
-        if is_squad(source.file)
+    contents = [[question for question in read_questions(file.path) if question.answers] for file in files]
+    held_out = [
+        [question for question in questions if is_held_out(question.titles[0], share)]
+        for file, questions in zip(files, contents, strict=True)
+        if is_squad(file.path)
     ]
-    articles = {question.titles[0] for file in held for question in file}
-    known = {*known, *(normalize_answer(question.text) for file in held for question in file)}
+    articles = {question.titles[0] for questions in held_out for question in questions}
+    known = {*known, *(normalize_answer(question.text) for questions in held_out for question in questions)}
     sets = []
-    for source, file in zip(sources, found, strict=True):
-        kept = unasked([question for question in file if articles.isdisjoint(question.titles)], known)
-        if not kept:
-            raise BadInput(f"{source.file}: no question with answers that is not held out")
-        kept = [question for question in kept if _can_be_told(question, source.regex)]
-        if not kept:
-            raise BadInput(f"{source.file}: no question names a passage where its answer stands")
-        sets.append(DataSet(source, kept))
-    return sets, held
+    for file, questions in zip(files, contents, strict=True):
+        left = unasked([question for question in questions if articles.isdisjoint(question.titles)], known)
+        if not left:
+            raise BadInput(f"{file.path}: no question with answers that is not held out")
+        left = [question for question in left if _is_answered_by_gold(question, file.regex)]
+        if not left:
+            raise BadInput(f"{file.path}: no question names a passage where its answer stands")
+        sets.append(TrainingSet(file, left))
+    return sets, held_out
 
 
-def _can_be_told(question: Question, regex: bool) -> bool:
-    """Whether one of its gold passages, if it has any, holds an answer."""
+def _is_answered_by_gold(question: Question, regex: bool) -> bool:
+    """Tell whether one of the question's gold passages holds an answer; True if it has none."""
     texts = question.passages
     return (
         not texts
@@ -83,16 +85,24 @@ def _can_be_told(question: Question, regex: bool) -> bool:
     )
 
 
-def split(held: Sequence[Question], count: int, seed: int) -> tuple[list[Question], list[Question]]:
-    """``count`` held-out questions that choose the weights, in their order, and the rest, in an order by chance.
+def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tuple[list[Question], list[Question]]:
+    """Split held-out questions into those that select the weights, and the rest.
 
-    Who chooses and who calibrates must not be the same: a pure function of ``held`` and ``seed``, by which training and
-    ``pipelines.calibrate.fit`` share a file between them.
+    The questions that select weights and those that calibrate must differ. The split is a pure function of its
+    arguments, so training and ``pipelines.calibrate`` make the same one.
+
+    Args:
+        questions: the held-out questions of a file.
+        count: number of questions that select the weights.
+        seed: the seed of the training.
+
+    Returns:
+        ``count`` questions in their order, and the others in random order.
     """
-    order = np.random.default_rng(seed).permutation(len(held))
-    return [held[at] for at in np.sort(order[:count])], [held[at] for at in order[count:]]
+    order = np.random.default_rng(seed).permutation(len(questions))
+    return [questions[at] for at in np.sort(order[:count])], [questions[at] for at in order[count:]]
 
 
-def sources_of(files: Iterable[Path], patterns: Iterable[Path]) -> list[Source]:
-    """Files of training questions, then those whose answers are patterns (CuratedTREC)."""
-    return [*(Source(file) for file in files), *(Source(file, True) for file in patterns)]
+def list_question_files(files: Iterable[Path], patterns: Iterable[Path]) -> list[QuestionFile]:
+    """Return training files: those with plain answers, then those with regular expressions (CuratedTREC)."""
+    return [*(QuestionFile(path) for path in files), *(QuestionFile(path, True) for path in patterns)]

@@ -1,4 +1,4 @@
-"""Which spans of a passage are a gold answer, in wordpieces: what a reader is to choose."""
+"""Gold spans: where the answers of a question stand in a passage, in wordpieces."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,60 +9,64 @@ from ragqa.reading.windows import Window
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.text import words
 
-Place = tuple[int, int]
-"""First and last wordpiece of a span, counted among the passage's own in a window."""
+WordpieceSpan = tuple[int, int]
+"""First and last wordpiece of a span, counted among the passage's own wordpieces in a window."""
 
 
 class GoldSpans:
-    """Finds every occurrence of the answers of a question, on whole words.
+    """Finder of every occurrence of a question's answers, on whole words.
 
-    Answers are compared by their wordpieces, as in the released code of ORQA. Patterns are matched on the text, and
-    the span is the whole words from where a match begins to where it ends, if ``metrics.exact_match`` takes it for
-    right.
+    Plain answers are compared by their wordpieces, as in the released code of ORQA. Regular expressions are matched on
+    the text. Their span is the whole words from the beginning of a match to its end, if ``metrics.exact_match`` accepts
+    it.
     """
 
     def __init__(self, tokenizer: TextTokenizer, answers: Sequence[str], *, regex: bool = False) -> None:
+        """Prepare the answers, which are regular expressions if ``regex``."""
         self._answers = answers
         self._patterns = [pattern for answer in answers if regex and (pattern := compiled(nfd(answer)))]
-        self._runs: dict[tuple[int, ...], list[str] | None] = {}
+        self._sequences: dict[tuple[int, ...], list[str] | None] = {}
         # Byte-level vocabularies have other pieces for a word after a space.
         for answer in () if regex else answers:
             for pieces in tokenizer.many([answer.strip(), f" {answer.strip()}"]):
-                unknown = tokenizer.unknown in pieces.ids
-                self._runs[tuple(pieces.ids)] = words(answer) if unknown else None
-        self._runs.pop((), None)
+                has_unknown = tokenizer.unknown in pieces.ids
+                self._sequences[tuple(pieces.ids)] = words(answer) if has_unknown else None
+        self._sequences.pop((), None)
 
-    def spans(self, window: Window, text: str) -> set[Place]:
-        """The spans in a window of the passage ``text``."""
-        found = self._matches(window, text) if self._patterns else self._equal(window, text)
-        begins, ends, of_words = window.begins, window.ends, window.is_word
+    def find(self, window: Window, text: str) -> set[WordpieceSpan]:
+        """Return the gold spans in a window of the passage ``text``."""
+        candidates = self._find_matches(window, text) if self._patterns else self._find_wordpieces(window, text)
+        begins, ends, in_words = window.begins, window.ends, window.is_word
         return {
-            (first, last) for first, last in found if begins[first] and ends[last] and of_words[first : last + 1].all()
+            (first, last)
+            for first, last in candidates
+            if begins[first] and ends[last] and in_words[first : last + 1].all()
         }
 
-    def _equal(self, window: Window, text: str) -> Iterator[Place]:
+    def _find_wordpieces(self, window: Window, text: str) -> Iterator[WordpieceSpan]:
         ids = list(window.tokens.ids[window.offset : window.offset + len(window.offsets)])
-        for run, tokens in self._runs.items():
-            for first in range(len(ids) - len(run) + 1):
-                last = first + len(run) - 1
-                same = tuple(ids[first : last + 1]) == run
-                if same and (tokens is None or tokens == words(_text(window, text, first, last))):
+        for sequence, tokens in self._sequences.items():
+            for first in range(len(ids) - len(sequence) + 1):
+                last = first + len(sequence) - 1
+                is_equal = tuple(ids[first : last + 1]) == sequence
+                # Unknown wordpieces are all alike, so the words themselves are compared, too.
+                if is_equal and (tokens is None or tokens == words(_text_of(window, text, first, last))):
                     yield first, last
 
-    def _matches(self, window: Window, text: str) -> Iterator[Place]:
+    def _find_matches(self, window: Window, text: str) -> Iterator[WordpieceSpan]:
         decomposed = nfd(text)
-        places = [at for at, character in enumerate(text) for _ in nfd(character)]  # of its characters in the text
+        positions = [at for at, character in enumerate(text) for _ in nfd(character)]  # decomposed → text
         for pattern in self._patterns:
             for match in pattern.finditer(decomposed):
                 if match.end() == match.start():
                     continue
-                for first, last in _around(window, places[match.start()], places[match.end() - 1]):
-                    if exact_match(_text(window, text, first, last), self._answers, regex=True):
+                for first, last in _cover(window, positions[match.start()], positions[match.end() - 1]):
+                    if exact_match(_text_of(window, text, first, last), self._answers, regex=True):
                         yield first, last
 
 
-def _around(window: Window, begin: int, end: int) -> Iterator[Place]:
-    """The span of whole words that begins at a character and reaches to another."""
+def _cover(window: Window, begin: int, end: int) -> Iterator[WordpieceSpan]:
+    """Yield the span of whole words that starts at the character ``begin`` and reaches the character ``end``."""
     starts, ends = window.offsets[:, 0], window.offsets[:, 1]
     first = np.flatnonzero((starts == begin) & window.begins)
     last = np.flatnonzero((ends > end) & window.ends)
@@ -70,5 +74,5 @@ def _around(window: Window, begin: int, end: int) -> Iterator[Place]:
         yield int(first[0]), int(last[0])
 
 
-def _text(window: Window, text: str, first: int, last: int) -> str:
+def _text_of(window: Window, text: str, first: int, last: int) -> str:
     return text[window.offsets[first, 0] : window.offsets[last, 1]]

@@ -1,6 +1,6 @@
-"""Mining: training questions are searched for, and what is found for them is kept in a file.
+"""Mining of positives and hard negatives: training questions are searched for once, and the result is kept in a file.
 
-The file has a JSON object a line, a question each, and the counts in the last one.
+The file has one JSON object per question and line; the last line holds the counts.
 """
 
 import json
@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from index.embed import EmbedConfig, embed
-from pipelines.common.negatives import Pair, as_rows, golds_of, is_right, pair_of, without
+from pipelines.common.negatives import (
+    RetrievalExample,
+    exclude_rows,
+    is_relevant,
+    list_gold_passages,
+    make_example,
+    to_rows,
+)
 from pipelines.common.questions import batches
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact
@@ -25,10 +32,10 @@ from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.text import normalize_answer
 from ragqa.types import Hit, Question
 
-NEAR = 20
+GOLD_HITS = 20
 """Passages among which a gold text is looked for."""
-TOGETHER = 256
-"""Questions that are searched for at a time."""
+SEARCH_BATCH = 256
+"""Questions searched for at a time."""
 
 ASKED, KEPT = "asked", "kept"
 NO_PASSAGE = "without a passage that holds an answer"
@@ -39,17 +46,17 @@ NO_NEGATIVE = "without a negative"
 
 
 @dataclass(frozen=True)
-class Source:
+class QuestionFile:
     """A file of training questions."""
 
-    file: Path
+    path: Path
     regex: bool = False
-    """Its answers are patterns (CuratedTREC)."""
+    """True if the answers are regular expressions (CuratedTREC)."""
 
 
 @dataclass(frozen=True)
-class Search:
-    """Who looks for passages, and how far."""
+class PassageSearch:
+    """A retriever, and how far down its ranking passages are mined."""
 
     retriever: Retriever
     depth: int
@@ -57,83 +64,91 @@ class Search:
     pool: int
     """Negatives of a question that are kept."""
 
-    def __call__(self, questions: Iterable[Question]) -> list[list[Hit]]:
-        """The hits of each question."""
+    def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
+        """Return the ``depth`` best passages of each question."""
         return self.retriever.search([question.text for question in questions], self.depth)
 
 
-def mine(
-    sources: Sequence[Source],
-    search: Search,
-    file: Path,
+def mine_examples(
+    files: Sequence[QuestionFile],
+    search: PassageSearch,
+    out: Path,
     identity: dict[str, Any],
     *,
-    texts: bool = True,
+    keep_texts: bool = True,
     held_out: Iterable[str] = (),
     progress: Progress = SILENT,
 ) -> str:
-    """Write the pairs of all questions into ``file``; what came of them, in a line.
+    """Write the examples of all questions into the file ``out``, whole or not at all.
 
     Args:
-        sources: what is asked.
-        search: by BM25.
-        file: written aside and renamed.
-        identity: of all that the result depends on, for ``read``.
-        texts: a gold passage that the corpus does not hold is a positive itself; else the question counts as one of
-            which answers only are known.
-        held_out: questions that must not be trained on; case, punctuation and articles aside.
-        progress: told of the questions.
+        files: training questions.
+        search: search by BM25.
+        out: file to write.
+        identity: everything the result depends on, checked by ``read_examples``.
+        keep_texts: whether a gold passage that the corpus does not hold is a positive itself. If not, the question
+            counts as one with answers only.
+        held_out: texts of questions that must not be trained on; case, punctuation and articles do not matter.
+        progress: receives the number of questions done.
+
+    Returns:
+        The counts of kept and dropped questions, in one line.
 
     Raises:
-        BadInput, BadLine: a file cannot be read, or no question is of use.
+        BadInput, BadLine: a file cannot be read, or no question can be trained on.
     """
     refused = {normalize_answer(text) for text in held_out}
-    asked = [(question, source.regex) for source in sources for question in read_questions(source.file)]
+    questions = [(question, file.regex) for file in files for question in read_questions(file.path)]
     counts: Counter[str] = Counter()
 
-    def rows() -> Iterator[dict[str, Any]]:
-        for some in batches(asked, progress, "mining", TOGETHER):
-            for found in _pairs(some, search, texts, refused):
-                counts.update(_counted(found))
-                if isinstance(found, Pair):
-                    yield _row(found)
+    def make_rows() -> Iterator[dict[str, Any]]:
+        for batch in batches(questions, progress, "mining", SEARCH_BATCH):
+            for outcome in _make_examples(batch, search, keep_texts, refused):
+                counts.update(_list_counters(outcome))
+                if isinstance(outcome, RetrievalExample):
+                    yield _to_json(outcome)
         if not counts[KEPT]:
-            names = ", ".join(str(source.file) for source in sources)
-            raise BadInput(f"no question of {names} can be trained on: {told(counts)}")
+            names = ", ".join(str(file.path) for file in files)
+            raise BadInput(f"no question of {names} can be trained on: {format_counts(counts)}")
 
-    _write(file, rows(), identity, counts)
-    return told(counts)
+    _write(out, make_rows(), identity, counts)
+    return format_counts(counts)
 
 
-def mine_again(
-    pairs: Sequence[Pair], search: Search, file: Path, identity: dict[str, Any], *, progress: Progress = SILENT
+def mine_own_negatives(
+    examples: Sequence[RetrievalExample],
+    search: PassageSearch,
+    out: Path,
+    identity: dict[str, Any],
+    *,
+    progress: Progress = SILENT,
 ) -> str:
-    """Write the negatives that a retriever itself finds for each pair into ``file``; arguments as of ``mine``."""
+    """Write the negatives that a trained retriever itself ranks high; arguments as in ``mine_examples``."""
     counts: Counter[str] = Counter()
 
-    def rows() -> Iterator[dict[str, Any]]:
-        for some in batches(pairs, progress, "mining", TOGETHER):
-            for pair, hits in zip(some, search(pair.question for pair in some), strict=True):
-                right = {hit.passage.id for hit in hits if is_right(hit.passage, pair.question, pair.regex)}
-                known = right.union(pair.known.tolist())
-                negatives = without(hits, known)[: search.pool]
+    def make_rows() -> Iterator[dict[str, Any]]:
+        for batch in batches(examples, progress, "mining", SEARCH_BATCH):
+            for example, hits in zip(batch, search.find(example.question for example in batch), strict=True):
+                relevant = {hit.passage.id for hit in hits if is_relevant(hit.passage, example.question, example.regex)}
+                known = relevant.union(example.known.tolist())
+                negatives = exclude_rows(hits, known)[: search.pool]
                 counts.update([ASKED, KEPT, *([] if negatives else [NO_NEGATIVE])])
                 yield {"negatives": negatives, "known": sorted(known)}
 
-    _write(file, rows(), identity, counts)
-    return told(counts)
+    _write(out, make_rows(), identity, counts)
+    return format_counts(counts)
 
 
-def _counted(found: Pair | str) -> list[str]:
-    """What a question counts as."""
-    if isinstance(found, str):
-        return [ASKED, found]
-    own = [OWN_TEXT] if any(isinstance(each, str) for each in found.positives) else []
-    return [ASKED, KEPT, *own, *([] if len(found.negatives[0]) else [NO_NEGATIVE])]
+def _list_counters(outcome: RetrievalExample | str) -> list[str]:
+    """Return the counters that a question raises; ``outcome`` is its example, or why it has none."""
+    if isinstance(outcome, str):
+        return [ASKED, outcome]
+    own_text = [OWN_TEXT] if any(isinstance(positive, str) for positive in outcome.positives) else []
+    return [ASKED, KEPT, *own_text, *([] if len(outcome.negatives[0]) else [NO_NEGATIVE])]
 
 
-def told(counts: Counter[str]) -> str:
-    """Counts of mining, in a line."""
+def format_counts(counts: Counter[str]) -> str:
+    """Return the counts of mining in one line."""
     dropped, noted = (
         ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name])
         for names in ((NO_PASSAGE, NOTHING, HELD_OUT), (OWN_TEXT, NO_NEGATIVE))
@@ -142,34 +157,37 @@ def told(counts: Counter[str]) -> str:
     return line + (f"; dropped: {dropped}" if dropped else "") + (f"; of those kept: {noted}" if noted else "")
 
 
-def read(file: Path, identity: dict[str, Any]) -> list[Pair]:
-    """The pairs that ``mine`` wrote.
+def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample]:
+    """Read the examples that ``mine_examples`` wrote.
 
     Raises:
-        BadInput: they were mined from something else than ``identity`` says.
+        BadInput: they were mined from something other than ``identity``.
         DamagedArtefact: the file is not as it was written.
     """
-    return [_pair(row) for row in _read(file, identity)]
+    return [_from_json(row) for row in _read(file, identity)]
 
 
-def read_again(file: Path, identity: dict[str, Any], pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs with what ``mine_again`` found beside BM25's negatives; raises as ``read``."""
-    found = _read(file, identity)
-    if len(found) != len(pairs):
-        raise DamagedArtefact(f"{file} is of {len(found)} questions, not of {len(pairs)}: delete it to mine again")
+def add_own_negatives(
+    file: Path, identity: dict[str, Any], examples: Sequence[RetrievalExample]
+) -> list[RetrievalExample]:
+    """Return the examples with the negatives that ``mine_own_negatives`` wrote; raises as ``read_examples``."""
+    rows = _read(file, identity)
+    if len(rows) != len(examples):
+        raise DamagedArtefact(f"{file} is of {len(rows)} questions, not of {len(examples)}: delete it to mine again")
     return [
-        replace(pair, negatives=(pair.negatives[0], as_rows(row["negatives"])), known=as_rows(row["known"]))
-        for pair, row in zip(pairs, found, strict=True)
+        replace(example, negatives=(example.negatives[0], to_rows(row["negatives"])), known=to_rows(row["known"]))
+        for example, row in zip(examples, rows, strict=True)
     ]
 
 
 @contextmanager
-def passage_index(
+def build_temporary_index(
     model: Path, corpus: Path, work: Path, *, device: str = "cpu", workers: int = 0, progress: Progress = SILENT
 ) -> Iterator[tuple[PassageStore, ExactIndex]]:
-    """The passages of ``corpus``, and their vectors by the encoder ``model`` in the folder ``work``.
+    """Embed the passages of ``corpus`` by the encoder ``model`` and yield them with an exact index.
 
-    The folder is gone afterwards, but for an exception: then the next call goes on there.
+    The vectors lie in the folder ``work`` and are deleted afterwards. After an exception they stay, and the next call
+    continues there.
     """
     gpu = device.startswith("cuda")
     embed(EmbedConfig(corpus=corpus, out=work, encoder=str(model), gpus=gpu, workers=workers), progress=progress)
@@ -179,61 +197,63 @@ def passage_index(
     shutil.rmtree(work)
 
 
-def _pairs(
-    asked: Sequence[tuple[Question, bool]], search: Search, texts: bool, refused: set[str]
-) -> Iterator[Pair | str]:
-    """The pair of each question, or why there is none."""
-    golds = list(dict.fromkeys(gold for question, _ in asked for gold in golds_of(question)))
-    near = dict(zip(golds, search.retriever.search(golds, NEAR) if golds else [], strict=True))
-    for (question, regex), hits in zip(asked, search(question for question, _ in asked), strict=True):
+def _make_examples(
+    questions: Sequence[tuple[Question, bool]], search: PassageSearch, keep_texts: bool, refused: set[str]
+) -> Iterator[RetrievalExample | str]:
+    """Yield the example of each question, or the reason why it has none."""
+    golds = list(dict.fromkeys(gold for question, _ in questions for gold in list_gold_passages(question)))
+    gold_hits = dict(zip(golds, search.retriever.search(golds, GOLD_HITS) if golds else [], strict=True))
+    for (question, regex), hits in zip(questions, search.find(question for question, _ in questions), strict=True):
         if normalize_answer(question.text) in refused:
             yield HELD_OUT
-        elif not question.answers and not golds_of(question):
+        elif not question.answers and not list_gold_passages(question):
             yield NOTHING
         else:
-            yield pair_of(question, regex, hits, near, pool=search.pool, texts=texts) or NO_PASSAGE
+            example = make_example(question, regex, hits, gold_hits, pool=search.pool, keep_texts=keep_texts)
+            yield example or NO_PASSAGE
 
 
-def _row(pair: Pair) -> dict[str, Any]:
-    """A pair as it is written; gold passages where nothing else says what is right."""
-    question = pair.question
+def _to_json(example: RetrievalExample) -> dict[str, Any]:
+    """Return an example as it is written; gold passages only where no answers say what is relevant."""
+    question = example.question
     return {
         "id": question.id,
         "question": question.text,
         "answers": question.answers,
-        "regex": pair.regex,
+        "regex": example.regex,
         "passages": () if question.answers else question.passages,
-        "positives": pair.positives,
-        "negatives": pair.negatives[0].tolist(),
-        "known": pair.known.tolist(),
+        "positives": example.positives,
+        "negatives": example.negatives[0].tolist(),
+        "known": example.known.tolist(),
     }
 
 
-def _pair(row: dict[str, Any]) -> Pair:
+def _from_json(row: dict[str, Any]) -> RetrievalExample:
     passages = tuple(row["passages"])
     question = Question(row["question"], tuple(row["answers"]), row["id"], passages=passages)
-    return Pair(question, row["regex"], tuple(row["positives"]), (as_rows(row["negatives"]),), as_rows(row["known"]))
+    negatives = (to_rows(row["negatives"]),)
+    return RetrievalExample(question, row["regex"], tuple(row["positives"]), negatives, to_rows(row["known"]))
 
 
 def _write(file: Path, rows: Iterable[dict[str, Any]], identity: dict[str, Any], counts: Counter[str]) -> None:
-    aside = file.with_name(f".{file.name}.writing")
+    temporary = file.with_name(f".{file.name}.writing")
     try:
-        with aside.open("w", encoding="utf-8") as out:
+        with temporary.open("w", encoding="utf-8") as out:
             for row in rows:
                 out.write(json.dumps(row) + "\n")
             out.write(json.dumps({"of": identity, "counts": counts}) + "\n")
-        aside.replace(file)
+        temporary.replace(file)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _read(file: Path, identity: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         with file.open(encoding="utf-8") as lines:
             *rows, last = map(json.loads, lines)
-        of = dict(last["of"])
+        mined_from = dict(last["of"])
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedArtefact(f"{file} is damaged ({error}): delete it to mine again") from error
-    if other := [name for name, value in identity.items() if of.get(name) != value]:
-        raise BadInput(f"{file} was mined with another {', '.join(other)}: choose another directory for the run")
+    if changed := [name for name, value in identity.items() if mined_from.get(name) != value]:
+        raise BadInput(f"{file} was mined with another {', '.join(changed)}: choose another directory for the run")
     return rows

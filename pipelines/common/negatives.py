@@ -1,9 +1,9 @@
-"""Questions, the passages that answer them, and those that only look so: what a dual encoder is trained on.
+"""Training examples of a dual encoder: questions with positive passages and hard negatives.
 
-A question's positive is its gold passage, as the corpus has it, or, where only answers are known, the best passage of
+A question's positive is its gold passage as the corpus has it. Where only answers are known, it is the best passage of
 BM25 that holds one of them (DPR, Karpukhin et al. 2020, section 4.2). Its hard negatives are the passages without an
-answer that BM25 ranks highest (section 3.2) and, once there is a retriever, those that it ranks highest itself (ANCE,
-Xiong et al. 2021; DPR's later release).
+answer that BM25 ranks highest (section 3.2). Once there is a retriever, the passages that it ranks highest itself are
+added (ANCE, Xiong et al. 2021; DPR's later release).
 """
 
 from collections.abc import Sequence
@@ -16,97 +16,110 @@ from ragqa.retrieval.base import Rows
 from ragqa.text import words
 from ragqa.types import Hit, Passage, Question
 
-RUN = 3
-"""Words of a run by which two texts are compared."""
-LIKELY, SURE = 0.2, 0.5
-"""Shares of those that two texts must have in common: where one holds an answer, and where no answer is known."""
+NGRAM = 3
+"""Words of the n-grams by which two texts are compared."""
+OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
+"""Shares of n-grams that a passage needs in common with a gold text: if it holds an answer, and if none is known."""
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A question, what is right for it and what is not."""
+class RetrievalExample:
+    """A question with its positive passages and hard negatives."""
 
     question: Question
     regex: bool
+    """True if the answers are regular expressions."""
     positives: tuple[int | str, ...]
-    """Rows of the corpus; a gold passage that it does not hold stands here itself."""
+    """Rows of the corpus; a gold passage that the corpus does not hold is given as its text."""
     negatives: tuple[Rows, ...]
-    """By who found them, the highest-ranked first: BM25, then a retriever."""
+    """Rows of hard negatives, highest-ranked first: those of BM25, then those of a retriever."""
     known: Rows
-    """All rows that are known to be right: no negative of this question, whoever else they come with."""
+    """All rows known to be relevant; none of them is used as a negative of this question."""
 
 
-def pair_of(
-    question: Question, regex: bool, hits: list[Hit], near: dict[str, list[Hit]], *, pool: int, texts: bool = True
-) -> Pair | None:
-    """What the hits of a question make of it; None where none is right and no gold passage is known.
+def make_example(
+    question: Question,
+    regex: bool,
+    hits: list[Hit],
+    gold_hits: dict[str, list[Hit]],
+    *,
+    pool: int,
+    keep_texts: bool = True,
+) -> RetrievalExample | None:
+    """Return the example that the hits of a question give, or None if no positive is known.
 
-    ``near``: the hits of each gold passage, searched for as if it were a question; for the rest see ``mine``.
+    Args:
+        question: the question, with answers, gold passages or both.
+        regex: whether the answers are regular expressions.
+        hits: passages found for the question, best first.
+        gold_hits: passages found for each gold passage, which is searched for as if it were a question.
+        pool: number of negatives to keep.
+        keep_texts: whether a gold passage that the corpus does not hold is a positive itself.
     """
-    right = [hit.passage.id for hit in hits if is_right(hit.passage, question, regex)]
-    golds = [_in_corpus(gold, question, regex, near[gold]) for gold in golds_of(question)]
-    positives: Sequence[int | str] = [each for each in golds if texts or isinstance(each, int)]
+    relevant = [hit.passage.id for hit in hits if is_relevant(hit.passage, question, regex)]
+    golds = [_find_in_corpus(gold, question, regex, gold_hits[gold]) for gold in list_gold_passages(question)]
+    positives: Sequence[int | str] = [gold for gold in golds if keep_texts or isinstance(gold, int)]
     if question.answers:
-        positives = positives or right[:1]
+        positives = positives or relevant[:1]
     if not positives:
         return None
-    known = {*right, *(row for row in positives if isinstance(row, int))}
-    negatives = as_rows(without(hits, known)[:pool])
-    return Pair(question, regex, tuple(dict.fromkeys(positives)), (negatives,), as_rows(sorted(known)))
+    known = {*relevant, *(row for row in positives if isinstance(row, int))}
+    negatives = to_rows(exclude_rows(hits, known)[:pool])
+    return RetrievalExample(question, regex, tuple(dict.fromkeys(positives)), (negatives,), to_rows(sorted(known)))
 
 
-def _in_corpus(gold: str, question: Question, regex: bool, near: list[Hit]) -> int | str:
-    """The row of a gold passage: of one that is equal, that holds it, or that shares most with it and holds an answer.
+def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit]) -> int | str:
+    """Return the row of a gold passage, or its text if the corpus does not hold it (a snapshot of another year, say).
 
-    The text itself where there is none, as when the corpus is of another year.
+    The row is that of a passage that is equal, that contains it, or that shares most with it and is relevant.
     """
-    mine, texts = words(gold), [words(hit.passage.text) for hit in near]
-    for fits in (lambda text: text == mine, lambda text: _joined(mine) in _joined(text)):
-        for hit, text in zip(near, texts, strict=True):
-            if fits(text):
+    gold_words, texts = words(gold), [words(hit.passage.text) for hit in hits]
+    for matches in (lambda text: text == gold_words, lambda text: _join(gold_words) in _join(text)):
+        for hit, text in zip(hits, texts, strict=True):
+            if matches(text):
                 return hit.passage.id
-    least = LIKELY if question.answers else SURE
-    shares = [(overlap(mine, text), hit) for hit, text in zip(near, texts, strict=True)]
-    for share, hit in sorted(shares, key=lambda pair: -pair[0]):
-        if share >= least and is_right(hit.passage, question, regex):
+    least = OVERLAP_WITH_ANSWER if question.answers else OVERLAP_WITHOUT_ANSWER
+    overlaps = [(measure_overlap(gold_words, text), hit) for hit, text in zip(hits, texts, strict=True)]
+    for overlap, hit in sorted(overlaps, key=lambda pair: -pair[0]):
+        if overlap >= least and is_relevant(hit.passage, question, regex):
             return hit.passage.id
     return gold
 
 
-def is_right(passage: Passage, question: Question, regex: bool) -> bool:
-    """Whether a passage holds an answer or, where none is known, shares much with a gold passage."""
+def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
+    """Tell whether a passage holds an answer or, if no answer is known, shares much with a gold passage."""
     if question.answers:
         return has_answer(passage.text, question.answers, regex=regex)
     text = words(passage.text)
-    return any(overlap(words(gold), text) >= LIKELY for gold in golds_of(question))
+    return any(measure_overlap(words(gold), text) >= OVERLAP_WITH_ANSWER for gold in list_gold_passages(question))
 
 
-def overlap(one: list[str], other: list[str]) -> float:
-    """Share of the shorter text's runs of three words that stand in the other."""
-    runs = [{tuple(text[at : at + RUN]) for at in range(len(text) - RUN + 1)} for text in (one, other)]
-    return len(runs[0] & runs[1]) / max(1, min(map(len, runs)))
+def measure_overlap(one: list[str], other: list[str]) -> float:
+    """Return the share of the shorter text's three-word n-grams that stand in the other text."""
+    ngrams = [{tuple(text[at : at + NGRAM]) for at in range(len(text) - NGRAM + 1)} for text in (one, other)]
+    return len(ngrams[0] & ngrams[1]) / max(1, min(map(len, ngrams)))
 
 
-def golds_of(question: Question) -> list[str]:
-    """The gold passages of a question that are not empty."""
+def list_gold_passages(question: Question) -> list[str]:
+    """Return the texts of the gold passages of a question that are not empty."""
     return [gold for gold in question.passages if gold.strip()]
 
 
-def titled_golds(question: Question) -> list[tuple[str, str]]:
-    """Titles and texts of the same; a title that is not known is empty."""
+def list_titled_gold_passages(question: Question) -> list[tuple[str, str]]:
+    """Return (title, text) of the gold passages that are not empty; an unknown title is empty."""
     titles = question.titles or ("",) * len(question.passages)
-    return [each for each in zip(titles, question.passages, strict=True) if each[1].strip()]
+    return [(title, text) for title, text in zip(titles, question.passages, strict=True) if text.strip()]
 
 
-def without(hits: list[Hit], known: set[int]) -> list[int]:
-    """Rows of the hits, in their order, that are not known to be right."""
+def exclude_rows(hits: list[Hit], known: set[int]) -> list[int]:
+    """Return the rows of the hits, in their order, that are not known to be relevant."""
     return [hit.passage.id for hit in hits if hit.passage.id not in known]
 
 
-def _joined(text: list[str]) -> str:
+def _join(text: list[str]) -> str:
     return f" {' '.join(text)} "
 
 
-def as_rows(rows: Sequence[int]) -> Rows:
-    """Rows as an array, which takes a tenth of the memory of a list."""
+def to_rows(rows: Sequence[int]) -> Rows:
+    """Return rows as an array, which takes a tenth of the memory of a list."""
     return np.array(rows, np.int64)

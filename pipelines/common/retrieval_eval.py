@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.common.mining import passage_index
+from pipelines.common.mining import build_temporary_index
 from pipelines.common.questions import answerable
 from pipelines.common.tokenized_passages import Blocks
 from ragqa.metrics import answer_recall
@@ -88,7 +88,10 @@ def examine_anew(
     shutil.rmtree(work, ignore_errors=True)
     with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
         retriever.save_passages(work / "snapshot")
-        with passage_index(work / "snapshot", corpus, work / "vectors", device=device, workers=workers) as (_, index):
+        with build_temporary_index(work / "snapshot", corpus, work / "vectors", device=device, workers=workers) as (
+            _,
+            index,
+        ):
             found = examine(exam, retriever.questions, index, device)
     shutil.rmtree(work)
     return found

@@ -1,7 +1,6 @@
-"""What an extractive reader reads in training: the sequences of answering, and the spans that are right.
+"""Training input of span readers: windows of passages with their gold spans, and the scores of all spans.
 
-Legend: B questions, K passages that are read of each, N sequences, L tokens, P wordpieces of a passage, W longest
-span in wordpieces.
+Legend: B questions, K passages of a question, N windows, L tokens, W wordpieces of the longest span, S = L · W spans.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipelines.common.gold_spans import GoldSpans, Place
+from pipelines.common.gold_spans import GoldSpans, WordpieceSpan
 from ragqa.models.inputs import of_like_length, padded
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
@@ -20,154 +19,185 @@ from ragqa.reading.windows import Window, make_windows
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
 
-_WORTH = 8192
-"""Tokens of padding that are worth a call of the reader of its own, on a GPU."""
-_ROWS, _GRID = 8, 16
-"""Rows that a CPU encodes together, and what their length is a multiple of: little padding, and what lies between the
-layers fits its caches. All rows in as few calls as on a GPU took a fifth longer (2 cores of a Xeon with AMX)."""
+_PADDING_WORTH_A_CALL = 8192
+"""Padding tokens on a GPU that cost as much as a separate call of the reader."""
+_CPU_ROWS, _CPU_LENGTH_STEP = 8, 16
+"""Rows that a CPU encodes together, and the number that their length is a multiple of.
+
+So there is little padding, and the activations between layers fit the caches. All rows in as few calls as on a GPU took
+a fifth longer (2 cores of a Xeon with AMX)."""
 
 
 @dataclass(frozen=True)
-class Marked:
-    """A window of a passage, and which of its spans are right."""
+class MarkedWindow:
+    """A window of a passage with its gold spans."""
 
     window: Window
-    spans: set[Place]
+    spans: set[WordpieceSpan]
 
 
 @dataclass(frozen=True)
-class ToRead:
-    """The passages of a batch of questions, each cut to what a reader reads at once."""
+class ReaderBatch:
+    """Windows of the passages of B questions, with their gold spans, as tensors."""
 
     ids_NL: Tensor
     mask_NL: Tensor
     types_NL: Tensor
     possible_NLW: Tensor
-    """Spans that can be an answer; those of answering."""
+    """True for spans that may be an answer, by the rules of answering."""
     correct_NLW: Tensor
-    """Spans among them that are a gold answer."""
+    """True for spans that are a gold answer."""
     question_N: Tensor
+    """Number of the window's question."""
     rank_N: Tensor
-    """Place of the passage among those of its question."""
+    """Position of the window's passage among those of its question."""
 
-    def to(self, device: str) -> "ToRead":
-        """The same on another device."""
-        return ToRead(*(getattr(self, field.name).to(device) for field in fields(self)))
+    def to(self, device: str) -> "ReaderBatch":
+        """Return the batch on another device."""
+        return ReaderBatch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
     @property
-    def groups(self) -> list[tuple[Tensor, int]]:
-        """Rows of like length, which are encoded together, and the length to which they are padded."""
+    def length_groups(self) -> list[tuple[Tensor, int]]:
+        """Rows of similar length, which are encoded together, and the length that they are padded to."""
         length_N = self.mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()
         if self.mask_NL.device.type != "cpu":
-            return [(order_N[begin:end], lengths[begin]) for begin, end in of_like_length(lengths, _WORTH)]
-        padded_to = [min(-(-length // _GRID) * _GRID, self.mask_NL.shape[1]) for length in lengths[::_ROWS]]
-        return list(zip(order_N.split(_ROWS), padded_to, strict=True))
+            return [
+                (order_N[begin:end], lengths[begin]) for begin, end in of_like_length(lengths, _PADDING_WORTH_A_CALL)
+            ]
+        step = _CPU_LENGTH_STEP
+        padded_to = [min(-(-length // step) * step, self.mask_NL.shape[1]) for length in lengths[::_CPU_ROWS]]
+        return list(zip(order_N.split(_CPU_ROWS), padded_to, strict=True))
 
     @property
     def tokens(self) -> int:
         """Wordpieces that go through the reader, padding included."""
-        return sum(len(rows) * longest for rows, longest in self.groups)
+        return sum(len(rows) * longest for rows, longest in self.length_groups)
 
-    def by_question(self, values_N: Tensor, shape: tuple[int, ...], fill: float) -> Tensor:
-        """``[B, K, …]``: rows of ``values_N`` at their question and rank; ``fill`` where a passage has no wordpiece."""
+    def arrange_by_question(self, values_N: Tensor, shape: tuple[int, ...], fill: float) -> Tensor:
+        """Return ``[B, K, …]``: the rows of ``values_N`` at their question and rank, ``fill`` where there is none."""
         whole = values_N.new_full(shape + values_N.shape[1:], fill)
         return whole.index_put((self.question_N, self.rank_N), values_N)
 
 
-def marked(
+def mark_windows(
     tokenizer: TextTokenizer, question: str, passages: Sequence[tuple[str, str]], gold: GoldSpans, max_tokens: int
-) -> list[list[Marked]]:
-    """The windows of each (title, text) passage of a question; of one without a wordpiece none."""
-    found: list[list[Marked]] = [[] for _ in passages]
+) -> list[list[MarkedWindow]]:
+    """Return the windows of each (title, text) passage of a question; none for a passage without a wordpiece."""
+    marked: list[list[MarkedWindow]] = [[] for _ in passages]
     for window in make_windows(tokenizer, question, list(passages), max_tokens):
-        spans = gold.spans(window, passages[window.passage][1])
-        # What the window before holds, too, is possible there alone.
-        found[window.passage].append(Marked(window, {place for place in spans if place[1] >= window.overlap}))
-    return found
+        spans = gold.find(window, passages[window.passage][1])
+        # A span that the window before holds, too, may be chosen there only.
+        marked[window.passage].append(MarkedWindow(window, {span for span in spans if span[1] >= window.overlap}))
+    return marked
 
 
-def to_read(
+def make_reader_batch(
     tokenizer: TextTokenizer,
     questions: Sequence[str],
     passages: Sequence[Sequence[Passage]],
     golds: Sequence[GoldSpans],
     *,
     max_tokens: int,
-    width: int,
-) -> ToRead:
-    """The first window of every passage of every question that has a right span in one, and which spans those are.
+    max_span: int,
+) -> ReaderBatch:
+    """Return the first window of each passage of the questions that have a gold span in one of these windows.
 
-    Other questions' spans teach nothing: their loss is 0 whatever a reader says (Lee et al. 2019, section 7.1), so they
-    are not read; but where no question has any, the first one's are, that there is something to read.
+    The loss of the other questions is 0 whatever the reader says (Lee et al. 2019, section 7.1), so they are not read.
+    If no question has a gold span, those of the first question are read, because a batch must not be empty.
+
+    Args:
+        tokenizer: the reader's tokenizer.
+        questions: B questions.
+        passages: the passages of each question.
+        golds: the gold spans of each question.
+        max_tokens: wordpieces of a window, question included.
+        max_span: wordpieces of the longest span.
     """
-    found: list[tuple[int, Marked]] = []
+    numbered: list[tuple[int, MarkedWindow]] = []
     for number, (question, own, gold) in enumerate(zip(questions, passages, golds, strict=True)):
         texts = [(passage.title, passage.text) for passage in own]
-        # Training reads only as far as the first window of a passage.
-        found += [(number, parts[0]) for parts in marked(tokenizer, question, texts, gold, max_tokens) if parts]
-    found = found or blank(tokenizer, questions[0], max_tokens)
-    taught = {number for number, each in found if any(last - first < width for first, last in each.spans)}
-    taught = taught or {found[0][0]}
-    return collated([each for each in found if each[0] in taught], width)
+        marked = mark_windows(tokenizer, question, texts, gold, max_tokens)
+        numbered += [(number, windows_of_passage[0]) for windows_of_passage in marked if windows_of_passage]
+    numbered = numbered or make_blank_window(tokenizer, questions[0], max_tokens)
+    with_loss = {number for number, window in numbered if any(last - first < max_span for first, last in window.spans)}
+    with_loss = with_loss or {numbered[0][0]}
+    return collate([(number, window) for number, window in numbered if number in with_loss], max_span)
 
 
-def blank(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, Marked]]:
-    """What is read where no passage has a wordpiece: a mark, which answers nothing."""
-    return [(0, Marked(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
+def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, MarkedWindow]]:
+    """Return a window that answers nothing, to read where no passage has a wordpiece."""
+    return [(0, MarkedWindow(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
 
-def collated(found: Sequence[tuple[int, Marked]], width: int) -> ToRead:
-    """Windows, each with the number of its question, as a batch; right spans of more than ``width`` do not count."""
-    batch = padded([each.window.tokens.ids for _, each in found])
+def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> ReaderBatch:
+    """Make a batch of windows, each with the number of its question; longer gold spans are ignored."""
+    batch = padded([marked.window.tokens.ids for _, marked in numbered])
     types = torch.zeros_like(batch.ids_NL)
-    possible = np.zeros((*batch.ids_NL.shape, width), dtype=bool)
-    right = np.zeros_like(possible)
-    for row, (_, each) in enumerate(found):
-        window = each.window
+    possible = np.zeros((*batch.ids_NL.shape, max_span), dtype=bool)
+    correct = np.zeros_like(possible)
+    for row, (_, marked) in enumerate(numbered):
+        window = marked.window
         types[row, window.tokens.first_segment : len(window.tokens.ids)] = 1
-        possible[row, window.offset : window.offset + len(window.offsets)] = window.possible_spans(width)
-        for first, last in each.spans:
-            if last - first < width:
-                right[row, window.offset + first, last - first] = True
-    return ToRead(
+        possible[row, window.offset : window.offset + len(window.offsets)] = window.possible_spans(max_span)
+        for first, last in marked.spans:
+            if last - first < max_span:
+                correct[row, window.offset + first, last - first] = True
+    return ReaderBatch(
         batch.ids_NL,
         batch.mask_NL,
         types,
         torch.from_numpy(possible),
-        torch.from_numpy(right),
-        torch.tensor([number for number, _ in found], dtype=torch.long),
-        torch.tensor([each.window.passage for _, each in found], dtype=torch.long),
+        torch.from_numpy(correct),
+        torch.tensor([number for number, _ in numbered], dtype=torch.long),
+        torch.tensor([marked.window.passage for _, marked in numbered], dtype=torch.long),
     )
 
 
-def span_scores(reader: MlpSpanReader, batch: ToRead, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Scores ``[B, K, S]`` of all spans, and which are right; ``shape`` is (B, K), S = L · W."""
+def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Score all spans with a reader that scores spans.
+
+    Args:
+        reader: the reader.
+        batch: windows of B questions.
+        shape: (B, K).
+
+    Returns:
+        Scores ``[B, K, S]``, and ``[B, K, S]`` True for gold spans.
+    """
     score_NLW = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
-    return _of_spans(score_NLW, batch, shape)
+    return _arrange_spans(score_NLW, batch, shape)
 
 
-def end_scores(reader: SpanReader, batch: ToRead, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """The same of a reader that scores ends, and between them the passages' relevance ``[B, K]``, 0 where none is."""
-    start_NL, end_NL, relevance_N = _ends(reader, batch)
+def score_spans_by_ends(
+    reader: SpanReader, batch: ReaderBatch, shape: tuple[int, int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Score all spans with a reader that scores their ends; arguments as in ``score_spans``.
+
+    Returns:
+        Scores ``[B, K, S]``, the relevance of passages ``[B, K]`` (0 where there is none), and ``[B, K, S]`` True for
+        gold spans.
+    """
+    start_NL, end_NL, relevance_N = _score_ends(reader, batch)
     score_NLW = span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])
-    score_BKS, correct_BKS = _of_spans(score_NLW, batch, shape)
-    return score_BKS, batch.by_question(relevance_N, shape, 0.0), correct_BKS
+    score_BKS, correct_BKS = _arrange_spans(score_NLW, batch, shape)
+    return score_BKS, batch.arrange_by_question(relevance_N, shape, 0.0), correct_BKS
 
 
-def _ends(reader: SpanReader, batch: ToRead) -> tuple[Tensor, Tensor, Tensor]:
-    """What a reader says of the sequences: start ``[N, L]``, end ``[N, L]``, relevance ``[N]``; padding scores 0."""
-    found, length = [], batch.ids_NL.shape[1]
-    for rows, longest in batch.groups:
-        *ends, relevance = reader(*(each[rows, :longest] for each in (batch.ids_NL, batch.mask_NL, batch.types_NL)))
-        found.append([*(pad(each, (0, length - longest)) for each in ends), relevance])
-    back = torch.cat([rows for rows, _ in batch.groups]).argsort()
-    start_NL, end_NL, relevance_N = (torch.cat(each)[back] for each in zip(*found, strict=True))
+def _score_ends(reader: SpanReader, batch: ReaderBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return start ``[N, L]``, end ``[N, L]`` and relevance ``[N]`` of the windows; padding scores 0."""
+    outputs, length = [], batch.ids_NL.shape[1]
+    for rows, longest in batch.length_groups:
+        inputs = (tensor[rows, :longest] for tensor in (batch.ids_NL, batch.mask_NL, batch.types_NL))
+        *ends, relevance = reader(*inputs)
+        outputs.append([*(pad(end, (0, length - longest)) for end in ends), relevance])
+    original_order = torch.cat([rows for rows, _ in batch.length_groups]).argsort()
+    start_NL, end_NL, relevance_N = (torch.cat(parts)[original_order] for parts in zip(*outputs, strict=True))
     return start_NL, end_NL, relevance_N
 
 
-def _of_spans(score_NLW: Tensor, batch: ToRead, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def _arrange_spans(score_NLW: Tensor, batch: ReaderBatch, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
     score_NLW = score_NLW.masked_fill(~batch.possible_NLW, IMPOSSIBLE)
-    score_BKS = batch.by_question(score_NLW.flatten(1), shape, IMPOSSIBLE)
-    return score_BKS, batch.by_question(batch.correct_NLW.flatten(1), shape, False)
+    score_BKS = batch.arrange_by_question(score_NLW.flatten(1), shape, IMPOSSIBLE)
+    return score_BKS, batch.arrange_by_question(batch.correct_NLW.flatten(1), shape, False)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.common.negatives import Pair
+from pipelines.common.negatives import RetrievalExample
 from pipelines.common.tokenized_passages import Blocks
 from ragqa.errors import BadInput
 
@@ -43,7 +43,7 @@ class PairBatches:
 
     def __init__(
         self,
-        pairs: Sequence[Pair],
+        pairs: Sequence[RetrievalExample],
         blocks: Blocks,
         *,
         batch: int,
@@ -74,17 +74,17 @@ class PairBatches:
         chosen = [self._pairs[n] for n in order[at * self._batch : (at + 1) * self._batch]]
         return self._collated(chosen, [self._drawn(pair, rng) for pair in chosen])
 
-    def _drawn(self, pair: Pair, rng: np.random.Generator) -> list[int]:
+    def _drawn(self, pair: RetrievalExample, rng: np.random.Generator) -> list[int]:
         """Numbers of a positive and then of hard negatives, from each who found some as often."""
         own, pools = self._numbers(pair), [rows for rows in pair.negatives if len(rows)]
         hard = [int(rng.choice(pools[rng.integers(len(pools))])) for _ in range(self._hard if pools else 0)]
         return [own[rng.integers(len(own))], *hard]
 
-    def _numbers(self, pair: Pair) -> list[int]:
+    def _numbers(self, pair: RetrievalExample) -> list[int]:
         """Of a pair's positives: rows, and beyond the last of them the gold passages that the corpus does not hold."""
         return [self._number[each] if isinstance(each, str) else each for each in pair.positives]
 
-    def _collated(self, chosen: list[Pair], drawn: list[list[int]]) -> Batch:
+    def _collated(self, chosen: list[RetrievalExample], drawn: list[list[int]]) -> Batch:
         """``drawn``: for each pair the numbers of its passages, the positive first."""
         numbers = [number for each in drawn for number in each]
         texts = [self._marked(self._ids(number), self._max_block) for number in numbers]

@@ -30,8 +30,8 @@ from pipelines.common import mining
 from pipelines.common.best import Best
 from pipelines.common.config import TrainingConfig, require
 from pipelines.common.contrastive import contrast
-from pipelines.common.mining import Search, Source, passage_index
-from pipelines.common.negatives import Pair
+from pipelines.common.mining import PassageSearch, QuestionFile, build_temporary_index
+from pipelines.common.negatives import RetrievalExample
 from pipelines.common.retrieval_eval import Examination, examine_anew
 from pipelines.common.run import FREE, Run, held, read_row, running, vacant, write_model
 from pipelines.common.tokenized_passages import Blocks
@@ -129,9 +129,9 @@ class DprConfig(TrainingConfig):
             raise BadInput("--questions or --patterns is needed: files of training questions")
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[QuestionFile]:
         """Files of training questions."""
-        return [*(Source(file) for file in self.questions), *(Source(file, True) for file in self.patterns)]
+        return [*(QuestionFile(file) for file in self.questions), *(QuestionFile(file, True) for file in self.patterns)]
 
 
 def main(config: DprConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
@@ -196,7 +196,7 @@ def model_of(config: DprConfig, number: int) -> Path:
     return config.out / f"round-{number}" / "model"
 
 
-def mined(config: DprConfig, progress: Progress, notify: Callable[[str], None]) -> list[Pair]:
+def mined(config: DprConfig, progress: Progress, notify: Callable[[str], None]) -> list[RetrievalExample]:
     """The training questions with BM25's passages; mined, unless that was done."""
     index = artefacts.read_manifest(config.corpus, "index")
     terms = open_retriever(config.corpus, RetrieverKind.BM25)
@@ -212,22 +212,22 @@ def mined(config: DprConfig, progress: Progress, notify: Callable[[str], None]) 
     }
     file = config.out / PAIRS
     if not file.is_file():
-        line = mining.mine(
+        line = mining.mine_examples(
             config.sources,
-            Search(terms, config.depth, config.pool),
+            PassageSearch(terms, config.depth, config.pool),
             file,
             identity,
-            texts=not config.corpus_only,
+            keep_texts=not config.corpus_only,
             held_out=[question.text for question in read_questions(config.dev)] if config.dev else (),
             progress=progress,
         )
         notify(f"{file}: {line}")
-    return mining.read(file, identity)
+    return mining.read_examples(file, identity)
 
 
 def mined_again(
-    config: DprConfig, number: int, found: list[Pair], progress: Progress, notify: Callable[[str], None]
-) -> list[Pair]:
+    config: DprConfig, number: int, found: list[RetrievalExample], progress: Progress, notify: Callable[[str], None]
+) -> list[RetrievalExample]:
     """The pairs with what the retriever of the round before ranks high, too; mined, unless that was done."""
     before, folder = model_of(config, number - 1), config.out / f"round-{number}"
     folder.mkdir(exist_ok=True)
@@ -236,19 +236,19 @@ def mined_again(
     identity = {"pairs": artefacts.checksum(config.out / PAIRS), "retriever": weights}
     if not file.is_file():
         options: dict[str, Any] = {"device": config.device, "workers": config.workers, "progress": progress}
-        with passage_index(before, config.corpus, vectors, **options) as (store, index):
+        with build_temporary_index(before, config.corpus, vectors, **options) as (store, index):
             retriever = PassageRetriever(DenseRanker(load_encoder(before, device=config.device), index), store)
-            search = Search(retriever, config.depth, config.pool)
-            line = mining.mine_again(found, search, file, identity, progress=progress)
+            search = PassageSearch(retriever, config.depth, config.pool)
+            line = mining.mine_own_negatives(found, search, file, identity, progress=progress)
         notify(f"{file}: {line}")
     shutil.rmtree(vectors, ignore_errors=True)
-    return mining.read_again(file, identity, found)
+    return mining.add_own_negatives(file, identity, found)
 
 
 def train_round(
     config: DprConfig,
     number: int,
-    found: list[Pair],
+    found: list[RetrievalExample],
     blocks: Blocks,
     exam: Examination | None,
     progress: Progress,

@@ -25,7 +25,7 @@ from pipelines.common.gold_spans import GoldSpans
 from pipelines.common.questions import chosen, taught_and_asked
 from pipelines.common.retrieval_eval import KS, question_vectors
 from pipelines.common.run import Run, Taught, running, write_model
-from pipelines.common.spans import span_scores, to_read
+from pipelines.common.spans import make_reader_batch, score_spans
 from pipelines.common.training_index import Asked, Library, Shelf, open_questions
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
@@ -132,16 +132,16 @@ def losses(model: OpenQA, library: Shelf, asked: Asked, batch: list[int], config
     relevance_BK = library.relevance(query_BD, rows_BK)
     marks = np.stack([asked.marks(at, rows) for at, rows in zip(batch, rows_BK, strict=True)])
     marks_BK = torch.from_numpy(marks).to(config.device)
-    reads = to_read(
+    reads = make_reader_batch(
         model.tokenizer,
         [question.text for question in questions],
         [library.passages(rows[: config.read]) for rows in rows_BK],
         [GoldSpans(model.tokenizer, question.answers, regex=config.regex) for question in questions],
         max_tokens=model.reader.max_tokens,
-        width=config.max_span,
+        max_span=config.max_span,
     ).to(config.device)
     with autocast(config.device):
-        score_BKS, correct_BKS = span_scores(model.reader, reads, (len(batch), config.read))
+        score_BKS, correct_BKS = score_spans(model.reader, reads, (len(batch), config.read))
     return Losses(
         retrieval_nll(relevance_BK, marks_BK),
         span_nll(score_BKS, relevance_BK[:, : config.read], correct_BKS),

@@ -26,9 +26,9 @@ from torch.nn.functional import cross_entropy
 from pipelines.common import generation
 from pipelines.common.best import Best
 from pipelines.common.config import AnsweringConfig, require
-from pipelines.common.data_sets import DataSet
-from pipelines.common.mining import Source
-from pipelines.common.negatives import golds_of
+from pipelines.common.data_sets import TrainingSet
+from pipelines.common.mining import QuestionFile
+from pipelines.common.negatives import list_gold_passages
 from pipelines.common.questions import chosen, taught_and_asked
 from pipelines.common.run import Run, running
 from pipelines.span_reader.passages import Beside, Passages
@@ -107,11 +107,13 @@ class Golds:
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
         """Raises BadInput where no question of ``file`` has a gold passage."""
-        self.questions = [each for each in questions if each.answers and golds_of(each)]
+        self.questions = [each for each in questions if each.answers and list_gold_passages(each)]
         if not self.questions:
             raise BadInput(f"{file}: no question names the passage where its answer stands")
         beside = Beside(positives=1, distant=0, negatives=0, hard=0, whole=0, untitled=0)
-        self._passages = Passages([DataSet(Source(file), self.questions)], [], None, make_word_splitter(), beside)
+        self._passages = Passages(
+            [TrainingSet(QuestionFile(file), self.questions)], [], None, make_word_splitter(), beside
+        )
 
     def __len__(self) -> int:
         return len(self.questions)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from pipelines.common.config import TrainingConfig, require
-from pipelines.common.data_sets import SHARE, sources_of
-from pipelines.common.mining import Source
+from pipelines.common.data_sets import HELD_OUT_SHARE, list_question_files
+from pipelines.common.mining import QuestionFile
 from ragqa.errors import BadInput
 from ragqa.reading.span import MAX_ANSWER
 
@@ -80,7 +80,7 @@ class ReaderConfig(TrainingConfig):
     """Files of questions, those of the tests, say, that are neither trained on nor asked as training goes on."""
     read: int = 10
     """Passages of each that are read."""
-    held_out: float = SHARE
+    held_out: float = HELD_OUT_SHARE
     """Share of the articles of SQuAD's files, by a hash of the title, whose questions are not trained on but asked."""
     sample: int = 500
     """How many of each file are asked."""
@@ -114,6 +114,6 @@ class ReaderConfig(TrainingConfig):
             raise BadInput("--dev is asked over an index: give --index, too")
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[QuestionFile]:
         """Files of training questions."""
-        return sources_of(self.train, self.patterns)
+        return list_question_files(self.train, self.patterns)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.common.data_sets import DataSet
+from pipelines.common.data_sets import TrainingSet
 from pipelines.common.gold_spans import GoldSpans
 from pipelines.common.questions import drawn
-from pipelines.common.spans import Marked, ToRead, blank, collated, marked
+from pipelines.common.spans import MarkedWindow, ReaderBatch, collate, make_blank_window, mark_windows
 from pipelines.span_reader.mining import Mined
 from pipelines.span_reader.passages import Beside, Passages, Text
 from ragqa.corpus.blocks import Splitter
@@ -43,7 +43,7 @@ class ReaderBatches:
 
     def __init__(
         self,
-        sets: Sequence[DataSet],
+        sets: Sequence[TrainingSet],
         mined: Sequence[Mined],
         store: PassageStore | None,
         tokenizer: TextTokenizer,
@@ -74,7 +74,7 @@ class ReaderBatches:
         self._lengths = np.array([self.passages.length(number) for number in range(sum(self._sizes))])
         self._pool: tuple[int, np.ndarray] = -1, np.empty(0)
 
-    def __getitem__(self, step: int) -> list[ToRead]:
+    def __getitem__(self, step: int) -> list[ReaderBatch]:
         """This process's questions of a step, in parts; raises BadInput where they cannot be shared evenly."""
         slots = parallel.take_share(list(enumerate(self.questions(step))))
         if len(slots) % self._cut.parts:
@@ -105,16 +105,20 @@ class ReaderBatches:
         batches: np.ndarray = by_length[rng.permutation(POOL)]
         return batches
 
-    def _part(self, step: int, slots: Sequence[tuple[int, int]]) -> ToRead:
-        found: list[tuple[int, Marked]] = []
+    def _part(self, step: int, slots: Sequence[tuple[int, int]]) -> ReaderBatch:
+        found: list[tuple[int, MarkedWindow]] = []
         for place, (slot, number) in enumerate(slots):
             rng = np.random.default_rng([self._seed, 1, step, slot])
             right, wrong = self.passages.drawn(number, rng)
             found += [(place, each) for each in self._windows(number, right, wrong, rng)]
-        found = found or blank(self._tokenizer, self.passages.asked[slots[0][1]][0].text, self._cut.max_tokens)
-        return collated(found, self._cut.width)
+        found = found or make_blank_window(
+            self._tokenizer, self.passages.asked[slots[0][1]][0].text, self._cut.max_tokens
+        )
+        return collate(found, self._cut.width)
 
-    def _windows(self, number: int, right: list[Text], wrong: list[Text], rng: np.random.Generator) -> list[Marked]:
+    def _windows(
+        self, number: int, right: list[Text], wrong: list[Text], rng: np.random.Generator
+    ) -> list[MarkedWindow]:
         """A window of each passage, as answering cuts them: one with an answer where there is one.
 
         A passage that is right though no span of it can be marked is not read. It holds "1950s" where the answer is
@@ -124,7 +128,7 @@ class ReaderBatches:
         gold = GoldSpans(self._tokenizer, question.answers, regex=regex)
         passages = [*right, *wrong]
         chosen = []
-        for row, parts in enumerate(marked(self._tokenizer, question.text, passages, gold, self._cut.max_tokens)):
+        for row, parts in enumerate(mark_windows(self._tokenizer, question.text, passages, gold, self._cut.max_tokens)):
             among = [part for part in parts if any(last - first < self._cut.width for first, last in part.spans)]
             among = among or (parts if row >= len(right) else [])
             if among:

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 
 from pipelines.calibrate.conditions import gold, over
-from pipelines.common.data_sets import SHARE, held_of, split
+from pipelines.common.data_sets import HELD_OUT_SHARE, read_held_out_questions, split_held_out
 from pipelines.common.questions import answerable, asked_in, batches, unasked
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match, f1
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--skip", type=int, default=SKIP, help="questions of each file that others are asked")
     add("--count", type=int, help="questions of each file; default: all that are left")
     add("--seed", type=int, default=0, help="of the training")
-    add("--held-out", type=float, default=SHARE, help="share of SQuAD's articles that the training held out")
+    add("--held-out", type=float, default=HELD_OUT_SHARE, help="share of SQuAD's articles that the training held out")
     add("-k", type=int, default=DEFAULT_PASSAGES)
     args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.exam"):
@@ -103,14 +103,14 @@ def exams_of(args: argparse.Namespace) -> list[Exam]:
     refused = asked_in(args.refuse)
 
     def left(questions: Sequence[Question], file: Path) -> list[Question]:
-        found = unasked(split(questions, args.skip, args.seed)[1], refused)[: args.count]
+        found = unasked(split_held_out(questions, args.skip, args.seed)[1], refused)[: args.count]
         if not found:
             raise BadInput(f"{file}: of {len(questions)} held-out questions {args.skip} are skipped: none is left")
         return found
 
     exams = []
     if args.squad:
-        exams.append(gold_exam(left(held_of(args.squad, args.held_out), args.squad)))
+        exams.append(gold_exam(left(read_held_out_questions(args.squad, args.held_out), args.squad)))
     if args.questions:
         asked = left(answerable(args.questions), args.questions)
         exams.append(open_exam(asked, open_retriever(args.index, args.retriever), args.k))

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.common.negatives import titled_golds
+from pipelines.common.negatives import list_titled_gold_passages
 from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput
 from ragqa.questions import read_questions, write_documents
@@ -30,7 +30,9 @@ def write(files: Sequence[Path], out: Path) -> int:
         raise BadInput(f"--out {out} is a directory: name a file")
     aside = out.with_name(f".{out.name}.writing")
     try:
-        texts = (gold for file in files for question in read_questions(file) for gold in titled_golds(question))
+        texts = (
+            gold for file in files for question in read_questions(file) for gold in list_titled_gold_passages(question)
+        )
         with report_write_errors(out):
             count = write_documents(texts, aside)
             if not count:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from pipelines.common.spans import ToRead, end_scores
+from pipelines.common.spans import ReaderBatch, score_spans_by_ends
 from pipelines.span_reader.config import MOST_HARD, ReaderConfig
 from ragqa.models.span_reader import SpanReader
 from ragqa.objectives import distilled_kl, span_nll
@@ -34,17 +34,17 @@ class Losses:
 
 
 def losses(
-    reader: SpanReader, teacher: SpanReader | None, reads: ToRead, size: int, config: ReaderConfig, *, hard: bool
+    reader: SpanReader, teacher: SpanReader | None, reads: ReaderBatch, size: int, config: ReaderConfig, *, hard: bool
 ) -> Losses:
     """Of a part of ``size`` questions."""
     shape = size, int(reads.rank_N.max()) + 1
     with autocast(config.device):
-        score_BKS, relevance_BK, correct_BKS = end_scores(reader, reads, shape)
+        score_BKS, relevance_BK, correct_BKS = score_spans_by_ends(reader, reads, shape)
     right_BK = correct_BKS.any(-1)
     kl_B = torch.zeros(size, device=score_BKS.device)
     if teacher is not None:
         with torch.no_grad(), autocast(config.device):
-            taught_BKS, deemed_BK, _ = end_scores(teacher, reads, shape)
+            taught_BKS, deemed_BK, _ = score_spans_by_ends(teacher, reads, shape)
         ours_BS, theirs_BS = (joint(*each) for each in ((score_BKS, relevance_BK), (taught_BKS, deemed_BK)))
         kl_B = distilled_kl(ours_BS, theirs_BS, temperature=config.temperature)
     if config.apart:
@@ -53,7 +53,7 @@ def losses(
         nll_B = nll_BK.sum(-1) / right_BK.sum(-1).clamp_min(1)
     else:
         nll_B = span_nll(score_BKS, relevance_BK, correct_BKS, hard=hard)
-    present_BK = reads.by_question(torch.ones_like(reads.rank_N, dtype=torch.float), shape, 0.0)
+    present_BK = reads.arrange_by_question(torch.ones_like(reads.rank_N, dtype=torch.float), shape, 0.0)
     bce_BK = binary_cross_entropy_with_logits(relevance_BK, right_BK.float(), reduction="none")
     relevance_B = (bce_BK * present_BK).sum(-1) / present_BK.sum(-1).clamp_min(1)
     return Losses(nll_B, relevance_B, kl_B, right_BK.any(-1))

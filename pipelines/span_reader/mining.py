@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.common.data_sets import DataSet
-from pipelines.common.mining import TOGETHER, Search
-from pipelines.common.negatives import as_rows, golds_of, is_right
+from pipelines.common.data_sets import TrainingSet
+from pipelines.common.mining import SEARCH_BATCH, PassageSearch
+from pipelines.common.negatives import is_relevant, list_gold_passages, to_rows
 from pipelines.common.questions import batches
 from pipelines.common.run import read_row
 from ragqa import artefacts
@@ -39,12 +39,12 @@ class Mined:
     """They hold none, nor does a gold passage that they are part of hold one in other words ("1950s" for "1950")."""
 
 
-NOTHING = Mined(as_rows([]), as_rows([]))
+NOTHING = Mined(to_rows([]), to_rows([]))
 
 
 def mine(
     asked: Sequence[tuple[Question, bool]],
-    search: Search,
+    search: PassageSearch,
     folder: Path,
     identity: dict[str, Any],
     *,
@@ -65,16 +65,16 @@ def mine(
     """
     _settle(folder, identity)
     done = sum(len(_read(file)) for file in _files(folder))
-    for some in batches(asked, progress, "mining", TOGETHER, done=done):
-        hits = search(question for question, _ in some)
+    for some in batches(asked, progress, "mining", SEARCH_BATCH, done=done):
+        hits = search.find(question for question, _ in some)
         rows = [_row(*each, found, search.pool) for each, found in zip(some, hits, strict=True)]
         artefacts.write_text_whole(folder / f"{done:08d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         done += len(some)
     found = [row for file in _files(folder) for row in _read(file)]
-    return [Mined(as_rows(row["positives"]), as_rows(row["negatives"])) for row in found]
+    return [Mined(to_rows(row["positives"]), to_rows(row["negatives"])) for row in found]
 
 
-def teachable(sets: Sequence[DataSet], mined: Sequence[Mined]) -> tuple[list[DataSet], list[Mined]]:
+def teachable(sets: Sequence[TrainingSet], mined: Sequence[Mined]) -> tuple[list[TrainingSet], list[Mined]]:
     """Those questions, and what was found for them, that have a gold passage or one that holds an answer.
 
     Raises:
@@ -83,23 +83,21 @@ def teachable(sets: Sequence[DataSet], mined: Sequence[Mined]) -> tuple[list[Dat
     found, kept, left = iter(mined), [], []
     for each in sets:
         pairs = [(question, rows) for question, rows in zip(each.questions, found, strict=False)]
-        pairs = [(question, rows) for question, rows in pairs if golds_of(question) or len(rows.positives)]
+        pairs = [(question, rows) for question, rows in pairs if list_gold_passages(question) or len(rows.positives)]
         if not pairs:
-            doubt = " (do its patterns compile?)" if each.source.regex else ""
-            raise BadInput(
-                f"{each.source.file}: the index finds no passage that holds an answer to any question{doubt}"
-            )
+            doubt = " (do its patterns compile?)" if each.file.regex else ""
+            raise BadInput(f"{each.file.path}: the index finds no passage that holds an answer to any question{doubt}")
         kept.append(replace(each, questions=[question for question, _ in pairs]))
         left += [rows for _, rows in pairs]
     return kept, left
 
 
 def _row(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
-    golds = golds_of(question)
+    golds = list_gold_passages(question)
     unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]
     found: dict[str, list[int]] = {"positives": [], "negatives": []}
     for hit in hits:
-        name, own = ("positives", golds) if is_right(hit.passage, question, regex) else ("negatives", unclear)
+        name, own = ("positives", golds) if is_relevant(hit.passage, question, regex) else ("negatives", unclear)
         if not any(hit.passage.text.strip() in gold for gold in own):
             found[name].append(hit.passage.id)
     return {name: rows[:pool] for name, rows in found.items()}

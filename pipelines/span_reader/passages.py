@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.common.data_sets import DataSet
-from pipelines.common.negatives import titled_golds
+from pipelines.common.data_sets import TrainingSet
+from pipelines.common.negatives import list_titled_gold_passages
 from pipelines.span_reader.mining import NOTHING, Mined
 from ragqa import artefacts
 from ragqa.corpus.blocks import Splitter, make_splitter, make_word_splitter
@@ -56,7 +56,7 @@ class _Golds:
     """The different gold passages of the questions of a file."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
-        self.texts = list(dict.fromkeys(gold for question in questions for gold in titled_golds(question)))
+        self.texts = list(dict.fromkeys(gold for question in questions for gold in list_titled_gold_passages(question)))
         self.of_article: dict[str, list[Text]] = {}
         for gold in self.texts:
             self.of_article.setdefault(gold[0], []).append(gold)
@@ -67,17 +67,17 @@ class Passages:
 
     def __init__(
         self,
-        sets: Sequence[DataSet],
+        sets: Sequence[TrainingSet],
         mined: Sequence[Mined],
         store: PassageStore | None,
         split: Splitter,
         beside: Beside,
     ) -> None:
         """For the rest see ``ReaderBatches``; ``split`` cuts paragraphs as those of the index were cut."""
-        self.asked = [(question, each.source.regex) for each in sets for question in each.questions]
+        self.asked = [(question, each.file.regex) for each in sets for question in each.questions]
         """Each question, and whether its answers are patterns."""
         self._mined = mined or [NOTHING] * len(self.asked)
-        self._golds = [titled_golds(question) for question, _ in self.asked]
+        self._golds = [list_titled_gold_passages(question) for question, _ in self.asked]
         self._files = [_Golds(each.questions) for each in sets]
         self._file_of = np.repeat(np.arange(len(sets)), [len(each.questions) for each in sets])
         self._store, self._split, self._beside = store, split, beside

@@ -26,12 +26,12 @@ import numpy as np
 import torch
 
 from pipelines.common.best import Best
-from pipelines.common.data_sets import DataSet, read_sets, split
-from pipelines.common.mining import Search
-from pipelines.common.negatives import golds_of
+from pipelines.common.data_sets import TrainingSet, read_training_sets, split_held_out
+from pipelines.common.mining import PassageSearch
+from pipelines.common.negatives import list_gold_passages
 from pipelines.common.questions import answerable, asked_in, unasked
 from pipelines.common.run import Run, running, vacant, write_model
-from pipelines.common.spans import ToRead
+from pipelines.common.spans import ReaderBatch
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import Cut, ReaderBatches
 from pipelines.span_reader.exam import Exam, gold_exam, open_exam
@@ -59,7 +59,7 @@ from ragqa.types import Question
 
 
 def train_step(
-    run: Run, reader: SpanReader, teacher: SpanReader | None, parts: Sequence[ToRead], config: ReaderConfig
+    run: Run, reader: SpanReader, teacher: SpanReader | None, parts: Sequence[ReaderBatch], config: ReaderConfig
 ) -> None:
     """One optimizer step; raises NonFiniteLoss before the weights change."""
     run.state.optimizer.zero_grad(set_to_none=True)
@@ -131,15 +131,17 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     return reader, teacher.to(config.device).eval().requires_grad_(False)
 
 
-def mined(sets: Sequence[DataSet], retriever: LiveRetriever, config: ReaderConfig, progress: Progress) -> list[Mined]:
+def mined(
+    sets: Sequence[TrainingSet], retriever: LiveRetriever, config: ReaderConfig, progress: Progress
+) -> list[Mined]:
     """What the index finds for all questions, searched for once."""
     assert config.index is not None
     manifest = artefacts.read_manifest(config.index, "index")
     identity: dict[str, Any] = {
         "index": manifest.fingerprint,
         "retriever": config.retriever or manifest.config["retriever"],
-        "train": [artefacts.checksum(each.source.file) for each in sets],
-        "patterns": [each.source.regex for each in sets],
+        "train": [artefacts.checksum(each.file.path) for each in sets],
+        "patterns": [each.file.regex for each in sets],
         "questions": [len(each.questions) for each in sets],  # which are left out has changed, and may again
         "dev": config.dev and artefacts.checksum(config.dev),
         "refuse": [artefacts.checksum(file) for file in config.refuse],
@@ -147,14 +149,14 @@ def mined(sets: Sequence[DataSet], retriever: LiveRetriever, config: ReaderConfi
         "depth": config.depth,
         "pool": config.pool,
     }
-    asked = [(question, each.source.regex) for each in sets for question in each.questions]
-    search = Search(retriever, config.depth, config.pool)
+    asked = [(question, each.file.regex) for each in sets for question in each.questions]
+    search = PassageSearch(retriever, config.depth, config.pool)
     with parallel.take_turns():
         return mine(asked, search, config.out / "mined", identity, progress=progress)
 
 
 def batches_of(
-    sets: Sequence[DataSet],
+    sets: Sequence[TrainingSet],
     retriever: LiveRetriever | None,
     tokenizer: TextTokenizer,
     config: ReaderConfig,
@@ -170,11 +172,9 @@ def batches_of(
     found: list[Mined] = []
     if retriever is not None:
         sets, found = teachable(sets, mined(sets, retriever, config, progress))
-    elif without := [each.source.file for each in sets if not all(map(golds_of, each.questions))]:
+    elif without := [each.file.path for each in sets if not all(map(list_gold_passages, each.questions))]:
         raise BadInput(f"{', '.join(map(str, without))}: questions without passages need --index to find some")
-    notify(
-        "questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.source.file.name}" for each in sets)
-    )
+    notify("questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.file.path.name}" for each in sets))
     return ReaderBatches(
         sets,
         found,
@@ -212,7 +212,7 @@ def exams_of(
     """
 
     def chosen(questions: Sequence[Question]) -> list[Question]:
-        return unasked(split(questions, config.sample, config.seed)[0], refused)
+        return unasked(split_held_out(questions, config.sample, config.seed)[0], refused)
 
     own = [question for file in held for question in chosen(file)]
     exams = [gold_exam(own)] if own else []
@@ -247,7 +247,7 @@ def main(
     config = replace(config, max_input=reader.max_tokens)
     refused = asked_in(config.refuse)
     known = refused | asked_in([config.dev] if config.dev else [])
-    sets, held = read_sets(config.sources, share=config.held_out, known=known)
+    sets, held = read_training_sets(config.sources, share=config.held_out, known=known)
     retriever = open_retriever(config.index, config.retriever) if config.index else None
     batches = batches_of(sets, retriever, tokenizer, config, progress=progress, notify=notify)
     first = parallel.is_first_process()

@@ -16,7 +16,7 @@ from pipelines.calibrate.conditions import ANSWERABLE, MISSED, VAIN, gold, kind_
 from pipelines.calibrate.fit import Held, Row, agreed, balanced, declines, exactly, index_of, likelihood, main
 from pipelines.calibrate.report import figures, threshold
 from pipelines.common.calibration import Fitted, install
-from pipelines.common.data_sets import SHARE, held_out, split
+from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out, split_held_out
 from pipelines.common.questions import answerable
 from pipelines.span_reader import train as span_reader
 from pipelines.span_reader.config import ReaderConfig
@@ -188,7 +188,7 @@ def test_files_beside_an_index_of_paragraphs_are_somebody_elses(tmp_path: Path) 
 def test_by_default_nobody_who_chose_the_shipped_weights_calibrates() -> None:
     recipe = json.loads(Path(span_reader.__file__).with_name("recipe.json").read_text())
     recipe = ReaderConfig(encoder=Path(), out=Path(), train=(Path("x"),) * 6, **recipe)
-    assert recipe.sample == calibrate.JUDGED_BY and recipe.seed == calibrate.SEED and recipe.held_out == SHARE
+    assert recipe.sample == calibrate.JUDGED_BY and recipe.seed == calibrate.SEED and recipe.held_out == HELD_OUT_SHARE
 
 
 def test_what_an_answer_counts_in_the_fit() -> None:
@@ -206,15 +206,15 @@ def test_files_count_as_much_as_each_other() -> None:
 
 def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
     squad, dev = towns.write(tmp_path)
-    held = [question for question in read_questions(squad) if held_out(question.titles[0], SHARE)]
+    held = [question for question in read_questions(squad) if is_held_out(question.titles[0], HELD_OUT_SHARE)]
     assert len(held) == towns.HELD * towns.EACH
-    chose, rest = split(held, 10, 3)
+    chose, rest = split_held_out(held, 10, 3)
     assert len(chose) == 10 and sorted(held, key=str) == sorted([*chose, *rest], key=str)
     assert [held.index(each) for each in chose] == sorted(held.index(each) for each in chose)
-    assert split(held, 10, 3) == (chose, rest) != split(held, 10, 4)
-    assert split(held, 100, 3) == (held, [])
+    assert split_held_out(held, 10, 3) == (chose, rest) != split_held_out(held, 10, 4)
+    assert split_held_out(held, 100, 3) == (held, [])
     for count, seed in ((7, 0), (20, 5)):  # as training draws those of its file of held-out questions
-        assert split(answerable(dev), count, seed)[0] == answerable(dev, count, seed)
+        assert split_held_out(answerable(dev), count, seed)[0] == answerable(dev, count, seed)
     args = argparse.Namespace(judged_by=10, seed=3, count=5, refuse=[])
     assert calibrate.rest(held, args, squad) == rest[:5]
     test = tmp_path / "test.jsonl"

@@ -85,7 +85,7 @@ def test_a_pass_that_was_killed_leaves_nothing_to_trust(colours: Path, tmp_path:
 def found(text: str, answers: list[str], *, regex: bool = False, title: str = "", max_tokens: int = 64) -> list[str]:
     """The gold spans of the first window, as texts, in order."""
     window = next(make_windows(TOKENIZER, "what?", [(title, text)], max_tokens))
-    places = sorted(GoldSpans(TOKENIZER, answers, regex=regex).spans(window, text))
+    places = sorted(GoldSpans(TOKENIZER, answers, regex=regex).find(window, text))
     return [text[window.offsets[first, 0] : window.offsets[last, 1]] for first, last in places]
 
 
@@ -140,4 +140,4 @@ def test_byte_level_pieces_differ_after_a_space(tmp_path: Path) -> None:
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     own = TextTokenizer(tmp_path)
     window = next(make_windows(own, "red", [("", "red red")], 32))
-    assert GoldSpans(own, ["red"]).spans(window, "red red") == {(0, 0), (1, 1)}
+    assert GoldSpans(own, ["red"]).find(window, "red red") == {(0, 0), (1, 1)}

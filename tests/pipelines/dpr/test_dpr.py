@@ -15,8 +15,15 @@ import torch
 from conftest import ROOT, WORDS, run, wait_for
 
 from pipelines.common import retrieval_eval
-from pipelines.common.mining import Search, Source, mine, mine_again, read, read_again
-from pipelines.common.negatives import Pair, overlap, pair_of
+from pipelines.common.mining import (
+    PassageSearch,
+    QuestionFile,
+    add_own_negatives,
+    mine_examples,
+    mine_own_negatives,
+    read_examples,
+)
+from pipelines.common.negatives import RetrievalExample, make_example, measure_overlap
 from pipelines.common.tokenized_passages import Blocks
 from pipelines.dpr import train as dpr
 from pipelines.dpr.batches import PairBatches
@@ -80,7 +87,7 @@ def hits(*rows: int) -> list[Hit]:
     return [Hit(Passage(row, str(row), "", PASSAGES[row], "", 0, 0), 1.0 / rank) for rank, row in enumerate(rows, 1)]
 
 
-def plain(pair: Pair | None) -> tuple[Any, ...]:
+def plain(pair: RetrievalExample | None) -> tuple[Any, ...]:
     assert pair is not None
     return pair.positives, [rows.tolist() for rows in pair.negatives], pair.known.tolist()
 
@@ -89,17 +96,17 @@ def plain(pair: Pair | None) -> tuple[Any, ...]:
 
 
 def test_the_first_passage_with_an_answer_is_right_and_those_without_are_wrong() -> None:
-    pair = pair_of(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=30)
+    pair = make_example(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=30)
     assert plain(pair) == ((0,), [[1, 2, 9, 10]], [0, 3])
-    assert plain(pair_of(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=2)) == ((0,), [[1, 2]], [0, 3])
-    assert pair_of(LIGHTHOUSE, False, hits(1, 2, 9), {}, pool=30) is None
-    assert plain(pair_of(LIGHTHOUSE, False, hits(3, 0), {}, pool=30)) == ((3,), [[]], [0, 3])
+    assert plain(make_example(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=2)) == ((0,), [[1, 2]], [0, 3])
+    assert make_example(LIGHTHOUSE, False, hits(1, 2, 9), {}, pool=30) is None
+    assert plain(make_example(LIGHTHOUSE, False, hits(3, 0), {}, pool=30)) == ((3,), [[]], [0, 3])
 
 
 def test_patterns_are_searched() -> None:
     question = Question("When was the bakery founded?", ("19[0-9]{2}",))
-    assert plain(pair_of(question, True, hits(5, 6, 4), {}, pool=30)) == ((6,), [[5]], [4, 6])
-    assert pair_of(question, False, hits(5, 6, 4), {}, pool=30) is None
+    assert plain(make_example(question, True, hits(5, 6, 4), {}, pool=30)) == ((6,), [[5]], [4, 6])
+    assert make_example(question, False, hits(5, 6, 4), {}, pool=30) is None
 
 
 @pytest.mark.parametrize(
@@ -118,9 +125,9 @@ def test_patterns_are_searched() -> None:
 def test_a_gold_passage_is_looked_for_in_the_corpus(gold: str, answers: str | None, positive: int | None) -> None:
     """Where the corpus has none that is like it, the gold text is the positive itself."""
     question = Question("Who founded the bakery?", (answers,) if answers else (), passages=(gold, " "))
-    pair = pair_of(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30)
+    pair = make_example(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30)
     assert pair is not None and pair.positives == (gold if positive is None else positive,)
-    assert (pair_of(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30, texts=False) is None) == (
+    assert (make_example(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30, keep_texts=False) is None) == (
         positive is None and answers != "1923"  # else one with the answer takes its place
     )
     assert pair.negatives[0].tolist() == {None: [5, 9], "1923": [5, 9], "a plaque": [5, 4, 9]}[answers]
@@ -128,9 +135,9 @@ def test_a_gold_passage_is_looked_for_in_the_corpus(gold: str, answers: str | No
 
 def test_overlap_is_the_share_of_the_shorter_text() -> None:
     a, b = list("abcde"), list("xabcd")
-    assert overlap(a, b) == overlap(b, a) == pytest.approx(2 / 3)  # a b c, b c d; not c d e
-    assert overlap(a, list("bcd")) == 1
-    assert overlap(a, a[:2]) == overlap(a, []) == 0
+    assert measure_overlap(a, b) == measure_overlap(b, a) == pytest.approx(2 / 3)  # a b c, b c d; not c d e
+    assert measure_overlap(a, list("bcd")) == 1
+    assert measure_overlap(a, a[:2]) == measure_overlap(a, []) == 0
 
 
 QUESTIONS = [
@@ -144,9 +151,9 @@ QUESTIONS = [
 
 
 def mined(folder: Path, index: Path, **options: Any) -> str:
-    sources = [Source(lines(folder / "q.jsonl", QUESTIONS))]
-    search = Search(open_retriever(index, "bm25"), 100, 30)
-    return mine(sources, search, folder / "pairs.jsonl", {"corpus": "x"}, **options)
+    sources = [QuestionFile(lines(folder / "q.jsonl", QUESTIONS))]
+    search = PassageSearch(open_retriever(index, "bm25"), 100, 30)
+    return mine_examples(sources, search, folder / "pairs.jsonl", {"corpus": "x"}, **options)
 
 
 def test_mining_writes_a_file_and_says_what_it_left_out(dozen: Path, tmp_path: Path) -> None:
@@ -155,7 +162,7 @@ def test_mining_writes_a_file_and_says_what_it_left_out(dozen: Path, tmp_path: P
         "2 of 6 questions; dropped: 1 without a passage that holds an answer, 1 with neither answers nor passages, "
         "2 asked in the held-out file, too"
     )
-    first, second = read(tmp_path / "pairs.jsonl", {"corpus": "x"})
+    first, second = read_examples(tmp_path / "pairs.jsonl", {"corpus": "x"})
     assert (first.question.id, first.question.text, first.question.answers) == ("l", LIGHTHOUSE.text, ("Ada Holm",))
     assert first.positives == (0,) and first.known.tolist() == [0]  # Holm is no word of the question
     assert set(first.negatives[0].tolist()) == {1, 2}
@@ -168,14 +175,14 @@ def test_mining_writes_a_file_and_says_what_it_left_out(dozen: Path, tmp_path: P
 
 def test_what_a_retriever_finds_itself_is_a_pool_of_its_own(tmp_path: Path, dozen: Path) -> None:
     mined(tmp_path, dozen)
-    pairs = read(tmp_path / "pairs.jsonl", {"corpus": "x"})
+    pairs = read_examples(tmp_path / "pairs.jsonl", {"corpus": "x"})
 
     class Itself:
         def search(self, questions: list[str], k: int) -> list[list[Hit]]:
             return [hits(3, 10, 0, 1)[:k] for _ in questions]
 
-    assert mine_again(pairs, Search(Itself(), 100, 2), tmp_path / "own.jsonl", {}) == "4 of 4 questions"
-    again = read_again(tmp_path / "own.jsonl", {}, pairs)
+    assert mine_own_negatives(pairs, PassageSearch(Itself(), 100, 2), tmp_path / "own.jsonl", {}) == "4 of 4 questions"
+    again = add_own_negatives(tmp_path / "own.jsonl", {}, pairs)
     assert [rows.tolist() for rows in again[0].negatives] == [pairs[0].negatives[0].tolist(), [10, 1]]
     assert again[0].known.tolist() == [0, 3]  # Ada Holm stands in both
     assert again[1].known.tolist() == sorted({*pairs[1].known.tolist()})
@@ -186,18 +193,20 @@ def test_a_file_of_something_else_is_not_taken(dozen: Path, tmp_path: Path) -> N
     mined(tmp_path, dozen)
     file = tmp_path / "pairs.jsonl"
     with pytest.raises(BadInput, match=r"pairs.jsonl was mined with another corpus, depth: choose another directory"):
-        read(file, {"corpus": "y", "depth": 3})
+        read_examples(file, {"corpus": "y", "depth": 3})
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(DamagedArtefact, match="delete it to mine again"):
-        read(file, {"corpus": "x"})
+        read_examples(file, {"corpus": "x"})
 
 
 # What a batch holds
 
 
-def pair(number: int, positives: tuple[int | str, ...], known: tuple[int, ...], *negatives: list[int]) -> Pair:
+def pair(
+    number: int, positives: tuple[int | str, ...], known: tuple[int, ...], *negatives: list[int]
+) -> RetrievalExample:
     pools = tuple(np.array(rows, np.int64) for rows in negatives)
-    return Pair(Question(f"w{number}"), False, positives, pools, np.array(known, np.int64))
+    return RetrievalExample(Question(f"w{number}"), False, positives, pools, np.array(known, np.int64))
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +217,7 @@ def blocks(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Blocks:
     return Blocks.open(index, TextTokenizer(small), folder / "cut")
 
 
-def batches(pairs: list[Pair], blocks: Blocks, **options: Any) -> PairBatches:
+def batches(pairs: list[RetrievalExample], blocks: Blocks, **options: Any) -> PairBatches:
     settings = {"batch": len(pairs), "hard": 1, "max_query": 64, "max_block": 64, "seed": (0, 1), **options}
     return PairBatches(pairs, blocks, **settings)
 
@@ -258,7 +267,7 @@ def test_each_pool_is_drawn_from_as_often(blocks: Blocks) -> None:
 
 
 def test_long_texts_are_cut(blocks: Blocks) -> None:
-    long = Pair(Question("w1 " * 90), False, ("w7 " * 90,), (np.array([0]),), np.array([], np.int64))
+    long = RetrievalExample(Question("w1 " * 90), False, ("w7 " * 90,), (np.array([0]),), np.array([], np.int64))
     batch = batches([long], blocks, max_query=8, max_block=16)[0]
     assert [len(ids) for ids in (*batch.questions, *batch.passages)] == [8, 16, 3]
     assert batches([long], blocks, hard=0)[0].passages == [batches([long], blocks, hard=0)[0].passages[0]]
@@ -424,7 +433,7 @@ def test_the_second_round_trains_on_them(
     twice: tuple[Trained, str], monkeypatch: pytest.MonkeyPatch, world: World, small: Path, tmp_path: Path
 ) -> None:
     (chosen, _), _ = twice
-    seen: list[list[Pair]] = []
+    seen: list[list[RetrievalExample]] = []
     monkeypatch.setattr(dpr, "train_round", lambda config, number, found, *rest: seen.append(found))
     dpr.main(chosen)
     own = [row["negatives"] for row in rows_of(chosen.out / "round-2" / "negatives.jsonl")]

@@ -281,14 +281,14 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(config: FineTuneConfig,
 
 def test_only_questions_with_something_right_are_read(config: FineTuneConfig) -> None:
     from pipelines.common.gold_spans import GoldSpans
-    from pipelines.common.spans import to_read
+    from pipelines.common.spans import make_reader_batch
 
     library, _ = opened(config)
     model, _ = begin(config)
     passages = [library.store[0], library.store[1]]
     word = next(word for word in passages[1].text.split() if word not in passages[0].text.split())
     golds = [GoldSpans(model.tokenizer, [answer]) for answer in ("w999", word)]
-    read = partial(to_read, model.tokenizer, ["w60", "w61"], [passages, passages], max_tokens=64, width=3)
+    read = partial(make_reader_batch, model.tokenizer, ["w60", "w61"], [passages, passages], max_tokens=64, max_span=3)
     both = read(golds)
     assert both.question_N.tolist() == [1, 1] and both.rank_N.tolist() == [0, 1]
     assert both.correct_NLW.flatten(1).any(-1).tolist() == [False, True]
@@ -300,14 +300,14 @@ def test_only_questions_with_something_right_are_read(config: FineTuneConfig) ->
 def test_passages_without_a_word_are_read_as_nothing(config: FineTuneConfig, text: str | None) -> None:
     """What no tokenizer sees is found all the same, and has no span."""
     from pipelines.common.gold_spans import GoldSpans
-    from pipelines.common.spans import span_scores, to_read
+    from pipelines.common.spans import make_reader_batch, score_spans
 
     library, _ = opened(config)
     model, _ = begin(config)
     passages = [] if text is None else [replace(library.store[0], text=text)]
     gold = GoldSpans(model.tokenizer, ["w1"])
-    reads = to_read(model.tokenizer, ["w60"], [passages], [gold], max_tokens=64, width=3)
-    scores, correct = span_scores(model.reader, reads, (1, 2))
+    reads = make_reader_batch(model.tokenizer, ["w60"], [passages], [gold], max_tokens=64, max_span=3)
+    scores, correct = score_spans(model.reader, reads, (1, 2))
     assert scores.shape[:2] == correct.shape[:2] == (1, 2)
     assert not correct.any()
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from pipelines.common import run
 from pipelines.common import spans as reading
-from pipelines.common.data_sets import SHARE, held_out, read_sets
-from pipelines.common.mining import Search, Source
+from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out, read_training_sets
+from pipelines.common.mining import PassageSearch, QuestionFile
 from pipelines.common.questions import asked_in, drawn
-from pipelines.common.spans import Marked, collated
+from pipelines.common.spans import MarkedWindow, collate
 from pipelines.span_reader import mining
 from pipelines.span_reader import train as span_reader
 from pipelines.span_reader.config import MOST_HARD, ReaderConfig
@@ -113,16 +113,18 @@ def test_what_is_held_out_is_not_trained_on(config: ReaderConfig, world: tiny.Ti
     again = config.out.with_name("again.jsonl")
     again.write_text('{"question": "The w60 w61, w139?", "answers": ["w1"]}\n{"question": "w60", "answers": ["w1"]}\n')
     known = asked_in([world.dev])  # "w60 w61 w139" among others
-    sets, (held,) = read_sets([Source(config.train[0]), Source(again, True)], share=0.3, known=known)
-    assert {question.titles[0] for question in held} == {f"w{n}" for n in range(8) if held_out(f"w{n}", 0.3)}
+    sets, (held,) = read_training_sets(
+        [QuestionFile(config.train[0]), QuestionFile(again, True)], share=0.3, known=known
+    )
+    assert {question.titles[0] for question in held} == {f"w{n}" for n in range(8) if is_held_out(f"w{n}", 0.3)}
     assert not {question.titles[0] for question in sets[0].questions} & {question.titles[0] for question in held}
     asked, heard = [question.text for question in read_questions(config.train[0])], {each.text for each in held}
     assert len(sets[0].questions) == sum(text not in heard for text in asked) > 60
-    assert [question.text for question in sets[1].questions] == ["w60"] and sets[1].source.regex
+    assert [question.text for question in sets[1].questions] == ["w60"] and sets[1].file.regex
 
 
 def test_what_a_held_out_question_asks_is_not_trained_on_from_elsewhere(config: ReaderConfig) -> None:
-    _, ((first, *_),) = read_sets([Source(config.train[0])], share=0.3)
+    _, ((first, *_),) = read_training_sets([QuestionFile(config.train[0])], share=0.3)
     rows = [
         {"question": f"{first.text.title()}?", "answers": ["w1"]},
         {"question": "of its article", "answers": ["w1"], "passages": ["w1"], "titles": list(first.titles)},
@@ -130,17 +132,17 @@ def test_what_a_held_out_question_asks_is_not_trained_on_from_elsewhere(config: 
     ]
     other = config.out.with_name("other.jsonl")
     other.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sets, _ = read_sets([Source(config.train[0]), Source(other)], share=0.3)
+    sets, _ = read_training_sets([QuestionFile(config.train[0]), QuestionFile(other)], share=0.3)
     assert [question.text for question in sets[1].questions] == ["of another"]
     other.write_text('{"question": "a pattern", "answers": ["w[0-9]"], "passages": ["it is w1"]}\n')
-    sets, _ = read_sets([Source(other, True)], share=0.3)
+    sets, _ = read_training_sets([QuestionFile(other, True)], share=0.3)
     assert len(sets[0].questions) == 1
     with pytest.raises(BadInput, match="no question names a passage where its answer stands"):
-        read_sets([Source(other)], share=0.3)
+        read_training_sets([QuestionFile(other)], share=0.3)
 
 
 def test_held_out_is_a_share_of_the_titles() -> None:
-    share = sum(held_out(f"title {n}", SHARE) for n in range(5000)) / 5000
+    share = sum(is_held_out(f"title {n}", HELD_OUT_SHARE) for n in range(5000)) / 5000
     assert share == pytest.approx(0.05, abs=0.01)
 
 
@@ -182,7 +184,7 @@ def test_gold_passages_become_documents(tmp_path: Path) -> None:
 def mined(config: ReaderConfig, folder: Path, **other: Any) -> list[Mined]:
     assert config.index is not None
     asked = [(question, False) for file in config.train for question in read_questions(file)]
-    search = Search(open_retriever(config.index), 10, 3)
+    search = PassageSearch(open_retriever(config.index), 10, 3)
     return mine(asked, search, folder, {"files": "these", **other})
 
 
@@ -223,7 +225,7 @@ def test_a_part_of_a_gold_passage_is_wrong_only_where_the_whole_is_clearly_right
 
 
 def test_mining_goes_on_where_it_was_killed(config: ReaderConfig, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("pipelines.span_reader.mining.TOGETHER", 16)
+    monkeypatch.setattr("pipelines.span_reader.mining.SEARCH_BATCH", 16)
     whole = mined(config, tmp_path / "whole")
     searched: list[int] = []
     row = mining._row
@@ -249,7 +251,7 @@ def test_mining_goes_on_where_it_was_killed(config: ReaderConfig, tmp_path: Path
 
 
 def test_questions_without_a_passage_are_left_out(config: ReaderConfig, tmp_path: Path) -> None:
-    sets, _ = read_sets(config.sources, share=0.0)
+    sets, _ = read_training_sets(config.sources, share=0.0)
     none, one = Mined(np.array([]), np.array([1])), Mined(np.array([2]), np.array([]))
     found = [none] * len(sets[0].questions) + [none, one] + [none] * (len(sets[1].questions) - 2)
     kept, left = teachable(sets, found)
@@ -263,7 +265,7 @@ def test_questions_without_a_passage_are_left_out(config: ReaderConfig, tmp_path
 
 
 def batches(config: ReaderConfig, folder: Path | None = None, **options: Any) -> ReaderBatches:
-    sets, _ = read_sets(config.sources, share=0.0)
+    sets, _ = read_training_sets(config.sources, share=0.0)
     beside = {"positives": 1, "distant": 1, "negatives": 1.0, "hard": 0.5, "whole": 0.5, "untitled": 0.5} | options
     retriever = open_retriever(config.index) if config.index and folder else None
     return ReaderBatches(
@@ -450,7 +452,7 @@ def test_an_article_of_one_paragraph_has_a_whole_one_of_another_beside_it(small:
 
 def test_a_question_without_gold_passages_is_read_in_several(config: ReaderConfig, tmp_path: Path) -> None:
     assert config.index is not None
-    sets, _ = read_sets([Source(config.train[1])], share=0.0)
+    sets, _ = read_training_sets([QuestionFile(config.train[1])], share=0.0)
     found = [Mined(np.array([7, 5, 3, 1]), np.array([0]))] * len(sets[0].questions)
     store = open_retriever(config.index).passages
     beside = Beside(positives=1, distant=3, negatives=0.0, hard=0.0, whole=0.5, untitled=0.0)
@@ -514,8 +516,8 @@ def test_a_long_passage_is_cut_so_that_an_answer_stays(small: Path, tmp_path: Pa
 
 def test_a_question_without_a_word_to_read_is_read_as_nothing(small: Path, tmp_path: Path, monkeypatch) -> None:
     """Such are not trained on, but what is drawn for one may come to this."""
-    monkeypatch.setattr("pipelines.common.data_sets._can_be_told", lambda *_: True)
-    file = tmp_path / "blank.jsonl"
+    monkeypatch.setattr("pipelines.common.data_sets._is_answered_by_gold", lambda *_: True)
+    file = tmp_path / "make_blank_window.jsonl"
     file.write_text(json.dumps({"question": "w9", "answers": ["w7"], "passages": ["\u200b"]}))
     (reads,) = batches(ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=1), negatives=0.0)[0]
     assert len(reads.ids_NL) == 1 and not reads.correct_NLW.any()
@@ -565,12 +567,12 @@ def by_loops(reader: SpanReader, reads: Any, size: int, *, hard: bool, apart: bo
 @pytest.mark.parametrize("apart", [False, True])
 def test_losses_are_those_of_loops(config: ReaderConfig, tmp_path: Path, monkeypatch, hard: bool, apart: bool) -> None:
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: torch.enable_grad())  # in float32, to compare
-    monkeypatch.setattr(reading, "_ROWS", 1)  # every length by itself
-    monkeypatch.setattr(reading, "_GRID", 1)
+    monkeypatch.setattr(reading, "_CPU_ROWS", 1)  # every length by itself
+    monkeypatch.setattr(reading, "_CPU_LENGTH_STEP", 1)
     config = replace(config, apart=apart)
     reader = SpanReader.from_encoder(config.encoder).eval()
     (reads,) = batches(config, tmp_path / "mined", positives=2, distant=2, negatives=1.5)[1]
-    assert len(reads.groups) > 1 and reads.tokens == int(reads.mask_NL.sum()) < reads.mask_NL.numel()
+    assert len(reads.length_groups) > 1 and reads.tokens == int(reads.mask_NL.sum()) < reads.mask_NL.numel()
     found = losses(reader, None, reads, 4, config, hard=hard)
     nll, told = by_loops(reader, reads, 4, hard=hard, apart=apart)
     assert found.nll_B.tolist() == pytest.approx(nll, rel=1e-4)
@@ -581,9 +583,9 @@ def test_losses_are_those_of_loops(config: ReaderConfig, tmp_path: Path, monkeyp
 
 def test_a_cpu_reads_eight_rows_at_a_time() -> None:
     lengths = [3, 40, 33, 20, 16, 17, 5, 4, 60, 1]
-    found = [(0, Marked(window, set())) for window in map(window_of, lengths)]
-    reads = collated(found, 1)
-    assert [(rows.tolist(), longest) for rows, longest in reads.groups] == [
+    found = [(0, MarkedWindow(window, set())) for window in map(window_of, lengths)]
+    reads = collate(found, 1)
+    assert [(rows.tolist(), longest) for rows, longest in reads.length_groups] == [
         ([8, 1, 2, 3, 5, 4, 6, 7], 60),  # 64 would be more than the batch has
         ([0, 9], 16),
     ]
