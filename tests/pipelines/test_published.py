@@ -71,7 +71,7 @@ def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert (status, error) == (0, "")
     row = json.loads(out)
 
-    passages = list(PassageStore.open(corpus / "passages").read(0, 20))
+    passages = list(PassageStore.open(corpus / "passages").read_rows(0, 20))
     with torch.no_grad():
         vectors = torch.stack([vector(encoder, passage.titled) for passage in passages])
         scores = vectors @ vector(checkpoint.rag.question_encoder, QUESTION)

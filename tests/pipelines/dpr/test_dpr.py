@@ -408,7 +408,7 @@ def test_the_second_round_has_negatives_of_its_own(twice: tuple[Trained, str], w
     """What the first round's retriever ranks highest, without what holds an answer: by all scores, sorted."""
     (chosen, told), _ = twice
     encoder = load_encoder(chosen.out / "round-1" / "model")
-    texts = [p.text for p in PassageStore.open(world.corpus / "passages").read(0, 3 * ENTITIES)]
+    texts = [p.text for p in PassageStore.open(world.corpus / "passages").read_rows(0, 3 * ENTITIES)]
     questions = list(read_questions(world.train))
     vectors = encoder.encode(texts).astype(np.float16).astype(np.float32)
     scores = encoder.encode_questions([q.text for q in questions]) @ vectors.T
