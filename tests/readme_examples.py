@@ -1,6 +1,6 @@
-"""Run the examples of a Markdown file as they are written, and compare what they print.
+"""Run the examples of Markdown files as they are written, and compare what they print.
 
-    .venv/bin/python tests/readme_examples.py README.md
+    .venv/bin/python tests/readme_examples.py README.md docs/ask.md
 
 An example is a block fenced as ```console. Blocks fenced otherwise (```sh, ```python, …) are not
 run: that is the place for what needs a network, a GPU or the checkout. In a block
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BLOCK_SECONDS = 300
-"""After this long a block is stopped."""
+"""Time limit of a block, in seconds."""
 _FENCE = re.compile(r"^(?P<indent> {0,3})(?P<fence>`{3,}|~{3,})\s*(?P<language>[\w-]*)")
 _STATUS = re.compile(r"^# exit status (\d+)$")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -42,12 +42,12 @@ _COLUMNS = "100"
 
 
 class BadBlock(Exception):
-    """A block that is not a transcript."""
+    """Error in a block that is not a transcript."""
 
 
 @dataclass
 class Command:
-    """A command of a block and what is shown of it."""
+    """A command of a block and the output shown for it."""
 
     text: str
     line: int
@@ -56,7 +56,7 @@ class Command:
 
 
 def blocks(markdown: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number of the first line, and the lines, of each console block."""
+    """Yield the number of the first line, and the lines, of each console block."""
     lines = iter(enumerate(markdown.splitlines(), start=1))
     for number, line in lines:
         if opened := _FENCE.match(line):
@@ -70,7 +70,7 @@ def blocks(markdown: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def parse(first_line: int, lines: list[str]) -> list[Command]:
-    """The commands of a block.
+    """Return the commands of a block.
 
     Raises:
         BadBlock: it shows no command, or output before the first one.
@@ -97,7 +97,7 @@ def parse(first_line: int, lines: list[str]) -> list[Command]:
 
 
 def is_shown_in(shown: list[str], real: str) -> bool:
-    """Whether the real output holds the lines shown, by the rules above."""
+    """Tell whether the real output holds the lines shown, by the rules of this module."""
     chunks = re.split(r"^\s*\.\.\.\s*$", "\n".join(shown), flags=re.MULTILINE)
     pattern = ".*".join(_pattern(chunk) for chunk in chunks)
     plain = " ".join(_COLOUR.sub("", real).split())
@@ -110,7 +110,7 @@ def _pattern(chunk: str) -> str:
 
 
 def run(commands: list[Command], folder: Path, environment: dict[str, str]) -> list[tuple[int | None, str]]:
-    """Exit status and output of each command; the status is None where the block did not get so far."""
+    """Return exit status and output of each command; the status is None if the block ended before it."""
     mark = f"--{os.urandom(8).hex()}--"
     script = f"_mark() {{ local status=$?; printf '\\n{mark} %d\\n' $status; return $status; }}\n"
     script += "".join(f"eval {shlex.quote(command.text)}\n_mark\n" for command in commands)
@@ -139,14 +139,14 @@ def run(commands: list[Command], folder: Path, environment: dict[str, str]) -> l
 
 
 def _end_session(shell: subprocess.Popen) -> None:
-    """End what the block left running."""
+    """Kill the processes that the block left running."""
     with suppress(ProcessLookupError):
         os.killpg(shell.pid, signal.SIGKILL)
     shell.wait()
 
 
-def complaint(command: Command, status: int | None, real: str) -> str | None:
-    """What is wrong with a command that has run, or None."""
+def describe_problem(command: Command, status: int | None, real: str) -> str | None:
+    """Return what is wrong with a command that has run, or None."""
     if status is None:
         return "did not end"
     if status != command.status:
@@ -161,7 +161,7 @@ def check_block(commands: list[Command], folder: Path, environment: dict[str, st
     folder.mkdir()
     wrong = 0
     for command, (status, real) in zip(commands, run(commands, folder, environment), strict=True):
-        problem = complaint(command, status, real)
+        problem = describe_problem(command, status, real)
         text = command.text.replace("\n", "\n    > ")
         print(f"  {'FAILED' if problem else 'ok    '} line {command.line}: {text}", flush=True)
         if problem:
@@ -170,8 +170,27 @@ def check_block(commands: list[Command], folder: Path, environment: dict[str, st
     return wrong
 
 
-def main(file: Path) -> int:
-    """Check every console block of ``file``; return the exit status."""
+def check_file(file: Path, scratch: Path, environment: dict[str, str]) -> tuple[int, int]:
+    """Run every console block of a file; return how many commands passed and failed."""
+    passed = failed = 0
+    for number, (line, lines) in enumerate(blocks(file.read_text("utf-8")), start=1):
+        print(f"{file.name}, block {number}, line {line}", flush=True)
+        try:
+            commands = parse(line, lines)
+        except BadBlock as error:
+            print(f"  FAILED {error}")
+            failed += 1
+            continue
+        wrong = check_block(commands, scratch / f"{file.stem}-{number}", environment)
+        passed, failed = passed + len(commands) - wrong, failed + wrong
+    if not passed + failed:
+        print(f"{file} shows no ```console block")
+        failed += 1
+    return passed, failed
+
+
+def main(files: list[Path]) -> int:
+    """Check every console block of the files; return the exit status."""
     passed = failed = 0
     with tempfile.TemporaryDirectory(prefix="ragqa-examples-") as scratch:
         environment = {
@@ -180,23 +199,14 @@ def main(file: Path) -> int:
             "XDG_CACHE_HOME": f"{scratch}/cache",
             "COLUMNS": _COLUMNS,
         }
-        for number, (line, lines) in enumerate(blocks(file.read_text("utf-8")), start=1):
-            print(f"{file.name}, block {number}, line {line}", flush=True)
-            try:
-                commands = parse(line, lines)
-            except BadBlock as error:
-                print(f"  FAILED {error}")
-                failed += 1
-                continue
-            wrong = check_block(commands, Path(scratch, f"block-{number}"), environment)
-            passed, failed = passed + len(commands) - wrong, failed + wrong
-    if not passed + failed:
-        print(f"{file} shows no ```console block")
+        for file in files:
+            counts = check_file(file, Path(scratch), environment)
+            passed, failed = passed + counts[0], failed + counts[1]
     print(f"examples: {passed} passed, {failed} failed")
     return 0 if passed and not failed else 1
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python tests/readme_examples.py FILE.md")
-    sys.exit(main(Path(sys.argv[1])))
+    if len(sys.argv) < 2:
+        sys.exit("usage: python tests/readme_examples.py FILE.md …")
+    sys.exit(main([Path(name) for name in sys.argv[1:]]))
