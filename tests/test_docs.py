@@ -141,6 +141,19 @@ def test_tables_of_scores_stand_on_one_page(page: Path) -> None:
     assert not rows, f"{name_of(page)} has scores with intervals: they belong into docs/results.md"
 
 
+def test_recorded_scores_stand_in_the_results() -> None:
+    folder = ROOT / "docs" / "measurements"
+    results = (ROOT / "docs" / "results.md").read_text("utf-8")
+    missing = []
+    for file in sorted(folder.rglob("*.json")):
+        em = json.loads(file.read_text("utf-8")).get("em")
+        if isinstance(em, dict) and "value" in em:
+            value, low, high = (f"{100 * em[name]:.1f}" for name in ("value", "low", "high"))
+            if f"{value} ({low} to {high})" not in results:
+                missing.append(name_of(file))
+    assert not missing, "docs/results.md lacks the exact match of these records"
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= LONGEST_README
 
