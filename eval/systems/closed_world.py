@@ -38,44 +38,23 @@ WORDS_A_STEP = 32
 ALL = 0
 """Number of training questions that stands for all of them."""
 
+# Settings are packed by hand: one line per field would hide the arms.
+# fmt: off
 INVERSE_CLOZE = Stage(
     recipe="inverse_cloze",
     out="cloze",
     settings={
-        "corpus": "{work}/world/known.index",
-        "encoder": "{work}/start",
-        "steps": 1000,
-        "batch": 128,
-        "lr": 1e-3,
-        "warmup": 100,
-        "dropout": 0.0,
-        "width": 64,
-        "pooling": "mean",
-        "shared": True,
-        "gain": 64**-0.25,
-        "thin": 0.5,
-        "max_query": 32,
-        "max_block": 32,
+        "corpus": "{work}/world/known.index", "encoder": "{work}/start", "steps": 1000, "batch": 128,
+        "lr": 1e-3, "warmup": 100, "dropout": 0.0, "width": 64, "pooling": "mean", "shared": True,
+        "gain": 64**-0.25, "thin": 0.5, "max_query": 32, "max_block": 32,
     },
 )
 COLD_TOWERS = Stage(recipe="towers", out="cold", settings={"encoder": "{work}/start", "width": 64, "gain": 64**-0.25})
 REALM: Mapping[str, Any] = {
-    "corpus": "{work}/world/corpus.index",
-    "encoder": "{work}/start",
-    "retriever": "{work}/cloze/model",
-    "texts": "{work}/world/texts.index",
-    "steps": 2000,
-    "batch": WORDS_A_STEP,
-    "lr": 1e-3,
-    "warmup": 100,
-    "dropout": 0.0,
-    "refresh_every": 50,
-    "max_text": 32,
-    "max_block": 32,
-    "questions": "{work}/world/questions.jsonl",
-    "sample": 300,
-    "eval_every": 100,
-    "save_every": 250,
+    "corpus": "{work}/world/corpus.index", "encoder": "{work}/start", "retriever": "{work}/cloze/model",
+    "texts": "{work}/world/texts.index", "steps": 2000, "batch": WORDS_A_STEP, "lr": 1e-3, "warmup": 100,
+    "dropout": 0.0, "refresh_every": 50, "max_text": 32, "max_block": 32,
+    "questions": "{work}/world/questions.jsonl", "sample": 300, "eval_every": 100, "save_every": 250,
 }
 
 
@@ -108,54 +87,29 @@ REALM_FIRST = (
 )
 REALM_GENERATOR = Stage(recipe="generator", out="generator-realm", settings={"encoder": "{work}/realm/reader"})
 ANSWERS: Mapping[str, Any] = {
-    "dev": "{work}/dev.jsonl",
-    "lr": 1e-3,
-    "warmup": 100,
-    "dropout": 0.0,
-    "sample": 100,
-    "eval_every": 250,
+    "dev": "{work}/dev.jsonl", "lr": 1e-3, "warmup": 100, "dropout": 0.0, "sample": 100, "eval_every": 250,
     "save_every": 250,
 }
 LENGTHS: Mapping[str, Any] = {"max_input": 64, "max_answer": 4}
 RAG: Mapping[str, Any] = {
-    **ANSWERS,
-    **LENGTHS,
-    "corpus": "{work}/world/corpus.index",
-    "retriever": "{work}/cloze/model",
-    "generator": "{work}/generator/model",
-    "learn_passages": True,
-    "steps": 1750,
-    "batch": 32,
-    "k": 7,
+    **ANSWERS, **LENGTHS, "corpus": "{work}/world/corpus.index", "retriever": "{work}/cloze/model",
+    "generator": "{work}/generator/model", "learn_passages": True, "steps": 1750, "batch": 32, "k": 7,
     "smoothing": 0.0,
     "frozen": 875,  # the generator does not use passages yet
-    "weight_decay": 0.01,
-    "clip": 1.0,
-    "max_block": 32,
-    "retriever_lr": 2e-4,
-    "refresh_every": 50,
+    "weight_decay": 0.01, "clip": 1.0, "max_block": 32, "retriever_lr": 2e-4, "refresh_every": 50,
 }
 JOINT: Mapping[str, Any] = {
-    **ANSWERS,
-    "corpus": "{work}/world/corpus.index",
-    "encoder": "{work}/start",
+    **ANSWERS, "corpus": "{work}/world/corpus.index", "encoder": "{work}/start",
     "retriever": "{work}/cloze/model",
     "generator": None,  # made of the masked language model
-    "texts": "{work}/world/texts.index",
-    "decoder_layers": 1,
-    "span": 0.0,
-    "retriever_lr": 2e-4,
-    "refresh_every": 50,
-    "realm": {"batch": 16, "max_text": 32, "max_block": 32},
+    "texts": "{work}/world/texts.index", "decoder_layers": 1, "span": 0.0, "retriever_lr": 2e-4,
+    "refresh_every": 50, "realm": {"batch": 16, "max_text": 32, "max_block": 32},
     "rag": {"batch": 16, "k": 7, "smoothing": 0.0, **LENGTHS},
 }
 CLOSED_BOOK: Mapping[str, Any] = {
-    **ANSWERS,
-    **LENGTHS,
-    "generator": "{work}/generator/model",
-    "steps": 1750,
-    "batch": 32,
+    **ANSWERS, **LENGTHS, "generator": "{work}/generator/model", "steps": 1750, "batch": 32,
 }
+# fmt: on
 FEW = ("RAG alone", "joint from the first step", "REALM, then RAG", "REALM, then joint", "joint")
 """Arms that are trained with each number of questions."""
 

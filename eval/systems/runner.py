@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eval.bench.record import write_record
 from pipelines.common.closed_world import init_generator
@@ -24,6 +24,9 @@ from ragqa.evaluation.report.summary import percent
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import Bars
 from ragqa.training.log import read_rows
+
+if TYPE_CHECKING:
+    from eval.suite import Suite
 
 ROUND = "round-1"
 """Directory in which DPR trains: this is where its log is."""
@@ -62,12 +65,12 @@ class TowersConfig:
     encoder: Path
     """Directory of the encoder's weights."""
     out: Path
-    width: int = 128
-    """Length of the vectors."""
+    width: int | None = None
+    """Length of the vectors; default: the encoder's, whose own vectors the towers keep."""
     gain: float = 1.0
     """Factor of all vectors, so that inner products have a useful size."""
-    identity: bool = False
-    """Start the projection as the identity, which keeps the encoder's own vectors."""
+    scale: float | None = None
+    """Inner product of two vectors that point the same way, in place of ``gain``."""
     seed: int = 0
 
 
@@ -78,8 +81,11 @@ def make_towers(config: TowersConfig) -> Path:
     from ragqa.models.dual_encoder import DualEncoder
 
     torch.manual_seed(config.seed)
-    towers = DualEncoder.from_encoder(config.encoder, width=config.width, pooling="mean", shared=True, gain=config.gain)
-    if config.identity:
+    width = config.width or int(json.loads((config.encoder / "config.json").read_text())["hidden_size"])
+    # after its layer norm a vector has a length of about the root of its width
+    gain = (config.scale / width) ** 0.5 if config.scale else config.gain
+    towers = DualEncoder.from_encoder(config.encoder, width=width, pooling="mean", shared=True, gain=gain)
+    if config.width is None:
         assert towers.questions.project is not None
         with torch.no_grad():
             torch.nn.init.eye_(towers.questions.project.weight)
@@ -130,8 +136,8 @@ def load_recipes(tagger: Tagger | None = None) -> dict[str, tuple[type[Any], Cal
         "fine_tune": (fine_tune.FineTuneConfig, fine_tune.main),
         "warm_generator": (warm_generator.WarmGeneratorConfig, warm_generator.main),
         "rag": (rag.RagConfig, rag.main),
-        "fid": (fid.FidConfig, fid.main),
-        "closed_book": (closed_book.ClosedBookConfig, closed_book.main),
+        "fid": (fid.FidConfig, fid.whole),
+        "closed_book": (closed_book.ClosedBookConfig, closed_book.whole),
         "joint": (joint.JointConfig, partial(joint.main, finds=tagger)),
     }
 
@@ -268,6 +274,29 @@ def read_table(file: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{file} holds no rows of a table: choose another file as --out") from error
     return rows
+
+
+def score_suite(suite: "Suite", pipeline: Path, out: Path, **options: Any) -> dict[str, Any]:
+    """Score a pipeline on a suite, as ``python -m eval.SUITE`` does, and return its figures.
+
+    Args:
+        suite: the test set.
+        pipeline: index or pipeline directory.
+        out: directory of the report.
+        options: further options of the suite's command, by their names.
+    """
+    from eval import suite as suites
+
+    given = {"pipeline": pipeline, "out": out, "split": suite.default_split, **options}
+    arguments = [
+        str(part)
+        for name, value in given.items()
+        if value is not None
+        for part in (f"-{name}" if len(name) == 1 else f"--{name}", value)
+    ]
+    figures = suites.run(suite, suites.parser(suite, None).parse_args(arguments)).figures
+    names = ("em", "f1", "answer_recall", "coverage_bound")
+    return {"questions": figures["about"]["questions"], **{name: figures[name] for name in names}}
 
 
 def select_arms(arms: Mapping[str, Arm], names: Sequence[str]) -> list[str]:

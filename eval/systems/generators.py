@@ -1,0 +1,232 @@
+"""Compare generators on real text: RAG-Token, RAG-Sequence, FiD, the closed book, and ragqa's own span reader.
+
+    python -m eval.systems.corpus --data DATA --out CORPUS --squad-train --blocks 55000 --dev 1500
+    python -m eval.systems.generators --data DATA --corpus CORPUS --encoder MINILM --work runs/generators
+    python -m eval.systems.generators --data DATA --corpus CORPUS --encoder MINILM --work runs/try --smoke
+
+All generators start from one: the encoder of ragqa's span reader and a decoder that has learned to answer next to gold
+passages. Then each has as many steps on the same questions; those that retrieve share one retriever. The closed book
+has as many steps more as the start took, because nothing of the start taught it to answer without passages. So what a
+generator has from its passages is its lead over the closed book. The sizes fit some four hours of one core.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eval.command import one_line
+from eval.systems.corpus import INDEX, REPORT
+from eval.systems.runner import (
+    Arm,
+    Runner,
+    Stage,
+    compare_reports,
+    format_table,
+    notify_about,
+    score_suite,
+    select_arms,
+)
+from ragqa import artefacts
+from ragqa.cli.config import parse_config
+from ragqa.errors import BadInput
+from ragqa.progress import Bars
+
+SUITES = ("nq", "webq", "curatedtrec", "squad")
+DEPTH = 20
+"""Hits that are looked through for answers."""
+ASKED: Mapping[str, Any] = {"depth": DEPTH, "k": 4, "batch": 8, "retriever": "dense"}
+"""Options of the suites: RAG reads 15 or 50 passages, FiD 100."""
+CALIBRATE = 200
+"""Held-out questions on which confidence is fitted."""
+
+# Settings are packed by hand: one line per field would hide the arms.
+# fmt: off
+RETRIEVER = Stage(
+    recipe="towers", out="retriever",
+    settings={"encoder": "{encoder}", "scale": 20.0},  # a cosine would leave p(z|x) even; MiniLM was trained with 20
+)
+ANSWERS: Mapping[str, Any] = {
+    "questions": "{corpus}/questions/train.jsonl", "dev": "{corpus}/questions/dev.jsonl", "sample": 200,
+    "batch": 16, "max_answer": 20,
+    "max_input": 192,  # 100 words, a title and a question rarely have more tokens
+    "weight_decay": 0.01, "clip": 1.0, "dropout": 0.0,
+}
+START = Stage(
+    recipe="warm_generator", out="start",
+    settings={
+        **ANSWERS, "reader": "{reader}", "decoder_layers": 1, "fitted": 800, "steps": 2400, "warmup": 240,
+        "lr": 1e-3, "eval_every": 800, "save_every": 200,
+        "seed": 1,  # other questions come first than in the arms
+    },
+)
+TRAINED: Mapping[str, Any] = {
+    **ANSWERS, "generator": "{work}/start/generator", "steps": 300, "warmup": 30,
+    "lr": 1e-4,  # RAG: 3e-5 for BART-large
+    "eval_every": 100, "save_every": 25,
+}
+RAG: Mapping[str, Any] = {
+    **TRAINED, "corpus": "{corpus}/corpus.index", "retriever": "{work}/retriever/model",
+    "k": 3,  # RAG: 5 or 10; each costs as much as another question
+    "smoothing": 0.0,  # FiD and the closed book have none
+    "retriever_lr": 2e-5, "frozen": 0,
+}
+FID: Mapping[str, Any] = {
+    **TRAINED, "index": "{work}/index", "retriever": "dense", "k": 3, "calibrate": CALIBRATE,
+}
+CLOSED_BOOK: Mapping[str, Any] = {
+    **TRAINED, "index": "{work}/index", "calibrate": CALIBRATE, "steps": 2700, "warmup": 270, "eval_every": 900,
+    "save_every": 225,
+}
+SMOKE: Mapping[str, Any] = {
+    "steps": 3, "warmup": 1, "batch": 2, "k": 2, "fitted": 8, "max_input": 64, "max_answer": 4, "sample": 4,
+    "calibrate": 4, "eval_every": 3, "save_every": 2,
+}
+# fmt: on
+
+
+def arm(title: str, name: str, recipe: str, settings: Mapping[str, Any], **changes: Any) -> Arm:
+    """Return an arm that trains a generator."""
+    stage = Stage(recipe=recipe, out=f"{name}/train", settings={**settings, **changes})
+    return Arm(title=title, stages=(RETRIEVER,), reading=(START, stage))
+
+
+ARMS = {
+    "closed-book": arm("closed book", "closed-book", "closed_book", CLOSED_BOOK),
+    "rag-token": arm("RAG-Token", "rag-token", "rag", RAG, marginal="token"),
+    "rag-sequence": arm("RAG-Sequence", "rag-sequence", "rag", RAG, marginal="sequence"),
+    "fid": arm("FiD", "fid", "fid", FID),
+    "span": Arm(title="ragqa's own span reader, as shipped", stages=(RETRIEVER,)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorsConfig:
+    """Arms and places of the table of generators."""
+
+    data: Path
+    """Folder of the data sets nq, webq, curatedtrec and squad."""
+    corpus: Path
+    """Directory made by eval.systems.corpus."""
+    encoder: Path
+    """Torch weights of all-MiniLM-L6-v2, of which the retriever is made."""
+    work: Path
+    """Directory of all runs."""
+    out: Path | None = None
+    """JSON file of the rows; default: rows.json in --work."""
+    arms: tuple[str, ...] = tuple(ARMS)
+    """Arms to train and measure."""
+    reader: Path | None = None
+    """Span reader of which generators are made (pipelines.span_reader.train); default: ragqa's own."""
+    limit: int | None = None
+    """Questions of each test set, drawn at random; default: all."""
+    device: str = "cpu"
+    smoke: bool = False
+    """Run a few steps of everything, to see that it works."""
+
+
+def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
+    """Train the arms and score them on all suites; return the figures of each, by arm and suite."""
+    names = select_arms(ARMS, config.arms)
+    if not (config.corpus / REPORT).is_file():
+        raise BadInput(f"{config.corpus} is no corpus: make one with python -m eval.systems.corpus")
+    blocks = json.loads((config.corpus / REPORT).read_text())["blocks"]
+    reader = config.reader or config.work / "reader"
+    runner = Runner(
+        paths={"work": config.work, "corpus": config.corpus, "encoder": config.encoder, "reader": reader},
+        out=config.out or config.work / "rows.json",
+        about={
+            "corpus": f"{blocks:,} blocks of 100 words for all test sets (eval.systems.corpus)",
+            "questions": "the suites': see the rows",
+        },
+        changes={"device": config.device, **(SMOKE if config.smoke else {})},
+    )
+    make_index(runner, config)
+    rows: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for name in names:
+        stages = [*ARMS[name].stages, *ARMS[name].reading]
+        for suite in SUITES:
+            measure = partial(measure_answers, runner, config, name, suite)
+            options = [dict(ASKED), config.limit]
+            rows[name][suite] = runner.keep_row({"arm": name, "suite": suite}, stages, options, measure)
+    for name, row in rows.items():
+        if name != "closed-book":
+            reports = {each: [config.work / arm / f"{each}.report" for arm in (name, "closed-book")] for each in SUITES}
+            row["less closed book"] = {each: compare_reports(*pair) for each, pair in reports.items()}
+    return rows
+
+
+def make_index(runner: Runner, config: GeneratorsConfig) -> None:
+    """Make what the arms share, unless it exists: the retriever, an index by it, and the reader to start from."""
+    from index.build import BuildConfig, build
+    from index.embed import EmbedConfig, embed
+    from ragqa.artefacts.paths import weights_dir
+    from ragqa.runtime.export import export
+    from ragqa.runtime.restore import restore
+
+    (retriever,) = runner.train([RETRIEVER])
+    if not runner.paths["reader"].is_dir():
+        with artefacts.replace_directory(runner.paths["reader"]) as folder:
+            restore(weights_dir() / "reader", config.encoder, folder)
+    index, exported, passages = config.work / "index", config.work / "export", config.corpus / INDEX
+    if index.is_dir():
+        return
+    if not exported.is_dir():
+        export(retriever, exported)
+    vectors, gpus = config.work / "vectors", config.device.startswith("cuda")
+    embed(EmbedConfig(corpus=passages, out=vectors, encoder=str(retriever), workers=0, gpus=gpus), progress=Bars())
+    build(BuildConfig(corpus=passages, vectors=vectors, out=index, kind="flat", encoder=str(exported)), progress=Bars())
+
+
+def train_pipeline(runner: Runner, name: str) -> Path:
+    """Train an arm and return its pipeline."""
+    from index.reuse import reuse_vectors
+    from pipelines.common import assemble
+    from pipelines.common.stages import finished
+
+    stages, notify = ARMS[name].reading, partial(notify_about, name)
+    if not stages:
+        return runner.work / "index"
+    settings = runner.configure(stages[-1])
+    if stages[-1].recipe == "rag":
+        settings.out.mkdir(parents=True, exist_ok=True)
+        reuse_vectors(runner.work / "vectors", settings.retriever, settings.out / "vectors")
+    made = runner.train(stages)[-1]
+    if stages[-1].recipe != "rag":
+        return made
+    calibrate = runner.changes.get("calibrate", CALIBRATE)
+    whole = replace(assemble.after_writing(settings, runner.work / name / "system"), calibrate=calibrate)
+    return finished(whole, partial(assemble.main, progress=Bars(), notify=notify), notify)
+
+
+def measure_answers(runner: Runner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:
+    """Return an arm's scores on a test set, and what its training took."""
+    from eval.curatedtrec import CURATEDTREC
+    from eval.nq import NQ
+    from eval.squad import SQUAD
+    from eval.webq import WEBQ
+
+    suites = {each.key: each for each in (NQ, WEBQ, CURATEDTREC, SQUAD)}
+    figures = score_suite(
+        suites[suite],
+        train_pipeline(runner, name),
+        config.work / name / f"{suite}.report",
+        data=config.data / suite,
+        corpus=runner.about["corpus"],
+        device=config.device,
+        limit=config.limit,
+        **ASKED,
+    )
+    stages = ARMS[name].reading
+    return {**figures, "seconds": runner.seconds(stages), "alarms": runner.alarms(stages)}
+
+
+COLUMNS = {f"{suite} EM": (suite, "em") for suite in SUITES} | {
+    f"{suite} less closed book": ("less closed book", suite, "em") for suite in SUITES
+}
+
+if __name__ == "__main__":
+    with one_line():
+        print(format_table(main(parse_config(GeneratorsConfig, __doc__)), ARMS, COLUMNS))
