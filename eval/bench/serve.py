@@ -17,7 +17,7 @@ import numpy as np
 
 from eval.bench.record import report
 from eval.command import one_line
-from index.serve.app import ServeConfig, serving
+from index.serve.app import ServeConfig, serve_collection
 from ragqa.corpus.sources import read_documents
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
@@ -104,7 +104,7 @@ def main() -> None:
             for name in args.retrievers:
                 direct = open_retriever(whole, name)
                 config = ServeConfig(shards=tuple(parts), port=args.port, retriever=name, timeout=30)
-                with serving(config) as url:
+                with serve_collection(config) as url:
                     ways: dict[str, Retriever] = {"opened directly": direct, "served": RemoteRetriever(url)}
                     figures.setdefault(name, {})[f"{count} shards"] = rounds(ways, questions, args.rounds)
         passages = len(direct.passages)

@@ -1,12 +1,12 @@
-"""Serve an index in shards, on Ray Serve: a question goes to all of them, the best passages are merged.
+"""Serve an index in shards over HTTP, on Ray Serve.
 
     python -m index.serve.app wiki-0.index wiki-1.index --port 8077
     ragqa ask "Who built the Eiffel Tower?" --index http://localhost:8077
 
-A shard is an ordinary index directory; the collection is the shards in the order given. Each is a deployment of its
-own, which Ray Serve starts again when it is lost; meanwhile answers say that they are partial. Updates of a shard are
-seen by themselves. Scores are compared across shards: those of dense search are the same as in one index, those of
-BM25 come from each shard's own counts of words.
+A shard is an ordinary index directory, and the collection is the shards in the given order. A question goes to all of
+them, and their best passages are merged. Ray Serve restarts a lost shard; until then answers say that they are partial.
+An update of a shard is served from the next search on. Scores of dense search are the same as in one index; those of
+BM25 come from each shard's own word counts.
 """
 
 import logging
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from index.cluster import connect, silence_ray
-from index.serve.gather import Gather, Member
-from index.serve.shard import Failure, Maker, Shard, State
+from index.serve.gateway import Gateway, Member
+from index.serve.shard import Scoring, ShardFailure, ShardReplica, ShardState
 from ragqa import artefacts
 from ragqa.artefacts.paths import make_absolute
 from ragqa.cli.config import parse_config, report_errors
@@ -32,41 +32,43 @@ from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 
 APP = "ragqa"
-"""Name of Ray Serve's application that answers HTTP; those of the shards begin with it."""
+"""Name of the Ray Serve application that answers HTTP; the names of the shards' applications begin with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """What is served, and how."""
+    """Options of the server."""
 
     shards: tuple[Path, ...]
-    """Index directories, as their own machines see them."""
+    """Index directories, as paths on the machines that serve them."""
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 is all of them, and nobody is asked for a password."""
+    """Address to listen on; 0.0.0.0 listens on all, without a password."""
     port: int = 8077
+    """TCP port."""
     retriever: str | None = None
-    """dense, bm25 or hybrid; by default all that the indexes can do."""
+    """dense, bm25 or hybrid; by default everything that the indexes support."""
     fusion: str = DEFAULT_FUSION
-    """Of hybrid. rrf is for an index in one piece: ranks of different shards do not compare."""
+    """Fusion of hybrid. rrf needs an index in one piece, since ranks of different shards do not compare."""
     encoder: str | None = None
-    """Another form of the encoder that the indexes were made with."""
+    """Another form of the indexes' encoder, such as its export."""
     device: str = "cpu"
-    """Where the indexes are searched."""
+    """Device on which the indexes are searched."""
     timeout: float = 2.0
-    """Seconds for a shard to answer (up to 16 questions), after which it is missing."""
+    """Seconds in which a shard must answer up to 16 questions; otherwise it is missing."""
     max_k: int = 1000
-    """The most passages that may be asked for."""
+    """Largest number of passages in a request."""
     replicas: int = 1
-    """Of each shard."""
+    """Replicas of each shard."""
     cpus: float = 0
-    """Cores reserved for a replica, which also are its threads in matrix products; with 0 they share what there is."""
+    """Cores reserved for a replica, and its threads in matrix products; with 0 replicas share all cores."""
     gpus: float = 0
     """GPUs reserved for a replica."""
     resource: str | None = None
-    """Name of a resource of Ray that binds a shard to its machine, {n} in it being the shard's number from 0: with
-    shard-{n}, the machine of shard 0 joins by: ray start --resources '{"shard-0": 1}' …"""
+    """Ray resource that binds a shard to its machine; {n} stands for its number from 0. For shard-{n} the machine
+    of shard 0 joins with: ray start --resources '{"shard-0": 1}' …"""
 
     def __post_init__(self) -> None:
+        """Raise BadInput that names all values out of range."""
         rules = {
             "shards: name at least one index directory": bool(self.shards),
             f"port = {self.port}: a number from 1 to 65535 is needed": 0 < self.port < 65536,
@@ -77,49 +79,49 @@ class ServeConfig:
             f"retriever '{self.retriever}': choose one of {', '.join(RetrieverKind)}": (
                 self.retriever in (None, *RetrieverKind)
             ),
-            f"fusion {self.fusion}: only weighted goes over shards, since ranks of different shards do not compare": (
+            f"fusion {self.fusion}: shards need weighted, since ranks of different shards do not compare": (
                 self.fusion == DEFAULT_FUSION
             ),
         }
-        if broken := [rule for rule, kept in rules.items() if not kept]:
+        if broken := [rule for rule, holds in rules.items() if not holds]:
             raise BadInput("; ".join(broken))
 
     @property
     def names(self) -> list[str]:
-        """Of the shards: their directories' own names, or, where two are alike, the paths."""
+        """Names of the shards: those of their directories, or their paths if two directories have one name."""
         paths = [make_absolute(path) for path in self.shards]
         short = [path.name for path in paths]
         return short if len(set(short)) == len(short) else [str(path) for path in paths]
 
 
 @contextmanager
-def serving(config: ServeConfig) -> Iterator[str]:
-    """The collection, served while the block runs; gives its URL.
+def serve_collection(config: ServeConfig) -> Iterator[str]:
+    """Serve the collection while the block runs, and yield its URL.
 
-    Uses the Ray that is initialized or the cluster of $RAY_ADDRESS, else starts one on this machine.
+    It uses the initialised Ray or the cluster of $RAY_ADDRESS; otherwise it starts one on this machine.
 
     Raises:
-        BadInput: the port is in use, or Ray Serve is by something else.
+        BadInput: the port is in use, or Ray Serve is used by something else.
         ArtefactError: a shard cannot be opened; names it.
-        Mismatch: the shards do not fit together.
+        Mismatch: scores of the shards do not compare.
         MissingExtra: Ray Serve is not installed.
     """
     if len(set(config.names)) < len(config.names):
         raise BadInput("a shard is named twice: its passages would be found twice")
-    if not (config.resource or "RAY_ADDRESS" in os.environ):  # else they may lie on other machines
+    if not (config.resource or "RAY_ADDRESS" in os.environ):  # otherwise they may lie on other machines
         for path in config.shards:
             artefacts.read_manifest(path, "index")
     _check_port(config.host, config.port)
-    serve = _start(config)
+    serve = _start_serve(config)
     try:
-        members = _members(config, serve)
-        gather = serve.deployment(Gather).options(
+        members = _deploy_shards(config, serve)
+        gateway = serve.deployment(Gateway).options(
             max_ongoing_requests=1000,
             health_check_period_s=1,
             graceful_shutdown_wait_loop_s=0.1,
             ray_actor_options={"num_cpus": 0},
         )
-        serve.run(gather.bind(members, config.timeout, config.max_k), name=APP, route_prefix="/")
+        serve.run(gateway.bind(members, config.timeout, config.max_k), name=APP, route_prefix="/")
         yield f"http://{config.host}:{config.port}"
     finally:
         serve.shutdown()
@@ -135,8 +137,8 @@ def _check_port(host: str, port: int) -> None:
         ) from error
 
 
-def _start(config: ServeConfig) -> Any:
-    """Ray Serve, started; the module ``ray.serve``."""
+def _start_serve(config: ServeConfig) -> Any:
+    """Start Ray Serve and return the module ``ray.serve``."""
     connect("serving an index in shards")
     from ray import serve
 
@@ -151,29 +153,29 @@ def _start(config: ServeConfig) -> Any:
     return serve
 
 
-def _members(config: ServeConfig, serve: Any) -> list[Member]:
-    """The shards, each deployed and open, and of one kind."""
+def _deploy_shards(config: ServeConfig, serve: Any) -> list[Member]:
+    """Deploy and open all shards and check that their scores compare."""
     apps = [f"{APP}-shard-{n}" for n in range(len(config.shards))]
     arguments = config.retriever, config.encoder, config.device
     targets = [
         serve.RunTarget(
-            _deployment(config, serve, n).bind(str(make_absolute(path)), *arguments), app, route_prefix=None
+            _make_deployment(config, serve, n).bind(str(make_absolute(path)), *arguments), app, route_prefix=None
         )
         for n, (path, app) in enumerate(zip(config.shards, apps, strict=True))
     ]
     handles = serve.run_many(targets)
-    answers: list[State | Failure] = [handle.state.remote().result() for handle in handles]
-    if failed := [answer.reason for answer in answers if isinstance(answer, Failure)]:
-        raise ArtefactError("; ".join(failed))
-    states = [answer for answer in answers if isinstance(answer, State)]
-    check_alike(dict(zip(config.names, (state.maker for state in states), strict=True)))
-    return [Member(*each, config.replicas) for each in zip(config.names, apps, states, strict=True)]
+    answers: list[ShardState | ShardFailure] = [handle.state.remote().result() for handle in handles]
+    if failures := [answer.reason for answer in answers if isinstance(answer, ShardFailure)]:
+        raise ArtefactError("; ".join(failures))
+    states = [answer for answer in answers if isinstance(answer, ShardState)]
+    check_same_scoring(dict(zip(config.names, (state.scoring for state in states), strict=True)))
+    return [Member(*fields, config.replicas) for fields in zip(config.names, apps, states, strict=True)]
 
 
-def _deployment(config: ServeConfig, serve: Any, n: int) -> Any:
-    """Shard number ``n``, to be bound to its arguments."""
+def _make_deployment(config: ServeConfig, serve: Any, n: int) -> Any:
+    """Return the deployment of shard number ``n``, to be bound to its arguments."""
     resources = {config.resource.replace("{n}", str(n)): 0.001} if config.resource else {}
-    return serve.deployment(Shard).options(
+    return serve.deployment(ShardReplica).options(
         num_replicas=config.replicas,
         max_ongoing_requests=16,
         health_check_period_s=1,
@@ -182,41 +184,41 @@ def _deployment(config: ServeConfig, serve: Any, n: int) -> Any:
     )
 
 
-def check_alike(makers: dict[str, Maker]) -> None:
-    """Raise Mismatch where scores of the shards, known by their names, do not compare."""
-    for what in ("retriever", "encoder", "engine"):
+def check_same_scoring(scorings: dict[str, Scoring]) -> None:
+    """Raise Mismatch if the scores of the shards, given by name, do not compare."""
+    for part in ("retriever", "encoder", "engine"):
         groups: dict[str, list[str]] = {}
-        for name, maker in makers.items():
-            groups.setdefault(getattr(maker, what) or "none", []).append(name)
+        for name, scoring in scorings.items():
+            groups.setdefault(getattr(scoring, part) or "none", []).append(name)
         if len(groups) > 1:
-            told = "; ".join(f"{', '.join(names)}: {value}" for value, names in groups.items())
-            hint = "choose one with --retriever" if what == "retriever" else "index them alike"
-            raise Mismatch(f"the shards are not of one {what} ({told}): {hint}")
+            differences = "; ".join(f"{', '.join(names)}: {value}" for value, names in groups.items())
+            hint = "choose one with --retriever" if part == "retriever" else "index them alike"
+            raise Mismatch(f"the shards do not have one {part} ({differences}): {hint}")
 
 
 def main() -> None:
-    """Serve until somebody ends it."""
+    """Run the command line: serve until interrupted."""
     with report_errors("index.serve.app"):
         config = parse_config(ServeConfig, __doc__, positional=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         out = sys.stdout
-        with suppress(KeyboardInterrupt), silence_ray(), serving(config) as url:
-            served = f"{len(config.shards)} shard{'s' * (len(config.shards) != 1)}"
-            print(f"ready: {served} at {url} (Ctrl-C ends it)", file=out, flush=True)
-            watch(url)
+        with suppress(KeyboardInterrupt), silence_ray(), serve_collection(config) as url:
+            shards = f"{len(config.shards)} shard{'s' * (len(config.shards) != 1)}"
+            print(f"ready: {shards} at {url} (Ctrl-C ends it)", file=out, flush=True)
+            watch_shards(url)
         print("index.serve.app: ended", file=sys.stderr)
 
 
-def watch(url: str, pause: float = 1.0) -> None:
-    """Say on standard error whenever a shard is lost or back, until somebody interrupts."""
-    served, lost = RemoteRetriever(url), dict[str, str]()
+def watch_shards(url: str, pause: float = 1.0) -> None:
+    """Report on standard error when a shard is lost or back, until interrupted."""
+    retriever, lost = RemoteRetriever(url), dict[str, str]()
     while True:
         try:
-            now = {part.name: part.error or "no answer" for part in served.collection().shards if not part.up}
+            now = {part.name: part.error or "no answer" for part in retriever.collection().shards if not part.up}
         except RagqaError as error:
             now = {"every shard": str(error)}
         for name in now.keys() - lost.keys():
-            print(f"index.serve.app: {name} is lost ({now[name]}), Ray starts it again", file=sys.stderr, flush=True)
+            print(f"index.serve.app: {name} is lost ({now[name]}), Ray restarts it", file=sys.stderr, flush=True)
         for name in lost.keys() - now.keys():
             print(f"index.serve.app: {name} is back", file=sys.stderr, flush=True)
         lost = now

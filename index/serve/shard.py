@@ -1,4 +1,4 @@
-"""One shard of a served collection: an index directory, searched by a replica of its own."""
+"""One shard of a served collection: an index directory, searched by a Ray Serve replica."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,52 +19,56 @@ from ragqa.runtime.encoder import TextEncoder
 
 
 @dataclass(frozen=True)
-class Maker:
-    """What the shards of a collection have in common, or their scores do not compare."""
+class Scoring:
+    """Origin of a shard's scores, which must be equal in all shards for scores to compare."""
 
     retriever: str
     encoder: str | None
-    """Its fingerprint."""
+    """Fingerprint of the encoder."""
     engine: str | None
-    """Of BM25."""
+    """Engine of BM25."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a shard found."""
+class ShardHits:
+    """Hits of a shard for a list of questions."""
 
-    maker: Maker
+    scoring: Scoring
     rows: int
-    """Of the shard, those of deleted passages included, in the version that was searched."""
+    """Rows of the version that was searched, those of deleted passages included."""
     hits: list[list[dict[str, Any]]]
-    """For each question, best first; as the protocol has them, ids counted from the shard's first row."""
+    """Hits of each question, best first, in the protocol's form; ids count from the shard's first row."""
 
 
 @dataclass(frozen=True)
-class State:
-    """What stands in a shard's directory."""
+class ShardState:
+    """Contents of a shard's directory."""
 
-    maker: Maker
+    scoring: Scoring
     rows: int
+    """Rows of the index, those of deleted passages included."""
     passages: int
     fingerprint: str
     origin: str
     corpus: str
     kind: str | None
+    """Kind of vector index; None without vectors."""
     sources: tuple[str, ...]
+    """Names of the files that the index was made from."""
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Why a shard cannot answer, in a line."""
+class ShardFailure:
+    """Reason for which a shard cannot answer."""
 
     reason: str
+    """One line."""
 
 
-class Shard:
-    """The replica: opens its index when it starts, and an update of it when it is searched next.
+class ShardReplica:
+    """Replica that opens its index when it starts, and an update of the index at the next search.
 
-    What is wrong with the directory is an answer and not an exception, since another replica would not do better.
+    A damaged directory is returned as a ``ShardFailure`` and not raised, since another replica would not do better.
     """
 
     def __init__(self, path: str, retriever: str | None, encoder: str | None, device: str) -> None:
@@ -72,42 +76,42 @@ class Shard:
         self._path, self._retriever, self._encoder, self._device = Path(path), retriever, encoder, device
         self._live: LiveRetriever | None = None
         self._lock = Lock()
-        self._search(["What is loaded now need not be loaded when somebody asks."], 1)
+        self._search(["A first search loads what later ones need."], 1)
 
-    async def search(self, questions: list[str], k: int) -> Found | Failure:
-        """At most ``k`` hits for each question."""
+    async def search(self, questions: list[str], k: int) -> ShardHits | ShardFailure:
+        """Return at most ``k`` hits for each question."""
         return await asyncio.to_thread(self._search, questions, k)
 
-    async def state(self) -> State | Failure:
-        """What stands there now."""
+    async def state(self) -> ShardState | ShardFailure:
+        """Return the current contents of the directory."""
         return await asyncio.to_thread(self._state)
 
-    def _search(self, questions: list[str], k: int) -> Found | Failure:
+    def _search(self, questions: list[str], k: int) -> ShardHits | ShardFailure:
         try:
-            now = self._now()
-            hits = [[as_row(hit) for hit in found] for found in now.search(questions, k)]
-            return Found(_maker(now.ranker), len(now.passages), hits)
+            retriever = self._current()
+            hits = [[as_row(hit) for hit in hits] for hits in retriever.search(questions, k)]
+            return ShardHits(_describe_scoring(retriever.ranker), len(retriever.passages), hits)
         except (RagqaError, OSError) as error:
-            return Failure(str(error))
+            return ShardFailure(str(error))
 
-    def _state(self) -> State | Failure:
+    def _state(self) -> ShardState | ShardFailure:
         try:
-            now, manifest = self._now(), artefacts.peek_manifest(self._path)
+            retriever, manifest = self._current(), artefacts.peek_manifest(self._path)
         except (RagqaError, OSError) as error:
-            return Failure(str(error))
-        maker = _maker(now.ranker)
-        return State(
-            maker=maker,
-            rows=len(now.passages),
-            passages=now.passages.live_count,
+            return ShardFailure(str(error))
+        scoring = _describe_scoring(retriever.ranker)
+        return ShardState(
+            scoring=scoring,
+            rows=len(retriever.passages),
+            passages=retriever.passages.live_count,
             fingerprint=manifest.fingerprint,
             origin=manifest.origin,
             corpus=manifest.parents["corpus"],
-            kind=manifest.config["kind"] if maker.encoder else None,
+            kind=manifest.config["kind"] if scoring.encoder else None,
             sources=tuple(Path(source).name for source in manifest.config["sources"]),
         )
 
-    def _now(self) -> PassageRetriever:
+    def _current(self) -> PassageRetriever:
         with self._lock:
             if self._live is None:
                 self._live = open_retriever(self._path, self._retriever, encoder=self._encoder, device=self._device)
@@ -115,11 +119,12 @@ class Shard:
         return live.current()
 
 
-def _maker(ranker: Ranker) -> Maker:
+def _describe_scoring(ranker: Ranker) -> Scoring:
     if isinstance(ranker, Hybrid):
-        return Maker(RetrieverKind.HYBRID, _maker(ranker.dense).encoder, _maker(ranker.bm25).engine)
+        dense, bm25 = _describe_scoring(ranker.dense), _describe_scoring(ranker.bm25)
+        return Scoring(RetrieverKind.HYBRID, dense.encoder, bm25.engine)
     if isinstance(ranker, DenseRanker):
         assert isinstance(ranker.encoder, TextEncoder)
-        return Maker(RetrieverKind.DENSE, ranker.encoder.fingerprint, None)
+        return Scoring(RetrieverKind.DENSE, ranker.encoder.fingerprint, None)
     assert isinstance(ranker, BM25)
-    return Maker(RetrieverKind.BM25, None, ranker.engine)
+    return Scoring(RetrieverKind.BM25, None, ranker.engine)

@@ -1,4 +1,4 @@
-"""An index in shards: what is merged, and on Ray Serve what happens when a shard is lost."""
+"""A collection of shards answers like one index, and partially while a shard is lost."""
 
 import json
 import os
@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from index.serve.app import ServeConfig, check_alike, serving
-from index.serve.gather import MAX_QUESTIONS, merged, parsed
-from index.serve.shard import Failure, Found, Maker, Shard
+from index.serve.app import ServeConfig, check_same_scoring, serve_collection
+from index.serve.gateway import MAX_QUESTIONS, merge_hits, parse_request
+from index.serve.shard import Scoring, ShardFailure, ShardHits, ShardReplica
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
@@ -36,7 +36,7 @@ QUESTIONS = ["Where is the stone bridge?", "Which king built the tower?", "coppe
 DEADLINE = 90
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # whoever loads Ray Data first is told
+pytestmark = pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # from the first import of Ray Data
 
 
 @pytest.fixture(scope="module")
@@ -53,58 +53,60 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def shards(corpora: list[Path]) -> list[Path]:
-    """An index of each."""
-    return [built([file], file.with_suffix(".index")) for file in corpora]
+    """Build an index of each corpus."""
+    return [build_from([file], file.with_suffix(".index")) for file in corpora]
 
 
 @pytest.fixture(scope="module")
 def whole(corpora: list[Path]) -> Path:
-    """One index of all."""
-    return built(corpora, corpora[0].with_name("all.index"))
+    """Build one index of all corpora."""
+    return build_from(corpora, corpora[0].with_name("all.index"))
 
 
-def built(files: list[Path], out: Path, **config: str) -> Path:
+def build_from(files: list[Path], out: Path, **config: str) -> Path:
     build_index(files, out, IndexConfig(**config))
     return out
 
 
-def searched(shards: list[Path], retriever: str, k: int) -> list[list[dict]]:
-    """What is merged of the shards, without anything between."""
-    found = [Shard(str(shard), retriever, None, "cpu")._search(QUESTIONS, k) for shard in shards]
-    assert all(isinstance(each, Found) for each in found)
-    firsts = np.cumsum([0, *(each.rows for each in found)]).tolist()
+def search_merged(shards: list[Path], retriever: str, k: int) -> list[list[dict]]:
+    """Search the shards in this process and merge their hits."""
+    answers = [ShardReplica(str(shard), retriever, None, "cpu")._search(QUESTIONS, k) for shard in shards]
+    assert all(isinstance(answer, ShardHits) for answer in answers)
+    firsts = np.cumsum([0, *(answer.rows for answer in answers)]).tolist()
     return [
-        merged([(first, each.hits[n]) for first, each in zip(firsts, found, strict=False)], k)
+        merge_hits([(first, answer.hits[n]) for first, answer in zip(firsts, answers, strict=False)], k)
         for n in range(len(QUESTIONS))
     ]
 
 
-def same(hits: list[Hit], others: list[Hit]) -> None:
-    """The same passages with the same scores; sums over rows of another number may differ in the last bit."""
+def assert_same_hits(hits: list[Hit], others: list[Hit]) -> None:
+    """Assert equal passages and scores; sums over another number of rows may differ in the last bit."""
     assert [hit.passage for hit in hits] == [hit.passage for hit in others]
     np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in others], rtol=1e-6)
 
 
-def test_bm25_is_merged_as_by_hand(shards: list[Path]) -> None:
-    by_hand = []
+def test_bm25_hits_are_merged_by_score(shards: list[Path]) -> None:
+    expected_rows = []
     for number, shard in enumerate(shards):
         for n, hits in enumerate(open_retriever(shard, "bm25").search(QUESTIONS, 7)):
-            by_hand += [(n, -hit.score, number, hit.passage.id + number * DOCUMENTS) for hit in hits]
-    expected = [[(row, -score) for m, score, _, row in sorted(by_hand) if m == n][:7] for n in range(len(QUESTIONS))]
-    assert [[(hit["id"], hit["score"]) for hit in hits] for hits in searched(shards, "bm25", 7)] == expected
+            expected_rows += [(n, -hit.score, number, hit.passage.id + number * DOCUMENTS) for hit in hits]
+    expected = [
+        [(row, -score) for m, score, _, row in sorted(expected_rows) if m == n][:7] for n in range(len(QUESTIONS))
+    ]
+    assert [[(hit["id"], hit["score"]) for hit in hits] for hits in search_merged(shards, "bm25", 7)] == expected
 
 
-def test_equal_scores_stand_in_the_order_of_the_shards() -> None:
+def test_equal_scores_keep_the_order_of_the_shards() -> None:
     one = [{"id": 0, "score": 2.0}, {"id": 1, "score": 1.0}, {"id": 3, "score": 1.0}]
     two = [{"id": 0, "score": 2.0}, {"id": 5, "score": 1.0}]
-    assert [hit["id"] for hit in merged([(0, one), (4, two)], 9)] == [0, 4, 1, 3, 9]
-    assert [hit["id"] for hit in merged([(0, one), (4, two)], 2)] == [0, 4]
-    assert merged([(0, []), (4, [])], 2) == []
+    assert [hit["id"] for hit in merge_hits([(0, one), (4, two)], 9)] == [0, 4, 1, 3, 9]
+    assert [hit["id"] for hit in merge_hits([(0, one), (4, two)], 2)] == [0, 4]
+    assert merge_hits([(0, []), (4, [])], 2) == []
 
 
-def test_a_request() -> None:
-    assert parsed(b'{"questions": ["  a\\n b? "]}', 50) == (["a b?"], 10)
-    assert parsed(b'{"questions": ["a", "b"], "k": 50}', 50) == (["a", "b"], 50)
+def test_a_request_is_parsed_with_its_defaults() -> None:
+    assert parse_request(b'{"questions": ["  a\\n b? "]}', 50) == (["a b?"], 10)
+    assert parse_request(b'{"questions": ["a", "b"], "k": 50}', 50) == (["a", "b"], 50)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_request() -> None:
 )
 def test_bad_requests_are_one_clear_line(body: bytes, line: str) -> None:
     with pytest.raises(BadInput, match=line) as raised:
-        parsed(body, 50)
+        parse_request(body, 50)
     assert "\n" not in str(raised.value)
 
 
@@ -136,47 +138,49 @@ def test_bad_requests_are_one_clear_line(body: bytes, line: str) -> None:
     ("wrong", "line"),
     [
         ({"shards": ()}, "name at least one index"),
-        ({"fusion": "rrf"}, "fusion rrf: only weighted goes over shards"),
+        ({"fusion": "rrf"}, "fusion rrf: shards need weighted"),
         ({"retriever": "bm52"}, "choose one of hybrid, dense, bm25"),
         ({"timeout": 0.0, "port": 0}, r"port = 0: .*; timeout = 0"),
     ],
 )
-def test_bad_settings_are_told_together(wrong: dict, line: str) -> None:
+def test_all_wrong_settings_are_reported_together(wrong: dict, line: str) -> None:
     with pytest.raises(BadInput, match=line):
         ServeConfig(**{"shards": (Path("a"),), **wrong})
 
 
-def test_shards_are_named_by_their_folders_unless_those_are_alike() -> None:
+def test_shards_are_named_by_folder_or_by_path_if_folders_share_a_name() -> None:
     assert ServeConfig(shards=(Path("x/a.index"), Path("/y/b.index"))).names == ["a.index", "b.index"]
     assert ServeConfig(shards=(Path("/x/a"), Path("/y/a"))).names == ["/x/a", "/y/a"]
 
 
-def test_shards_that_do_not_fit_together_are_named() -> None:
-    one, other = Maker("hybrid", "1234", "tantivy"), Maker("hybrid", "5678", "tantivy")
-    check_alike({"a": one, "b": one})
-    with pytest.raises(Mismatch, match=r"not of one encoder \(a, b: 1234; c: 5678\): index them alike"):
-        check_alike({"a": one, "b": one, "c": other})
-    with pytest.raises(Mismatch, match=r"not of one retriever \(a: hybrid; d: bm25\): choose one with --retriever"):
-        check_alike({"a": one, "d": Maker("bm25", None, "tantivy")})
-    with pytest.raises(Mismatch, match="not of one engine"):
-        check_alike({"a": one, "d": Maker("hybrid", "1234", "lucene")})
+def test_shards_whose_scores_do_not_compare_are_named() -> None:
+    one, other = Scoring("hybrid", "1234", "tantivy"), Scoring("hybrid", "5678", "tantivy")
+    check_same_scoring({"a": one, "b": one})
+    with pytest.raises(Mismatch, match=r"do not have one encoder \(a, b: 1234; c: 5678\): index them alike"):
+        check_same_scoring({"a": one, "b": one, "c": other})
+    with pytest.raises(
+        Mismatch, match=r"do not have one retriever \(a: hybrid; d: bm25\): choose one with --retriever"
+    ):
+        check_same_scoring({"a": one, "d": Scoring("bm25", None, "tantivy")})
+    with pytest.raises(Mismatch, match="do not have one engine"):
+        check_same_scoring({"a": one, "d": Scoring("hybrid", "1234", "lucene")})
 
 
-def test_what_is_wrong_with_a_shard_is_an_answer(tmp_path: Path, shards: list[Path]) -> None:
+def test_a_missing_directory_is_a_failure_and_not_an_exception(tmp_path: Path, shards: list[Path]) -> None:
     path = tmp_path / "s.index"
-    shard = Shard(str(path), None, None, "cpu")
-    assert shard._search(["stone"], 1) == Failure(f"{path} does not exist")
+    shard = ShardReplica(str(path), None, None, "cpu")
+    assert shard._search(["stone"], 1) == ShardFailure(f"{path} does not exist")
     shutil.copytree(shards[0], path)
-    assert isinstance(shard._search(["stone"], 1), Found)
+    assert isinstance(shard._search(["stone"], 1), ShardHits)
 
 
-def test_a_port_in_use_is_told_before_anything_starts(shards: list[Path]) -> None:
+def test_a_port_in_use_is_reported_before_anything_starts(shards: list[Path]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         config = ServeConfig(shards=tuple(shards), port=there.getsockname()[1])
         with pytest.raises(BadInput, match=r"port \d+ of 127.0.0.1 cannot be listened on \(Address already in use\)"):
-            serving(config).__enter__()
+            serve_collection(config).__enter__()
     with pytest.raises(BadInput, match="a shard is named twice"):
-        serving(ServeConfig(shards=(shards[0], shards[0]))).__enter__()
+        serve_collection(ServeConfig(shards=(shards[0], shards[0]))).__enter__()
 
 
 def free_port() -> int:
@@ -184,7 +188,7 @@ def free_port() -> int:
         return int(there.getsockname()[1])
 
 
-def until(done: Callable[[], bool]) -> None:
+def wait_until(done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE
     while not done():
         assert time.monotonic() < deadline
@@ -197,7 +201,7 @@ def cluster() -> Iterator[None]:
     pytest.importorskip("ray.serve", reason="the extra ray is not installed")
     environment = {"env_vars": {"PYTHONPATH": str(ROOT)}}
     options = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
-    with pytest.MonkeyPatch.context() as patch:  # as in all files: a process keeps to Ray's first mode
+    with pytest.MonkeyPatch.context() as patch:  # as in all files, because a process keeps Ray's first mode
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(address="local", num_cpus=1, runtime_env=environment, **options)
@@ -206,37 +210,37 @@ def cluster() -> Iterator[None]:
 
 
 class Served:
-    """A collection that is served, and means to break it."""
+    """A served collection, and ways to break it."""
 
     def __init__(self, url: str, shards: list[Path]) -> None:
         self.url, self.shards, self.remote = url, shards, RemoteRetriever(url)
 
     def search(self, questions: list[str], k: int, lost: tuple[int, ...] = ()) -> list[list[Hit]]:
-        """The answer once it lacks the shards ``lost`` and no other, as a busy machine may make one late."""
+        """Kill the shards ``lost`` and search until they and no others are missing; a busy machine may delay others."""
         names, found = tuple(self.shards[n].name for n in lost), [[]]
 
-        def asked() -> bool:
+        def search_once() -> bool:
             for n in lost:
                 self.kill(n)
             found[:] = self.remote.search(questions, k)
             return all(missing_shards(hits) == names for hits in found)
 
-        until(asked)
+        wait_until(search_once)
         return found
 
     def collection(self, up: list[bool] | None = None) -> Collection:
-        """What is served once these shards are up, by default all."""
-        until(lambda: [shard.up for shard in self.remote.collection().shards] == (up or [True] * SHARDS))
+        """Describe the collection once these shards are up, by default all."""
+        wait_until(lambda: [shard.up for shard in self.remote.collection().shards] == (up or [True] * SHARDS))
         return self.remote.collection()
 
     def kill(self, n: int) -> None:
-        """The process of a shard's replica dies at once, where it is not dead yet."""
+        """Kill the processes of a shard's replicas."""
         for process in self.processes(n):
             os.kill(process, signal.SIGKILL)
 
     @staticmethod
     def processes(n: int, root: int | None = None) -> list[int]:
-        """Of the replicas of a shard, those that ``root``, by default this process, started."""
+        """Return the processes of a shard's replicas under ``root``, by default this process."""
         listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
         rows = [line.split(maxsplit=2) for line in listed.splitlines()[1:]]
         parents = {int(row[0]): int(row[1]) for row in rows}
@@ -244,52 +248,52 @@ class Served:
         def ours(process: int) -> bool:
             return process == (root or os.getpid()) or (process in parents and ours(parents[process]))
 
-        title = f"ray::ServeReplica:ragqa-shard-{n}:Shard"
+        title = f"ray::ServeReplica:ragqa-shard-{n}:ShardReplica"
         return [int(row[0]) for row in rows if row[-1].startswith(title) and ours(int(row[0]))]
 
 
 @pytest.fixture(scope="module")
 def served(cluster: None, shards: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The dense part of copies of the shards."""
+    """Serve dense search over copies of the shards."""
     folder = tmp_path_factory.mktemp("served")
     copies = [Path(shutil.copytree(shard, folder / shard.name)) for shard in shards]
-    with serving(ServeConfig(shards=tuple(copies), port=free_port(), retriever="dense")) as url:
+    with serve_collection(ServeConfig(shards=tuple(copies), port=free_port(), retriever="dense")) as url:
         yield Served(url, copies)
 
 
 @pytest.fixture
-def sound(served: Served) -> Served:
-    """All shards are there."""
+def healthy(served: Served) -> Served:
+    """Wait until all shards answer."""
     served.search(QUESTIONS[:1], 1)
     return served
 
 
-def test_the_best_of_all_shards_are_those_of_one_index(sound: Served, whole: Path) -> None:
+def test_merged_hits_equal_those_of_one_index(healthy: Served, whole: Path) -> None:
     local = open_retriever(whole, "dense")
     for k in (1, 7, 100):
-        for found, expected in zip(sound.search(QUESTIONS, k), local.search(QUESTIONS, k), strict=True):
-            same(found, expected)
+        for found, expected in zip(healthy.search(QUESTIONS, k), local.search(QUESTIONS, k), strict=True):
+            assert_same_hits(found, expected)
 
 
-def test_an_answer_and_its_citation(sound: Served, whole: Path) -> None:
-    there, here = Pipeline.load(sound.url), Pipeline.load(whole, retriever="dense")
+def test_answers_and_sources_equal_those_of_one_index(healthy: Served, whole: Path) -> None:
+    there, here = Pipeline.load(healthy.url), Pipeline.load(whole, retriever="dense")
     answers = zip(there.ask(QUESTIONS), here.ask(QUESTIONS), strict=True)
     for answer, expected in answers:
         assert answer.text == expected.text and answer.missing == ()
         assert [(s.span, s.hit.passage) for s in answer.sources] == [(s.span, s.hit.passage) for s in expected.sources]
 
 
-def test_what_is_served_is_told(sound: Served) -> None:
-    now = sound.collection()
+def test_the_collection_describes_its_shards(healthy: Served) -> None:
+    now = healthy.collection()
     assert (now.retriever, now.fusion, now.kind, now.passages) == ("dense", None, "flat", SHARDS * DOCUMENTS)
-    assert [shard.name for shard in now.shards] == [shard.name for shard in sound.shards]
+    assert [shard.name for shard in now.shards] == [shard.name for shard in healthy.shards]
     assert all(shard.up for shard in now.shards) and now.fingerprint and now.encoder
 
 
-def test_bad_requests_over_http(sound: Served) -> None:
+def test_bad_requests_over_http_are_refused(healthy: Served) -> None:
     def refused(path: str, body: bytes | None) -> tuple[int, str]:
         with pytest.raises(urllib.error.HTTPError) as raised:
-            urllib.request.urlopen(f"{sound.url}{path}", body)
+            urllib.request.urlopen(f"{healthy.url}{path}", body)
         with raised.value as answer:
             return answer.status, json.loads(answer.read())["error"]
 
@@ -297,64 +301,64 @@ def test_bad_requests_over_http(sound: Served) -> None:
     assert refused("/search", b'{"questions": [""]}') == (400, "the question is empty: ask something")
     assert refused("/search", None)[0] == refused("/nothing", b"{}")[0] == 404
     with pytest.raises(BadInput, match="k must be a whole number from 1 to 1000"):
-        sound.remote.search(QUESTIONS, 1001)
+        healthy.remote.search(QUESTIONS, 1001)
 
 
-def test_an_updated_shard_answers_at_the_next_question(sound: Served, tmp_path: Path) -> None:
-    before, new = sound.collection(), tmp_path / "new.jsonl"
+def test_an_update_of_a_shard_is_served_at_the_next_question(healthy: Served, tmp_path: Path) -> None:
+    before, new = healthy.collection(), tmp_path / "new.jsonl"
     new.write_text(json.dumps({"id": "new", "title": "", "text": "A zebra swims in the lemonade."}) + "\n")
-    update_index(sound.shards[0], add=[new])
-    ((hit, *_),) = sound.search(["A zebra swims in the lemonade."], 3)
+    update_index(healthy.shards[0], add=[new])
+    ((hit, *_),) = healthy.search(["A zebra swims in the lemonade."], 3)
     assert hit.passage.document == "new" and hit.passage.id == DOCUMENTS
-    now = sound.collection()
+    now = healthy.collection()
     assert now.passages == before.passages + 1
     assert now.fingerprint != before.fingerprint and now.origin == before.origin
-    ids = [hit.passage.id for hit in sound.search(QUESTIONS[:1], 1000)[0]]
+    ids = [hit.passage.id for hit in healthy.search(QUESTIONS[:1], 1000)[0]]
     assert sorted(ids) == list(range(SHARDS * DOCUMENTS + 1))
-    update_index(sound.shards[0], delete=["new"])
-    assert sound.collection().passages == before.passages
-    assert "new" not in {hit.passage.document for hit in sound.search(["A zebra?"], 1000)[0]}
+    update_index(healthy.shards[0], delete=["new"])
+    assert healthy.collection().passages == before.passages
+    assert "new" not in {hit.passage.document for hit in healthy.search(["A zebra?"], 1000)[0]}
 
 
-def test_a_shard_that_is_killed_is_missing_until_it_is_back_by_itself(sound: Served) -> None:
-    before = sound.search(QUESTIONS, 30)
-    for hits, others in zip(sound.search(QUESTIONS, 10, lost=(1,)), before, strict=True):
-        same(hits, [hit for hit in others if not hit.passage.document.startswith("1-")][:10])
-        assert missing_shards(hits) == (sound.shards[1].name,)
-    assert sound.search(QUESTIONS, 30) == before
+def test_a_killed_shard_is_missing_until_ray_restarts_it(healthy: Served) -> None:
+    before = healthy.search(QUESTIONS, 30)
+    for hits, others in zip(healthy.search(QUESTIONS, 10, lost=(1,)), before, strict=True):
+        assert_same_hits(hits, [hit for hit in others if not hit.passage.document.startswith("1-")][:10])
+        assert missing_shards(hits) == (healthy.shards[1].name,)
+    assert healthy.search(QUESTIONS, 30) == before
 
 
-def test_a_damaged_shard_is_missing_until_it_is_mended(sound: Served) -> None:
-    file, before = sound.shards[2] / "dense" / "vectors.npy", sound.search(QUESTIONS, 9)
+def test_a_damaged_shard_is_missing_until_it_is_repaired(healthy: Served) -> None:
+    file, before = healthy.shards[2] / "dense" / "vectors.npy", healthy.search(QUESTIONS, 9)
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    sound.kill(2)
-    until(lambda: "damaged" in (sound.remote.collection().shards[2].error or ""))
-    now = sound.collection([True, True, False])
-    assert now.missing == (sound.shards[2].name,)
+    healthy.kill(2)
+    wait_until(lambda: "damaged" in (healthy.remote.collection().shards[2].error or ""))
+    now = healthy.collection([True, True, False])
+    assert now.missing == (healthy.shards[2].name,)
     assert now.fingerprint is None and now.passages == SHARDS * DOCUMENTS
     file.write_bytes(whole)
-    assert sound.search(QUESTIONS, 9) == before
+    assert healthy.search(QUESTIONS, 9) == before
 
 
-def test_no_shard_left_is_an_error_and_no_empty_answer(sound: Served) -> None:
-    gone = [shard.with_name(f"{shard.name}.gone") for shard in sound.shards]
-    for shard, away in zip(sound.shards, gone, strict=True):
+def test_without_any_shard_a_search_is_an_error(healthy: Served) -> None:
+    gone = [shard.with_name(f"{shard.name}.gone") for shard in healthy.shards]
+    for shard, away in zip(healthy.shards, gone, strict=True):
         shard.rename(away)
     try:
-        until(lambda: unserved(sound).count(" does not exist)") == SHARDS)
-        assert "no shard answers: part-0.index (" in unserved(sound)
+        wait_until(lambda: read_error(healthy).count(" does not exist)") == SHARDS)
+        assert "no shard answers: part-0.index (" in read_error(healthy)
         with pytest.raises(RemoteError, match="no shard answers"):
-            Pipeline.load(sound.url)
+            Pipeline.load(healthy.url)
     finally:
-        for shard, away in zip(sound.shards, gone, strict=True):
+        for shard, away in zip(healthy.shards, gone, strict=True):
             away.rename(shard)
-    until(lambda: not unserved(sound))
-    sound.search(QUESTIONS, 9)
+    wait_until(lambda: not read_error(healthy))
+    healthy.search(QUESTIONS, 9)
 
 
-def unserved(served: Served) -> str:
-    """Why a question is not answered at all; nothing where it is, if by a part."""
+def read_error(served: Served) -> str:
+    """Return the error of a search; an empty string if at least one shard answers."""
     try:
         served.remote.search(QUESTIONS, 9)
     except RemoteError as error:
@@ -363,8 +367,8 @@ def unserved(served: Served) -> str:
 
 
 @contextmanager
-def command(shards: list[Path], *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command, in a process and with a Ray of its own, and its URL."""
+def run_command(shards: list[Path], *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run the command with its own Ray; yield the process and its URL."""
     port = str(free_port())
     line = [sys.executable, "-m", "index.serve.app", *map(str, shards), "--port", port, *options]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -378,12 +382,12 @@ def command(shards: list[Path], *options: str) -> Iterator[tuple[subprocess.Pope
             try:
                 process.communicate(timeout=DEADLINE)
             finally:
-                process.kill()  # or a process that does not end holds the tests up for ever
+                process.kill()  # so that a hanging process does not stop the tests
 
 
 @pytest.mark.slow
-def test_the_command_says_when_it_is_ready_and_ends_when_it_is_told_to(shards: list[Path]) -> None:
-    with command(shards[:2]) as (process, url):
+def test_the_command_reports_when_it_is_ready_and_ends_on_interrupt(shards: list[Path]) -> None:
+    with run_command(shards[:2]) as (process, url):
         assert process.stdout is not None
         assert process.stdout.readline() == f"ready: 2 shards at {url} (Ctrl-C ends it)\n"
         assert len(RemoteRetriever(url).search(QUESTIONS, 5)[0]) == 5
@@ -393,10 +397,10 @@ def test_the_command_says_when_it_is_ready_and_ends_when_it_is_told_to(shards: l
 
 
 @pytest.mark.slow
-def test_a_second_replica_makes_a_kill_unseen(shards: list[Path]) -> None:
-    with command(shards, "--retriever", "bm25", "--replicas", "2", "--timeout", "20") as (process, url):
+def test_a_second_replica_hides_a_kill(shards: list[Path]) -> None:
+    with run_command(shards, "--retriever", "bm25", "--replicas", "2", "--timeout", "20") as (process, url):
         assert process.stdout is not None and process.stdout.readline().startswith("ready")
-        served, expected = Served(url, shards), searched(shards, "bm25", 9)
+        served, expected = Served(url, shards), search_merged(shards, "bm25", 9)
         for n in range(60):
             if n == 5:
                 first, _ = served.processes(1, process.pid)
@@ -409,12 +413,12 @@ def test_a_second_replica_makes_a_kill_unseen(shards: list[Path]) -> None:
 
 
 @pytest.mark.slow
-def test_shards_that_cannot_be_served_are_named_at_the_start(shards: list[Path], tmp_path: Path) -> None:
-    terms = built([shards[0].with_suffix(".jsonl")], tmp_path / "terms.index", retriever="bm25")
+def test_shards_that_cannot_be_served_are_named_before_the_start(shards: list[Path], tmp_path: Path) -> None:
+    terms = build_from([shards[0].with_suffix(".jsonl")], tmp_path / "terms.index", retriever="bm25")
     for other, line in (
-        (terms, "index.serve.app: the shards are not of one retriever (part-0.index: hybrid; terms.index: bm25)"),
+        (terms, "index.serve.app: the shards do not have one retriever (part-0.index: hybrid; terms.index: bm25)"),
         (tmp_path / "nothing", f"index.serve.app: {tmp_path / 'nothing'} does not exist"),
     ):
-        with command([shards[0], other]) as (process, _):
+        with run_command([shards[0], other]) as (process, _):
             out, err = process.communicate(timeout=DEADLINE)
             assert process.returncode == 2 and out == "" and "Traceback" not in err and line in err

@@ -1,0 +1,255 @@
+"""HTTP gateway of a collection: it sends a question to all shards and merges their best passages.
+
+A shard that fails or is too slow is missing from the answer, which names it. The gateway polls it in the background
+until it is back, and until then no question waits for it. So a lost shard costs one timeout, and not one per question.
+"""
+
+import asyncio
+import hashlib
+import heapq
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any
+
+from index.serve.shard import ShardFailure, ShardHits, ShardReplica, ShardState
+from ragqa.errors import BadInput, RemoteError
+from ragqa.pipeline import clean_question
+from ragqa.reading.base import DEFAULT_PASSAGES
+from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
+from ragqa.retrieval.remote import HEALTH, PROTOCOL, SEARCH, Collection, Part
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+MAX_QUESTIONS = 1024
+"""Largest number of questions in a request."""
+MAX_BYTES = 16 << 20
+"""Largest size of a request."""
+QUESTIONS_PER_TIMEOUT = 16
+"""Questions that share one timeout; larger requests may take longer in proportion."""
+_RESTART_TIMEOUT = 10.0
+"""Seconds for a lost shard to answer, whose replica may just be starting."""
+_PAUSES = 0.1, 5.0
+"""Shortest and longest pause, in seconds, between two polls of a lost shard."""
+_EXAMPLE = '{"questions": ["Who …?"], "k": 10}'
+
+
+@dataclass(frozen=True)
+class Member:
+    """A shard when the collection was started."""
+
+    name: str
+    app: str
+    """Ray Serve application that runs it."""
+    state: ShardState
+    replicas: int
+
+
+class _ShardClient:
+    """Connection to a shard: its last known state, and the reason if it is lost."""
+
+    def __init__(self, member: Member) -> None:
+        from ray import serve
+
+        self.name, self.known = member.name, member.state
+        self.lost: str | None = None
+        """Reason in one line; None if the shard answers."""
+        self._handle = serve.get_deployment_handle(ShardReplica.__name__, app_name=member.app)
+        self._attempts = 2 if member.replicas > 1 else 1  # another replica may live where one has died
+        self._recovery: asyncio.Task[None] | None = None
+
+    async def search(self, questions: list[str], k: int, timeout: float) -> ShardHits | None:
+        """Return the shard's hits; None if it is lost."""
+        answer = await self._ask(timeout, "search", questions, k)
+        if not isinstance(answer, ShardHits):
+            return None
+        self.known = replace(self.known, rows=answer.rows)
+        return answer
+
+    async def state(self, timeout: float) -> ShardState | None:
+        """Return the shard's current state; None if it is lost."""
+        answer = await self._ask(timeout, "state")
+        if not isinstance(answer, ShardState):
+            return None
+        self.known = answer
+        return answer
+
+    async def _ask(self, timeout: float, method: str, *arguments: Any) -> ShardHits | ShardState | None:
+        if self.lost is not None:
+            return None
+        answer = await self._call(timeout, method, *arguments)
+        if not isinstance(answer, ShardFailure):
+            return answer
+        if self.lost is None:  # another request may have found it lost meanwhile
+            self.lost = answer.reason
+            self._recovery = asyncio.create_task(self._poll_until_back())
+        return None
+
+    async def _poll_until_back(self) -> None:
+        pause, longest = _PAUSES
+        while isinstance(answer := await self._call(_RESTART_TIMEOUT, "state"), ShardFailure):
+            self.lost = answer.reason
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)
+        assert isinstance(answer, ShardState)
+        self.known, self.lost = answer, None
+
+    async def _call(self, timeout: float, method: str, *arguments: Any) -> ShardHits | ShardState | ShardFailure:
+        from ray.exceptions import RayActorError
+
+        failure = ShardFailure("")
+        for _ in range(self._attempts):
+            response = getattr(self._handle, method).remote(*arguments)
+            try:
+                answer: ShardHits | ShardState | ShardFailure = await asyncio.wait_for(response, timeout)
+                return self._check_scoring(answer)
+            except TimeoutError:
+                response.cancel()
+                return ShardFailure(f"no answer within {timeout:g} s")
+            except RayActorError:
+                failure = ShardFailure("its process died")
+            except Exception as error:  # whatever goes wrong in one shard, the answers of the others count
+                return ShardFailure(f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}")
+        return failure
+
+    def _check_scoring(self, answer: ShardHits | ShardState | ShardFailure) -> ShardHits | ShardState | ShardFailure:
+        """Return the answer, or a failure if a rebuilt shard has scores that do not compare with the others'."""
+        if isinstance(answer, ShardFailure) or answer.scoring == self.known.scoring:
+            return answer
+        return ShardFailure(
+            f"rebuilt with {answer.scoring}, while the collection has {self.known.scoring}: serve it again"
+        )
+
+
+class Gateway:
+    """Replica that answers HTTP requests."""
+
+    def __init__(self, members: list[Member], timeout: float, max_k: int) -> None:
+        """Search the shards ``members`` in this order.
+
+        Args:
+            members: the shards.
+            timeout: seconds after which a shard is missing.
+            max_k: largest k of a request.
+        """
+        self._shards = [_ShardClient(member) for member in members]
+        self._timeout, self._max_k = timeout, max_k
+
+    async def search(self, questions: list[str], k: int) -> dict[str, Any]:
+        """Return the best ``k`` hits of all shards for each question, and the names of missing shards.
+
+        Raises:
+            RemoteError: all shards are missing.
+        """
+        timeout = self._timeout * -(-len(questions) // QUESTIONS_PER_TIMEOUT)
+        answers = await asyncio.gather(*(shard.search(questions, k, timeout) for shard in self._shards))
+        self._check_any(answers)
+        pairs = list(zip(self._shards, answers, strict=True))
+        rows = (answer.rows if answer else shard.known.rows for shard, answer in pairs)
+        firsts = accumulate(rows, initial=0)  # a missing shard keeps its range of ids
+        present = [(first, answer) for first, answer in zip(firsts, answers, strict=False) if answer]
+        return {
+            "missing": [shard.name for shard, answer in pairs if answer is None],
+            "found": [merge_hits([(first, a.hits[n]) for first, a in present], k) for n in range(len(questions))],
+        }
+
+    async def collection(self) -> Collection:
+        """Describe the collection.
+
+        Raises:
+            RemoteError: all shards are missing.
+        """
+        states = await asyncio.gather(*(shard.state(self._timeout) for shard in self._shards))
+        self._check_any(states)
+        known, scoring = [shard.known for shard in self._shards], self._shards[0].known.scoring
+        return Collection(
+            retriever=scoring.retriever,
+            fusion=DEFAULT_FUSION if scoring.retriever == RetrieverKind.HYBRID else None,
+            kind=", ".join(sorted({state.kind for state in known if state.kind})) or None,
+            encoder=scoring.encoder,
+            fingerprint=_join_fingerprints([state.fingerprint if state else None for state in states]),
+            origin=_join_fingerprints([state.origin if state else None for state in states]),
+            corpus=_join_fingerprints([state.corpus if state else None for state in states]),
+            passages=sum(state.passages for state in known),
+            sources=tuple(dict.fromkeys(source for state in known for source in state.sources)),
+            shards=tuple(map(_describe_shard, self._shards, states)),
+        )
+
+    async def __call__(self, request: "Request") -> "Response":
+        """Answer an HTTP request by the protocol of ``ragqa.retrieval.remote``."""
+        from starlette.responses import Response
+
+        status, row = await self._answer(request)
+        text = json.dumps({"ragqa": PROTOCOL, **row})
+        return Response(text, status, media_type="application/json")
+
+    async def _answer(self, request: "Request") -> tuple[int, dict[str, Any]]:
+        route = request.method, request.url.path
+        try:
+            if route == ("GET", HEALTH):
+                return 200, asdict(await self.collection())
+            if route == ("POST", SEARCH):
+                return 200, await self.search(*parse_request(await request.body(), self._max_k))
+            return 404, {"error": f"there is no {' '.join(route)}: GET {HEALTH} or POST {SEARCH} {_EXAMPLE}"}
+        except BadInput as error:
+            return 400, {"error": str(error)}
+        except RemoteError as error:
+            return 503, {"error": str(error)}
+
+    def _check_any(self, answers: Sequence[object | None]) -> None:
+        if all(answer is None for answer in answers):
+            reasons = "; ".join(f"{shard.name} ({shard.lost or 'no answer'})" for shard in self._shards)
+            raise RemoteError(f"no shard answers: {reasons}")
+
+
+def merge_hits(hits_by_shard: list[tuple[int, list[dict[str, Any]]]], k: int) -> list[dict[str, Any]]:
+    """Return the best ``k`` hits of one question, by falling score, then shard, then row.
+
+    Args:
+        hits_by_shard: for each shard the offset of its ids, and its hits, best first.
+        k: number of hits.
+    """
+    moved = ([{**hit, "id": offset + hit["id"]} for hit in hits] for offset, hits in hits_by_shard)
+    return list(islice(heapq.merge(*moved, key=lambda hit: -hit["score"]), k))
+
+
+def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
+    """Return the questions and k of a search request.
+
+    Raises:
+        BadInput: the body is not a request, or exceeds a limit.
+    """
+    if len(body) > MAX_BYTES:
+        raise BadInput(f"the request has {len(body)} bytes: at most {MAX_BYTES} are read")
+    try:
+        row = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"the request is not JSON: {_EXAMPLE} is needed") from error
+    questions, k = (row.get("questions"), row.get("k", DEFAULT_PASSAGES)) if isinstance(row, dict) else (None, None)
+    if not isinstance(questions, list) or not questions or not all(isinstance(text, str) for text in questions):
+        raise BadInput(f"questions must be a list of texts: {_EXAMPLE} is needed")
+    if len(questions) > MAX_QUESTIONS:
+        raise BadInput(f"{len(questions)} questions: at most {MAX_QUESTIONS} may be asked at once")
+    if type(k) is not int or not 1 <= k <= max_k:
+        raise BadInput(f"k must be a whole number from 1 to {max_k}")
+    return [clean_question(question) for question in questions], k
+
+
+def _describe_shard(shard: _ShardClient, state: ShardState | None) -> Part:
+    return Part(
+        name=shard.name,
+        up=state is not None,
+        passages=shard.known.passages,
+        fingerprint=state.fingerprint if state else None,
+        error=shard.lost if state is None else None,
+    )
+
+
+def _join_fingerprints(fingerprints: Sequence[str | None]) -> str | None:
+    """Return one fingerprint for all shards; None if one is missing."""
+    if any(fingerprint is None for fingerprint in fingerprints):
+        return None
+    return hashlib.sha256(json.dumps(fingerprints).encode()).hexdigest()[:16]
