@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +22,9 @@ LONGEST_PARAGRAPH = 6
 LONGEST_DECISION = 15
 FIGURE_PAGES = {"results.md", "scale.md"}
 """Pages that may hold tables of measured figures."""
+
+FOREIGN_OPTIONS = {"--working-dir"}
+"""Options of other programs that the pages name in their text."""
 
 _LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 _MODULE = re.compile(r"python -m ((?:ragqa|index|pipelines|eval)(?:\.\w+)*)")
@@ -219,17 +223,32 @@ def collect_options() -> dict[tuple[str, ...], dict[str, set[str]]]:
     return options
 
 
-OPTIONS = collect_options()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("command", sorted(OPTIONS), ids=" ".join)
-def test_every_option_exists(command: tuple[str, ...]) -> None:
+def read_options(command: tuple[str, ...]) -> set[str]:
+    """Return the options that the help of a command lists."""
     environment = {**os.environ, "COLUMNS": "300", "NO_COLOR": "1"}
     arguments = [sys.executable, "-m", *command, "--help"]
     shown = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
-    known = {*re.findall(r"--[\w.-]+", shown), "--help", "--config"}
-    unknown = {option: sorted(pages) for option, pages in OPTIONS[command].items() if option not in known}
+    return {*re.findall(r"--[\w.-]+", shown), "--help", "--config"}
+
+
+@pytest.mark.thorough
+def test_every_option_exists() -> None:
+    named = collect_options()
+    with ThreadPoolExecutor(2) as pool:
+        known = dict(zip(named, pool.map(read_options, named), strict=True))
+    unknown = [
+        f"{' '.join(command)} {option} ({', '.join(sorted(pages))})"
+        for command, options in named.items()
+        for option, pages in options.items()
+        if option not in known[command]
+    ]
+    anywhere = set.union(*known.values())
+    for page in PAGES:
+        if page.name in {"CHANGELOG.md", "decisions.md"}:
+            continue
+        prose = "\n".join(line for _, line, is_code in read_lines(page) if not is_code)
+        options = set(re.findall(r"`(--[a-z][\w.-]*)", prose)) - FOREIGN_OPTIONS
+        unknown += [f"{name_of(page)}: {option}" for option in sorted(options - anywhere)]
     assert not unknown
 
 
