@@ -14,11 +14,11 @@ from eval.command import command, one_line
 from eval.publish import check_place, publish
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.evaluation import Report, evaluate
-from ragqa.evaluation.report.summary import summary
+from ragqa.evaluation.report.summary import format_summary
 from ragqa.evaluation.systems import GoldPassages
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
-from ragqa.questions import drawn, read_questions
+from ragqa.questions import read_questions, sample_questions
 from ragqa.reading.base import Decoding
 from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.registry import Fusion, RetrieverKind
@@ -162,7 +162,7 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
         raise BadInput(f"limit = {args.limit}: at least one question must be asked")
     if args.limit is not None and args.limit < total:
         part = f"{args.limit} of {split}, drawn by chance"
-        questions, total = drawn(questions, total, args.limit), args.limit
+        questions, total = sample_questions(questions, total, args.limit), args.limit
     pipeline = Pipeline.load(
         args.pipeline,
         retriever=args.retriever,
@@ -269,7 +269,7 @@ def main(suite: Suite) -> None:
         report = run(suite, args)
         if args.record:
             publish(report, args.record)
-    print(summary(report))
+    print(format_summary(report))
     if not args.gold:
         print(f"\n{published(suite)}")
     print(f"\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")

@@ -113,13 +113,13 @@ def _plain_name(path: Path) -> str:
     return path.name.lower().removesuffix(".xz").removesuffix(".gz")
 
 
-def drawn(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
-    """``count`` of ``total`` questions, drawn by chance, the same ones each time, in their order.
+def sample_questions(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
+    """Yield ``count`` of ``total`` questions, drawn at random but always the same ones, in their order.
 
-    Not the first ones: files are in order of articles, and a few of these stand for no others.
+    The first ones would not do: files are in order of articles, and a few articles do not stand for the others.
     """
-    kept = set(np.random.default_rng(0).permutation(total)[:count].tolist())
-    return (question for at, question in enumerate(questions) if at in kept)
+    chosen = set(np.random.default_rng(0).permutation(total)[:count].tolist())
+    return (question for number, question in enumerate(questions) if number in chosen)
 
 
 def is_squad(path: Path) -> bool:

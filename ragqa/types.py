@@ -1,13 +1,14 @@
-"""The values that pass between the parts: all frozen, none knows how it was made."""
+"""The values that pass between the parts: frozen, and independent of how they were made."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A block of a document: what is indexed, found and read.
+    """A block of a document: the unit that is indexed, retrieved and read.
 
-    ``text`` is ``source[start:end]`` of the document at ``path``: characters, as decoded.
+    ``text`` is ``source[start:end]`` of the document at ``path``, in characters as decoded.
     """
 
     id: int
@@ -23,7 +24,7 @@ class Passage:
 
     @property
     def titled(self) -> str:
-        """What retrieval indexes: the title, then the text."""
+        """The title, then the text: what retrieval indexes."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
@@ -33,14 +34,14 @@ class Question:
 
     text: str
     answers: tuple[str, ...] = ()
-    """Any of them is right; none: nothing in the corpus answers it."""
+    """Gold answers, any of which is right; empty for an unanswerable question."""
     id: str = ""
     documents: tuple[str, ...] = ()
-    """Ids, or ends of the paths, of the documents where the answer stands."""
+    """Ids, or ends of the paths, of the gold documents."""
     passages: tuple[str, ...] = ()
-    """Texts of the passages where the answer stands."""
+    """Texts of the gold passages."""
     titles: tuple[str, ...] = field(default=(), compare=False)
-    """Of these passages; none where they are not known. They make no other question of it."""
+    """Titles of the gold passages, empty if unknown; two questions that differ in them only are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +62,35 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A passage an answer stands on: where in it, and how much of the answer's weight it bears.
+    """A passage that supports an answer: the answer's span in it, and its share of the answer's weight.
 
-    Of a generated answer the weight is the passage's posterior p(z|x,y), and there is a span where it stands there.
+    For a generated answer the weight is the passage's posterior p(z|x,y), and the span is None if the answer does
+    not stand in the passage.
     """
 
     hit: Hit
     span: Span | None
     weight: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the source as JSON values; positions are characters of the document at ``path``."""
+        passage, span = self.hit.passage, self.span
+        return {
+            "title": passage.title,
+            "path": passage.path,
+            "start": passage.start,
+            "end": passage.end,
+            "text": passage.text,
+            "document": passage.document,
+            "answer_start": passage.start + span.start if span else None,
+            "answer_end": passage.start + span.end if span else None,
+            "weight": round(self.weight, 4),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A runner-up."""
+    """A less likely answer."""
 
     text: str
     confidence: float
@@ -82,9 +99,9 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one question, or the refusal to give one.
+    """The answer to one question, or a declined one.
 
-    ``text`` is None where the question is declined; ``sources`` then are the nearest passages.
+    ``text`` is None if the question is declined; ``sources`` are then the nearest passages.
     ``score`` is the reader's own number, ``confidence`` the calibrated probability of being right.
     """
 
@@ -95,10 +112,30 @@ class Answer:
     sources: tuple[Source, ...] = ()
     alternatives: tuple[Alternative, ...] = field(default=())
     missing: tuple[str, ...] = ()
-    """Shards of a served index that did not answer: the answer may stand there."""
+    """Shards of a served index that did not answer; the answer may stand there."""
     supported: bool | None = True
-    """Whether the answer stands in one of the passages that were read; a generated one need not. None without one."""
+    """Whether the answer stands in one of the passages read (a generated one need not); None without an answer."""
     reason: str | None = None
     """Why there is no answer, or why it is not supported, in a few words."""
     note: str | None = None
-    """What else is to be known of it, such as that the question was cut."""
+    """A remark for the user, such as that a long question was cut."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as JSON values: the object that ``ragqa ask --json`` prints.
+
+        ``answer`` is null if the question is declined, and so are ``supported`` and the sources' ``answer_start``
+        and ``answer_end``. Confidences and weights are rounded to four decimals.
+        """
+        return {
+            "question": self.question,
+            "answer": self.text,
+            "confidence": round(self.confidence, 4),
+            "supported": self.supported,
+            "reason": self.reason,
+            "note": self.note,
+            "sources": [source.to_dict() for source in self.sources],
+            "alternatives": [
+                {"answer": other.text, "confidence": round(other.confidence, 4)} for other in self.alternatives
+            ],
+            "missing": list(self.missing),
+        }

@@ -1,113 +1,202 @@
-"""``ragqa eval``: question files, reports and comparisons as the command line takes and prints them."""
+"""``ragqa eval``: score question files, compare reports, rebuild a report's page."""
 
 import json
 import shlex
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ragqa import artefacts
+import typer
+
+from ragqa.cli.options import (
+    OWN_THRESHOLD,
+    SETTINGS,
+    BeamsOption,
+    DefaultCommandGroup,
+    EncoderOption,
+    FastOption,
+    FiguresAsJsonOption,
+    FusionOption,
+    IndexOption,
+    KOption,
+    MaxAnswerOption,
+    MinAnswerOption,
+    ReaderOption,
+    RetrieverOption,
+    single_index,
+)
+from ragqa.cli.output import complain, say
 from ragqa.errors import BadInput
-from ragqa.evaluation import Report, evaluate
-from ragqa.evaluation.compare import compare
-from ragqa.evaluation.report.page import comparison_page
-from ragqa.evaluation.report.summary import comparison_summary, summary
-from ragqa.evaluation.rows import Rule
-from ragqa.evaluation.systems import Predictions, System
-from ragqa.pipeline import Pipeline
-from ragqa.progress import Bars
-from ragqa.questions import drawn, is_squad, read_questions
-from ragqa.reading.base import Decoding
-from ragqa.types import Question
+
+if TYPE_CHECKING:
+    from ragqa.evaluation import EvaluationSettings, Report
+    from ragqa.evaluation.question_set import QuestionSet
+    from ragqa.evaluation.rows import Rule
+    from ragqa.evaluation.systems import System
+    from ragqa.pipeline import Pipeline
 
 DEMO = "demo"
-"""In place of a question file: the demo's own."""
+"""Name that stands for the demo's question file."""
 _GENERATOR = b'name="generator" content="ragqa'
-"""By which a page of ours is known."""
+"""Tag by which a page that ragqa wrote is recognised."""
+_EXAMPLE = "Example: ragqa eval questions.jsonl --index notes.index --out notes.report"
+
+app = typer.Typer(
+    **SETTINGS,
+    cls=DefaultCommandGroup,
+    help="Score a pipeline on questions with known answers; `ragqa eval questions --help` lists the options.",
+    epilog=_EXAMPLE,
+)
 
 
-def score_file(
-    file: Path,
-    index: Path | None,
-    *,
-    predictions: Path | None,
-    out: Path | None,
-    rule: str | None,
-    limit: int | None,
-    pipeline: dict[str, Any],
-    decoding: dict[str, Any],
-    k: int | None,
-    depth: int,
-    split: str,
-    read: bool,
-    restart: bool,
-    **options: Any,
-) -> Report:
-    """Evaluate a pipeline, or predictions, on the questions of ``file``; further options as of ``evaluate``.
+@app.command("questions", epilog=_EXAMPLE)
+def score(
+    questions: Annotated[Path, typer.Argument(help="JSON lines, DPR's TSV, or a SQuAD file; 'demo' for the demo's.")],
+    index: IndexOption = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Score another system's answers in this file instead of an index.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the report.  [default: QUESTIONS-INDEX.report]")
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="Scoring rule: nq (Unicode NFD), squad or regex.  [default: by the file]")
+    ] = None,
+    k: KOption = None,
+    depth: Annotated[int, typer.Option(min=1, help="Number of hits to search for answers.")] = 100,
+    batch: Annotated[int, typer.Option(min=1, help="Number of questions to ask together.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask only this many questions, drawn at random.")] = None,
+    retriever: RetrieverOption = None,
+    reader: ReaderOption = None,
+    beams: BeamsOption = None,
+    fast: FastOption = None,
+    max_answer: MaxAnswerOption = None,
+    min_answer: MinAnswerOption = None,
+    fusion: FusionOption = None,
+    encoder: EncoderOption = None,
+    device: Annotated[str | None, typer.Option(help="Device of index search: cpu or cuda.  [default: cpu]")] = None,
+    corpus: Annotated[str | None, typer.Option(help="Name of the corpus in the report.")] = None,
+    split: Annotated[str, typer.Option(help="Part of a data set that the questions are.")] = "",
+    min_confidence: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help=f"Confidence below which declining is reported.{OWN_THRESHOLD}"),
+    ] = None,
+    no_read: Annotated[bool, typer.Option("--no-read", help="Score retrieval alone.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Discard the rows of an interrupted run.")] = False,
+    no_coverage: Annotated[bool, typer.Option("--no-coverage", help="Do not search the corpus for answers.")] = False,
+    as_json: FiguresAsJsonOption = False,
+) -> None:
+    """Ask every question and score the answers (the default command); an interrupted run is continued."""
+    from ragqa.evaluation import EvaluationSettings, evaluate
+    from ragqa.progress import Bars
 
-    Raises:
-        BadInput: a line is not a question (all are looked at before the first is asked), an unknown rule,
-            neither an index nor predictions, or both, options of a pipeline with predictions.
-    """
-    progress = Bars()
-    name = file.name
-    if str(file) == DEMO:
-        from ragqa.artefacts.paths import demo_dir
-        from ragqa.demo import demo_index
-
-        file, name = demo_dir() / "questions.jsonl", "demo questions"
-        if index is None and predictions is None:
-            index = demo_index(progress=progress)
-            options["corpus"] = options["corpus"] or "demo encyclopedia"
-    if (index is None) == (predictions is None):
-        raise BadInput("give --index DIR to ask, or --predictions FILE to score what another system said")
-    scoring = _rule(rule, file)
-    total = sum(1 for _ in read_questions(file))
-    questions: Iterable[Question] = read_questions(file)
-    part = split
-    if limit is not None and limit < total:
-        part = f"{limit:,} of {split or 'them'}, drawn by chance"
-        questions, total = drawn(questions, total, limit), limit
-    asked: Pipeline | System
-    if predictions is not None:
-        _refuse({**pipeline, **decoding, "k": k})
-        asked = Predictions(predictions, depth=depth, read=read, all_asked=limit is None)
-    else:
-        assert index is not None
-        settings = {**pipeline, "device": pipeline["device"] or "cpu"}
-        asked = Pipeline.load(index, decoding=Decoding.from_options(**decoding), **settings)
-        if asked.note:
-            print(f"ragqa: {asked.note}", file=sys.stderr)
-    return evaluate(
-        asked,
-        questions,
-        out=out or Path(f"{_stem(name)}-{_stem((index or predictions or file).resolve().name)}.report"),
-        name=name,
-        split=part,
+    place, is_demo = single_index(index), str(questions) == DEMO
+    question_set = _open_questions(questions, split).sample(limit)
+    if is_demo and place is None and predictions is None:
+        place, corpus = _demo_index(), corpus or "demo encyclopedia"
+    scoring = _choose_rule(rule, questions)
+    settings = EvaluationSettings(
+        name=question_set.name,
+        split=question_set.split,
+        corpus=corpus,
         regex=scoring.regex,
         unicode=scoring.unicode,
         k=k,
         depth=depth,
-        read=read,
+        batch=batch,
+        min_confidence=min_confidence,
+        read=not no_read,
+        coverage=not no_coverage,
         resume=False if restart else None,
         about={"command": f"ragqa {shlex.join(sys.argv[1:])}"},
-        total=total,
-        progress=progress,
-        **options,
     )
+    options = {"retriever": retriever, "reader": reader, "fusion": fusion, "encoder": encoder, "device": device}
+    decoding = {"beams": beams, "fast": fast, "max_answer": max_answer, "min_answer": min_answer}
+    system: Pipeline | System
+    if place is not None and predictions is None:
+        system = _load_pipeline(place, options, decoding)
+    elif predictions is not None and place is None:
+        system = _open_predictions(predictions, settings, {**options, **decoding, "k": k}, limit)
+    else:
+        raise BadInput("give --index DIR to ask, or --predictions FILE to score what another system said")
+    out = out or _default_report(question_set.name, (place or predictions or questions).resolve().name)
+    say(_format_report(evaluate(system, question_set, settings, out=out, progress=Bars()), as_json=as_json))
 
 
-def _refuse(given: dict[str, Any]) -> None:
-    """Options that say something of a pipeline say nothing of predictions."""
-    options = [name.replace("_", "-") for name, value in given.items() if value is not None]
-    named = [f"--{name}" if len(name) > 1 else f"-{name}" for name in options]
-    if named:
-        raise BadInput(f"{', '.join(named)} cannot change predictions that were made already: leave it out")
+@app.command(epilog="Example: ragqa eval compare bm25.report hybrid.report --html both.html")
+def compare(
+    a: Annotated[Path, typer.Argument(help="Directory of a report.")],
+    b: Annotated[Path, typer.Argument(help="Directory of a report on the same questions.")],
+    html: Annotated[Path | None, typer.Option(help="HTML page to write with both side by side.")] = None,
+    as_json: FiguresAsJsonOption = False,
+) -> None:
+    """Compare two reports: differences, their intervals, and the probability that they are chance."""
+    from ragqa.evaluation import Report
+    from ragqa.evaluation.compare import compare as compare_reports
+    from ragqa.evaluation.report.page import render_comparison_page
+    from ragqa.evaluation.report.summary import format_comparison
+
+    comparison = compare_reports(Report.load(a), Report.load(b))
+    text = json.dumps(comparison.figures, ensure_ascii=False) if as_json else format_comparison(comparison)
+    if html is not None:
+        _write_page(html, render_comparison_page(comparison))
+        text += "" if as_json else f"\n\npage: {html}"
+    say(text)
 
 
-def _rule(name: str | None, file: Path) -> Rule:
-    """The rule of this name; without one SQuAD's for its own files, else that of NQ-open."""
+@app.command("page", epilog="Example: ragqa eval page notes.report")
+def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a report.")]) -> None:
+    """Rebuild the figures and the page of a report from its rows, for example to add plots (extra 'eval')."""
+    from ragqa.evaluation import rebuild_report
+
+    say(_format_report(rebuild_report(report)))
+
+
+def _open_questions(file: Path, split: str) -> "QuestionSet":
+    from ragqa.artefacts.paths import demo_dir
+    from ragqa.evaluation.question_set import QuestionSet
+
+    if str(file) == DEMO:
+        return QuestionSet.from_file(demo_dir() / "questions.jsonl", name="demo questions", split=split)
+    return QuestionSet.from_file(file, split=split)
+
+
+def _demo_index() -> Path:
+    from ragqa.demo import demo_index
+    from ragqa.progress import Bars
+
+    return demo_index(progress=Bars())
+
+
+def _load_pipeline(index: Path, options: dict[str, Any], decoding: dict[str, Any]) -> "Pipeline":
+    from ragqa.pipeline import Pipeline
+    from ragqa.reading.base import Decoding
+
+    options = {**options, "device": options["device"] or "cpu"}
+    pipeline = Pipeline.load(index, decoding=Decoding.from_options(**decoding), **options)
+    if pipeline.note:
+        complain(pipeline.note)
+    return pipeline
+
+
+def _open_predictions(
+    file: Path, settings: "EvaluationSettings", pipeline_options: dict[str, Any], limit: int | None
+) -> "System":
+    """Open a file of predictions; raise BadInput if options of a pipeline were given, which it has not."""
+    from ragqa.evaluation.systems import Predictions
+
+    names = [name.replace("_", "-") for name, value in pipeline_options.items() if value is not None]
+    if names:
+        options = ", ".join(f"--{name}" if len(name) > 1 else f"-{name}" for name in names)
+        raise BadInput(f"{options} cannot change predictions that were made already: leave it out")
+    return Predictions(file, depth=settings.depth, read=settings.read, all_asked=limit is None)
+
+
+def _choose_rule(name: str | None, file: Path) -> "Rule":
+    """Return the scoring rule of this name; by default SQuAD's for its own files, else that of NQ-open."""
+    from ragqa.evaluation.rows import Rule
+    from ragqa.questions import is_squad
+
     if name is None:
         name = "squad" if is_squad(file) else "nq"
     try:
@@ -116,36 +205,30 @@ def _rule(name: str | None, file: Path) -> Rule:
         raise BadInput(f"rule '{name}': choose one of nq, squad, regex") from None
 
 
-def _stem(name: str) -> str:
-    """A file's or index's name without what says its kind."""
+def _default_report(questions: str, system: str) -> Path:
+    return Path(f"{_strip_suffixes(questions)}-{_strip_suffixes(system)}.report")
+
+
+def _strip_suffixes(name: str) -> str:
+    """Return the name of a file or index without the suffixes of its kind and compression."""
     known = {".xz", ".gz", ".json", ".jsonl", ".ndjson", ".tsv", ".csv", ".index", ".pipeline"}
     while (suffix := Path(name).suffix.lower()) in known:
         name = name[: -len(suffix)]
     return name.replace(" ", "-") or "questions"
 
 
-def shown(report: Report, *, as_json: bool = False) -> str:
-    """The figures, for people or for machines."""
+def _format_report(report: "Report", *, as_json: bool = False) -> str:
+    from ragqa.evaluation.report.summary import format_summary
+
     if as_json:
         return json.dumps({"report": str(report.path), **report.figures}, ensure_ascii=False)
-    return f"{summary(report)}\n\nreport: {report.path / 'report.html'}"
-
-
-def compared(a: Path, b: Path, html: Path | None, *, as_json: bool = False) -> str:
-    """Two reports side by side; written as a page, too, if ``html`` is given.
-
-    Raises:
-        BadInput: ``html`` is something else than a page of ragqa's, or cannot be written.
-    """
-    both = compare(Report.load(a), Report.load(b))
-    text = json.dumps(both.figures, ensure_ascii=False) if as_json else comparison_summary(both)
-    if html is None:
-        return text
-    _write_page(html, comparison_page(both))
-    return text if as_json else f"{text}\n\npage: {html}"
+    return f"{format_summary(report)}\n\nreport: {report.path / 'report.html'}"
 
 
 def _write_page(file: Path, page: str) -> None:
+    """Write a comparison's page; raise BadInput if ``file`` is anything but such a page, or cannot be written."""
+    from ragqa import artefacts
+
     in_report = (file.parent / artefacts.MANIFEST).exists()
     if in_report or (file.exists() and not (file.is_file() and _GENERATOR in file.read_bytes()[:2000])):
         raise BadInput(f"{file} is not a page of a comparison: choose another place for --html")

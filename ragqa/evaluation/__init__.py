@@ -1,6 +1,7 @@
-"""Scores of a pipeline on a set of questions: a row a question, and a report that can be trusted and looked at."""
+"""Evaluation: a pipeline's scores on a set of questions, with a row for each question and a report."""
 
-from ragqa.evaluation.report.store import Report, renew
-from ragqa.evaluation.run import evaluate
+from ragqa.evaluation.report.store import Report
+from ragqa.evaluation.report.write import rebuild_report
+from ragqa.evaluation.run import EvaluationSettings, evaluate
 
-__all__ = ["Report", "evaluate", "renew"]
+__all__ = ["EvaluationSettings", "Report", "evaluate", "rebuild_report"]

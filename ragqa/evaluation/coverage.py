@@ -38,7 +38,7 @@ class Missing:
         return cls(*(frozenset(row[name]) for name in ("answers", "passages", "documents")))
 
 
-def look_through(
+def find_missing(
     passages: PassageStore, rows: Iterable[Row], *, regex: bool = False, progress: Progress = SILENT
 ) -> Missing:
     """Look for what the hits of ``rows`` lack in the whole corpus, reading every passage once.

@@ -27,7 +27,7 @@ def reads(about: dict[str, Any]) -> bool:
     return about["system"].get("reader", "") is not None
 
 
-def figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dict[str, Any]:
+def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dict[str, Any]:
     """What ``tally`` adds up to.
 
     Args:

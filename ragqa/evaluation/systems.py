@@ -19,8 +19,8 @@ from ragqa.types import Answer, Hit, Passage, Question
 class System(Protocol):
     """Answers questions, a batch at a time, in the order of the question set."""
 
-    known: bool
-    """Whether ``describe`` tells it from any other, so that a run can go on with it."""
+    is_identified: bool
+    """Whether ``describe`` distinguishes the system from any other, so that a run can be continued with it."""
 
     def examine(self, questions: list[Question]) -> list[Examined]:
         """What the system gives for each question."""
@@ -44,7 +44,7 @@ class System(Protocol):
         ...
 
 
-class AskedPipeline:
+class EvaluatedPipeline:
     """A pipeline, asked as ``Pipeline.ask`` asks it, and searched deeper for retrieval's own scores."""
 
     def __init__(self, pipeline: Pipeline, *, k: int | None, depth: int, read: bool) -> None:
@@ -57,7 +57,7 @@ class AskedPipeline:
             read: whether questions are answered at all, or retrieval alone is scored.
         """
         self._pipeline, self._depth, self._read = pipeline, depth, read
-        self.known = pipeline.loaded
+        self.is_identified = pipeline.is_loaded
         self._k = pipeline.k if k is None else k
         if min(self._k, depth) < 1:
             raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
@@ -115,7 +115,7 @@ def _refuse_partial(shards: Iterable[str]) -> None:
 class GoldPassages:
     """A reader alone: each question is read beside its gold passages (SQuAD's own task)."""
 
-    known = True
+    is_identified = True
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -155,7 +155,7 @@ class Predictions:
       order, each with ``text``, ``title``, ``score``, as DPR and FiD have them)
     """
 
-    known = True
+    is_identified = True
 
     def __init__(self, file: Path, *, depth: int = 100, read: bool = True, all_asked: bool = True) -> None:
         """Open ``file``.

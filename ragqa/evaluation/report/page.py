@@ -39,7 +39,7 @@ _MEANING = {
 }
 
 
-def page(report: Report) -> str:
+def render_page(report: Report) -> str:
     """The page of a report; the same report gives the same text, byte for byte."""
     figures, about = report.figures, report.figures["about"]
     return _render(
@@ -64,7 +64,7 @@ def page(report: Report) -> str:
     )
 
 
-def comparison_page(comparison: Comparison) -> str:
+def render_comparison_page(comparison: Comparison) -> str:
     """The page of two reports on the same questions."""
     figures, a, b = comparison.figures, comparison.a, comparison.b
     word = "right" if figures["right"] is not None else f"found an answer in the top {common_depth(comparison)}"

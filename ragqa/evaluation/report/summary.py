@@ -14,7 +14,7 @@ RULES = {
 }
 
 
-def summary(report: Report) -> str:
+def format_summary(report: Report) -> str:
     """What was asked, of what, and the figures a person looks for first."""
     figures = report.figures
     about = figures["about"]
@@ -126,7 +126,7 @@ def _seconds(seconds: dict[str, dict[str, float]] | None, batch: int) -> list[st
     return [f"{'time p50 / p95 / p99':24}{times} ms a question{shares}"]
 
 
-def comparison_summary(comparison: Comparison) -> str:
+def format_comparison(comparison: Comparison) -> str:
     """Both systems, the difference with its interval, and how likely chance alone makes one so large."""
     figures = comparison.figures
     lines = [f"a: {comparison.a.path}", f"b: {comparison.b.path}", ""]

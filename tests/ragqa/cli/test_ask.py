@@ -55,7 +55,7 @@ def test_for_people(index: Path, capsys) -> None:
 
 def test_runners_up_are_shown_unless_they_are_hopeless() -> None:
     others = (Alternative("blue", 0.25), Alternative("green", 0.004))
-    shown = ask.as_text(Answer("which?", "red", 1.0, 0.7, (), others))
+    shown = ask.format_text(Answer("which?", "red", 1.0, 0.7, (), others))
     assert shown == "red   (confidence 0.70)\n\nRunners-up: blue (0.25)"
 
 
@@ -82,6 +82,29 @@ def test_declined_is_exit_status_1(index: Path, capsys) -> None:
     nearest = open_retriever(index).search([QUESTION], 10)[0]
     assert [source["text"] for source in row["sources"]] == [hit.passage.text for hit in nearest]
     assert {source["answer_start"] for source in row["sources"]} == {None}
+
+
+def test_python_and_the_command_decline_below_the_same_threshold(index: Path, capsys) -> None:
+    pipeline = Pipeline.load(index)
+    nonsense = "Which cheese did the comet eat in 1432?"
+    sure = pipeline.ask(nonsense, min_confidence=0)
+    assert sure.text is not None and sure.confidence < pipeline.reader.threshold
+    declined = pipeline.ask(nonsense)
+    assert declined.text is None and declined == pipeline.ask(nonsense, min_confidence=pipeline.reader.threshold)
+    assert list(pipeline.stream(nonsense)) == [declined]
+    status, out, _ = run("ask", nonsense, "--index", str(index), "--json", capsys=capsys)
+    assert (status, json.loads(out)) == (1, declined.to_dict())
+
+
+def test_a_question_without_a_command_is_asked(index: Path, capsys) -> None:
+    status, out, _ = run(QUESTION, "--index", str(index), "--min-confidence", "0", capsys=capsys)
+    assert status == 0 and out.startswith("Ada Holm")
+
+
+def test_public_names_are_listed_and_imported_when_used() -> None:
+    code = "import sys, ragqa; print(dir(ragqa)); assert 'ragqa.pipeline' not in sys.modules; ragqa.Pipeline"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"Pipeline", "Answer", "Source", "Passage", "RagqaError", "BadInput"} <= set(eval(done.stdout))
 
 
 def test_a_batch_from_standard_input_keeps_its_order(index: Path, capsys, monkeypatch) -> None:
@@ -132,7 +155,7 @@ def test_the_version_is_told(capsys) -> None:
 def test_the_prompt_answers_until_an_empty_line(index: Path, capsys, monkeypatch) -> None:
     typed = iter([QUESTION, "\x07", "Who discovered Comet Varga?", ""])
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
-    ask.converse(ask.Asker(Pipeline.load(index), 0.0), ask.as_text)
+    ask.prompt(Pipeline.load(index), 0.0, ask.format_text)
     printed = capsys.readouterr()
     assert "Ada Holm   (confidence" in printed.out
     assert "Ilona Varga   (confidence" in printed.out

@@ -112,6 +112,7 @@ def test_a_page_is_written_over_nothing_else(report: Path, questions: Path, caps
     ("arguments", "message"),
     [
         (["missing.jsonl", "--index", "INDEX"], "missing.jsonl cannot be read"),
+        (["missing.jsonl"], "missing.jsonl cannot be read"),
         (["bad.jsonl", "--index", "INDEX"], "bad.jsonl:2: not a question"),
         (["empty.jsonl", "--index", "INDEX"], "no questions"),
         (["notes.txt", "--index", "INDEX"], "questions are read from"),

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ragqa.evaluation import Report, evaluate
 from ragqa.evaluation.compare import compare
-from ragqa.evaluation.report.page import comparison_page, page
+from ragqa.evaluation.report.page import render_comparison_page, render_page
 from ragqa.evaluation.report.sample import SIZE, Piece, Sampler, sample, shown
 from ragqa.evaluation.rows import Examined, Excerpt, Row
 from ragqa.evaluation.systems import Predictions
@@ -38,7 +38,7 @@ class Fake:
 
     examined: dict[str, Examined]
     described: dict[str, Any]
-    known: bool = True
+    is_identified: bool = True
 
     def examine(self, questions: list[Question]) -> list[Examined]:
         return [self.examined[question.id] for question in questions]
@@ -163,7 +163,7 @@ def rows_of(html: str, title: str) -> dict[str, list[str]]:
 
 
 def test_scores_and_bounds(full: Report) -> None:
-    html = page(full)
+    html = render_page(full)
     rows = rows_of(html, "Answers")
     assert rows["exact match (EM)"] == ["25.0", "0.0–75.0"]  # 1 of 4; of 4 questions, resampled, 0 to 3 are right
     assert rows["an answer occurs in the top 20"] == ["75.0", "–"]
@@ -187,7 +187,7 @@ def test_scores_and_bounds(full: Report) -> None:
 
 
 def test_confidence_and_time(full: Report) -> None:
-    html = page(full)
+    html = render_page(full)
     rows = rows_of(html, "Confidence")
     # Confidences are 0.2 (right), 0.4, 0.6, 0.8 and 1 (all wrong): nothing is declined below 0.2.
     assert rows["answered if declining below 0.2"] == ["100.0 %"]
@@ -199,7 +199,7 @@ def test_confidence_and_time(full: Report) -> None:
 
 
 def test_setting_is_spelled_out(full: Report) -> None:
-    rows = rows_of(page(full), "What was measured")
+    rows = rows_of(render_page(full), "What was measured")
     assert rows["corpus"] == ["encyclopedia"]
     assert rows["passages"] == ["504"]
     assert rows["split"] == ["dev"]
@@ -216,11 +216,11 @@ def test_setting_is_spelled_out(full: Report) -> None:
 
 @pytest.mark.parametrize(("settings", "words"), [({"unicode": None}, "SQuAD 1.1"), ({"regex": True}, "CuratedTREC")])
 def test_other_rules(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
-    assert words in rows_of(page(report(tmp_path, **settings)), "What was measured")["scoring rule"][0]
+    assert words in rows_of(render_page(report(tmp_path, **settings)), "What was measured")["scoring rule"][0]
 
 
 def test_every_table_says_what_it_is_of(full: Report) -> None:
-    parsed = Parsed(page(full))
+    parsed = Parsed(render_page(full))
     line = "corpus: encyclopedia · 504 passages · split: dev · 5 questions (4 with gold answers)"
     assert len(parsed.all("caption")) == len(parsed.all("table")) >= 8
     assert all(caption.endswith(line) for caption in parsed.all("caption"))
@@ -235,11 +235,11 @@ def test_every_table_says_what_it_is_of(full: Report) -> None:
     ],
 )
 def test_the_corpus_is_kept_apart(tmp_path: Path, passages: int | None, says: str) -> None:
-    assert says in page(report(tmp_path, system={**SYSTEM, "passages": passages}))
+    assert says in render_page(report(tmp_path, system={**SYSTEM, "passages": passages}))
 
 
 def test_batches_are_no_latencies(tmp_path: Path) -> None:
-    html = page(report(tmp_path, batch=3))
+    html = render_page(report(tmp_path, batch=3))
     assert "3 questions were asked at a time: these are shares of a batch's time, not latencies." in html
     assert "median share of a batch" in html
 
@@ -250,19 +250,19 @@ def with_about(made: Report, **about: Any) -> Report:
 
 def test_published_results_stand_in_a_table_of_their_own(full: Report) -> None:
     row = {"system": "DPR", "em": 41.5, "source": "Karpukhin", "corpus": "Wikipedia", "split": "test"}
-    html = page(with_about(full, published=[row], caution="Mind <this>.", source="From & of."))
+    html = render_page(with_about(full, published=[row], caution="Mind <this>.", source="From & of."))
     assert "Published results on another task" in Parsed(html).all("h2")
     assert rows_of(html, "Other systems, each on a corpus and a split of its own") == {
         "DPR": ["41.5", "Wikipedia", "test", "Karpukhin"]
     }
     assert not any("DPR" in rows_of(html, title) for title in ("Answers", "What was measured"))
     assert "Mind <this>." in Parsed(html).text and "From & of." in Parsed(html).text
-    assert "Published" not in page(full)
+    assert "Published" not in render_page(full)
 
 
 def test_warnings_are_shown(tmp_path: Path) -> None:
     given = {question.id: read(None) for question in QUESTIONS}
-    html = page(report(tmp_path, given))
+    html = render_page(report(tmp_path, given))
     assert "4 of 5 questions with gold answers got no prediction, which counts as wrong" in html
     assert html.count("no prediction</span>") >= 5
 
@@ -271,7 +271,7 @@ def test_warnings_are_shown(tmp_path: Path) -> None:
 
 
 def test_questions_are_grouped_by_where_the_answer_was_lost(full: Report) -> None:
-    html = page(full)
+    html = render_page(full)
     groups = {group.name: [item.row.id for item in group.shown] for group in sample(full)}
     assert groups == {name: [name] for name in ("not chosen", "not read", "not retrieved", "right", "unanswerable")}
     for name in groups:
@@ -281,7 +281,7 @@ def test_questions_are_grouped_by_where_the_answer_was_lost(full: Report) -> Non
 
 
 def test_a_question_shows_its_passages(full: Report) -> None:
-    html = page(full)
+    html = render_page(full)
     wrong = html[html.index('id="group-not-chosen"') : html.index('id="group-not-read"')]
     parsed = Parsed(wrong)
     assert parsed.all("dd")[:5] == [
@@ -307,8 +307,8 @@ def test_questions_that_the_corpus_cannot_answer_are_told_apart(full: Report, tm
     made = Report(tmp_path, {**looked, "loss": {**looked["loss"], "not in the corpus": 1, "not retrieved": 0}})
     groups = {group.name: [item.row.id for item in group.shown] for group in sample(made)}
     assert groups["not in the corpus"] == ["not retrieved"] and "not retrieved" not in groups
-    assert rows_of(page(made), "Answers")["an answer occurs in the corpus (coverage bound)"] == ["75.0", "–"]
-    assert rows_of(page(made), "Where answers are lost")["not in the corpus"][:2] == ["1", "25.0"]
+    assert rows_of(render_page(made), "Answers")["an answer occurs in the corpus (coverage bound)"] == ["75.0", "–"]
+    assert rows_of(render_page(made), "Where answers are lost")["not in the corpus"][:2] == ["1", "25.0"]
 
 
 def row(number: int, question: str = "who?", **values: Any) -> Row:
@@ -360,7 +360,7 @@ def test_what_is_marked(span: tuple[int | None, int | None], answers: tuple[str,
 
 
 def test_patterns_are_marked_and_shown_as_code(tmp_path: Path) -> None:
-    html = page(report(tmp_path, regex=True, split="x"))
+    html = render_page(report(tmp_path, regex=True, split="x"))
     assert Parsed(html).all("code").count("Bo Berg") == 1
     made = shown(row(0, answers=("[", "A.a", r"H\w+m"), cited=Excerpt("", "", EXCERPT)), regex=True)
     assert [piece.text for piece in made.cited if piece.gold] == ["Holm"]
@@ -431,8 +431,8 @@ def test_texts_stay_texts(full: Report, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("hostile")
     # As many characters, so that as much is marked and cut.
     harmless, text = "x" + "y" * len(text) + "z", f"x{text}z"
-    html = page(hostile(full, folder, text))
-    assert structure(html) == structure(page(hostile(full, folder, harmless)))
+    html = render_page(hostile(full, folder, text))
+    assert structure(html) == structure(render_page(hostile(full, folder, harmless)))
     shown_texts = visible(Parsed(html).text)
     assert visible(text[:70]) in shown_texts
     assert shown_texts.count(visible(text[:30])) >= 12
@@ -447,14 +447,18 @@ def test_texts_stay_texts_in_a_comparison(full: Report, tmp_path_factory: pytest
     for shown_text in (harmless, text):
         made = hostile(full, folder, shown_text)
         comparison = compare(made, made)
-        pages.append(comparison_page(replace(comparison, figures={**comparison.figures, "notes": [shown_text]})))
+        pages.append(render_comparison_page(replace(comparison, figures={**comparison.figures, "notes": [shown_text]})))
     assert structure(pages[0]) == structure(pages[1])
     assert visible(Parsed(pages[1]).text).count(visible(text[:30])) >= 12
 
 
 @pytest.mark.usefixtures("with_plots")
 def test_nothing_is_loaded_and_nothing_runs(full: Report, tmp_path: Path) -> None:
-    pages = [page(hostile(full, tmp_path, "".join(NASTY))), page(full), comparison_page(compare(full, full))]
+    pages = [
+        render_page(hostile(full, tmp_path, "".join(NASTY))),
+        render_page(full),
+        render_comparison_page(compare(full, full)),
+    ]
     for parsed in map(Parsed, pages):
         names = {tag for tag, _ in parsed.tags}
         assert not names & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "video", "audio"}
@@ -468,7 +472,7 @@ def test_nothing_is_loaded_and_nothing_runs(full: Report, tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("with_plots")
 def test_references_lead_somewhere(full: Report) -> None:
-    for html in (page(full), comparison_page(compare(full, full))):
+    for html in (render_page(full), render_comparison_page(compare(full, full))):
         parsed = Parsed(html)
         ids = parsed.attributes("id")
         assert len(ids) == len(set(ids)) > 20
@@ -482,7 +486,7 @@ def test_references_lead_somewhere(full: Report) -> None:
 
 def test_retrieval_alone(tmp_path: Path) -> None:
     given = {question.id: Examined(None, [], found(), 0.01) for question in QUESTIONS}
-    html = page(report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None}))
+    html = render_page(report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None}))
     assert [group.split(" (")[0] for group in Parsed(html).all("a")[-3:]] == ["not retrieved", "found", "unanswerable"]
     assert "prediction</dt>" not in html and "EM" not in rows_of(html, "What could be answered")
     assert rows_of(html, "What was measured")["reader"] == ["none: retrieval alone is scored"]
@@ -496,7 +500,7 @@ def predictions(folder: Path, name: str, text: str, **settings: Any) -> Report:
 
 
 def test_predictions_without_passages(tmp_path: Path) -> None:
-    html = page(predictions(tmp_path, "<b>.json", json.dumps({"right": "Ada Holm", "not read": "Bo"})))
+    html = render_page(predictions(tmp_path, "<b>.json", json.dumps({"right": "Ada Holm", "not read": "Bo"})))
     parsed = Parsed(html)
     assert rows_of(html, "What was measured")["predictions of another system"] == ["<b>.json"]
     assert rows_of(html, "Answers") == {"exact match (EM)": ["25.0", "0.0–75.0"], "F1": ["25.0", "0.0–75.0"]}
@@ -507,7 +511,7 @@ def test_predictions_without_passages(tmp_path: Path) -> None:
 
 def test_predictions_with_passages(tmp_path: Path) -> None:
     lines = [{"prediction": "Ada Holm", "ctxs": [{"text": text} for text in TEXTS]} for _ in QUESTIONS]
-    html = page(predictions(tmp_path, "p.jsonl", "\n".join(map(json.dumps, lines)), corpus="Wikipedia"))
+    html = render_page(predictions(tmp_path, "p.jsonl", "\n".join(map(json.dumps, lines)), corpus="Wikipedia"))
     assert rows_of(html, "Retrieval")["1"][0] == "25.0"
     assert "corpus: Wikipedia · number of passages not known · split: not named" in html
     assert "cited" not in Parsed(html).text and "untitled" in html
@@ -515,7 +519,7 @@ def test_predictions_with_passages(tmp_path: Path) -> None:
 
 def test_only_unanswerable_questions(tmp_path: Path) -> None:
     system = Fake({"unanswerable": read("Bo Berg", 0.1)}, SYSTEM)
-    html = page(evaluate(system, QUESTIONS[4:], out=tmp_path / "r", name="none"))
+    html = render_page(evaluate(system, QUESTIONS[4:], out=tmp_path / "r", name="none"))
     assert Parsed(html).all("a")[-1] == "unanswerable (1)"
     assert rows_of(html, "Confidence")["… EM, a declined answer being wrong"] == ["–"]
 
@@ -524,9 +528,9 @@ def test_without_matplotlib(full: Report) -> None:
     says = (
         "drawing the plots needs the extra 'eval'; in the checkout: pip install -c constraints.txt -e '.[eval]', then: "
     )
-    assert says + "ragqa eval page DIR" in Parsed(page(full)).all("p")
-    assert says + "ragqa eval compare A B --html FILE" in Parsed(comparison_page(compare(full, full))).all("p")
-    assert "<svg" not in page(full)
+    assert says + "ragqa eval page DIR" in Parsed(render_page(full)).all("p")
+    assert says + "ragqa eval compare A B --html FILE" in Parsed(render_comparison_page(compare(full, full))).all("p")
+    assert "<svg" not in render_page(full)
 
 
 # --- plots ---
@@ -536,10 +540,10 @@ def test_without_matplotlib(full: Report) -> None:
 def test_the_same_report_gives_the_same_bytes(full: Report) -> None:
     import matplotlib
 
-    first = page(full)
+    first = render_page(full)
     mine: Any = {"font.size": 33, "svg.fonttype": "path", "axes.facecolor": "red", "lines.linewidth": 9}
     with matplotlib.rc_context(mine):
-        assert page(full) == first
+        assert render_page(full) == first
         assert {key: matplotlib.rcParams[key] for key in mine} == mine
     assert len(first.encode()) < 300_000
 
@@ -585,7 +589,7 @@ def test_labels_are_no_markup(full: Report) -> None:
 
 def test_comparison(full: Report, tmp_path: Path) -> None:
     other = report(tmp_path, {**{id: read(said, 0.5) for id, said in SAID.items()}, "not chosen": read("Bo Berg")})
-    html = comparison_page(compare(full, other))
+    html = render_comparison_page(compare(full, other))
     assert rows_of(html, "Differences, question by question")["EM"][:4] == ["25.0", "50.0", "−25.0", "−75.0 to 0.0"]
     assert rows_of(html, "Which is right") == {
         "both": ["1", "25.0"],
@@ -601,13 +605,13 @@ def test_comparison(full: Report, tmp_path: Path) -> None:
     assert Parsed(one).all("summary") == [
         "who came second? a ✗ wrong: 1903 (confidence 40.0 %) b ✓ right: Bo Berg (confidence 50.0 %)"
     ]
-    assert comparison_page(compare(full, other)) == html
+    assert render_comparison_page(compare(full, other)) == html
 
 
 def test_comparison_of_retrieval(full: Report, tmp_path: Path) -> None:
     given = {question.id: Examined(None, [], found()[:1] * 3, 0.01) for question in QUESTIONS}
     other = report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None, "retriever": "bm25"})
-    html = comparison_page(compare(other, full))
+    html = render_comparison_page(compare(other, full))
     found_by = [link.split(" found an answer in the top 3")[0] for link in Parsed(html).all("a")[-4:-1]]
     assert found_by == ["only b", "neither", "both"]
     assert "Which is right" not in html

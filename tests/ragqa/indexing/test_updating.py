@@ -24,7 +24,7 @@ from ragqa.artefacts.lock import hold_lock
 from ragqa.corpus.blocks import make_word_splitter as word_blocks
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.errors import ArtefactError, BadInput, BadLine, DamagedArtefact, Mismatch
-from ragqa.evaluation.coverage import look_through
+from ragqa.evaluation.coverage import find_missing
 from ragqa.evaluation.rows import Examined, Rule, score
 from ragqa.indexing import update
 from ragqa.indexing.build import IndexConfig, build_index
@@ -1092,10 +1092,10 @@ def test_a_corpus_does_not_hold_the_answers_of_what_was_deleted(tmp_path: Path, 
     nothing = Examined(Answer("?", None, 0.0, 0.0), [], [])
     answers = ("answer7", "answer500", "answer1050", "another")
     rows = [score(n, Question("?", (answer,)), nothing, Rule()) for n, answer in enumerate(answers)]
-    assert look_through(open_retriever(index).passages, rows).answers == {0, 2}
+    assert find_missing(open_retriever(index).passages, rows).answers == {0, 2}
     rest = [f"d{n}" for n in range(100, 1100)]  # no row of the first 1,000 is left
     change(index, {"new": "text holds answer7"}, rest, compact=False)
-    assert look_through(open_retriever(index).passages, rows).answers == {1, 2, 3}
+    assert find_missing(open_retriever(index).passages, rows).answers == {1, 2, 3}
 
 
 # The command

@@ -101,8 +101,8 @@ def test_passages_are_cited_by_their_posterior_and_marked_where_the_answer_stand
 def test_what_stands_in_no_passage_is_marked() -> None:
     (answer,) = reader(("Sei Shonagon", -0.1, (0.2, 0.7, 0.1))).read(["who"], [HITS])
     assert not answer.supported
-    assert "(confidence 0.90; unsupported: in none of the passages that were read)" in ask.as_text(answer)
-    assert json.loads(ask.as_json(answer))["supported"] is False
+    assert "(confidence 0.90; unsupported: in none of the passages that were read)" in ask.format_text(answer)
+    assert json.loads(ask.format_json(answer))["supported"] is False
 
 
 def test_what_was_not_read_supports_nothing() -> None:
@@ -133,7 +133,7 @@ def test_questions_with_fewer_passages_are_padded_and_those_without_declined() -
     assert questions == ["a", "c"] and [len(each) for each in passages] == [1, 3]
     assert relevance_BK.tolist() == [[3.0, float("-inf"), float("-inf")], [3.0, 2.0, 1.0]]
     assert told.read(["b"], [[]])[0].text is None and len(first.sources) == 1
-    assert ask.as_text(second) == "No answer: no passages were found."
+    assert ask.format_text(second) == "No answer: no passages were found."
 
 
 def test_a_closed_book_needs_no_passages_and_has_no_sources() -> None:
@@ -145,8 +145,8 @@ def test_an_empty_answer_is_declined() -> None:
     (answer,) = reader(("", -0.1, (0.2, 0.7, 0.1))).read(["who"], [HITS])
     assert answer.text is None and [source.hit for source in answer.sources] == HITS
     shown = "No answer in these documents: the generator wrote nothing. The nearest passages:\n"
-    assert ask.as_text(answer).startswith(shown)
-    assert json.loads(ask.as_json(answer))["reason"] == "the generator wrote nothing"
+    assert ask.format_text(answer).startswith(shown)
+    assert json.loads(ask.format_json(answer))["reason"] == "the generator wrote nothing"
 
 
 def test_an_answer_is_said_while_it_is_written() -> None:
@@ -194,7 +194,7 @@ def test_on_a_terminal_it_is_shown_once(
     monkeypatch.setenv("NO_COLOR", "1")
     found = SimpleNamespace(search=lambda questions, k: [HITS for _ in questions])
     pipeline = Pipeline(found, reader(("1956 or 1957", -0.5, (0.2, 0.7, 0.1)), joined=between))  # type: ignore[arg-type]
-    ask.tell(ask.Asker(pipeline, least), "when", ask.as_text, print)
+    ask.ask_one(pipeline, "when", least, ask.format_text, print)
     said = capsys.readouterr().out.replace("**", "")
     assert said.replace("  or  ", " or ", 1).startswith(shown) and said.count("1957") == 1
 

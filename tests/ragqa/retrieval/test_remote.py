@@ -253,7 +253,7 @@ def test_a_saved_pipeline_keeps_the_url(server: Server, tmp_path: Path, monkeypa
 
 
 def test_how_it_is_searched_is_the_servers_business(server: Server) -> None:
-    assert Pipeline.load(server.url, retriever="hybrid", fusion="weighted").loaded
+    assert Pipeline.load(server.url, retriever="hybrid", fusion="weighted").is_loaded
     for wish in ({"retriever": "bm25"}, {"fusion": "rrf"}, {"encoder": "default"}):
         with pytest.raises(BadInput, match=f"{next(iter(wish))} .*searched as its server was told to"):
             Pipeline.load(server.url, **wish)

@@ -1,0 +1,83 @@
+"""``ragqa index`` and ``ragqa update``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, SkipBadOption
+from ragqa.cli.output import say
+from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, TermEngine
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
+
+
+def index(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Folders or files: text, PDF, tables, a Wikipedia dump …; or hf:NAME.")
+    ],
+    out: Annotated[Path, typer.Option(help="Directory of the index; an index that is there is replaced.")],
+    retriever: Annotated[str, typer.Option(help="Retriever: hybrid (both), dense or bm25.")] = DEFAULT_RETRIEVER,
+    kind: Annotated[str, typer.Option(help=f"Kind of vector index: {', '.join(IndexKind)}.")] = DEFAULT_KIND,
+    recall: Annotated[
+        float, typer.Option(help="Share of the 20 nearest passages to find (kinds other than flat).")
+    ] = 0.95,
+    questions: Annotated[
+        Path | None, typer.Option(help="Sample questions to measure that share with.  [default: made up]")
+    ] = None,
+    encoder: Annotated[str, typer.Option(help="Encoder: an export, Hugging Face directory or hub name.")] = "default",
+    engine: Annotated[str, typer.Option(help=f"Engine of BM25: {' or '.join(TermEngine)}.")] = DEFAULT_ENGINE,
+    blocks: Annotated[str, typer.Option(help="Unit of passages: words, sentences or wordpieces.")] = "words",
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="Size of a passage.  [default: 100 words or 288 wordpieces]")
+    ] = None,
+    skip_bad: SkipBadOption = False,
+    device: BuildDeviceOption = "cpu",
+    as_json: CountsAsJsonOption = False,
+) -> None:
+    """Index documents; an interrupted run is continued."""
+    from ragqa.indexing.build import IndexConfig, build_index, format_summary
+    from ragqa.progress import Bars
+
+    config = IndexConfig(
+        retriever=retriever,
+        kind=kind,
+        recall=recall,
+        questions=str(questions) if questions else None,
+        encoder=encoder,
+        engine=engine,
+        blocks=blocks,
+        block_size=block_size,
+        skip_bad=skip_bad,
+        device=device,
+    )
+    report = build_index(paths, out, config, progress=Bars())
+    say(format_summary(report, out, as_json=as_json))
+
+
+def update(
+    index: Annotated[Path, typer.Argument(help="Index directory; searches that are under way go on.")],
+    add: Annotated[
+        list[Path] | None, typer.Option(help="Folders or files to add; known documents are replaced.")
+    ] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option(help="Documents to delete: ids as cited, or paths of files.")
+    ] = None,
+    compact: Annotated[bool, typer.Option("--compact", help="Rewrite the index without deleted documents.")] = False,
+    skip_bad: SkipBadOption = False,
+    device: BuildDeviceOption = "cpu",
+    as_json: CountsAsJsonOption = False,
+) -> None:
+    """Add, delete and replace documents; open pipelines pick up the change on their next search."""
+    from ragqa.indexing.update import format_summary, update_index
+    from ragqa.progress import Bars
+
+    report = update_index(
+        index,
+        add=add or [],
+        delete=delete or [],
+        compact=compact or None,
+        skip_bad=skip_bad,
+        device=device,
+        progress=Bars(),
+    )
+    say(format_summary(report, index, as_json=as_json))

@@ -1,0 +1,96 @@
+"""Answers as text for a terminal."""
+
+import os
+import sys
+
+from ragqa.types import Answer, Source
+
+MAX_SOURCES = 3
+"""Sources that are shown for an answer."""
+_CONTEXT = 160
+"""Characters of a passage shown on each side of the answer."""
+
+
+def render_answer(answer: Answer) -> str:
+    """Return the answer, its sources with the answer marked, and less likely answers, as lines for a terminal."""
+    if answer.text is None:
+        title = "No answer in these documents" if answer.sources else "No answer"
+        lines = [f"{bold(title)}: {answer.reason}." + " The nearest passages:" * bool(answer.sources)]
+    else:
+        unsupported = "" if answer.supported else f"; unsupported: {answer.reason}"
+        lines = [f"{bold(one_line(answer.text))}   (confidence {answer.confidence:.2f}{unsupported})"]
+    has_weights = answer.text is not None and len(answer.sources) > 1
+    for number, source in enumerate(answer.sources[:MAX_SOURCES], 1):
+        lines += ["", *_render_source(number, source, f" ({source.weight:.2f})" * has_weights)]
+    others = [f"{one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives if o.confidence >= 0.005]
+    if others:
+        lines += ["", "Runners-up: " + " · ".join(others)]
+    if answer.note:
+        lines += ["", f"Note: {answer.note}."]
+    if answer.missing:
+        names = ", ".join(map(one_line, answer.missing))
+        lines += ["", f"Partial: shard{'s' * (len(answer.missing) > 1)} {names} did not answer."]
+    return "\n".join(lines)
+
+
+def render_rest(answer: Answer, written: str) -> str:
+    """Return what is still to be shown of an answer of which ``written`` was shown while it was generated."""
+    text = one_line(written)
+    if answer.text is None:
+        return f"\nTaken back. {render_answer(answer)}"
+    if one_line(answer.text) != text:
+        return f"\n{render_answer(answer)}"
+    return render_answer(answer).removeprefix(bold(text))
+
+
+def _render_source(number: int, source: Source, weight: str) -> list[str]:
+    passage, span = source.hit.passage, source.span
+    text = passage.text
+    if span is None:
+        start, end = 0, len(text)
+        excerpt = one_line(text[: 2 * _CONTEXT]) + (" …" if len(text) > 2 * _CONTEXT else "")
+    else:
+        start, end = span.start, span.end
+        low, high = max(0, start - _CONTEXT), min(len(text), end + _CONTEXT)
+        before, after = _one_line_with_ends(text[low:start]), _one_line_with_ends(text[end:high])
+        answer = mark(one_line(text[start:end]))
+        excerpt = f"{'… ' if low else ''}{before}{answer}{after}{' …' if high < len(text) else ''}".strip()
+    where = one_line(_shorter_path(passage.path))
+    if passage.document != passage.path:  # the file holds many records: positions are counted in this one
+        where += f", document {one_line(passage.document)}"
+    where += f", characters {passage.start + start}-{passage.start + end}"
+    return [f"[{number}] {one_line(passage.title or passage.document)}{weight}", f"    {excerpt}", f"    {where}"]
+
+
+def one_line(text: str) -> str:
+    """Collapse white space and show control characters as spaces, so that a document cannot steer a terminal."""
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """Replace every character that is not printable by a space."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _one_line_with_ends(text: str) -> str:
+    """Return ``one_line`` of the text, but keep a space at either end."""
+    return f"{' ' * text[:1].isspace()}{one_line(text)}{' ' * text[-1:].isspace()}"
+
+
+def _shorter_path(path: str) -> str:
+    relative = os.path.relpath(path) if os.path.isabs(path) else path
+    return min(path, relative, key=len)
+
+
+def _has_colours() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def mark(text: str) -> str:
+    """Mark an answer in its passage: in green on a terminal, between asterisks elsewhere."""
+    return f"\x1b[1;32m{text}\x1b[0m" if _has_colours() else f"**{text}**"
+
+
+def bold(text: str) -> str:
+    """Print ``text`` in bold on a terminal."""
+    return f"\x1b[1m{text}\x1b[0m" if _has_colours() else text

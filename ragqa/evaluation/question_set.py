@@ -1,0 +1,54 @@
+"""Questions to evaluate on, counted in advance and read one by one."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ragqa.errors import BadInput
+from ragqa.questions import read_questions, sample_questions
+from ragqa.types import Question
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """A named set of questions that can be read more than once."""
+
+    read: Callable[[], Iterable[Question]]
+    count: int
+    name: str = "questions"
+    split: str = ""
+    """Part of a data set that the questions are."""
+
+    @classmethod
+    def from_file(cls, file: Path, *, name: str | None = None, split: str = "") -> "QuestionSet":
+        """Open a question file, after checking that every line is a question.
+
+        Raises:
+            BadInput: the file cannot be read or is of another kind.
+            BadLine: a line is not a question.
+        """
+        count = sum(1 for _ in read_questions(file))
+        return cls(lambda: read_questions(file), count, file.name if name is None else name, split)
+
+    def sample(self, limit: int | None) -> "QuestionSet":
+        """Return ``limit`` of the questions, drawn at random but always the same ones; all of them if None.
+
+        Raises:
+            BadInput: ``limit`` is less than 1.
+        """
+        if limit is None or limit >= self.count:
+            return self
+        if limit < 1:
+            raise BadInput(f"limit = {limit}: at least one question must be asked")
+        return replace(
+            self,
+            read=lambda: sample_questions(self.read(), self.count, limit),
+            count=limit,
+            split=f"{limit:,} of {self.split or 'them'}, drawn by chance",
+        )
+
+    def __iter__(self) -> Iterator[Question]:
+        return iter(self.read())
+
+    def __len__(self) -> int:
+        return self.count

@@ -1,0 +1,47 @@
+"""Writing a report from its rows: figures and page."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ragqa import artefacts
+from ragqa.errors import ArtefactError, DamagedArtefact
+from ragqa.evaluation.coverage import Missing
+from ragqa.evaluation.figures import compute_figures
+from ragqa.evaluation.report.page import render_page
+from ragqa.evaluation.report.store import FIGURES, MISSING, PAGE, ROWS, Report, read_rows
+from ragqa.evaluation.tally import Tally
+
+
+def write_report(folder: Path, about: dict[str, Any], missing: Missing | None) -> None:
+    """Write figures, page and manifest for the rows in ``folder``."""
+    tally = Tally(read_rows(folder), regex=about["rule"] == "regex", missing=missing)
+    figures = compute_figures(tally, about, missing)
+    (folder / MISSING).write_text(json.dumps(missing and missing.to_json()) + "\n")
+    text = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
+    (folder / FIGURES).write_bytes(text.encode("utf-8", "replace"))  # a file's name need not be valid text
+    (folder / PAGE).write_text(render_page(Report(folder, figures)), encoding="utf-8")
+    artefacts.write_manifest(folder, "report", {"name": about["name"]}, {})
+
+
+def rebuild_report(path: str | Path) -> Report:
+    """Compute figures and page again from the rows, with this version of ragqa and what is installed now.
+
+    Other files in the folder stay; page and manifest need not be whole.
+
+    Raises:
+        ArtefactError, DamagedArtefact: no report, or its rows are not whole.
+    """
+    folder = Path(path)
+    manifest = artefacts.peek_manifest(folder)
+    if manifest.kind != "report":
+        raise ArtefactError(f"{folder} is a ragqa {manifest.kind}, not a ragqa report")
+    for name in (ROWS, FIGURES, MISSING):
+        if not (folder / name).is_file() or artefacts.checksum(folder / name) != manifest.files[name]["sha256"]:
+            raise DamagedArtefact(f"{folder / name} is damaged, and the report cannot be made anew without it")
+    old = Report(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
+    with artefacts.replace_directory(folder) as made:
+        shutil.copytree(folder, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artefacts.MANIFEST))
+        write_report(made, old.figures["about"], old.missing())
+    return Report.load(folder)

@@ -1,0 +1,118 @@
+"""Settings from which a pipeline is loaded, as its directory's ``pipeline.json`` holds them."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+from ragqa import artefacts
+from ragqa.artefacts.paths import parse_url
+from ragqa.errors import BadInput
+from ragqa.reading import registry
+from ragqa.reading.base import Decoding
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineSettings:
+    """What a pipeline is made of; None stands for the default of the index or the reader."""
+
+    reader: str | None = None
+    """A directory, or ``KIND:SOURCE``."""
+    retriever: str | None = None
+    """Kind of retriever."""
+    encoder: str | None = None
+    """Another form of the encoder that made the index: a path or a hub name."""
+    fusion: str | None = None
+    """How a hybrid retriever merges scores."""
+    k: int | None = None
+    """Passages to read for a question."""
+    decoding: Decoding | None = None
+    """How a generative reader searches for its answers."""
+    index: str
+    """An index directory, or the URL of a served index."""
+    readers: Mapping[str, str] = field(default_factory=dict)
+    """Readers by the names under which ``reader`` may choose them."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the settings of a pipeline directory, whose paths are relative to it."""
+        saved = json.loads((folder / "pipeline.json").read_text())
+        values = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
+        if values.get("decoding"):
+            values["decoding"] = Decoding(**values["decoding"])
+
+        def from_folder(place: str) -> str:
+            return str(folder / place)
+
+        # An encoder may be a name on the hub; as a path it was saved with a dot in front.
+        return cls(**values)._move_places(from_folder, lambda encoder: encoder.startswith("."))
+
+    def to_json(self, folder: Path) -> dict[str, Any]:
+        """Return the content of ``pipeline.json`` in ``folder``.
+
+        Paths are relative to it, so that a directory that holds the pipeline and its parts can be moved.
+        """
+
+        def to_folder(place: str) -> str:
+            return os.path.join(".", os.path.relpath(Path(place).resolve(), folder.resolve()))
+
+        return asdict(self._move_places(to_folder, lambda encoder: Path(encoder).exists()))
+
+    def override(
+        self,
+        *,
+        reader: str | Path | None,
+        readers: Mapping[str, str | Path] | None,
+        where: object,
+        **others: Any,
+    ) -> Self:
+        """Return settings with those given in place of the saved ones.
+
+        Args:
+            reader: a reader, or the name of one among ``readers``. Another reader than the saved one is used
+                without the saved ``k`` and ``decoding``, which were chosen for that one.
+            readers: readers to add by name.
+            where: the pipeline, for error messages.
+            others: other fields; None keeps the saved value.
+
+        Raises:
+            BadInput: a name of a reader is unknown.
+        """
+        if unknown := sorted(set(readers or ()) - set(registry.ReaderKind)):
+            raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(registry.ReaderKind)}")
+        by_name = {**self.readers, **{name: str(place) for name, place in (readers or {}).items()}}
+        settings = replace(self, readers=by_name)
+        if reader is not None:
+            chosen = registry.resolve_name(str(reader), by_name, where)
+            if chosen != self.reader:
+                settings = replace(settings, reader=chosen, k=None, decoding=None)
+        return replace(settings, **{name: value for name, value in others.items() if value is not None})
+
+    def _move_places(self, move: Callable[[str], str], is_encoder_path: Callable[[str], bool]) -> Self:
+        """Apply ``move`` to every path; URLs and names on the hub stay."""
+        return replace(
+            self,
+            index=self.index if parse_url(self.index) else move(self.index),
+            encoder=move(self.encoder) if self.encoder and is_encoder_path(self.encoder) else self.encoder,
+            reader=self.reader and registry.relocate_setting(self.reader, move),
+            readers={name: registry.relocate_setting(place, move) for name, place in self.readers.items()},
+        )
+
+
+def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
+    """Return the settings at ``path`` and the fingerprints of the parts they were saved with.
+
+    An index directory or the URL of a served index has no saved settings and no parents.
+
+    Raises:
+        ArtefactError, DamagedArtefact: no such directory, or not whole.
+    """
+    if url := parse_url(path):
+        return PipelineSettings(index=url), {}
+    folder = Path(path)
+    if artefacts.peek_manifest(folder).kind != "pipeline":
+        return PipelineSettings(index=str(folder)), {}
+    parents = artefacts.read_manifest(folder, "pipeline").parents
+    return PipelineSettings.read(folder), parents
