@@ -18,7 +18,7 @@ from pipelines.common.config import WritingConfig
 from pipelines.common.processes import device_of
 from pipelines.common.questions import taught_and_asked
 from pipelines.common.run import Run, running
-from ragqa.models.generation.generators import Generator, kind_of
+from ragqa.models.generation.generators import Generator, read_generator_kind
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.live import open_retriever
@@ -149,7 +149,7 @@ def publish(
             progress=progress,
         )
         notify(line)
-    kind = kind_of(model)
+    kind = read_generator_kind(model)
     pipeline = Pipeline.load(index, retriever=retriever, reader=model, readers={kind: model})
     pipeline.save(config.out / "pipeline")
     return config.out / "pipeline"

@@ -21,7 +21,7 @@ from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer

@@ -29,8 +29,8 @@ from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.models.dpr import load_dpr
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.generation.generators import load_rag, model_type
-from ragqa.models.generation.seq_tokens import SeqTokens
+from ragqa.models.generation.generators import load_rag, read_model_type
+from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
@@ -76,7 +76,7 @@ def main(
     if config.corpus:
         artefacts.read_manifest(config.corpus, "index")  # before what takes long
     for source, kind in ((config.rag, "rag"), (config.questions, "dpr"), (config.passages, "dpr")):
-        if source and (found := model_type(source)) != kind:
+        if source and (found := read_model_type(source)) != kind:
             raise ArtefactError(f"{source} is of the type {found}, and what is needed here is of the type {kind}")
     published = load_rag(config.rag) if config.rag else None
     asking = (published.questions, published.question_tokens) if published else questions_of(str(config.questions))
@@ -107,18 +107,18 @@ def main(
     return assemble(assembled, progress=progress, notify=notify)
 
 
-def questions_of(source: str) -> tuple[Tower, SeqTokens]:
+def questions_of(source: str) -> tuple[Tower, Seq2SeqTokenizer]:
     """DPR's encoder of questions and its tokenizer."""
-    return Tower.from_dpr(*load_dpr(source, "DPRQuestionEncoder")), SeqTokens.load(source)
+    return Tower.from_dpr(*load_dpr(source, "DPRQuestionEncoder")), Seq2SeqTokenizer.load(source)
 
 
-def check(config: PublishedConfig, questions: Tower, tokens: SeqTokens, passages: Tower) -> None:
+def check(config: PublishedConfig, questions: Tower, tokens: Seq2SeqTokenizer, passages: Tower) -> None:
     """Raise Mismatch where questions and passages cannot belong together."""
     source = config.rag or config.questions
     if questions.width != passages.width:
         widths = f"{questions.width} and {passages.width}"
         raise Mismatch(f"{source} and {config.passages} have vectors of width {widths}: they must be alike")
-    if tokens.tokenizer.get_vocab() != SeqTokens.load(config.passages).tokenizer.get_vocab():
+    if tokens.tokenizer.get_vocab() != Seq2SeqTokenizer.load(config.passages).tokenizer.get_vocab():
         raise Mismatch(f"the vocabularies of {source} and {config.passages} differ: they do not belong together")
 
 

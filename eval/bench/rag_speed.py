@@ -42,9 +42,9 @@ from ragqa.models.generation.decoding import Candidate
 from ragqa.models.generation.rag import MAX_INPUT, Marginal, RagGenerator
 from ragqa.models.generation.search import Search
 from ragqa.models.generation.seq2seq import Seq2Seq
-from ragqa.models.generation.seq_tokens import SeqTokens
+from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.questions import read_questions
 from ragqa.retrieval.live import open_retriever
@@ -77,7 +77,8 @@ def random_bart(shape: str, texts: list[str]) -> Seq2Seq:
         vocab_size=vocabulary, d_model=width, encoder_ffn_dim=4 * width, decoder_ffn_dim=4 * width, **sizes
     )
     return Seq2Seq(
-        BartForConditionalGeneration(config), SeqTokens(PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names))
+        BartForConditionalGeneration(config),
+        Seq2SeqTokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)),
     )
 
 

@@ -28,7 +28,7 @@ from pipelines.orqa.fine_tune import FineTuneConfig
 from pipelines.rag.train import RagConfig
 from ragqa import artefacts
 from ragqa.errors import BadInput
-from ragqa.models.generation.generators import kind_of
+from ragqa.models.generation.generators import read_generator_kind
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.reading import registry
@@ -180,7 +180,7 @@ def kinds(generators: tuple[Path, ...]) -> dict[str, Path]:
     """Directories of generators by their kinds; raises BadInput where two are of one."""
     found: dict[str, Path] = {}
     for path in generators:
-        kind = kind_of(path)
+        kind = read_generator_kind(path)
         if kind in found:
             raise BadInput(f"{found[kind]} and {path} are both {kind}: a pipeline has one generator of each kind")
         found[kind] = path

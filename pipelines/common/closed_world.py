@@ -255,12 +255,12 @@ def init_generator(encoder: Path, out: Path, seed: int) -> Path:
     """Save a generator made of ``encoder`` and one decoder layer whose attention is random."""
     import torch
 
-    from ragqa.models.generation.encoder_decoder import from_encoder
+    from ragqa.models.generation.encoder_decoder import make_from_encoder
 
     if not out.is_dir():
         torch.manual_seed(seed)
         with artefacts.replace_directory(out) as folder:
-            from_encoder(encoder, decoder_layers=1).save(folder)
+            make_from_encoder(encoder, decoder_layers=1).save(folder)
     return out
 
 

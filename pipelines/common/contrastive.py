@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipelines.common.run import Run
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.inputs import padded
+from ragqa.models.inputs import pad_rows
 from ragqa.models.tower import Tower
 from ragqa.objectives import in_batch_nll
 from ragqa.training import gradient_cache, parallel
@@ -99,7 +99,7 @@ def vectors(tower: Tower, rows: Rows, device: str) -> Tensor:
     found, order = [], alike(rows)
     with autocast(device):
         for some in order:
-            batch = padded([rows[row] for row in some]).to(device)
+            batch = pad_rows([rows[row] for row in some]).to(device)
             found.append(tower(batch.ids_NL, batch.mask_NL))
     places = torch.empty(len(rows), dtype=torch.long)
     places[torch.tensor([row for some in order for row in some])] = torch.arange(len(rows))

@@ -18,10 +18,16 @@ from pipelines.common.training_index import NONE, Shelf
 from ragqa import artefacts
 from ragqa.metrics import answer_recall, exact_match
 from ragqa.models.generation import search as searches
-from ragqa.models.generation.generators import Generator, load_generator, make_generator, model_type, save_generator
+from ragqa.models.generation.generators import (
+    Generator,
+    load_generator,
+    make_generator,
+    read_model_type,
+    save_generator,
+)
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.seq2seq import Seq2Seq
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.reading.registry import ReaderKind
 from ragqa.runtime.encoder import load_encoder
@@ -45,7 +51,7 @@ def opened(
         ArtefactError, DamagedArtefact, BadInput: see ``load_generator``.
     """
     source = config.generator
-    plain = model_type(source) != "rag" and not (source / "generator.json").is_file()
+    plain = read_model_type(source) != "rag" and not (source / "generator.json").is_file()
     return ready(load_generator(source, kind if plain else None), kind, config, passages, notify)
 
 
@@ -108,7 +114,7 @@ def written(generator: Generator, texts: list[str], passages: list[list[Passage]
     with autocast(relevance_BK.device):
         found = generator.generate(inputs, relevance_BK, searches.Search(longest=generator.max_answer))
     generator.train(training)
-    return [generator.seq2seq.tokens.text(candidates[0].ids) for candidates in found]
+    return [generator.seq2seq.tokens.decode(candidates[0].ids) for candidates in found]
 
 
 def right(said: Sequence[str], questions: Sequence[Question], *, regex: bool) -> int:

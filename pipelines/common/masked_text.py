@@ -16,7 +16,7 @@ from pipelines.common.tokenized_passages import Blocks
 from ragqa.corpus.blocks import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
-from ragqa.models.inputs import Inputs, padded
+from ragqa.models.inputs import Inputs, pad_rows
 from ragqa.objectives import IGNORED
 from ragqa.pretraining import masking
 from ragqa.pretraining.salient import RuleTagger, SpacyTagger, Tagger
@@ -204,7 +204,7 @@ class MaskedTexts:
         for row, text in enumerate(texts):
             positions[row, : len(text.positions)] = torch.tensor(text.positions) + 1
             labels[row, : len(text.labels)] = torch.tensor(text.labels)
-        return MaskedBatch(texts, padded([[first, *text.ids, last] for text in texts]), positions, labels)
+        return MaskedBatch(texts, pad_rows([[first, *text.ids, last] for text in texts]), positions, labels)
 
 
 def stretch(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:

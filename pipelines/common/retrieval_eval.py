@@ -17,7 +17,7 @@ from pipelines.common.questions import answerable
 from pipelines.common.tokenized_passages import Blocks
 from ragqa.metrics import answer_recall
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.inputs import padded
+from ragqa.models.inputs import pad_rows
 from ragqa.models.tower import Tower
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
@@ -52,7 +52,7 @@ def as_asked(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 def live_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
     """Vectors [B, D] of questions with their gradient."""
-    batch = padded(as_asked(tokenizer, texts)).to(device)
+    batch = pad_rows(as_asked(tokenizer, texts)).to(device)
     with autocast(device):
         vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
     return vectors_BD
@@ -65,7 +65,7 @@ def question_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str
     tower.eval()
     rows, found = as_asked(tokenizer, texts), []
     for at in range(0, len(rows), _TOGETHER):
-        batch = padded(rows[at : at + _TOGETHER]).to(device)
+        batch = pad_rows(rows[at : at + _TOGETHER]).to(device)
         found.append(tower(batch.ids_NL, batch.mask_NL).float().cpu().numpy())
     tower.train(training)
     return np.concatenate(found)

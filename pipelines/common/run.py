@@ -18,7 +18,7 @@ from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput, DamagedArtefact
-from ragqa.models.options import compile_encoders, fuse_attention
+from ragqa.models.pretrained import compile_encoders, fuse_attention
 from ragqa.progress import SILENT, Progress, Step
 from ragqa.training import checkpoint, parallel, precision
 from ragqa.training.log import NO_LOG, Log, MetricLog

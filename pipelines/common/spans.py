@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pipelines.common.gold_spans import GoldSpans, WordpieceSpan
-from ragqa.models.inputs import of_like_length, padded
+from ragqa.models.inputs import group_by_length, pad_rows
 from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
+from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, compute_span_logits
 from ragqa.reading.windows import Window, make_windows
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
@@ -64,7 +64,7 @@ class ReaderBatch:
         lengths = length_N[order_N].tolist()
         if self.mask_NL.device.type != "cpu":
             return [
-                (order_N[begin:end], lengths[begin]) for begin, end in of_like_length(lengths, _PADDING_WORTH_A_CALL)
+                (order_N[begin:end], lengths[begin]) for begin, end in group_by_length(lengths, _PADDING_WORTH_A_CALL)
             ]
         step = _CPU_LENGTH_STEP
         padded_to = [min(-(-length // step) * step, self.mask_NL.shape[1]) for length in lengths[::_CPU_ROWS]]
@@ -133,7 +133,7 @@ def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) 
 
 def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> ReaderBatch:
     """Make a batch of windows, each with the number of its question; longer gold spans are ignored."""
-    batch = padded([marked.window.tokens.ids for _, marked in numbered])
+    batch = pad_rows([marked.window.tokens.ids for _, marked in numbered])
     types = torch.zeros_like(batch.ids_NL)
     possible = np.zeros((*batch.ids_NL.shape, max_span), dtype=bool)
     correct = np.zeros_like(possible)
@@ -180,7 +180,7 @@ def score_spans_by_ends(
         gold spans.
     """
     start_NL, end_NL, relevance_N = _score_ends(reader, batch)
-    score_NLW = span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])
+    score_NLW = compute_span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])
     score_BKS, correct_BKS = _arrange_spans(score_NLW, batch, shape)
     return score_BKS, batch.arrange_by_question(relevance_N, shape, 0.0), correct_BKS
 

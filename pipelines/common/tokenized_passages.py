@@ -10,7 +10,7 @@ import numpy as np
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.corpus.store import PassageStore
-from ragqa.models.inputs import Inputs, padded
+from ragqa.models.inputs import Inputs, pad_rows
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -66,7 +66,7 @@ class Blocks:
     def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
         """[CLS] passage [SEP] of each row, as an index embeds them; row -1 is the null passage, empty."""
         first, last = self.tokenizer.special
-        return padded([[first, *self.ids(row, max_tokens - 2), last] for row in rows])
+        return pad_rows([[first, *self.ids(row, max_tokens - 2), last] for row in rows])
 
 
 def _cut(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progress: Progress) -> None:

@@ -19,7 +19,7 @@ from pipelines.common.masked_text import stretch
 from ragqa.corpus.blocks import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
-from ragqa.models.inputs import Inputs, padded
+from ragqa.models.inputs import Inputs, pad_rows
 from ragqa.objectives import IGNORED
 from ragqa.pretraining.denoising import (
     corrupt_spans,
@@ -212,9 +212,9 @@ class DenoisedTexts:
 
     def _collate(self, pairs: list[Pair]) -> DenoisingBatch:
         (before, after), (first, last) = self._frame.read, self._frame.written
-        written = padded([[*first, *target, *last] for _, target in pairs])
+        written = pad_rows([[*first, *target, *last] for _, target in pairs])
         labels = written.ids_NL.masked_fill(written.mask_NL == 0, IGNORED)
-        return DenoisingBatch(padded([[*before, *read, *after] for read, _ in pairs]), labels)
+        return DenoisingBatch(pad_rows([[*before, *read, *after] for read, _ in pairs]), labels)
 
 
 def split(text: str) -> list[str]:

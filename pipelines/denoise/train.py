@@ -27,9 +27,9 @@ from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks,
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.models.generation.copying import begin_copying
-from ragqa.models.generation.encoder_decoder import from_encoder
+from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.seq2seq import Seq2Seq
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.training import parallel
@@ -145,7 +145,7 @@ def _source(config: DenoiseConfig) -> Path:
 def _begun(config: DenoiseConfig) -> Seq2Seq:
     """The model, before anything is fitted or trained."""
     if config.encoder:
-        return from_encoder(config.encoder, decoder_layers=config.decoder_layers)
+        return make_from_encoder(config.encoder, decoder_layers=config.decoder_layers)
     return Seq2Seq.load(_source(config), fresh=config.fresh)
 
 

@@ -39,7 +39,7 @@ from pipelines.dpr.batches import Batch, PairBatches
 from ragqa import artefacts
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.progress import SILENT, Progress
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import PassageRetriever
@@ -270,7 +270,7 @@ def train_round(
         return
     torch.manual_seed(config.seed)
     retriever = beginning(config, number).to(config.device)
-    retriever.cut(config.max_query, config.max_block)
+    retriever.limit_tokens(config.max_query, config.max_block)
     set_dropout(retriever.train(), config.dropout)
     optimizer = torch.optim.AdamW(parameter_groups(retriever, decay=config.weight_decay), lr=config.lr)
     with running(own, retriever, optimizer, name=f"DPR, round {number}", progress=progress, notify=notify) as run:

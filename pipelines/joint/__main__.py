@@ -46,12 +46,12 @@ from pipelines.realm.pretrain import PretrainConfig, Realm, passages_of
 from pipelines.realm.retrieve import NULL
 from ragqa.errors import ArtefactError
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.generation.encoder_decoder import from_encoder
+from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.generators import make_generator
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
@@ -161,7 +161,7 @@ def begun_generator(config: JointConfig, written: RagConfig, notify: Callable[[s
         generator = generation.opened(kind, written, written.k, notify)
     else:
         try:
-            seq2seq = from_encoder(config.encoder, decoder_layers=config.decoder_layers)
+            seq2seq = make_from_encoder(config.encoder, decoder_layers=config.decoder_layers)
         except ArtefactError as error:
             raise ArtefactError(f"{error}; name another generator by --generator") from error
         generator = generation.ready(make_generator(seq2seq, kind), kind, written, written.k, notify)

@@ -33,7 +33,7 @@ from ragqa.errors import BadInput
 from ragqa.metrics import exact_match
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.mlp_reader import HIDDEN, MAX_SPAN, MlpSpanReader
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.objectives import retrieval_nll, span_nll
 from ragqa.progress import SILENT, Progress

@@ -25,7 +25,7 @@ from pipelines.common.tokenized_passages import Blocks
 from ragqa.corpus.blocks import find_sentences
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.pretraining.inverse_cloze import KEEP_RATE, drop_wordpieces, make_inverse_cloze_pair
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import Pieces, TextTokenizer
@@ -177,7 +177,7 @@ def main(
     limit = retriever.passages.max_tokens
     config = replace(config, max_query=min(config.max_query, limit), max_block=min(config.max_block, limit))
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks", progress=progress)
-    retriever.cut(config.max_query, config.max_block)
+    retriever.limit_tokens(config.max_query, config.max_block)
     batches = ClozeBatches(config, blocks)
     exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
     optimizer = torch.optim.AdamW(parameter_groups(retriever, decay=config.weight_decay), lr=config.lr)

@@ -38,7 +38,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.rag import RagGenerator
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.objectives import IGNORED, sequence_nll, token_nll
 from ragqa.progress import SILENT, Progress

@@ -37,10 +37,10 @@ from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
 from ragqa.models.generation import attention
 from ragqa.models.generation.copying import Example, begin_answering
-from ragqa.models.generation.encoder_decoder import from_reader
+from ragqa.models.generation.encoder_decoder import make_from_reader
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.template import Template
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
 from ragqa.training import parallel
@@ -202,7 +202,7 @@ def train_step(run: Run, generator: RagGenerator, golds: Golds, config: WarmGene
     inputs = seq2seq.tokens.pad_rows([example.ids for example in examples]).to(config.device)
     labels_BT = labels(examples).to(config.device)
     said_BT = labels_BT != IGNORED
-    with autocast(config.device), attention.watching() as seen:
+    with autocast(config.device), attention.record_weights() as seen:
         logits_MV = seq2seq.logits(seq2seq.encode(inputs), seq2seq.decoder_inputs(labels_BT), said_BT)
     nll = cross_entropy(logits_MV, labels_BT[said_BT])
     guided = misled(seen[-1], examples) if config.guide else torch.zeros_like(nll)
@@ -249,7 +249,7 @@ def fix_embeddings(generator: RagGenerator) -> None:
 
 def begin(config: WarmGeneratorConfig) -> RagGenerator:
     """The generator before anything is fitted."""
-    seq2seq = from_reader(config.reader, decoder_layers=config.decoder_layers)
+    seq2seq = make_from_reader(config.reader, decoder_layers=config.decoder_layers)
     template = config.template or f"{{question}} {seq2seq.tokens.tokenizer.sep_token} {{title}} / {{passage}}"
     generator = RagGenerator(
         seq2seq,

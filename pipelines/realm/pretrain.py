@@ -35,7 +35,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED, marginal_nll
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress

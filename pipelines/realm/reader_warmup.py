@@ -25,7 +25,7 @@ from pipelines.common.run import Run, running, vacant, write_model
 from pipelines.common.tokenized_passages import Blocks
 from pipelines.realm.retrieve import read_beside
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Progress

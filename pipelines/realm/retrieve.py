@@ -14,7 +14,7 @@ from pipelines.common.masked_text import MaskedBatch, Text
 from pipelines.common.tokenized_passages import Blocks
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.inputs import padded, rounded
+from ragqa.models.inputs import pad_rows, round_up
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import gold_log_probs
 from ragqa.retrieval.vectors.mips import Mips
@@ -63,7 +63,7 @@ def relevance(
     """f(x, z) [B, K] by the live towers, each passage of the batch encoded once; and the tokens of that."""
     different, place_BK = np.unique(rows_BK, return_inverse=True)
     passages = different.tolist()
-    passages += passages[-1:] * (rounded(len(passages)) - len(passages))  # whose vectors count nowhere
+    passages += passages[-1:] * (round_up(len(passages)) - len(passages))  # whose vectors count nowhere
     batch = blocks.batch(passages, limit).to(query_BD.device)
     vector_PD = retriever.passages(batch.ids_NL, batch.mask_NL)
     place = torch.from_numpy(place_BK.reshape(rows_BK.shape)).to(query_BD.device)
@@ -114,7 +114,7 @@ def read_beside(
     order = np.argsort([-len(x) - len(z) for x, z in pairs], kind="stable")
     found, tokens, k = [], 0, len(passages[0])
     for part in np.array_split(order, 4 if len(order) >= 64 else 1):
-        ids = padded([pairs[at][0] + pairs[at][1] for at in part]).to(batch.labels_BM.device)
+        ids = pad_rows([pairs[at][0] + pairs[at][1] for at in part]).to(batch.labels_BM.device)
         text_N1 = torch.tensor([[len(pairs[at][0])] for at in part], device=ids.ids_NL.device)
         places_L = torch.arange(ids.ids_NL.shape[1], device=ids.ids_NL.device)
         types = (places_L >= text_N1).long() * ids.mask_NL

@@ -40,9 +40,9 @@ from pipelines.span_reader.mining import Mined, mine, teachable
 from pipelines.span_reader.passages import Beside, splitter_of
 from ragqa import artefacts
 from ragqa.errors import BadInput
-from ragqa.models.encoder_attention import HALF, choose_attention
-from ragqa.models.options import longest_sequence, set_dropout
-from ragqa.models.readers import load_reader, reader_kind
+from ragqa.models.encoder_attention import BFLOAT16, choose_attention
+from ragqa.models.pretrained import max_sequence_tokens, set_dropout
+from ragqa.models.readers import load_reader, read_reader_kind
 from ragqa.models.span_reader import SpanReader
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.calibration import UNCALIBRATED
@@ -112,7 +112,7 @@ def stopped(best: Best, config: ReaderConfig) -> bool:
 def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
     """The reader as it begins, and its teacher."""
     torch.manual_seed(config.seed)
-    goes_on = reader_kind(config.encoder) == SpanReader.kind
+    goes_on = read_reader_kind(config.encoder) == SpanReader.kind
     reader = SpanReader.load(config.encoder) if goes_on else SpanReader.from_encoder(config.encoder)
     reader.to(config.device).train()
     reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span  # answers as trained,
@@ -126,7 +126,7 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     teacher = load_reader(config.teacher)
     if not isinstance(teacher, SpanReader) or not TextTokenizer(config.teacher).cuts_like(tokenizer):
         raise BadInput(f"--teacher {config.teacher}: a reader of this recipe with the encoder's wordpieces is needed")
-    if (longest := longest_sequence(teacher.config)) < reader.max_tokens:
+    if (longest := max_sequence_tokens(teacher.config)) < reader.max_tokens:
         raise BadInput(f"--teacher {config.teacher} reads {longest} wordpieces at most: lower --max-input to that")
     return reader, teacher.to(config.device).eval().requires_grad_(False)
 
@@ -197,7 +197,7 @@ def batches_of(
 
 def drawn_by(config: ReaderConfig) -> int:
     """Seed of what is read: one that goes on from a reader would else read what that one read, in the same order."""
-    if reader_kind(config.encoder) is None:
+    if read_reader_kind(config.encoder) is None:
         return config.seed
     return config.seed + int(artefacts.checksum(config.encoder / "model.safetensors")[:8], 16)
 
@@ -255,7 +255,7 @@ def main(
     optimizer = torch.optim.AdamW(parameter_groups(reader, decay=config.weight_decay), lr=config.lr)
     with running(config, reader, optimizer, name="reader", progress=progress, notify=notify) as run:
         if config.device == "cpu" and bfloat16_is_fast(config.device):
-            choose_attention(reader, HALF)
+            choose_attention(reader, BFLOAT16)
         best = Best(run, "em")
         while True:
             if exams and run.step and run.due(config.eval_every):

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import BertConfig, BertModel, DPRContextEncoder, DPRQuestionEncoder
 
 from ragqa.errors import ArtefactError, Mismatch
-from ragqa.models.options import encoder_options, load_config, load_weights
+from ragqa.models.pretrained import encoder_options, load_config, load_weights
 
 _KINDS = {"DPRQuestionEncoder": DPRQuestionEncoder, "DPRContextEncoder": DPRContextEncoder}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import nn
 
-from ragqa.models.options import check_pieces
+from ragqa.models.pretrained import check_tokenizer
 from ragqa.models.tower import Pooling, Tower
 
 QUESTIONS, PASSAGES = "questions", "passages"
@@ -25,7 +25,7 @@ class DualEncoder(nn.Module):
         Raises Mismatch where the tokenizer is another encoder's.
         """
         super().__init__()
-        check_pieces(questions.encoder, tokenizer)
+        check_tokenizer(questions.encoder, tokenizer)
         self.towers = nn.ModuleList([questions] if passages is None else [questions, passages])
         self.tokenizer = tokenizer
 
@@ -48,7 +48,7 @@ class DualEncoder(nn.Module):
         """Whether one tower does both."""
         return len(self.towers) == 1
 
-    def cut(self, questions: int, passages: int) -> None:
+    def limit_tokens(self, questions: int, passages: int) -> None:
         """Have what asks and embeds with the towers read no more tokens than they were trained on; a tower for both
         reads as many as passages have."""
         for tower, longest in ((self.questions, questions), (self.passages, passages)):

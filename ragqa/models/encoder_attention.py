@@ -19,7 +19,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, bidirectional_mask_function, eager_mask, sdpa_mask
 
-HALF, UNPADDED = "ragqa_bfloat16", "ragqa_unpadded"
+BFLOAT16, UNPADDED = "ragqa_bfloat16", "ragqa_unpadded"
 """What transformers' models know them by: ``attn_implementation``."""
 
 
@@ -30,7 +30,7 @@ def choose_attention(model: nn.Module, name: str) -> None:
             part.set_attn_implementation(name)
 
 
-def half_attention(
+def bfloat16_attention(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -70,7 +70,7 @@ def unpadded_mask(*, mask_function: Any, attention_mask: Tensor | None = None, *
     return sdpa_mask(mask_function=mask_function, **{**options, **skips})
 
 
-AttentionInterface.register(HALF, half_attention)
-AttentionMaskInterface.register(HALF, eager_mask)
+AttentionInterface.register(BFLOAT16, bfloat16_attention)
+AttentionMaskInterface.register(BFLOAT16, eager_mask)
 AttentionInterface.register(UNPADDED, unpadded_attention)
 AttentionMaskInterface.register(UNPADDED, unpadded_mask)

@@ -24,7 +24,7 @@ class Inputs:
         return Inputs(self.ids_NL.to(device), self.mask_NL.to(device))
 
 
-def padded(rows: Sequence[Sequence[int]], pad: int = 0) -> Inputs:
+def pad_rows(rows: Sequence[Sequence[int]], pad: int = 0) -> Inputs:
     """Rows of ids as a batch, ``pad`` behind the shorter ones."""
     lengths = np.array([len(row) for row in rows])
     ids = np.full((len(rows), int(lengths.max(initial=1))), pad, np.int64)
@@ -33,11 +33,11 @@ def padded(rows: Sequence[Sequence[int]], pad: int = 0) -> Inputs:
     return Inputs(torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64)))
 
 
-def of_like_length(lengths: Sequence[int], worth: int, most: int | None = None) -> Iterator[tuple[int, int]]:
+def group_by_length(lengths: Sequence[int], worth: int, most: int | None = None) -> Iterator[tuple[int, int]]:
     """Runs of lengths (longest first).
 
     A new one begins where it saves ``worth`` tokens of padding or more, after numbers of texts that come up in many
-    batches (see ``rounded``), and where one more text would make it more than ``most`` tokens.
+    batches (see ``round_up``), and where one more text would make it more than ``most`` tokens.
     """
     begin, step = 0, _step(len(lengths))
     for row, length in enumerate(lengths):
@@ -48,7 +48,7 @@ def of_like_length(lengths: Sequence[int], worth: int, most: int | None = None) 
     yield begin, len(lengths)
 
 
-def rounded(count: int) -> int:
+def round_up(count: int) -> int:
     """``count`` made up to one of eight numbers to an octave: at most an eighth more.
 
     For sizes of batches that differ from step to step: on a CPU oneDNN compiles its kernels in bfloat16 for each shape

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ragqa.models.options import check_pieces, fresh_masked_lm, load_masked_lm, quiet, segments
+from ragqa.models.pretrained import check_tokenizer, load_masked_lm, make_masked_lm, segments, silence_transformers
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
@@ -20,7 +20,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
         """``tokenizer`` is the file that ``save`` puts beside the weights; raises Mismatch where it is another's."""
         super().__init__()
         self.model = cast(Any, model)
-        check_pieces(model, tokenizer)
+        check_tokenizer(model, tokenizer)
         self.tokenizer = tokenizer
 
     @property
@@ -56,11 +56,11 @@ class KnowledgeAugmentedEncoder(nn.Module):
     @classmethod
     def from_config(cls, path: Path) -> "KnowledgeAugmentedEncoder":
         """Random weights, of the shape that ``config.json`` in the directory ``path`` says; raises ArtefactError."""
-        return cls(fresh_masked_lm(path), tokenizer=path / "tokenizer.json")
+        return cls(make_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:
         """Write a directory in transformers' own format, from which encoders can be loaded, too."""
-        with quiet():
+        with silence_transformers():
             self.model.save_pretrained(path)
         if self.tokenizer is not None and self.tokenizer.resolve() != (path / "tokenizer.json").resolve():
             shutil.copyfile(self.tokenizer, path / "tokenizer.json")

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 from transformers import AutoConfig, AutoModel
 
-from ragqa.models.options import encoder_options, load_encoder_module, load_head, longest_input, save_head, segments
+from ragqa.models.pretrained import (
+    encoder_options,
+    load_encoder_module,
+    load_head,
+    max_input_tokens,
+    save_head,
+    segments,
+)
 
 HIDDEN, MAX_SPAN = 256, 10
 """Of ORQA and REALM: H, W."""
@@ -46,7 +53,7 @@ class MlpSpanReader(nn.Module):
     @property
     def max_tokens(self) -> int:
         """Longest sequence it should read."""
-        return longest_input(self.config)
+        return max_input_tokens(self.config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """Three ``[N, L]`` integer tensors to scores ``[N, L, W]``, that of (i, w) being of the tokens i … i + w.

@@ -17,7 +17,7 @@ OWN = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATI
 """What lies in a reader's directory."""
 
 
-def reader_kind(path: Path) -> str | None:
+def read_reader_kind(path: Path) -> str | None:
     """One of ``KINDS``, by the configuration in the directory ``path``; None where no reader lies there."""
     config, weights = path / "config.json", path / "model.safetensors"
     if not (config.is_file() and weights.is_file()):
@@ -36,7 +36,7 @@ def reader_kind(path: Path) -> str | None:
 
 def check_replaceable(out: Path) -> None:
     """Raise BadInput unless a reader may be written to ``out``: nothing is there, or a reader, and no more."""
-    if out.exists() and (out.is_file() or any(out.iterdir())) and reader_kind(out) is None:
+    if out.exists() and (out.is_file() or any(out.iterdir())) and read_reader_kind(out) is None:
         raise BadInput(f"{out} holds something else: choose another directory")
     artefacts.check_no_other_files(out, OWN)
 
@@ -47,13 +47,13 @@ def load_reader(path: Path) -> SpanReader | MlpSpanReader:
     Raises:
         ArtefactError, DamagedArtefact: there is none, or its weights are not those of its configuration.
     """
-    kind = reader_kind(path)
+    kind = read_reader_kind(path)
     if kind is None:
         raise ArtefactError(f"{path} is not a reader")
     return KINDS[kind].load(path)
 
 
-def settings(reader: SpanReader | MlpSpanReader) -> dict[str, Any]:
+def describe_reader(reader: SpanReader | MlpSpanReader) -> dict[str, Any]:
     """What decoding must know of a reader, for its ``SpanScorer``."""
     return {
         "reader": reader.kind,

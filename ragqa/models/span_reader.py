@@ -11,7 +11,14 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
 from ragqa.errors import DamagedArtefact
-from ragqa.models.options import encoder_options, load_encoder_module, load_head, longest_input, save_head, segments
+from ragqa.models.pretrained import (
+    encoder_options,
+    load_encoder_module,
+    load_head,
+    max_input_tokens,
+    save_head,
+    segments,
+)
 
 IMPOSSIBLE = -1e4
 """Logit of a span that does not exist: e^-1e4 is 0 in float32, and no gradient is NaN."""
@@ -42,7 +49,7 @@ class SpanReader(nn.Module):
     @property
     def max_tokens(self) -> int:
         """Longest sequence it should read."""
-        return longest_input(self.config)
+        return max_input_tokens(self.config)
 
     @property
     def max_span(self) -> int | None:
@@ -85,7 +92,7 @@ class SpanReader(nn.Module):
         return reader
 
 
-def span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, width: int) -> Tensor:
+def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, width: int) -> Tensor:
     """Every span's score, start + end: ``[N, L, W]``, the span (i, w) being tokens i … i + w.
 
     ``inside_NL`` is true on the passage's own tokens; spans that leave them, or the sequence,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ragqa.errors import ArtefactError
 from ragqa.models.dpr import alone
-from ragqa.models.options import load_encoder_module, longest_input
+from ragqa.models.pretrained import load_encoder_module, max_input_tokens
 
 Pooling = Literal["cls", "mean"]
 _MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
@@ -57,7 +57,7 @@ class Tower(nn.Module):
     @property
     def max_tokens(self) -> int:
         """Longest text, [CLS] and [SEP] included."""
-        return longest_input(self.config, "tower_tokens")
+        return max_input_tokens(self.config, "tower_tokens")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Two ``[N, L]`` integer tensors to vectors ``[N, D]`` in float32."""

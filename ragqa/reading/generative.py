@@ -90,12 +90,12 @@ class GenerativeReader:
         Raises:
             ArtefactError, DamagedArtefact, BadInput: as ``load_generator``.
         """
-        from ragqa.models.generation.generators import identity, load_generator
+        from ragqa.models.generation.generators import fingerprint_generator, load_generator
         from ragqa.runtime.runner import check_device
 
         check_device(device)
         generator = load_generator(source, kind)
-        fingerprint = f"{identity(source)}-{generator.kind}"
+        fingerprint = f"{fingerprint_generator(source)}-{generator.kind}"
         # p(y|x) of a right answer falls with its length, so an uncalibrated generator declines nothing.
         calibration = Calibration.load(Path(source), threshold=0.0)
         return cls(generator, calibration, fingerprint=fingerprint, device=device, **options)
@@ -215,7 +215,7 @@ class GenerativeReader:
         return [(text, first[text]) for text in dict.fromkeys(texts[1:]) if text and text != texts[0]]
 
     def _decode(self, ids: Any) -> str:
-        return self._generator.seq2seq.tokens.text(ids)
+        return self._generator.seq2seq.tokens.decode(ids)
 
     def _cite(self, question: str, hits: list[Hit], text: str, candidate: "Candidate") -> tuple[Source, ...]:
         """Return the passages as sources, in order of their posterior probability."""

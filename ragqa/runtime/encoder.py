@@ -151,11 +151,11 @@ def _downloaded(name: str) -> Path:
     try:
         from transformers.utils.hub import cached_file
 
-        from ragqa.models.options import quiet
+        from ragqa.models.pretrained import silence_transformers
     except ImportError as error:
         raise MissingExtra("an encoder by its hub name", "torch") from error
     try:
-        with quiet():
+        with silence_transformers():
             path = Path(str(cached_file(name, "config.json"))).parent
             cached_file(name, "tokenizer.json")
             for optional in _MODULES:

@@ -116,7 +116,7 @@ def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     weights = path / "model.safetensors"
     if path.is_dir() and not weights.is_file():
         raise ArtefactError(f"{path} has no model.safetensors to export")
-    is_reader = readers.reader_kind(path) is not None
+    is_reader = readers.read_reader_kind(path) is not None
 
     class Alone(torch.nn.Module):
         """The model on one unpadded text: no mask, so none is computed."""
@@ -131,7 +131,7 @@ def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     if is_reader:
         reader = readers.load_reader(path).eval()
         choose_attention(reader, UNPADDED)
-        config = {**readers.settings(reader), "identity": artefacts.checksum(weights)[:16]}
+        config = {**readers.describe_reader(reader), "identity": artefacts.checksum(weights)[:16]}
         return "reader", Alone(reader, reader), path, config
     function, path, settings = encoders.torch_encoder(str(source))
     choose_attention(function.model, UNPADDED)

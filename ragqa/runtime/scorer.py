@@ -124,10 +124,11 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
 def torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:
     """The scorer of a reader of ``ragqa.models`` on ``device``, which may be in training otherwise."""
-    from ragqa.models.readers import settings
+    from ragqa.models.readers import describe_reader
 
     def outputs(ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
         found = reader(ids, mask, types)
         return found if isinstance(found, tuple) else (found,)
 
-    return SpanScorer(TorchRunner(outputs, device=device), tokenizer, {**settings(reader), "identity": identity}, path)
+    config = {**describe_reader(reader), "identity": identity}
+    return SpanScorer(TorchRunner(outputs, device=device), tokenizer, config, path)

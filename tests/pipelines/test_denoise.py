@@ -30,7 +30,7 @@ from pipelines.denoise.train import DenoiseConfig
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss
 from ragqa.models.generation.seq2seq import Seq2Seq
-from ragqa.models.options import set_dropout
+from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.training.log import read_rows
 from ragqa.training.meter import count_seq2seq_weights

@@ -15,7 +15,7 @@ from pipelines.closed_book import ClosedBookConfig
 from pipelines.common import generation
 from pipelines.fid import FidConfig
 from ragqa.errors import ArtefactError, BadInput
-from ragqa.models.generation.encoder_decoder import from_encoder
+from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.generators import load_generator, make_generator
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.generation.template import Template
@@ -36,7 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
 @pytest.fixture(scope="module")
 def plain(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
-    from_encoder(small, decoder_layers=1).save(path := tmp_path_factory.mktemp("plain"))
+    make_from_encoder(small, decoder_layers=1).save(path := tmp_path_factory.mktemp("plain"))
     return path
 
 
@@ -96,7 +96,7 @@ def test_the_loss_is_that_of_the_question_alone(config: FidConfig) -> None:
     asked, answers = generation.taught(writing_questions(config), settings, 0)
     tokens, wanted = generator.seq2seq.tokens, []
     for question, answer in zip(asked, answers, strict=True):
-        labels = torch.tensor([[*tokens.bare(answer), tokens.end]])
+        labels = torch.tensor([[*tokens.encode_bare(answer), tokens.end]])
         ids = torch.tensor(tokens.ids([question.text]))
         before = torch.tensor([[generator.seq2seq.conventions.start, *labels[0, :-1].tolist()]])
         with torch.no_grad():

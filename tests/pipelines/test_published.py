@@ -80,7 +80,7 @@ def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureF
     generator = load_rag(tmp_path / "rag").generator.eval()
     inputs = generator.inputs([QUESTION], [[passages[n] for n in best.indices.tolist()]])
     ((wanted,),) = generator.generate(inputs, best.values[None], Search(longest=5))
-    assert row["answer"] == generator.seq2seq.tokens.text(wanted.ids) != ""
+    assert row["answer"] == generator.seq2seq.tokens.decode(wanted.ids) != ""
     weights = {passages[n].document: weight for n, weight in zip(best.indices.tolist(), wanted.posterior, strict=True)}
     found = {source["document"]: source["weight"] for source in row["sources"]}
     assert found == pytest.approx(weights, abs=0.05)  # questions are encoded in 8 bits

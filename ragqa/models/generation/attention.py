@@ -22,7 +22,7 @@ _watched: ContextVar[list[Tensor] | None] = ContextVar("watched", default=None)
 
 
 @contextmanager
-def watching() -> Iterator[list[Tensor]]:
+def record_weights() -> Iterator[list[Tensor]]:
     """Collect the weights ``[R, H, T, L]`` with which a decoder that runs meanwhile looks at texts, layer by layer."""
     seen: list[Tensor] = []
     token = _watched.set(seen)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ragqa.errors import BadInput
 from ragqa.models.generation.search import Search, answers, beam, ended, greedy
-from ragqa.models.generation.seq2seq import Run, Seq2Seq, States
+from ragqa.models.generation.seq2seq import DecoderRun, EncoderStates, Seq2Seq
 from ragqa.objectives import IGNORED, sequence_nll, token_nll
 
 _ROOM = 1 << 26
@@ -38,7 +38,7 @@ class Candidate:
 class Mixture:
     """G searches of W beams, each over P passages whose next-token probabilities are mixed by their priors."""
 
-    def __init__(self, run: Run, prior_GP: Tensor) -> None:
+    def __init__(self, run: DecoderRun, prior_GP: Tensor) -> None:
         self._run, self._prior_GP = run, prior_GP
 
     def next(self, tokens_GW: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def _members(groups: Tensor, size: int) -> Tensor:
 
 
 @torch.no_grad()
-def decode_token(model: Seq2Seq, states: States, relevance_BK: Tensor, search: Search) -> list[list[Candidate]]:
+def decode_token(model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: Search) -> list[list[Candidate]]:
     """RAG-Token (Lewis et al. 2020, section 2.5): one search a question, over the mixture of its K passages.
 
     With K = 1 that is any plain seq2seq. Candidates are ranked by the search; the posterior is the expected share of
@@ -95,11 +95,11 @@ def decode_token(model: Seq2Seq, states: States, relevance_BK: Tensor, search: S
 
 @torch.no_grad()
 def stream_token(
-    model: Seq2Seq, states: States, relevance_BK: Tensor, search: Search
+    model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: Search
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
     """Greedy ``decode_token`` that yields the tokens ``[B]`` as they come; it returns what that does."""
     prior_BK = _prior(relevance_BK)
-    run = Run(model, states)
+    run = DecoderRun(model, states)
     said = []
     for token_B, _ in greedy(Mixture(run, prior_BK), len(prior_BK), model.conventions, search, prior_BK.device):
         said.append(token_B)
@@ -111,7 +111,7 @@ def stream_token(
 
 @torch.no_grad()
 def decode_sequence(
-    model: Seq2Seq, states: States, relevance_BK: Tensor, search: Search, *, fast: bool = False
+    model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: Search, *, fast: bool = False
 ) -> list[list[Candidate]]:
     """RAG-Sequence: a search for every passage, and the union of what they found, ranked by p(y|x).
 
@@ -141,7 +141,9 @@ def _prior(relevance_BK: Tensor) -> Tensor:
     return relevance_BK.float().log_softmax(-1)
 
 
-def _portions(model: Seq2Seq, states: States, prior_BK: Tensor, search: Search) -> Iterator[tuple[Run, Tensor]]:
+def _portions(
+    model: Seq2Seq, states: EncoderStates, prior_BK: Tensor, search: Search
+) -> Iterator[tuple[DecoderRun, Tensor]]:
     """Runs over as many questions at a time as there is room for, when they are searched and when they are scored."""
     passages = prior_BK.shape[1]
     logits = passages * max(search.beams, search.longest) * model.vocabulary
@@ -149,10 +151,10 @@ def _portions(model: Seq2Seq, states: States, prior_BK: Tensor, search: Search) 
     at_once = max(1, min(_ROOM // logits, KEPT // kept))
     for begin in range(0, len(prior_BK), at_once):
         own = prior_BK[begin : begin + at_once]
-        yield Run(model, states[slice(begin * passages, (begin + len(own)) * passages)]), own
+        yield DecoderRun(model, states[slice(begin * passages, (begin + len(own)) * passages)]), own
 
 
-def _search(model: Seq2Seq, run: Run, prior_GP: Tensor, search: Search) -> list[list[tuple[Ids, float]]]:
+def _search(model: Seq2Seq, run: DecoderRun, prior_GP: Tensor, search: Search) -> list[list[tuple[Ids, float]]]:
     """Each search's answers, best first, and their scores."""
     speaker, rules = Mixture(run, prior_GP), model.conventions
     if search.beams > 1:
@@ -175,7 +177,7 @@ def _fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], search: Sea
 
 @torch.no_grad()
 def score_candidates(
-    model: Seq2Seq, run: Run, prior_BK: Tensor, candidates: Sequence[Sequence[Ids]], *, marginal: str
+    model: Seq2Seq, run: DecoderRun, prior_BK: Tensor, candidates: Sequence[Sequence[Ids]], *, marginal: str
 ) -> list[list[Candidate]]:
     """p(y|x) and p(z|x,y) of each question's candidates, under all its passages.
 
@@ -198,7 +200,7 @@ def score_candidates(
     return [[Candidate(*each[:2], tuple(each[2])) for each in zip(*row, strict=False)] for row in rows]
 
 
-def _gold(model: Seq2Seq, run: Run, labels_BCT: Tensor, ids_BCT: Tensor, prior_BK: Tensor) -> Tensor:
+def _gold(model: Seq2Seq, run: DecoderRun, labels_BCT: Tensor, ids_BCT: Tensor, prior_BK: Tensor) -> Tensor:
     """``[B, C, K, T]``: log-probabilities of the labels under each passage, as many candidates at a time as fit.
 
     What follows the same tokens under the same passage is computed once, however many candidates begin with them.

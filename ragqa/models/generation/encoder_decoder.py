@@ -11,8 +11,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderModel, 
 
 from ragqa.errors import ArtefactError
 from ragqa.models.generation.seq2seq import Seq2Seq
-from ragqa.models.generation.seq_tokens import SeqTokens
-from ragqa.models.options import DTYPE, load_encoder_module, quiet, save_head
+from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
+from ragqa.models.pretrained import DTYPE, load_encoder_module, save_head, silence_transformers
 from ragqa.models.readers import load_reader
 
 _NAMES = {
@@ -24,7 +24,7 @@ _NAMES = {
 }
 
 
-def from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
+def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     """An encoder-decoder whose two halves begin as the encoder in the directory ``path``.
 
     The decoder's layers are copies of the encoder's first ``decoder_layers`` (by default all); its attention to the
@@ -38,7 +38,7 @@ def from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     config = AutoConfig.from_pretrained(path, is_decoder=True, add_cross_attention=True)
     config.num_hidden_layers = decoder_layers or config.num_hidden_layers
     try:
-        with quiet():
+        with silence_transformers():
             decoder = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=DTYPE)
             model: Any = EncoderDecoderModel(encoder=encoder, decoder=decoder)
     except (OSError, ValueError) as error:
@@ -51,7 +51,7 @@ def from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     return Seq2Seq(model, tokens)
 
 
-def from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
+def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     """The same of the encoder of the span reader in the directory ``path``, which has its tokenizer beside.
 
     It may read as much as the encoder can, whatever the reader was trained to: a generator is trained on.
@@ -62,16 +62,16 @@ def from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     encoder: Any = load_reader(path).encoder
     for own in ("reader_tokens", "reader_span"):
         vars(encoder.config).pop(own, None)
-    with tempfile.TemporaryDirectory() as scratch, quiet():
+    with tempfile.TemporaryDirectory() as scratch, silence_transformers():
         save_head(encoder, Path(scratch))  # by ``save_pretrained`` only the first of several processes would
         if (path / "tokenizer.json").is_file():
             shutil.copyfile(path / "tokenizer.json", Path(scratch, "tokenizer.json"))
         else:
             raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
-        return from_encoder(Path(scratch), decoder_layers=decoder_layers)
+        return make_from_encoder(Path(scratch), decoder_layers=decoder_layers)
 
 
-def _tokens(path: Path) -> SeqTokens:
+def _tokens(path: Path) -> Seq2SeqTokenizer:
     """The encoder's tokenizer as it is, its special tokens named: many directories hold no more than the one file."""
     file = path / "tokenizer.json"
     if not file.is_file():
@@ -91,4 +91,4 @@ def _tokens(path: Path) -> SeqTokens:
             pair=f"{first} $A {last} $B:1 {last}:1",
             special_tokens=[(piece, known[piece]) for piece in (first, last)],
         )
-    return SeqTokens(tokenizer)
+    return Seq2SeqTokenizer(tokenizer)

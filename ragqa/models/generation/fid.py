@@ -13,8 +13,8 @@ from ragqa.models.generation import attention
 from ragqa.models.generation.decoding import KEPT, Candidate, decode_token, stream_token
 from ragqa.models.generation.rag import MAX_ANSWER, MAX_INPUT, answer_scores
 from ragqa.models.generation.search import Search
-from ragqa.models.generation.seq2seq import Seq2Seq, States
-from ragqa.models.generation.template import FID, Template, assemble, reads
+from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
+from ragqa.models.generation.template import FID, Template, assemble_inputs, fits_input
 from ragqa.models.inputs import Inputs
 from ragqa.reading.registry import ReaderKind
 from ragqa.types import Passage
@@ -43,11 +43,11 @@ class FusionInDecoder(nn.Module):
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """The pairs as the generator reads them; see ``template.assemble``."""
-        return assemble(self.seq2seq.tokens, self.template, questions, passages, self.max_input)
+        return assemble_inputs(self.seq2seq.tokens, self.template, questions, passages, self.max_input)
 
     def reads(self, question: str, passage: Passage, end: int) -> bool:
         """Whether it reads the passage up to the character ``end``; see ``template.reads``."""
-        return reads(self.seq2seq.tokens, self.template, question, passage, end, self.max_input)
+        return fits_input(self.seq2seq.tokens, self.template, question, passage, end, self.max_input)
 
     def nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """-log p(y|x, all passages) of each answer ``[B]``; relevance says only which passages are there: not -inf."""
@@ -71,7 +71,7 @@ class FusionInDecoder(nn.Module):
         found = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
         return self._looked(states, owner_BS, found, relevance_BK.shape[1])
 
-    def _fuse(self, inputs: Inputs, relevance_BK: Tensor) -> tuple[States, Tensor]:
+    def _fuse(self, inputs: Inputs, relevance_BK: Tensor) -> tuple[EncoderStates, Tensor]:
         """A question's pairs side by side without their padding, and whose each token is ``[B, S]``."""
         states = self.seq2seq.encode(inputs)
         questions, passages = relevance_BK.shape
@@ -80,11 +80,11 @@ class FusionInDecoder(nn.Module):
         order_BS = (~mask_BS).byte().argsort(dim=-1, stable=True)[:, : int(mask_BS.sum(-1).max())]
         hidden_BSD = states.hidden_NLD.view(questions, mask_BS.shape[1], -1)
         hidden_BSD = hidden_BSD.gather(1, order_BS.unsqueeze(-1).expand(-1, -1, hidden_BSD.shape[-1]))
-        return States(hidden_BSD, mask_BS.gather(1, order_BS)), order_BS // mask_BKL.shape[2]
+        return EncoderStates(hidden_BSD, mask_BS.gather(1, order_BS)), order_BS // mask_BKL.shape[2]
 
     @torch.no_grad()
     def _looked(
-        self, states: States, owner_BS: Tensor, found: list[list[Candidate]], passages: int
+        self, states: EncoderStates, owner_BS: Tensor, found: list[list[Candidate]], passages: int
     ) -> list[list[Candidate]]:
         """The candidates, with where the decoder looked in place of the posterior, which this model has none of.
 
@@ -101,7 +101,7 @@ class FusionInDecoder(nn.Module):
         weights = self.seq2seq.layers * length * self.seq2seq.heads * own.mask_NL.shape[1]
         parts = []
         for part in torch.arange(len(rows), device=rows.device).split(max(1, KEPT // weights)):
-            with attention.watching() as seen:
+            with attention.record_weights() as seen:
                 self.seq2seq.logits(own[part], asked_RT[part])
             parts.append(torch.stack([layer.mean(1) for layer in seen]).mean(0))
         weight_RTS = torch.cat(parts)

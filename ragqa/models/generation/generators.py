@@ -14,9 +14,9 @@ from ragqa.models import dpr
 from ragqa.models.generation.fid import FusionInDecoder
 from ragqa.models.generation.rag import MAX_ANSWER, MAX_INPUT, RagGenerator
 from ragqa.models.generation.seq2seq import CONVENTIONS, Seq2Seq
-from ragqa.models.generation.seq_tokens import SeqTokens
 from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, Template
-from ragqa.models.options import check_family, load_config, load_weights
+from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
+from ragqa.models.pretrained import check_family, load_config, load_weights
 from ragqa.models.tower import Tower
 from ragqa.reading.registry import ReaderKind
 
@@ -45,7 +45,7 @@ class PublishedRag:
     generator: RagGenerator
     questions: Tower
     """Its vectors search an index that DPR's passage encoder made."""
-    question_tokens: SeqTokens
+    question_tokens: Seq2SeqTokenizer
 
 
 def make_generator(
@@ -57,7 +57,7 @@ def make_generator(
     max_input: int = MAX_INPUT,
     max_answer: int = MAX_ANSWER,
     retriever: str | None = None,
-    question_tokens: SeqTokens | None = None,
+    question_tokens: Seq2SeqTokenizer | None = None,
 ) -> Generator:
     """A generator of one of the ``TEMPLATES``' kinds over a seq2seq; raises BadInput where there is no such kind."""
     if kind not in TEMPLATES:
@@ -102,7 +102,7 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
         Mismatch: its tokenizer is not the one that it was saved with.
         BadInput: it is a plain seq2seq and ``kind`` is None, or it is of another kind.
     """
-    if model_type(source) == "rag":
+    if read_model_type(source) == "rag":
         return _as(load_rag(source).generator, kind, source)
     file = Path(source) / FILE
     if file.is_file():
@@ -113,7 +113,7 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
     return make_generator(seq2seq, kind)
 
 
-def identity(source: str | Path) -> str:
+def fingerprint_generator(source: str | Path) -> str:
     """16 hex digits for the weights, the tokenizers and the settings in a directory or on the hub."""
     folder = Path(source)
     if not folder.is_dir():
@@ -127,7 +127,7 @@ def identity(source: str | Path) -> str:
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
 
-def kind_of(path: Path) -> str:
+def read_generator_kind(path: Path) -> str:
     """The kind of a generator that was saved here; raises BadInput where there is none."""
     try:
         return str(json.loads((path / FILE).read_text())["kind"])
@@ -144,7 +144,7 @@ def _load_own(file: Path) -> Generator:
     except (ValueError, KeyError, TypeError, BadInput) as error:
         raise DamagedArtefact(f"{file} is damaged: {error!r}") from error
     if row.get("respelled"):
-        told["question_tokens"] = SeqTokens.load(file.parent / QUESTION_TOKENS)
+        told["question_tokens"] = Seq2SeqTokenizer.load(file.parent / QUESTION_TOKENS)
     seq2seq = Seq2Seq.load(file.parent)
     if row.get("vocabulary") not in (None, seq2seq.tokens.digest):  # earlier ones do not say
         raise Mismatch(f"{file.parent} has another tokenizer than the generator there was saved with")
@@ -157,7 +157,7 @@ def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator
     return generator
 
 
-def model_type(source: str | Path) -> str:
+def read_model_type(source: str | Path) -> str:
     """``model_type`` of the model in a directory or on the hub; raises ArtefactError where there is none."""
     return str(load_config(source).model_type)
 
@@ -178,8 +178,8 @@ def load_rag(source: str | Path) -> PublishedRag:
     )
     inner = model.rag
     _restore(inner.generator, source)
-    tokens = SeqTokens.load(source, subfolder="generator_tokenizer", config=config.generator)
-    asked = SeqTokens.load(source, subfolder=QUESTION_TOKENS, config=config.question_encoder)
+    tokens = Seq2SeqTokenizer.load(source, subfolder="generator_tokenizer", config=config.generator)
+    asked = Seq2SeqTokenizer.load(source, subfolder=QUESTION_TOKENS, config=config.question_encoder)
     prefix = config.prefix or getattr(config.generator, "prefix", None) or ""
     generator = RagGenerator(
         Seq2Seq(inner.generator, tokens),

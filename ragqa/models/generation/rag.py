@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ragqa.errors import BadInput
 from ragqa.models.generation.decoding import Candidate, decode_sequence, decode_token, stream_token
 from ragqa.models.generation.search import Search
-from ragqa.models.generation.seq2seq import Seq2Seq, States
-from ragqa.models.generation.seq_tokens import SeqTokens
-from ragqa.models.generation.template import RAG, Template, assemble, reads
+from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
+from ragqa.models.generation.template import RAG, Template, assemble_inputs, fits_input
+from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs
 from ragqa.objectives import IGNORED, gold_log_probs, label_means, rag_token_nll, sequence_nll, token_nll
 from ragqa.reading.registry import ReaderKind
@@ -40,7 +40,7 @@ class RagGenerator(nn.Module):
         max_input: int = MAX_INPUT,
         max_answer: int = MAX_ANSWER,
         retriever: str | None = None,
-        question_tokens: SeqTokens | None = None,
+        question_tokens: Seq2SeqTokenizer | None = None,
     ) -> None:
         """As it was trained: with so many ``passages``, pairs of ``max_input`` tokens, answers of ``max_answer``.
 
@@ -64,14 +64,14 @@ class RagGenerator(nn.Module):
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """The pairs as the generator reads them; see ``template.assemble``."""
-        return assemble(self.seq2seq.tokens, self.template, self._asked(questions), passages, self.max_input)
+        return assemble_inputs(self.seq2seq.tokens, self.template, self._asked(questions), passages, self.max_input)
 
     def _asked(self, questions: Sequence[str]) -> Sequence[str]:
         return questions if self.question_tokens is None else self.question_tokens.respelled(questions)
 
     def reads(self, question: str, passage: Passage, end: int) -> bool:
         """Whether it reads the passage up to the character ``end``; see ``template.reads``."""
-        return reads(self.seq2seq.tokens, self.template, self._asked([question])[0], passage, end, self.max_input)
+        return fits_input(self.seq2seq.tokens, self.template, self._asked([question])[0], passage, end, self.max_input)
 
     def nll(
         self,
@@ -130,7 +130,7 @@ class RagGenerator(nn.Module):
 
 
 def answer_scores(
-    model: Seq2Seq, states: States, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
+    model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
 ) -> tuple[Tensor, Tensor]:
     """``RagGenerator.scores`` from the states of the pairs; with K = 1 the two marginals are one."""
     passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED

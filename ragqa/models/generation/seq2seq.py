@@ -18,9 +18,9 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models.generation import attention
-from ragqa.models.generation.seq_tokens import SeqTokens
-from ragqa.models.inputs import Inputs, of_like_length
-from ragqa.models.options import load_seq2seq_module, longest_input, quiet
+from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
+from ragqa.models.inputs import Inputs, group_by_length
+from ragqa.models.pretrained import load_seq2seq_module, max_input_tokens, silence_transformers
 from ragqa.objectives import IGNORED
 
 _GROUP = {"cpu": 64, "cuda": 8192}
@@ -65,15 +65,15 @@ class Conventions:
 
 
 @dataclass(frozen=True)
-class States:
+class EncoderStates:
     """What the encoder made of N texts."""
 
     hidden_NLD: Tensor
     mask_NL: Tensor
     """True on the texts' own tokens."""
 
-    def __getitem__(self, rows: Tensor | slice) -> "States":
-        return States(self.hidden_NLD[rows], self.mask_NL[rows])
+    def __getitem__(self, rows: Tensor | slice) -> "EncoderStates":
+        return EncoderStates(self.hidden_NLD[rows], self.mask_NL[rows])
 
     @property
     def bias(self) -> Tensor:
@@ -87,7 +87,7 @@ class Seq2Seq(nn.Module):
     Beginning and end of an answer, and the shift between labels and decoder inputs, are the model's own.
     """
 
-    def __init__(self, model: nn.Module, tokens: SeqTokens) -> None:
+    def __init__(self, model: nn.Module, tokens: Seq2SeqTokenizer) -> None:
         """Raises ArtefactError where the tokenizer is not the model's."""
         super().__init__()
         self.model = cast(Any, model)
@@ -104,7 +104,7 @@ class Seq2Seq(nn.Module):
         """Longest text that both sides take."""
         config = self.model.config
         if (encoder := getattr(config, "encoder", None)) is not None:
-            return min(longest_input(encoder), longest_input(config.decoder))
+            return min(max_input_tokens(encoder), max_input_tokens(config.decoder))
         return min(1024, int(getattr(config, "max_position_embeddings", None) or 1024))  # T5's have no end
 
     @property
@@ -126,7 +126,7 @@ class Seq2Seq(nn.Module):
     def _head(self) -> nn.Module:
         return cast(nn.Module, self.model.get_output_embeddings())
 
-    def encode(self, inputs: Inputs) -> States:
+    def encode(self, inputs: Inputs) -> EncoderStates:
         """N texts, padded on the right, to their states.
 
         Texts of like length go through the encoder together: padding costs as much as text, and no loss needs it.
@@ -138,7 +138,7 @@ class Seq2Seq(nn.Module):
         embedded_NLE: Tensor = encoder.get_input_embeddings()(inputs.ids_NL[order_N, : lengths[0]])
         embedded_NLE = embedded_NLE * getattr(encoder, "embed_scale", 1.0)  # Pegasus and Marian scale ids alone
         most = None if torch.is_grad_enabled() else _MOST
-        groups = [*of_like_length(lengths, _GROUP.get(mask_NL.device.type, 8192), most)]
+        groups = [*group_by_length(lengths, _GROUP.get(mask_NL.device.type, 8192), most)]
         parts = []
         for (begin, end), texts in zip(groups, embedded_NLE.split([end - begin for begin, end in groups]), strict=True):
             longest = lengths[begin]
@@ -147,7 +147,7 @@ class Seq2Seq(nn.Module):
             states = encoder(inputs_embeds=texts[:, :longest], attention_mask=bias).last_hidden_state
             parts.append(pad(states, (0, 0, 0, lengths[0] - longest)))
         hidden_NLD = torch.cat(parts)[order_N.argsort()]
-        return States(hidden_NLD, mask_NL[:, : lengths[0]])
+        return EncoderStates(hidden_NLD, mask_NL[:, : lengths[0]])
 
     def decoder_inputs(self, labels_BT: Tensor) -> Tensor:
         """The labels moved right behind the decoder's start, as the model moves them."""
@@ -156,11 +156,11 @@ class Seq2Seq(nn.Module):
         said_BT = labels_BT.masked_fill(labels_BT == IGNORED, self.conventions.pad)
         return torch.cat([torch.full_like(said_BT[:, :1], self.conventions.start), said_BT[:, :-1]], -1)
 
-    def logits(self, states: States, inputs_RT: Tensor, chosen_RT: Tensor | None = None) -> Tensor:
+    def logits(self, states: EncoderStates, inputs_RT: Tensor, chosen_RT: Tensor | None = None) -> Tensor:
         """What follows each of ``inputs_RT``: ``[R, T, V]``, or ``[M, V]`` at the chosen positions only."""
         return self._run(states, inputs_RT, chosen_RT, use_cache=False)
 
-    def _run(self, states: States, inputs_RT: Tensor, chosen_RT: Tensor | None, **options: Any) -> Tensor:
+    def _run(self, states: EncoderStates, inputs_RT: Tensor, chosen_RT: Tensor | None, **options: Any) -> Tensor:
         with self._head_at(chosen_RT):
             logits = self.model(
                 encoder_outputs=BaseModelOutput(last_hidden_state=states.hidden_NLD),
@@ -184,7 +184,7 @@ class Seq2Seq(nn.Module):
 
     def save(self, path: Path) -> None:
         """Write a directory in transformers' own format, tokenizer included."""
-        with quiet():
+        with silence_transformers():
             self.model.save_pretrained(path)
         self.tokens.save(path)
 
@@ -195,17 +195,17 @@ class Seq2Seq(nn.Module):
         Raises:
             ArtefactError: there is none, weights are missing, or the tokenizer is another model's.
         """
-        model, tokens = load_seq2seq_module(source, fresh=fresh), SeqTokens.load(source)
+        model, tokens = load_seq2seq_module(source, fresh=fresh), Seq2SeqTokenizer.load(source)
         try:
             return cls(model, tokens)
         except ArtefactError as error:
             raise ArtefactError(f"{source}: {error}") from error
 
 
-class Run:
+class DecoderRun:
     """A decoder on its way over encoded texts; keys and values of each text are computed once, whatever is asked."""
 
-    def __init__(self, model: Seq2Seq, states: States, cross: DynamicCache | None = None) -> None:
+    def __init__(self, model: Seq2Seq, states: EncoderStates, cross: DynamicCache | None = None) -> None:
         """Raises Mismatch where the model is in training mode."""
         if model.model.training:
             raise Mismatch("the generator is in training mode, and dropout would spoil its answers: call eval() first")
@@ -239,12 +239,12 @@ class Run:
         """Row r goes on from what row ``rows_R[r]``, of the same text, has said."""
         self._cache.self_attention_cache.reorder_cache(rows_R)
 
-    def keep(self, texts: Tensor, rows: Tensor) -> "Run":
+    def keep(self, texts: Tensor, rows: Tensor) -> "DecoderRun":
         """A run over some of the texts, which goes on with these rows; this one is not to go on."""
         cross = DynamicCache()
         for number, layer in enumerate(self._cross.layers):
             cross.update(layer.keys[texts], layer.values[texts], number)
-        run = Run(self._model, self._states[texts], cross)
+        run = DecoderRun(self._model, self._states[texts], cross)
         said = self._cache.self_attention_cache
         said.batch_select_indices(rows)
         run._cache = EncoderDecoderCache(said, cross)
@@ -277,7 +277,7 @@ def _conventions(model: Any) -> Conventions:
     )
 
 
-def _check(model: Any, tokens: SeqTokens, conventions: Conventions) -> None:
+def _check(model: Any, tokens: Seq2SeqTokenizer, conventions: Conventions) -> None:
     rows = int(model.get_input_embeddings().weight.shape[0])
     if not 0 <= rows - tokens.size < _ROUNDED:
         sizes = f"the tokenizer has {tokens.size} pieces, the model {rows} embeddings"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ragqa.errors import BadInput
-from ragqa.models.generation.seq_tokens import SeqTokens
+from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs
 from ragqa.types import Passage
 
@@ -59,8 +59,8 @@ CLOSED_BOOK = Template("{question}")
 """Roberts et al. 2020; their checkpoints that were fine-tuned on one task have no prefix."""
 
 
-def assemble(
-    tokens: SeqTokens,
+def assemble_inputs(
+    tokens: Seq2SeqTokenizer,
     template: Template,
     questions: Sequence[str],
     passages: Sequence[Sequence[Passage]],
@@ -89,14 +89,16 @@ def assemble(
     )
 
 
-def reads(tokens: SeqTokens, template: Template, question: str, passage: Passage, end: int, max_tokens: int) -> bool:
-    """Whether the pair that ``assemble`` makes has the passage's text up to the character ``end``."""
+def fits_input(
+    tokens: Seq2SeqTokenizer, template: Template, question: str, passage: Passage, end: int, max_tokens: int
+) -> bool:
+    """Whether the pair that ``assemble_inputs`` makes has the passage's text up to the character ``end``."""
     read = replace(passage, text=passage.text[:end])
     question = _fitting(tokens, template, question, max_tokens)
     return len(tokens.ids([template.fill(question, read)])[0]) <= max_tokens
 
 
-def _fitting(tokens: SeqTokens, template: Template, question: str, max_tokens: int) -> str:
+def _fitting(tokens: Seq2SeqTokenizer, template: Template, question: str, max_tokens: int) -> str:
     """The question, ``_shortened`` where it is too long even without a passage."""
     if len(tokens.ids([template.fill(question)])[0]) <= max_tokens:
         return question
@@ -104,7 +106,12 @@ def _fitting(tokens: SeqTokens, template: Template, question: str, max_tokens: i
 
 
 def _cut(
-    tokens: SeqTokens, template: Template, row: list[int], question: str, passage: Passage | None, max_tokens: int
+    tokens: Seq2SeqTokenizer,
+    template: Template,
+    row: list[int],
+    question: str,
+    passage: Passage | None,
+    max_tokens: int,
 ) -> list[int]:
     """``row`` without as much of the passage's end as is too much."""
     fitting = _fitting(tokens, template, question, max_tokens)
@@ -113,11 +120,11 @@ def _cut(
         if len(row) <= max_tokens:
             return row
     closing = len(tokens.ids([""])[0]) - tokens.opening
-    kept = len(tokens.bare(template.behind(question, passage))) + closing
+    kept = len(tokens.encode_bare(template.behind(question, passage))) + closing
     return [*row[: max_tokens - kept], *row[len(row) - kept :]]
 
 
-def _shortened(tokens: SeqTokens, template: Template, question: str, max_tokens: int) -> str:
+def _shortened(tokens: Seq2SeqTokenizer, template: Template, question: str, max_tokens: int) -> str:
     """As much of a question's beginning as fits without a passage into what is read; into half of it, where there are
     passages to be read, too."""
 

@@ -82,7 +82,7 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
             best = np.argsort(-(vectors @ query))[:3]
             assert rows.tolist() == best.tolist()
             prior = torch.from_numpy(vectors[best] @ query).softmax(0)
-            labels = [*seq2seq.tokens.bare(answer), seq2seq.tokens.end]
+            labels = [*seq2seq.tokens.encode_bare(answer), seq2seq.tokens.end]
             assert len(labels) == 3  # two words and the end
 
             def said(passage: Passage | None, question: Question = question, labels: Any = labels) -> Tensor:

@@ -86,7 +86,7 @@ def test_examples_are_read_question_first_and_say_where_the_answer_stands(config
     assert tokens.tokenizer.convert_ids_to_tokens(example.ids) == (
         ["[CLS]", "w1", "w20", "[SEP]", "w20", "[UNK]", "w3", "w20", "w4", "w20", "[SEP]"]
     )
-    assert example.places == [7, 9] and example.answer == [tokens.bare("w20")[0], tokens.end]
+    assert example.places == [7, 9] and example.answer == [tokens.encode_bare("w20")[0], tokens.end]
     assert generator.template.text == "{question} [SEP] {title} / {passage}"
 
 

@@ -27,7 +27,7 @@ from pipelines.realm.pretrain import PretrainConfig, Realm, guess, rates
 from pipelines.realm.retrieve import NULL, propose, relevance, telling
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.inputs import padded
+from ragqa.models.inputs import pad_rows
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import IGNORED, realm_mlm_nll
 from ragqa.pretraining.salient import SalientSpan
@@ -92,7 +92,7 @@ def test_blocks_are_what_the_index_embeds(folders: closed_world.WorldFolders, re
 
 
 def test_padding_by_hand() -> None:
-    batch = padded([[5, 6], [7], []])
+    batch = pad_rows([[5, 6], [7], []])
     assert batch.ids_NL.tolist() == [[5, 6], [7, 0], [0, 0]]
     assert batch.mask_NL.tolist() == [[1, 1], [1, 0], [0, 0]]
 

@@ -37,7 +37,7 @@ from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import has_answer
-from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, span_logits
+from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, compute_span_logits
 from ragqa.questions import read_questions
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
@@ -530,7 +530,7 @@ def test_span_logits_by_hand() -> None:
     start = torch.tensor([[9.0, 1.0, 2.0, 3.0]])
     end = torch.tensor([[9.0, 10.0, 20.0, 30.0]])
     inside = torch.tensor([[False, True, True, True]])
-    scores = span_logits(start, end, inside, 2)
+    scores = compute_span_logits(start, end, inside, 2)
     possible = scores[0] > IMPOSSIBLE / 2
     assert possible.tolist() == [[False, False], [True, True], [True, True], [True, False]]
     assert scores[0][possible].tolist() == [11.0, 21.0, 22.0, 32.0, 33.0]

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel
 from ragqa.errors import BadInput
 from ragqa.models.generation import attention
 from ragqa.models.generation.copying import Example, _LeastSquares, _shares, _told, begin_answering, begin_copying
-from ragqa.models.generation.encoder_decoder import from_encoder
+from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.seq2seq import Seq2Seq
 
 
@@ -49,7 +49,7 @@ def test_least_squares_in_parts() -> None:
 
 
 def test_what_it_says_stands_in_what_it_reads(small: Path) -> None:
-    model, asked = from_encoder(small, decoder_layers=1), texts(20, 1)
+    model, asked = make_from_encoder(small, decoder_layers=1), texts(20, 1)
     before = of_the_text(model, asked)
     begin_copying(model, texts(100, 0))
     assert before < 0.2 and of_the_text(model, asked) > 0.8
@@ -57,7 +57,7 @@ def test_what_it_says_stands_in_what_it_reads(small: Path) -> None:
 
 def test_only_the_last_layer_is_fitted_and_the_mode_stays(small: Path) -> None:
     torch.manual_seed(0)
-    model = from_encoder(small).train()
+    model = make_from_encoder(small).train()
     before = {name: value.clone() for name, value in model.model.state_dict().items()}
     begin_copying(model, texts(40, 0))
     changed = {name for name, value in model.model.state_dict().items() if not torch.equal(value, before[name])}
@@ -66,7 +66,7 @@ def test_only_the_last_layer_is_fitted_and_the_mode_stays(small: Path) -> None:
     assert changed and all(name.startswith(fitted) for name in changed)
     assert model.training and {value.requires_grad for value in model.parameters()} == {True}
     torch.manual_seed(0)
-    again = from_encoder(small)
+    again = make_from_encoder(small)
     begin_copying(again, texts(40, 0))
     assert all(torch.equal(again.model.state_dict()[name], model.model.state_dict()[name]) for name in changed)
 
@@ -95,18 +95,18 @@ def answered(count: int, seed: int) -> list[tuple[str, str]]:
 def examples(model: Seq2Seq, rows: list[tuple[str, str]]) -> list[Example]:
     made = []
     for ids, (_, answer) in zip(model.tokens.ids([text for text, _ in rows]), rows, strict=True):
-        (piece,) = model.tokens.bare(answer)
+        (piece,) = model.tokens.encode_bare(answer)
         made.append(Example(ids, [piece, model.conventions.ends[0]], [ids.index(piece)]))
     return made
 
 
 def test_an_answer_begins_where_answers_are_known_to_begin(small: Path) -> None:
-    model = from_encoder(small, decoder_layers=1)
+    model = make_from_encoder(small, decoder_layers=1)
     begin_answering(model, examples(model, answered(400, 0)))
     asked = examples(model.eval(), answered(50, 1))
     ids_NL = model.tokens.pad_rows([each.ids for each in asked])
     start_N1 = torch.full((len(asked), 1), model.conventions.start)
-    with torch.no_grad(), attention.watching() as seen:
+    with torch.no_grad(), attention.record_weights() as seen:
         best_N = model.logits(model.encode(ids_NL), start_N1)[:, 0].argmax(-1)
     places = torch.tensor([each.places[0] for each in asked])
     looked_N = seen[-1].mean(1)[torch.arange(len(asked)), 0, places]
@@ -119,7 +119,7 @@ def of_family(family: str, path: Path) -> Seq2Seq:
     config = AutoConfig.for_model(family, vocab_size=300, max_position_embeddings=200, pad_token_id=1, **sizes)
     AutoModel.from_config(config).save_pretrained(path)
     bart_tokenizer().save_pretrained(path)
-    return from_encoder(path)
+    return make_from_encoder(path)
 
 
 def test_a_roberta_copies_too(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_a_roberta_copies_too(tmp_path: Path) -> None:
 
 def test_others_and_no_texts_are_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no texts to fit"):
-        begin_copying(from_encoder(small), ["", " "])
+        begin_copying(make_from_encoder(small), ["", " "])
     with pytest.raises(BadInput, match="no answer stands in what is read"):
-        begin_answering(from_encoder(small), [Example([2, 9, 3], [8, 3], [])])
+        begin_answering(make_from_encoder(small), [Example([2, 9, 3], [8, 3], [])])
     with pytest.raises(BadInput, match="not to a electra"):
         begin_copying(of_family("electra", tmp_path), ["a lady"])

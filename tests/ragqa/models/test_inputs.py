@@ -3,35 +3,35 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragqa.models.inputs import of_like_length, rounded
+from ragqa.models.inputs import group_by_length, round_up
 
 
 def test_sizes_are_made_up_to_eight_numbers_to_an_octave() -> None:
-    assert [rounded(count) for count in (0, 1, 7, 15, 16, 17, 31, 33, 65, 129, 225, 256)] == [
+    assert [round_up(count) for count in (0, 1, 7, 15, 16, 17, 31, 33, 65, 129, 225, 256)] == [
         *(0, 1, 7, 15, 16, 18, 32, 36),  # in twos from 16 on, in fours from 32 on
         *(72, 144, 240, 256),
     ]
-    assert [rounded(count) for count in range(128, 257)] == [-(-count // 16) * 16 for count in range(128, 257)]
-    assert len({rounded(count) for count in range(1024, 2049)}) == 9
+    assert [round_up(count) for count in range(128, 257)] == [-(-count // 16) * 16 for count in range(128, 257)]
+    assert len({round_up(count) for count in range(1024, 2049)}) == 9
 
 
 @given(st.integers(0, 1 << 20))
 def test_at_most_an_eighth_is_added(count: int) -> None:
-    assert count <= rounded(count) <= count * 9 / 8 and rounded(rounded(count)) == rounded(count)
+    assert count <= round_up(count) <= count * 9 / 8 and round_up(round_up(count)) == round_up(count)
 
 
 def test_runs_begin_where_they_save_padding_and_where_many_do() -> None:
     lengths = [9, 9, 8, 5, 5, 2]
-    assert list(of_like_length(lengths, worth=9)) == [(0, 3), (3, 6)]  # 3 texts shorter by 4: 12; then 1 by 3
-    assert list(of_like_length(lengths, worth=13)) == [(0, 6)]
+    assert list(group_by_length(lengths, worth=9)) == [(0, 3), (3, 6)]  # 3 texts shorter by 4: 12; then 1 by 3
+    assert list(group_by_length(lengths, worth=13)) == [(0, 6)]
     long = [40] * 19 + [10] * 45
-    assert list(of_like_length(long, worth=100)) == [(0, 24), (24, 64)]  # of 64 texts in eights
-    assert list(of_like_length([8] * 5, worth=100, most=16)) == [(0, 2), (2, 4), (4, 5)]
+    assert list(group_by_length(long, worth=100)) == [(0, 24), (24, 64)]  # of 64 texts in eights
+    assert list(group_by_length([8] * 5, worth=100, most=16)) == [(0, 2), (2, 4), (4, 5)]
 
 
 @given(st.lists(st.integers(1, 99), min_size=1), st.integers(1, 500), st.none() | st.integers(1, 500))
 def test_runs_hold_every_text_once(lengths: list[int], worth: int, most: int | None) -> None:
     lengths.sort(reverse=True)
-    runs = list(of_like_length(lengths, worth, most))
+    runs = list(group_by_length(lengths, worth, most))
     assert [row for begin, end in runs for row in range(begin, end)] == list(range(len(lengths)))
     assert most is None or all(end - begin == 1 or lengths[begin] * (end - begin) <= most for begin, end in runs)

@@ -12,7 +12,7 @@ import torch
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.readers import load_reader, reader_kind
+from ragqa.models.readers import load_reader, read_reader_kind
 from ragqa.models.span_reader import SpanReader
 from ragqa.reading.span import ExtractiveReader
 from ragqa.runtime.export import export
@@ -109,7 +109,7 @@ def test_readers_of_earlier_versions_are_known_by_their_weights(small: Path, tmp
 
 
 def test_what_is_no_reader_is_said(small: Path, saved: Path, tmp_path: Path) -> None:
-    assert reader_kind(small) is None
+    assert read_reader_kind(small) is None
     with pytest.raises(ArtefactError, match="is not a reader"):
         load_scorer(small)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):

@@ -22,12 +22,12 @@ from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.generators import load_rag
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.options import (
+from ragqa.models.pretrained import (
     compile_encoders,
     load_encoder_module,
     load_seq2seq_module,
-    longest_input,
-    longest_sequence,
+    max_input_tokens,
+    max_sequence_tokens,
 )
 from ragqa.models.tower import Tower
 from ragqa.runtime.encoder import load_encoder
@@ -119,7 +119,7 @@ def test_the_runtime_loads_what_was_trained(small: Path, tmp_path: Path, shared:
 def test_towers_read_no_more_than_they_were_trained_on(small: Path, tmp_path: Path, shared: bool) -> None:
     """Words of a question behind the 6th, and of a passage behind the 10th, change nothing; [CLS] and [SEP] count."""
     towers = DualEncoder.from_encoder(small, width=8, shared=shared)
-    towers.cut(8, 12)
+    towers.limit_tokens(8, 12)
     towers.save(tmp_path / "cut")
     encoder, words = load_encoder(tmp_path / "cut"), [f"w{number}" for number in range(20)]
     asked, embedded = 10 if shared else 6, 10
@@ -275,8 +275,8 @@ def test_attention_in_bfloat16(family: str) -> None:
     torch.manual_seed(3)
     encoder = AutoModel.from_config(shape(family), attn_implementation="eager").eval()
     halved = copy.deepcopy(encoder)
-    encoder_attention.choose_attention(halved, encoder_attention.HALF)
-    assert (halved.config._attn_implementation == encoder_attention.HALF) == (family != "deberta-v2")
+    encoder_attention.choose_attention(halved, encoder_attention.BFLOAT16)
+    assert (halved.config._attn_implementation == encoder_attention.BFLOAT16) == (family != "deberta-v2")
     found = []
     for model in (encoder, halved):
         hidden = model(input_ids=IDS, attention_mask=MASK).last_hidden_state[MASK.bool()]
@@ -311,18 +311,22 @@ def test_an_unpadded_text_is_read_without_a_mask(family: str) -> None:
 
 
 def test_positions_of_a_family_that_begins_behind_its_padding() -> None:
-    found = {family: longest_sequence(shape(family)) for family in FAMILIES}
+    found = {family: max_sequence_tokens(shape(family)) for family in FAMILIES}
     assert found == {**dict.fromkeys(FAMILIES, 40), "roberta": 39}
-    assert longest_sequence(AutoConfig.for_model("roberta", max_position_embeddings=514)) == 512
+    assert max_sequence_tokens(AutoConfig.for_model("roberta", max_position_embeddings=514)) == 512
     towers = AutoConfig.for_model("bert", tower_tokens=64, reader_tokens=80)
-    assert (longest_sequence(towers), longest_input(towers), longest_input(towers, "tower_tokens")) == (512, 80, 64)
+    assert (max_sequence_tokens(towers), max_input_tokens(towers), max_input_tokens(towers, "tower_tokens")) == (
+        512,
+        80,
+        64,
+    )
 
 
 def test_a_query_that_may_look_nowhere_is_not_nan() -> None:
     """Padding behind the reach of local attention (ModernBERT): nothing comes of it, and nothing else is spoilt."""
     value = torch.arange(6.0).reshape(1, 1, 3, 2).requires_grad_()
     mask = torch.full((1, 1, 3, 3), torch.finfo(torch.float32).min)
-    found, _ = encoder_attention.half_attention(nn.Module(), value, value, value, mask)
+    found, _ = encoder_attention.bfloat16_attention(nn.Module(), value, value, value, mask)
     assert found.tolist() == [[[[2.0, 3.0]]] * 3]  # the mean
     found.sum().backward()
     assert torch.isfinite(value.grad).all()

@@ -37,11 +37,11 @@ from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation import decoding, fid
 from ragqa.models.generation.fid import FusionInDecoder
 from ragqa.models.generation.generators import (
-    identity,
+    fingerprint_generator,
     load_generator,
     load_rag,
     make_generator,
-    model_type,
+    read_model_type,
     save_generator,
 )
 from ragqa.models.generation.rag import RagGenerator
@@ -213,21 +213,21 @@ def test_t5_is_read_as_it_was_published(tmp_path: Path) -> None:
     question = "who wrote the novel"
     assert generator.inputs([question], [[]]).ids_NL.tolist() == [[*pieces.encode(question), 1]]
     assert generator.seq2seq.tokens.labels(["a lady"], 9).tolist() == [[*pieces.encode("a lady"), 1]]
-    assert generator.seq2seq.tokens.text([0, *pieces.encode("a lady"), 1]) == "a lady"
+    assert generator.seq2seq.tokens.decode([0, *pieces.encode("a lady"), 1]) == "a lady"
     save_generator(generator, tmp_path / "saved")
     again = load_generator(tmp_path / "saved")
     assert torch.equal(again.inputs([question], [[]]).ids_NL, generator.inputs([question], [[]]).ids_NL)
-    before = identity(tmp_path / "t5")
+    before = fingerprint_generator(tmp_path / "t5")
     (tmp_path / "t5" / "spiece.model").write_bytes(written.getvalue() + b" ")
-    assert identity(tmp_path / "t5") != before
+    assert fingerprint_generator(tmp_path / "t5") != before
 
 
 @pytest.mark.parametrize("file", ["vocab.json", "merges.txt", "spiece.model", "source.spm", "tokenizer.json"])
 def test_whatever_decides_the_tokens_is_part_of_a_models_identity(file: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text("a")
-    before = identity(tmp_path)
+    before = fingerprint_generator(tmp_path)
     (tmp_path / file).write_text("b")
-    assert identity(tmp_path) != before
+    assert fingerprint_generator(tmp_path) != before
 
 
 def test_a_plain_seq2seq_must_be_told_what_it_is(tmp_path: Path) -> None:
@@ -256,14 +256,14 @@ def test_a_published_rag_is_read(marginal: str, old: bool, tmp_path: Path) -> No
     assert generator.template.text == "{title} : {passage} // {question}"
     assert generator.seq2seq.conventions.first == 0
     inputs = generator.inputs(["w3 w9"], [[passage("Genji", "a novel"), passage("Heian", "a court")]])
-    assert generator.seq2seq.tokens.text(inputs.ids_NL[0].tolist()) == "Genji : a novel // w3 w9"
+    assert generator.seq2seq.tokens.decode(inputs.ids_NL[0].tolist()) == "Genji : a novel // w3 w9"
     labels, relevance = generator.seq2seq.tokens.labels(["a lady"], 9), torch.tensor([[0.3, 0.1]])
     pairs = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL, "n_docs": 2}
     with torch.no_grad():
         started = torch.cat([torch.tensor([[2]]), labels], 1)
         expected = model(**pairs, doc_scores=relevance, labels=started).loss
         assert torch.allclose(generator.nll(inputs, relevance, labels), expected, rtol=1e-5)
-        ids = torch.tensor([read.question_tokens.bare("w1 w2")])
+        ids = torch.tensor([read.question_tokens.encode_bare("w1 w2")])
         vector = read.questions.eval()(ids, torch.ones_like(ids))
         assert torch.allclose(vector, model.rag.question_encoder(ids).pooler_output, atol=1e-6)
     assert load_generator(tmp_path).kind == generator.kind
@@ -295,7 +295,7 @@ def test_a_published_rag_reads_the_question_that_its_tower_read(tmp_path: Path) 
         length = inputs.ids_NL.shape[1]
         assert torch.equal(inputs.ids_NL, expected["context_input_ids"][:, :length])
         assert expected["context_attention_mask"].sum() == inputs.mask_NL.sum()
-        assert each.seq2seq.tokens.text(inputs.ids_NL[0].tolist()) == "Genji / a novel // w3 w9?"
+        assert each.seq2seq.tokens.decode(inputs.ids_NL[0].tolist()) == "Genji / a novel // w3 w9?"
 
 
 def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
         load_rag(tmp_path)
     with pytest.raises(ArtefactError, match="generator_tokenizer: no such directory"):
         load_generator(tmp_path / "generator_tokenizer")
-    assert model_type(tmp_path) == "rag"
+    assert read_model_type(tmp_path) == "rag"
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -35,13 +35,13 @@ from transformers import (
 
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation import seq2seq
-from ragqa.models.generation.encoder_decoder import from_encoder
+from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.generators import load_rag
-from ragqa.models.generation.seq2seq import Run, Seq2Seq
-from ragqa.models.generation.seq_tokens import SeqTokens
-from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, Template, assemble, reads
+from ragqa.models.generation.seq2seq import DecoderRun, Seq2Seq
+from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, Template, assemble_inputs, fits_input
+from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs
-from ragqa.models.options import SEQ2SEQS, fresh_masked_lm, load_encoder_module, load_masked_lm, set_dropout
+from ragqa.models.pretrained import SEQ2SEQS, load_encoder_module, load_masked_lm, make_masked_lm, set_dropout
 from ragqa.objectives import IGNORED
 
 
@@ -82,7 +82,7 @@ def test_token_by_token_it_says_the_same(family: str) -> None:
         states = model.encode(some_texts(model.conventions.pad))
         said = torch.randint(5, 60, (8, 4))
         whole = model.logits(states, said)
-        run = Run(model, states)
+        run = DecoderRun(model, states)
         first = run.step(said[:, 0])
         swapped = torch.tensor([1, 0, 2, 3, 4, 4, 6, 7])
         run.reorder(swapped)
@@ -91,7 +91,9 @@ def test_token_by_token_it_says_the_same(family: str) -> None:
         run = run.keep(kept, torch.tensor([2, 3, 4, 5]))
         third = run.step(said[swapped][2:6, 2])
         scored = (
-            Run(model, states[kept]).score(said[swapped][2:6, :3], torch.ones(4, 3, dtype=torch.bool)).view(4, 3, -1)
+            DecoderRun(model, states[kept])
+            .score(said[swapped][2:6, :3], torch.ones(4, 3, dtype=torch.bool))
+            .view(4, 3, -1)
         )
     assert torch.allclose(first, whole[:, 0], atol=1e-4)
     assert torch.allclose(second, whole[swapped, 1], atol=1e-4)
@@ -105,7 +107,7 @@ def test_keys_of_a_text_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for layer in model.model.model.decoder.layers:
         layer.encoder_attn.k_proj.register_forward_hook(lambda _, given, __: calls.append(given[0].shape[0]))
     with torch.no_grad():
-        run = Run(model, model.encode(some_texts(1)))
+        run = DecoderRun(model, model.encode(some_texts(1)))
         for _ in range(3):
             run.step(torch.full((12,), 5))
         run.score(torch.full((20, 2), 5), torch.ones(20, 2, dtype=torch.bool))
@@ -140,8 +142,8 @@ def test_weights_stored_in_half_precision_are_trained_in_whole(
     for module in (
         load_encoder_module(tmp_path / "bert"),
         load_masked_lm(tmp_path / "bert"),
-        fresh_masked_lm(tmp_path / "bert"),
-        from_encoder(tmp_path / "bert"),
+        make_masked_lm(tmp_path / "bert"),
+        make_from_encoder(tmp_path / "bert"),
         Seq2Seq.load(tmp_path / "bart"),
         Seq2Seq.load(tmp_path / "bart", fresh=True),
         published.generator,
@@ -154,13 +156,13 @@ def test_weights_stored_in_half_precision_are_trained_in_whole(
 def test_labels_are_as_transformers_makes_them(tmp_path: Path, small: Path) -> None:
     bart, byt5 = Seq2Seq.load(write_bart(tmp_path / "bart")), Seq2Seq.load(write_byt5(tmp_path / "t5"))
     labels = bart.tokens.labels(["a", "tale"], 9)
-    a = bart.tokens.bare("a")[0]
+    a = bart.tokens.encode_bare("a")[0]
     assert labels[0].tolist()[:4] == [0, a, 2, *([-100] if labels.shape[1] > 3 else [])][:4]
     assert bart.decoder_inputs(labels)[0].tolist()[:3] == [2, 0, a]
     assert byt5.tokens.labels(["abc", "z"], 9).tolist() == [[100, 101, 102, 1], [125, 1, -100, -100]]
     assert byt5.decoder_inputs(byt5.tokens.labels(["abc"], 9)).tolist() == [[0, 100, 101, 102]]
     assert byt5.tokens.labels(["abcdef"], 3).tolist() == [[100, 101, 1]]  # cut, and ended all the same
-    bert = from_encoder(small)
+    bert = make_from_encoder(small)
     assert bert.tokens.labels(["w1 w2"], 9).tolist() == [[6, 7, 3]]
     assert bert.decoder_inputs(torch.tensor([[6, 7, 3]])).tolist() == [[2, 6, 7]]
 
@@ -170,17 +172,17 @@ def test_a_directory_without_a_tokenizer_is_not_given_one(tmp_path: Path) -> Non
     path = write_plain("t5", tmp_path / "t5")
     (path / "tokenizer.json").unlink()
     with pytest.raises(ArtefactError, match="t5 has no tokenizer: none of its files is there"):
-        SeqTokens.load(path)
+        Seq2SeqTokenizer.load(path)
 
 
 def test_an_encoder_becomes_a_decoder_too(small: Path, tmp_path: Path) -> None:
-    model = from_encoder(small, decoder_layers=1)
+    model = make_from_encoder(small, decoder_layers=1)
     encoder, decoder = model.model.encoder, model.model.decoder.bert
     assert len(decoder.encoder.layer) == 1 and len(encoder.encoder.layer) == 2
     own, copied = encoder.encoder.layer[0].state_dict(), decoder.encoder.layer[0].state_dict()
     assert all(torch.equal(value, copied[name]) for name, value in own.items())
     assert {name.split(".")[0] for name in copied.keys() - own.keys()} == {"crossattention"}
-    assert model.tokens.ids(["w1 w2"]) == [[2, 6, 7, 3]] and model.tokens.text([6, 7, 3]) == "w1 w2"
+    assert model.tokens.ids(["w1 w2"]) == [[2, 6, 7, 3]] and model.tokens.decode([6, 7, 3]) == "w1 w2"
     model.save(tmp_path)
     again = Seq2Seq.load(tmp_path)
     assert again.conventions == model.conventions and again.tokens.ids(["w1"]) == [[2, 6, 3]]
@@ -193,7 +195,7 @@ def test_encoders_of_other_families_become_decoders(family: str, tmp_path: Path)
     config = AutoConfig.for_model(family, vocab_size=300, max_position_embeddings=66, pad_token_id=1, **sizes)
     AutoModel.from_config(config).save_pretrained(tmp_path)
     bart_tokenizer().save_pretrained(tmp_path)
-    model = from_encoder(tmp_path).eval()
+    model = make_from_encoder(tmp_path).eval()
     inputs, labels = (
         model.tokens.pad_rows(model.tokens.ids(["who wrote it", "in"])),
         model.tokens.labels(["a lady"] * 2, 9),
@@ -201,7 +203,7 @@ def test_encoders_of_other_families_become_decoders(family: str, tmp_path: Path)
     said = model.decoder_inputs(labels)
     given = {"input_ids": inputs.ids_NL, "attention_mask": inputs.mask_NL, "decoder_input_ids": said}
     with torch.no_grad():
-        run = Run(model, model.encode(inputs))
+        run = DecoderRun(model, model.encode(inputs))
         steps = torch.stack([run.step(said[:, t]) for t in range(said.shape[1])], 1)
         assert torch.allclose(steps, model.model(**given).logits, atol=1e-4)
 
@@ -233,7 +235,7 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, small: Path) -> None:
     with pytest.raises(ArtefactError, match="is not a seq2seq that can be loaded"):
         Seq2Seq.load(tmp_path)
     with pytest.raises(ArtefactError, match="no decoder can be made from a distilbert"):
-        from_encoder(write_distilbert(tmp_path / "distilbert", small))
+        make_from_encoder(write_distilbert(tmp_path / "distilbert", small))
     path = write_bart(tmp_path / "bart")
     shutil.copytree(path, tmp_path / "weightless")
     (tmp_path / "weightless" / "model.safetensors").unlink()
@@ -271,12 +273,12 @@ def write_distilbert(path: Path, small: Path) -> Path:
 
 def test_a_tokenizer_of_another_model_is_one_line() -> None:
     with pytest.raises(ArtefactError, match="has 300 pieces, the model 60 embeddings: it is another model's"):
-        Seq2Seq(tiny_bart(60), SeqTokens(bart_tokenizer()))
+        Seq2Seq(tiny_bart(60), Seq2SeqTokenizer(bart_tokenizer()))
     with pytest.raises(ArtefactError, match="pads with 1 and ends with 2, the model with 0 and 1"):
-        Seq2Seq(tiny_t5(300), SeqTokens(bart_tokenizer()))
+        Seq2Seq(tiny_t5(300), Seq2SeqTokenizer(bart_tokenizer()))
     for rows, fits in ((427, True), (428, False), (299, False)):  # T5 has 28 embeddings more than pieces
         with nullcontext() if fits else pytest.raises(ArtefactError, match=f"has 300 pieces, the model {rows} embeddi"):
-            Seq2Seq(tiny_bart(rows), SeqTokens(bart_tokenizer()))
+            Seq2Seq(tiny_bart(rows), Seq2SeqTokenizer(bart_tokenizer()))
 
 
 def test_pairs_are_what_rag_reads() -> None:
@@ -285,7 +287,7 @@ def test_pairs_are_what_rag_reads() -> None:
     texts = {"title": [each.title for each in found], "text": [each.text for each in found]}
     retriever = SimpleNamespace(config=RagConfig(max_combined_length=80), generator_tokenizer=tokenizer)
     expected, _ = RagRetriever.postprocess_docs(retriever, [texts], ["who wrote it"], None, 2, return_tensors="pt")
-    inputs = assemble(SeqTokens(tokenizer), RAG, ["who wrote it"], [found], 80)
+    inputs = assemble_inputs(Seq2SeqTokenizer(tokenizer), RAG, ["who wrote it"], [found], 80)
     assert torch.equal(inputs.ids_NL, expected[:, : inputs.ids_NL.shape[1]])
     assert torch.all(expected[:, inputs.ids_NL.shape[1] :] == 1)
 
@@ -295,24 +297,24 @@ def test_pairs_are_what_rag_reads() -> None:
 def test_the_passage_is_cut_and_never_the_question(template: Template, kind: str, tmp_path: Path) -> None:
     from transformers import ByT5Tokenizer
 
-    tokens = SeqTokens(bart_tokenizer() if kind == "bart" else ByT5Tokenizer())
+    tokens = Seq2SeqTokenizer(bart_tokenizer() if kind == "bart" else ByT5Tokenizer())
     found = passage("Genji", "the tale of the court " * 20)
-    whole = assemble(tokens, template, ["who wrote it?"], [[found]], 10_000).ids_NL[0].tolist()
-    cut = assemble(tokens, template, ["who wrote it?"], [[found]], 90).ids_NL[0].tolist()
+    whole = assemble_inputs(tokens, template, ["who wrote it?"], [[found]], 10_000).ids_NL[0].tolist()
+    cut = assemble_inputs(tokens, template, ["who wrote it?"], [[found]], 90).ids_NL[0].tolist()
     assert len(cut) == 90 and cut[-1] == whole[-1] == tokens.end
-    text = tokens.text(cut)
+    text = tokens.decode(cut)
     assert "who wrote it?" in text and "Genji" in text and "the tale of" in text
 
 
 @pytest.mark.parametrize("question", ["who wrote it?", "who wrote it? " * 40])
 @pytest.mark.parametrize("template", [RAG, FID])
 def test_how_much_of_a_passage_was_read(template: Template, question: str) -> None:
-    tokens, found = SeqTokens(bart_tokenizer()), passage("Genji", "".join(f"{n:03} " for n in range(100)))
-    text = tokens.text(assemble(tokens, template, [question], [[found]], 120).ids_NL[0].tolist())
+    tokens, found = Seq2SeqTokenizer(bart_tokenizer()), passage("Genji", "".join(f"{n:03} " for n in range(100)))
+    text = tokens.decode(assemble_inputs(tokens, template, [question], [[found]], 120).ids_NL[0].tolist())
     ends = [found.text.index(f"{n:03}") + 3 for n in range(100)]
     said = [f"{n:03}" in text for n in range(100)]
     assert True in said and False in said
-    assert [reads(tokens, template, question, found, end, 120) for end in ends] == said
+    assert [fits_input(tokens, template, question, found, end, 120) for end in ends] == said
 
 
 @pytest.mark.parametrize("template", [RAG, FID, CLOSED_BOOK])
@@ -321,28 +323,33 @@ def test_a_question_longer_than_the_window_loses_its_end_and_stops_no_other(temp
     """Half of what the template leaves is the passage's, but where there is none."""
     from transformers import ByT5Tokenizer
 
-    tokens = SeqTokens(bart_tokenizer() if kind == "bart" else ByT5Tokenizer())
+    tokens = Seq2SeqTokenizer(bart_tokenizer() if kind == "bart" else ByT5Tokenizer())
     asked, found = ["who wrote it?", "when was it that " * 20], passage("Genji", "the tale of the court " * 20)
-    rows = assemble(tokens, template, asked, [[found], [found]], 90).ids_NL
-    alone = assemble(tokens, template, asked[:1], [[found]], 90).ids_NL
+    rows = assemble_inputs(tokens, template, asked, [[found], [found]], 90).ids_NL
+    alone = assemble_inputs(tokens, template, asked[:1], [[found]], 90).ids_NL
     assert rows[0, : alone.shape[1]].tolist() == alone[0].tolist()
     assert 80 <= rows.shape[1] <= 90 and tokens.end in rows[1].tolist()
-    text, around = tokens.text(rows[1].tolist()), len(tokens.ids([template.fill("")])[0])
+    text, around = tokens.decode(rows[1].tolist()), len(tokens.ids([template.fill("")])[0])
     room = 90 - around if template.closed else (90 - around) // 2
     said = max(end for end in range(len(asked[1])) if asked[1][:end] in text)  # of the question
-    assert room - 3 <= len(tokens.bare(asked[1][:said])) <= room + 3
+    assert room - 3 <= len(tokens.encode_bare(asked[1][:said])) <= room + 3
     assert ("the tale" in text) == (not template.closed)
     with pytest.raises(BadInput, match="alone is longer than the 0 tokens that are read"):
-        assemble(tokens, template, asked, [[found], [found]], 0)
+        assemble_inputs(tokens, template, asked, [[found], [found]], 0)
 
 
 def test_where_a_question_has_fewer_passages_an_empty_one_stands() -> None:
-    tokens = SeqTokens(bart_tokenizer())
-    inputs = assemble(tokens, RAG, ["a", "b"], [[passage("t", "x"), passage("t", "y")], [passage("t", "z")]], 50)
-    assert [tokens.text(row) for row in inputs.ids_NL.tolist()] == ["t / x // a", "t / y // a", "t / z // b", "/ // b"]
-    alone = assemble(tokens, CLOSED_BOOK, ["a", "b"], [[passage("t", "x")], []], 50)
-    assert [tokens.text(row) for row in alone.ids_NL.tolist()] == ["a", "b"]
-    assert assemble(tokens, Template("nq: {question}"), ["{title}"], [[]], 50).ids_NL.shape[0] == 1
+    tokens = Seq2SeqTokenizer(bart_tokenizer())
+    inputs = assemble_inputs(tokens, RAG, ["a", "b"], [[passage("t", "x"), passage("t", "y")], [passage("t", "z")]], 50)
+    assert [tokens.decode(row) for row in inputs.ids_NL.tolist()] == [
+        "t / x // a",
+        "t / y // a",
+        "t / z // b",
+        "/ // b",
+    ]
+    alone = assemble_inputs(tokens, CLOSED_BOOK, ["a", "b"], [[passage("t", "x")], []], 50)
+    assert [tokens.decode(row) for row in alone.ids_NL.tolist()] == ["a", "b"]
+    assert assemble_inputs(tokens, Template("nq: {question}"), ["{title}"], [[]], 50).ids_NL.shape[0] == 1
     with pytest.raises(BadInput, match=r"once and \{passage\} at most once are needed"):
         Template("{passage}")
 
@@ -356,10 +363,10 @@ def test_labels_end_where_the_tokenizer_says_nothing_of_an_end(kind: str, tmp_pa
     bare, whole = (Seq2Seq.load(tmp_path / name, fresh=True) for name in ("bare", "whole"))
     end = bare.conventions.ends[0]
     labels = bare.tokens.labels(["W1 W2 W3", "W4", ""], 3)
-    pieces = [bare.tokens.bare(text) for text in ("W1 W2", "W4", "")]
+    pieces = [bare.tokens.encode_bare(text) for text in ("W1 W2", "W4", "")]
     rows = [[each for each in row if each != IGNORED] for row in labels.tolist()]
     assert rows == [[*row, end] for row in pieces]
     if kind != "bart":  # whose labels begin with <s>
         assert torch.equal(labels, whole.tokens.labels(["W1 W2 W3", "W4", ""], 3))
     rules = bare.conventions
-    assert bare.tokens.text([rules.start, *pieces[0], end, rules.pad]) == "W1 W2"
+    assert bare.tokens.decode([rules.start, *pieces[0], end, rules.pad]) == "W1 W2"

@@ -162,8 +162,8 @@ def test_an_answer_is_said_while_it_is_written() -> None:
 def test_half_of_a_character_is_not_said(bart: Path) -> None:
     """A byte at a time; the marks before it are what decoding shows until it is whole."""
     tokens = Seq2Seq.load(bart).tokens
-    ids = tokens.bare("Zürich 源氏")
-    assert any("\ufffd" in tokens.text(ids[:end]) for end in range(len(ids)))
+    ids = tokens.encode_bare("Zürich 源氏")
+    assert any("\ufffd" in tokens.decode(ids[:end]) for end in range(len(ids)))
     told = reader(("x", -0.5, (1.0,)))
     told._generator.seq2seq.tokens = tokens
     candidate = Candidate(tuple(ids), -0.5, (1.0,))
@@ -312,7 +312,7 @@ def test_decoding_is_what_the_command_line_says(
     search = Search(beams=3, longest=6, shortest=2, returned=5 if kind == "rag-sequence" else 3)
     (wanted,) = generator.generate(inputs, relevance, search, **({"fast": True} if fast else {}))
     row = json.loads(out)
-    texts = list(dict.fromkeys(generator.seq2seq.tokens.text(each.ids) for each in wanted))
+    texts = list(dict.fromkeys(generator.seq2seq.tokens.decode(each.ids) for each in wanted))
     assert status == 0 and not error
     assert [row["answer"], *(other["answer"] for other in row["alternatives"])] == texts and len(texts) > 1
     assert row["confidence"] == pytest.approx(exp(wanted[0].log_prob), abs=1e-4)

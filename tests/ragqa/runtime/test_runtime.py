@@ -204,13 +204,13 @@ def test_an_exported_reader_is_restored_but_for_rounding(
     """Every weight to its own name, less than a step of 8 bits off; exported again it is the same reader."""
     from safetensors.torch import load_file
 
-    from ragqa.models.readers import load_reader, settings
+    from ragqa.models.readers import describe_reader, load_reader
     from ragqa.runtime.export import export
 
     restore(exported / "reader", small, tmp_path / "restored")
     before, after = (load_file(path / "model.safetensors") for path in (small_reader, tmp_path / "restored"))
     assert before.keys() == after.keys()
-    assert settings(load_reader(tmp_path / "restored")) == settings(load_reader(small_reader))
+    assert describe_reader(load_reader(tmp_path / "restored")) == describe_reader(load_reader(small_reader))
     for name, value in before.items():
         assert (after[name] - value).abs().max() <= value.abs().max() / 127 + 1e-6, name
     export(tmp_path / "restored", tmp_path / "again")

@@ -72,7 +72,7 @@ def load_masked_lm(source: str | Path) -> nn.Module:
     )
 
 
-def fresh_masked_lm(path: Path) -> nn.Module:
+def make_masked_lm(path: Path) -> nn.Module:
     """A masked language model of random weights, as ``config.json`` in the directory ``path`` says.
 
     Raises:
@@ -80,7 +80,7 @@ def fresh_masked_lm(path: Path) -> nn.Module:
     """
     check_model(path)
     try:
-        with quiet():
+        with silence_transformers():
             config = AutoConfig.from_pretrained(path)
             check_encoder(config, path)
             return cast(nn.Module, AutoModelForMaskedLM.from_config(config, attn_implementation="eager", dtype=DTYPE))
@@ -88,7 +88,7 @@ def fresh_masked_lm(path: Path) -> nn.Module:
         raise ArtefactError(f"{path} is not the shape of a masked language model: {_first_line(error)}") from error
 
 
-def check_pieces(model: Any, tokenizer: Path | None) -> None:
+def check_tokenizer(model: Any, tokenizer: Path | None) -> None:
     """Raise Mismatch where a tokenizer has pieces that the encoder ``model`` has no embeddings of."""
     if tokenizer is None or not tokenizer.is_file():
         return
@@ -137,7 +137,7 @@ def load_config(source: str | Path, what: str = "model") -> PretrainedConfig:
     """The configuration of ``what`` lies in a directory or on the hub; raises ArtefactError where there is none."""
     check_model(source)
     try:
-        with quiet():
+        with silence_transformers():
             return AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise _not_loaded(source, what, error) from error
@@ -150,7 +150,7 @@ def load_weights(kind: Any, source: str | Path, options: dict[str, Any], what: s
     ``load_encoder_module``.
     """
     try:
-        with quiet():
+        with silence_transformers():
             model, info = kind.from_pretrained(source, output_loading_info=True, **{"dtype": DTYPE, **options})
     except Exception as error:  # whatever a broken file makes torch.load raise
         if "ignore_mismatched_sizes" in str(error):  # transformers' words are about its own arguments
@@ -174,7 +174,7 @@ def _first_line(error: Exception) -> str:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_transformers() -> Iterator[None]:
     """No report of weights that are left, no bar for what takes less than a second, no try by try of the hub."""
     before, bar, hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
     logging.set_verbosity_error()
@@ -251,7 +251,7 @@ _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
 """Shares that BART and its like keep as plain numbers."""
 
 
-def longest_sequence(config: Any) -> int:
+def max_sequence_tokens(config: Any) -> int:
     """What an encoder's positions allow; 512 at most, which is what all are trained with."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in _BEHIND_PADDING:
@@ -259,9 +259,9 @@ def longest_sequence(config: Any) -> int:
     return min(512, positions)
 
 
-def longest_input(config: Any, own: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
+def max_input_tokens(config: Any, own: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
     """Longest sequence of a reader or a tower: what its configuration says itself, or what its positions allow."""
-    longest = longest_sequence(config)
+    longest = max_sequence_tokens(config)
     said = getattr(config, own, longest)
     if not isinstance(said, int) or said < 1:
         raise DamagedArtefact(f"config.json of a model says {own}: {said!r}, which is no number of wordpieces")

@@ -15,14 +15,14 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ragqa.errors import ArtefactError, MissingExtra
-from ragqa.models.inputs import Inputs, padded
+from ragqa.models.inputs import Inputs, pad_rows
 from ragqa.objectives import IGNORED
 
 _FILES = ("tokenizer*.json", "*.model", "vocab*", "added_tokens.json", "special_tokens_map.json")
 """Of a tokenizer; without any of them transformers makes one that knows no word."""
 
 
-class SeqTokens:
+class Seq2SeqTokenizer:
     """A tokenizer of transformers; special tokens are put where it puts them."""
 
     def __init__(self, tokenizer: Any) -> None:
@@ -59,14 +59,14 @@ class SeqTokens:
     @property
     def opening(self) -> int:
         """Special tokens before a text."""
-        piece = self.bare("a")[0]
+        piece = self.encode_bare("a")[0]
         return self.ids(["a"])[0].index(piece)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text with its special tokens, uncut."""
         return self._ids(texts, add_special_tokens=True) if texts else []
 
-    def bare(self, text: str) -> list[int]:
+    def encode_bare(self, text: str) -> list[int]:
         """The pieces of a text alone."""
         return self.pieces([text])[0]
 
@@ -88,7 +88,7 @@ class SeqTokens:
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> Inputs:
         """Rows of ids as a batch."""
-        return padded(rows, self.pad or 0)
+        return pad_rows(rows, self.pad or 0)
 
     def labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
         """``[B, T]`` labels of the answers, cut to ``max_tokens``; ``IGNORED`` behind their ends.
@@ -103,7 +103,7 @@ class SeqTokens:
         longest = max(map(len, rows))
         return torch.tensor([[*row, *[IGNORED] * (longest - len(row))] for row in rows])
 
-    def text(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """What the ids say, special tokens left out."""
         said: str = self.tokenizer.decode([each for each in ids if each not in self.silent], skip_special_tokens=True)
         return said.strip()
@@ -113,7 +113,7 @@ class SeqTokens:
         self.tokenizer.save_pretrained(path)
 
     @classmethod
-    def load(cls, source: str | Path, **options: Any) -> "SeqTokens":
+    def load(cls, source: str | Path, **options: Any) -> "Seq2SeqTokenizer":
         """The tokenizer in a directory or on the hub, a tokenizer.json alone as it is.
 
         Raises ArtefactError where there is none, MissingExtra where its vocabulary cannot be read.
