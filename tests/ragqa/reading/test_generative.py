@@ -51,7 +51,7 @@ class Words:
         self.kind = kind
         self.answers, self.template, self.retriever = answers, SimpleNamespace(closed=closed), retriever
         self.words = sorted({word for text, _, _ in answers for word in text.split()})
-        tokens = SimpleNamespace(text=lambda ids: joined.join(self.words[n] for n in ids))
+        tokens = SimpleNamespace(decode=lambda ids: joined.join(self.words[n] for n in ids))
         self.seq2seq = SimpleNamespace(tokens=tokens, max_tokens=64)
         self.seen: list[Any] = []
 
