@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from eval.command import one_line
-from pipelines.common.data_sets import SHARE, held_out
+from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out
 from ragqa import artefacts
 from ragqa.cli.config import parse_config
 from ragqa.corpus.blocks import make_word_splitter
@@ -177,9 +177,9 @@ def write_questions(config: CorpusConfig) -> dict[str, int]:
     recall, dev = drawn[: config.recall], drawn[config.recall :][: config.dev]
     if config.squad_train:
         squad = list(read_questions(config.data / SQUAD_TRAIN))
-        held = drop_similar((question for question in squad if held_out(question.titles[0], SHARE)), tests)
+        held = drop_similar((question for question in squad if is_held_out(question.titles[0], HELD_OUT_SHARE)), tests)
         dev += [held[place] for place in order.permutation(len(held))[: config.dev]]
-        training += [question for question in squad if not held_out(question.titles[0], SHARE)]
+        training += [question for question in squad if not is_held_out(question.titles[0], HELD_OUT_SHARE)]
     sets = {"recall": recall, "dev": dev, "train": drop_similar(training, [*tests, *recall, *dev])}
     for name, questions in sets.items():
         lines = "".join(map(format_question, questions))
