@@ -3,8 +3,8 @@
 Baudiš and Šedivý 2015, the larger of its two versions: questions of TREC 1999 to 2003 and of a chat room, each with
 one pattern that a right answer matches.
 
-Splits: ``train`` (1,689 questions); ``test-a`` (342 of the 694 test questions). Metric: share of predictions that the
-pattern matches from their first character, whatever follows, in any case (``re.match``, as ORQA and DrQA score); the
+Splits: ``train`` (1,689 questions); ``test`` (694) and ``test-a`` (342 of them). Metric: share of predictions
+that the pattern matches from their first character, whatever follows, in any case (``re.match``, as ORQA and DrQA score); the
 prediction is not normalised. Scoring the patterns as strings is the field's classic mistake.
 
     python -m eval.curatedtrec --pipeline DIR --data DIR
@@ -37,6 +37,7 @@ CURATEDTREC = Suite(
     splits={
         "train": Split(file="train.jsonl", questions=1_689),
         "test-a": Split(file="test-a.jsonl", questions=342),
+        "test": Split(file="test.jsonl", questions=694),
     },
     default_split="test-a",
     # The two copies found on the hub do not serve: Tevatron/wikipedia-curated needs a loading script, which datasets 4

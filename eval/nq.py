@@ -5,7 +5,7 @@ tokens, without the page that they were answered from. The open form's own dev s
 set is cut from train.
 
 Splits: ``train`` (4,997 questions) and ``dev`` (8,757, the papers' dev set), both from the original train split;
-``test-a`` (1,800 of the 3,610 test questions). Metric: exact match with the best of the gold answers, after Unicode
+``test`` (3,610, NQ-open's dev file) and ``test-a`` (1,800 of them). Metric: exact match with the best of the gold answers, after Unicode
 NFD and SQuAD's normalisation.
 
     python -m eval.nq --pipeline DIR --data DIR
@@ -44,6 +44,7 @@ NQ = Suite(
         "train": Split(file="train.jsonl", questions=4_997),
         "dev": Split(file="dev.jsonl", questions=8_757),
         "test-a": Split(file="test-a.jsonl", questions=1_800),
+        "test": Split(file="test.jsonl", questions=3_610),
     },
     default_split="test-a",
     hub=Hub(

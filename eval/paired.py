@@ -1,10 +1,10 @@
-"""Two published tables of the same questions, paired: what a system gained on what it replaces.
+"""Paired comparison of two recorded tables of the same questions: what one system gains on another.
 
     git show COMMIT:docs/measurements/reader/nq_wiki_bm25.tsv > before.tsv
     python -m eval.paired before.tsv docs/measurements/reader/nq_wiki_bm25.tsv
 
-Two intervals that overlap say little of two systems that answer the same questions. Reports, where they are at hand,
-are compared by ``ragqa eval compare``, which shows the questions, too.
+Two intervals that overlap say little about two systems that answer the same questions. For whole reports use
+``ragqa eval compare``, which also shows the questions.
 """
 
 import argparse
@@ -15,60 +15,65 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from eval.command import one_line
+from eval.command import report_errors
 from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput, Mismatch
-from ragqa.evaluation.statistics import paired
+from ragqa.evaluation.statistics import compare_paired
 
 
-def scores(table: Path) -> dict[str, float]:
-    """Exact match of each question of a table that ``eval.publish`` wrote, by its id; BadInput where it is none."""
+def read_scores(table: Path) -> dict[str, float]:
+    """Return the exact match of each question, by its id, from a table that ``eval.publish`` wrote.
+
+    Raises:
+        BadInput: the file is not such a table, or no question was answered.
+    """
     with report_write_errors(table), table.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     try:
-        found = {row["id"]: float(row["em"]) for row in rows if row["em"]}
+        scores = {row["id"]: float(row["em"]) for row in rows if row["em"]}
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{table} is no table of eval.publish: {error!r}") from error
-    if not found:
+    if not scores:
         raise BadInput(f"{table}: no question was answered")
-    return found
+    return scores
 
 
-def compared(before: Path, after: Path) -> dict[str, Any]:
-    """Exact match of both, the difference with its interval, and p.
+def compare_tables(before: Path, after: Path) -> dict[str, Any]:
+    """Return the exact match of both, the difference with its interval, and p.
 
     Raises:
-        BadInput: a file is no such table.
+        BadInput: a file is not such a table.
         Mismatch: they are of other questions.
     """
-    ours, theirs = scores(after), scores(before)
-    if ours.keys() != theirs.keys():
+    new, old = read_scores(after), read_scores(before)
+    if new.keys() != old.keys():
         raise Mismatch(f"{before} and {after} are of other questions: only the same ones compare")
-    test = paired(list(ours.values()), [theirs[each] for each in ours])
-    means = {name: sum(each.values()) / len(each) for name, each in {"before": theirs, "after": ours}.items()}
-    return {"questions": len(ours), **means, "difference": asdict(test.difference), "p": test.p}
+    test = compare_paired(list(new.values()), [old[question] for question in new])
+    means = {name: sum(scores.values()) / len(scores) for name, scores in {"before": old, "after": new}.items()}
+    return {"questions": len(new), **means, "difference": asdict(test.difference), "p": test.p}
+
+
+def format_comparison(figures: dict[str, Any]) -> str:
+    """Return the figures of ``compare_tables`` in one line."""
+    gain = figures["difference"]
+    shares = (figures["before"], figures["after"], gain["value"], gain["low"], gain["high"])
+    before, after, value, low, high = (100 * share for share in shares)
+    return (
+        f"{figures['questions']:,} questions: EM {before:.1f} before, {after:.1f} after; "
+        f"{value:+.1f} ({low:+.1f} to {high:+.1f}), p = {figures['p']:.2g}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """See above; the command line, or ``arguments``."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=Path)
-    parser.add_argument("after", type=Path)
-    parser.add_argument("--json", action="store_true", help="the figures as a JSON object")
+    parser.add_argument("before", type=Path, help="table of the system that is replaced")
+    parser.add_argument("after", type=Path, help="table of the system that replaces it")
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     args = parser.parse_args(arguments)
-    with one_line():
-        found = compared(args.before, args.after)
-        if args.json:
-            print(json.dumps(found))
-            return
-        gain = found["difference"]
-        before, after, value, low, high = (
-            100 * each for each in (found["before"], found["after"], gain["value"], gain["low"], gain["high"])
-        )
-        print(
-            f"{found['questions']:,} questions: EM {before:.1f} before, {after:.1f} after; "
-            f"{value:+.1f} ({low:+.1f} to {high:+.1f}), p = {found['p']:.2g}"
-        )
+    with report_errors():
+        figures = compare_tables(args.before, args.after)
+        print(json.dumps(figures) if args.json else format_comparison(figures))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures of a report as they can be committed: a JSON file, and a line a question by its id, without texts.
+"""The figures of a report in a form to commit: a JSON file, and a table with a line per question, without texts.
 
 python -m eval.publish REPORT --out docs/measurements/NAME.json
 """
@@ -7,54 +7,55 @@ import argparse
 import json
 from pathlib import Path
 
-from eval.command import one_line
+from eval.command import report_errors
 from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
 from ragqa.evaluation.report.summary import corpus, heading
-from ragqa.evaluation.tally import stage
+from ragqa.evaluation.tally import loss_of
 
-_ELSEWHERE = ("published", "source", "caution", "answer_type")
-"""What the suite's file says already."""
+_IN_SUITE = ("published", "source", "caution", "answer_type")
+"""Facts that the suite's file states already."""
 
 
 def check_place(out: Path) -> None:
-    """Raise BadInput where ``publish`` could not write there."""
+    """Raise BadInput if ``publish`` could not write there."""
     if out.suffix != ".json":
         raise BadInput(f"{out}: the figures go into a .json file, and the questions beside it into a .tsv")
 
 
 def publish(report: Report, out: Path) -> None:
-    """Write ``out``, and beside it the table ``.tsv``: id, em, f1, confidence, rank of the first answer, loss.
+    """Write ``out``, and the table ``.tsv`` beside it: id, em, f1, confidence, rank of the first answer, loss.
 
     Date, machine and command are those of the run, not of the publishing.
     """
     check_place(out)
-    about = {key: value for key, value in report.figures["about"].items() if key not in _ELSEWHERE}
+    about = {key: value for key, value in report.figures["about"].items() if key not in _IN_SUITE}
     first = {key: about.pop(key, None) for key in ("date", "command", "hardware")}
-    row = {**first, "corpus": corpus(about), "questions": heading(about), **report.figures, "about": about}
+    record = {**first, "corpus": corpus(about), "questions": heading(about), **report.figures, "about": about}
     missing = report.missing()
     lines = ["id\tem\tf1\tconfidence\trank\tloss"]
-    for each in report.rows():
-        em = "" if each.loss is None else int(each.em)
-        values = (each.id, em, _short(each.f1), _short(each.confidence), each.rank or "", stage(each, missing))
+    for row in report.rows():
+        em = "" if row.loss is None else int(row.em)
+        values = (row.id, em, _format(row.f1), _format(row.confidence), row.rank or "", loss_of(row, missing))
         lines.append("\t".join(" ".join(str(value).split()) for value in values))
     with report_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n")
+        out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
         out.with_suffix(".tsv").write_text("\n".join(lines) + "\n")
 
 
-def _short(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("report", type=Path, help="directory of a report")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
     args = parser.parse_args()
-    with one_line():
+    with report_errors():
         publish(Report.load(args.report), args.out)
 
 

@@ -3,8 +3,8 @@
 Rajpurkar et al. 2016, asked open since Chen et al. 2017. SQuAD's dev set is everybody's test set, as its own test set
 is hidden.
 
-Splits: ``train`` (87,599 questions of 442 articles); ``dev-a`` (3,482 of the 10,570 dev questions, 16 whole articles
-of the 48). Metrics: exact match and F1 with the best of the gold answers, after SQuAD's own normalisation, without a
+Splits: ``train`` (87,599 questions of 442 articles); ``dev`` (10,570 questions of 48 articles) and ``dev-a`` (3,482 of
+them, 16 whole articles). Metrics: exact match and F1 with the best of the gold answers, after SQuAD's own normalisation, without a
 Unicode step.
 
     python -m eval.squad --pipeline DIR --data DIR
@@ -36,6 +36,7 @@ SQUAD = Suite(
     splits={
         "train": Split(file="train-v1.1.json.xz", questions=87_599),
         "dev-a": Split(file="dev-a-v1.1.json.xz", questions=3_482),
+        "dev": Split(file="dev-v1.1.json", questions=10_570),
     },
     default_split="dev-a",
     hub=Hub(

@@ -1,26 +1,25 @@
-"""What the suites share: how a data set is declared, read and checked, and the command that scores a pipeline on it.
+"""Declaration of a suite (a data set and how it is scored), and the command that scores a pipeline on it.
 
 One data set, one file: ``eval/nq.py``, ``webq.py``, ``curatedtrec.py``, ``squad.py``.
 """
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from eval.command import command, one_line
+from eval.command import command_line, report_errors
 from eval.publish import check_place, publish
 from ragqa.errors import BadInput, MissingExtra
-from ragqa.evaluation import Report, evaluate
+from ragqa.evaluation import EvaluationSettings, Report, evaluate
+from ragqa.evaluation.question_set import QuestionSet
 from ragqa.evaluation.report.summary import format_summary
 from ragqa.evaluation.systems import GoldPassages
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
-from ragqa.questions import read_questions, sample_questions
-from ragqa.reading.base import Decoding
-from ragqa.reading.registry import ReaderKind
+from ragqa.reading.base import Decoding, Reader
 from ragqa.retrieval.registry import Fusion, RetrieverKind
 from ragqa.types import Question
 
@@ -30,14 +29,14 @@ class Split:
     """A part of a data set, in a file."""
 
     file: str
-    """Its name in the folder given as --data."""
+    """Name of the file in the folder given as --data."""
     questions: int
-    """As many it must hold."""
+    """Number of questions that the file must hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """A data set on the Hugging Face hub, for those with a network."""
+    """A data set on the Hugging Face hub."""
 
     name: str
     revision: str
@@ -46,9 +45,9 @@ class Hub:
     answers: str
     """Column of the answers; ``a.b`` is the list b in the column a."""
     passage: str | None = None
-    """Column of the gold passage, where there is one."""
+    """Column of the gold passage, if there is one."""
     splits: dict[str, tuple[str, int]]
-    """Our name of a split: the hub's, and how many questions it must hold."""
+    """The hub's name and the number of questions of each split, by our name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,30 +69,33 @@ class Suite:
     key: str
     title: str
     about: str
-    """What it is, where it comes from, its licence."""
+    """Content, origin and licence."""
     splits: dict[str, Split]
     default_split: str
     hub: Hub | None
     regex: bool = False
-    """Gold answers are patterns."""
+    """Whether gold answers are patterns."""
     unicode: Literal["NFD"] | None = "NFD"
     answer_type: str
     published: tuple[Published, ...]
     caution: str = ""
-    """What a reader of scores must know."""
+    """What a reader of the scores must know."""
 
 
 DECODING = ("beams", "fast", "max_answer", "min_answer")
-"""Options of readers that write their answers, and fields of ``Decoding``."""
+"""Options of generative readers: fields of ``Decoding``."""
+_READER_ALONE = "Each question is read beside its own gold passage; nothing is retrieved."
+_FINGERPRINT_DIGITS = 8
+"""Digits of a reader's fingerprint that distinguish it in the name of a report."""
 
 
-def usual_split(suite: Suite, data: Path | None) -> str:
-    """The split that is scored unless another is asked for: of the hub its test questions."""
+def choose_split(suite: Suite, data: Path | None) -> str:
+    """Return the split that is scored by default: of the hub, its test questions."""
     return suite.default_split if data or not suite.hub else list(suite.hub.splits)[-1]
 
 
-def read_split(suite: Suite, split: str, data: Path | None) -> tuple[Iterable[Question], int]:
-    """The questions of a split, one by one, and how many they are.
+def read_split(suite: Suite, split: str, data: Path | None) -> QuestionSet:
+    """Open the questions of a split.
 
     Args:
         suite: the data set.
@@ -102,7 +104,7 @@ def read_split(suite: Suite, split: str, data: Path | None) -> tuple[Iterable[Qu
 
     Raises:
         BadInput: there is no such split or file, or it holds another number of questions.
-        MissingExtra: the hub is asked for without the package ``datasets``.
+        MissingExtra: the hub is needed, but not the package ``datasets`` installed.
     """
     known = list(suite.splits) if data else list(suite.hub.splits) if suite.hub else []
     if not known:
@@ -112,22 +114,19 @@ def read_split(suite: Suite, split: str, data: Path | None) -> tuple[Iterable[Qu
         raise BadInput(f"{suite.title} has no split '{split}' {where}: choose one of {', '.join(known)}")
     if data is None:
         assert suite.hub is not None
-        asked, expected = _from_hub(suite.hub, split), suite.hub.splits[split][1]
-        return _checked(asked, len(asked), expected, f"{suite.hub.name}, {split}"), expected
-    file, expected = data / suite.splits[split].file, suite.splits[split].questions
-    if not file.is_file():
-        raise BadInput(f"{file} does not exist: --data must be the folder of {suite.title}")
-    count = sum(1 for _ in read_questions(file))  # before anything is asked
-    return _checked(read_questions(file), count, expected, str(file)), expected
+        questions, expected = _load_from_hub(suite.hub, split), suite.hub.splits[split][1]
+        question_set, where = QuestionSet(lambda: questions, len(questions)), f"{suite.hub.name}, {split}"
+    else:
+        file, expected = data / suite.splits[split].file, suite.splits[split].questions
+        if not file.is_file():
+            raise BadInput(f"{file} does not exist: --data must be the folder of {suite.title}")
+        question_set, where = QuestionSet.from_file(file), str(file)
+    if len(question_set) != expected:
+        raise BadInput(f"{where} holds {len(question_set)} questions, not the {expected} of the split")
+    return replace(question_set, name=suite.title, split=split)
 
 
-def _checked(questions: Iterable[Question], count: int, expected: int, where: str) -> Iterable[Question]:
-    if count != expected:
-        raise BadInput(f"{where} holds {count} questions, not the {expected} of the split")
-    return questions
-
-
-def _from_hub(hub: Hub, split: str) -> Sequence[Question]:
+def _load_from_hub(hub: Hub, split: str) -> Sequence[Question]:
     try:
         from datasets import load_dataset
     except ImportError as error:
@@ -155,14 +154,8 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
         check_place(args.record)
     if args.gold and (args.no_read or args.k or args.retriever or args.fusion):
         raise BadInput("--gold reads each question's own passage: leave -k, --retriever, --fusion and --no-read out")
-    split = args.split or usual_split(suite, args.data)
-    questions, total = read_split(suite, split, args.data)
-    part = split
-    if args.limit is not None and args.limit < 1:
-        raise BadInput(f"limit = {args.limit}: at least one question must be asked")
-    if args.limit is not None and args.limit < total:
-        part = f"{args.limit} of {split}, drawn by chance"
-        questions, total = sample_questions(questions, total, args.limit), args.limit
+    split = args.split or choose_split(suite, args.data)
+    questions = read_split(suite, split, args.data).sample(args.limit)
     pipeline = Pipeline.load(
         args.pipeline,
         retriever=args.retriever,
@@ -174,12 +167,25 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
     )
     if pipeline.note:
         print(pipeline.note, file=sys.stderr)
-    return evaluate(
-        GoldPassages(pipeline.reader) if args.gold else pipeline,
-        questions,
-        out=args.out or Path("runs", "eval", f"{default_name(suite, split, args, pipeline.reader.fingerprint)}.report"),
+    out = args.out or Path("runs", "eval", f"{report_name(suite, split, args, pipeline.reader)}.report")
+    system = GoldPassages(pipeline.reader) if args.gold else pipeline
+    return evaluate(system, questions, make_settings(suite, questions, args), out=out, progress=Bars())
+
+
+def make_settings(suite: Suite, questions: QuestionSet, args: argparse.Namespace) -> EvaluationSettings:
+    """Return the settings of a run of the suite's command."""
+    about = {
+        "command": command_line(),
+        "source": _READER_ALONE if args.gold else suite.about,
+        "answer_type": suite.answer_type,
+        "caution": suite.caution,
+        **({"trained": args.trained} if args.trained else {}),
+        # The published systems had to find the passage: a reader alone is not compared with them.
+        "published": [] if args.gold else [asdict(row) for row in suite.published],
+    }
+    return EvaluationSettings(
         name=f"{suite.title}, reader on the gold passage" if args.gold else suite.title,
-        split=part,
+        split=questions.split,
         corpus=args.corpus,
         regex=suite.regex,
         unicode=suite.unicode,
@@ -188,94 +194,73 @@ def run(suite: Suite, args: argparse.Namespace) -> Report:
         read=not args.no_read,
         coverage=not args.no_coverage,
         resume=False if args.restart else None,
-        about={
-            "command": command(),
-            "source": _READ_ALONE if args.gold else suite.about,
-            "answer_type": suite.answer_type,
-            "caution": suite.caution,
-            **({"trained": args.trained} if args.trained else {}),
-            # Of other systems that had to find the passage: not what a reader alone is set beside.
-            "published": [] if args.gold else [asdict(row) for row in suite.published],
-        },
-        total=total,
-        progress=Bars(),
+        about=about,
     )
 
 
-_READ_ALONE = "Each question is read beside its own gold passage; nothing is retrieved."
+def report_name(suite: Suite, split: str, args: argparse.Namespace, reader: Reader) -> str:
+    """Name a report by what is scored, so that no two different runs share a place.
 
-
-def default_name(suite: Suite, split: str, args: argparse.Namespace, reader: str) -> str:
-    """What a report is called by what was scored, so that no two different runs share a place.
-
-    ``reader`` is the fingerprint: many recipes call what they write ``model``, so its folder tells it from no other.
+    The reader stands there by kind and fingerprint: many recipes write a folder ``model``, which says nothing.
     """
     names = ("retriever", "fusion", *DECODING, "k", "depth", "batch", "limit")
-    valued = {name.replace("_", "-"): getattr(args, name) for name in names}
+    values = {name.replace("_", "-"): getattr(args, name) for name in names}
     if args.reader is not None or (args.pipeline / "pipeline.json").is_file():
-        valued["reader"] = f"{reader_kind(reader)}-{reader[:_TOLD]}"
-    usual = {"depth": 100, "batch": 1}
-    named = [f"{name}-{value}" for name, value in valued.items() if value is not None and value != usual.get(name)]
+        values["reader"] = f"{reader.kind}-{reader.fingerprint[:_FINGERPRINT_DIGITS]}"
+    defaults = {"depth": 100, "batch": 1}
+    parts = [f"{name}-{value}" for name, value in values.items() if value not in (None, defaults.get(name))]
     flags = [name.replace("_", "-") for name in ("gold", "no_read") if getattr(args, name)]
-    return "-".join([suite.key, split, args.pipeline.resolve().name, *named, *flags])
+    return "-".join([suite.key, split, args.pipeline.resolve().name, *parts, *flags])
 
 
-_TOLD = 8
-"""Digits of a reader's fingerprint that tell it from others."""
-
-
-def reader_kind(fingerprint: str) -> str:
-    """span, or the kind of a generator, which stands in its fingerprint."""
-    return fingerprint.partition("-")[2] or ReaderKind.SPAN
-
-
-def parser(suite: Suite, doc: str | None) -> argparse.ArgumentParser:
-    """The command line of a suite."""
-    made = argparse.ArgumentParser(
-        prog=f"python -m eval.{suite.key}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+def make_parser(suite: Suite, description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a suite's command line."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m eval.{suite.key}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = made.add_argument
+    add = parser.add_argument
     add("--pipeline", type=Path, required=True, help="index or pipeline directory")
     add("--data", type=Path, help="folder of the data set's files; without it, the hub (needs a network)")
-    add("--split", help=f"default: {suite.default_split}; of the hub the test questions")
+    add("--split", help=f"{', '.join(suite.splits)}; default: {suite.default_split}, from the hub the test questions")
     add("--out", type=Path, help="directory of the report; default: under runs/eval")
-    add("--corpus", help="what to call the corpus; default: the names of its files")
-    add("--retriever", help=f"{', '.join(RetrieverKind)}; default: all that the index can do")
-    add("--fusion", help=f"for hybrid: {', '.join(Fusion)}")
+    add("--corpus", help="name of the corpus in the report; default: the names of its files")
+    add("--retriever", help=f"{', '.join(RetrieverKind)}; default: the index's")
+    add("--fusion", help=f"fusion of scores (hybrid retriever): {', '.join(Fusion)}")
     add("--reader", type=Path, help="another reader: a directory, one of the pipeline's by name, or KIND:MODEL")
-    add("--beams", type=int, help="of a reader that writes: beams; 1, the default, is greedy")
-    add("--fast", action="store_true", default=None, help="of rag-sequence: fast decoding, not thorough")
-    add("--max-answer", type=int, help="of a reader that writes: tokens of an answer; default: as it was trained")
-    add("--min-answer", type=int, help="of a reader that writes: tokens before an answer may end")
-    add("--trained", help="how the reader was trained: eval.table sets a closed book beside readers of the same words")
-    add("--device", default="cpu")
-    add("-k", type=int, help="passages to read; default: what the reader was trained with, or 10")
-    add("--depth", type=int, default=100, help="hits to look for answers in")
-    add("--batch", type=int, default=1, help="questions asked together; with 1 the times are latencies")
-    add("--limit", type=int, help="so many of the questions only, drawn by chance, the same ones each time")
-    add("--restart", action="store_true", help="drop the rows of a run that did not end")
+    add("--beams", type=int, help="beams of the search (generative readers); default: 1, greedy")
+    add("--fast", action="store_true", default=None, help="decode fast instead of thoroughly (rag-sequence)")
+    add("--max-answer", type=int, help="maximum answer length in tokens (generative readers)")
+    add("--min-answer", type=int, help="minimum answer length in tokens (generative readers)")
+    add("--trained", help="how the reader was trained, in words by which eval.table finds its closed book")
+    add("--device", default="cpu", help="device of index search and torch models; default: cpu")
+    add("-k", type=int, help="passages to read; default: as many as the reader was trained with, or 10")
+    add("--depth", type=int, default=100, help="number of hits to search for answers; default: 100")
+    add("--batch", type=int, default=1, help="questions to ask together; with 1, the default, times are latencies")
+    add("--limit", type=int, help="ask only this many questions, drawn at random but always the same ones")
+    add("--restart", action="store_true", help="discard the rows of an interrupted run")
     add("--gold", action="store_true", help="score the reader alone, on each question's gold passage")
     add("--no-read", action="store_true", help="score retrieval alone")
-    add("--no-coverage", action="store_true", help="do not look for the answers in the whole corpus")
-    add("--record", type=Path, help="write the figures to this JSON file, and a line a question beside it")
-    return made
+    add("--no-coverage", action="store_true", help="do not search the corpus for answers")
+    add("--record", type=Path, help="JSON file for the figures; a table with a line per question goes beside it")
+    return parser
 
 
 def main(suite: Suite) -> None:
-    """Score a pipeline, print what comes out, write the report."""
-    doc = sys.modules["__main__"].__doc__
-    args = parser(suite, doc).parse_args()
-    with one_line():
+    """Run the command line of a suite."""
+    args = make_parser(suite, sys.modules["__main__"].__doc__).parse_args()
+    with report_errors():
         report = run(suite, args)
         if args.record:
             publish(report, args.record)
     print(format_summary(report))
     if not args.gold:
-        print(f"\n{published(suite)}")
+        print(f"\n{format_published(suite)}")
     print(f"\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")
 
 
-def published(suite: Suite) -> str:
-    """Exact match that others reached, on corpora and splits of their own."""
+def format_published(suite: Suite) -> str:
+    """List the exact match of published systems, each with its own corpus and split."""
     rows = [f"  {row.em:5.1f}  {row.system}; {row.corpus}; {row.split} ({row.source})" for row in suite.published]
     return "\n".join(["published, each on the corpus and split that it names, not on this one:", *rows])

@@ -3,8 +3,8 @@
 Berant et al. 2013. The questions were suggested by Google's completion, the answers were looked up in Freebase by
 paid workers, so they are names of entities and often several.
 
-Splits: ``train`` (3,777 of the original 3,778 questions); ``test-a`` (1,057 of the 2,032 test questions). Metric:
-exact match with the best of the gold answers, after Unicode NFD and SQuAD's normalisation.
+Splits: ``train`` (3,777 of the original 3,778 questions); ``test`` (2,032) and ``test-a`` (1,057 of
+them). Metric: exact match with the best of the gold answers, after Unicode NFD and SQuAD's normalisation.
 
     python -m eval.webq --pipeline DIR --data DIR
 """
@@ -40,6 +40,7 @@ WEBQ = Suite(
     splits={
         "train": Split(file="train.jsonl", questions=3_777),
         "test-a": Split(file="test-a.jsonl", questions=1_057),
+        "test": Split(file="test.jsonl", questions=2_032),
     },
     default_split="test-a",
     hub=Hub(

@@ -27,7 +27,7 @@ import numpy as np
 from eval.bench.latency import as_peers_reader
 from eval.bench.process import timed
 from eval.bench.record import report
-from eval.command import check, one_line
+from eval.command import check_counts, report_errors
 from pipelines.common.questions import answerable
 from ragqa import artefacts
 from ragqa.artefacts.paths import weights_dir
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.child:
         print(json.dumps(read(args.reader, args.child)))
         return
-    with one_line():
+    with report_errors():
         go(args)
 
 
@@ -138,7 +138,7 @@ def go(args: argparse.Namespace) -> None:
     """Measure both sides in turn, and write what came of it."""
     if missing := [name for name in ("index", "questions", "work", "out") if getattr(args, name) is None]:
         raise BadInput(f"{', '.join(f'--{name}' for name in missing)}: not given")
-    check(args, "count", "k", "cores", "runs")
+    check_counts(args, "count", "k", "cores", "runs")
     texts, count = prepare(args.index, args.questions, args.count, args.k, args.work)
     ours = [sys.executable, "-m", "eval.bench.reading", "--child", str(texts)]
     ours += ["--reader", str(args.reader)] if args.reader else []

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from eval.bench.record import report
-from eval.command import one_line
+from eval.command import report_errors
 from index.serve.app import ServeConfig, serve_collection
 from ragqa.corpus.sources import read_documents
 from ragqa.indexing.build import IndexConfig, build_index
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--port", type=int, default=8077)
     args = parser.parse_args()
-    with one_line():
+    with report_errors():
         questions = [question.text for question in islice(read_questions(args.questions), args.asked)]
         figures: dict[str, Any] = {}
         for count in args.shards:

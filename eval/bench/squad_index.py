@@ -9,7 +9,7 @@ Over it ``python -m eval.squad --pipeline squad.index …`` scores gold-passage 
 import argparse
 from pathlib import Path
 
-from eval.command import one_line
+from eval.command import report_errors
 from pipelines.calibrate.fit import index_of
 from ragqa.questions import read_squad
 
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="index directory to make")
     args = parser.parse_args()
     files = (args.squad / "train-v1.1.json.xz", args.squad / "dev-a-v1.1.json.xz")
-    with one_line():
+    with report_errors():
         index_of([paragraph for file in files for paragraph in read_squad(file)], args.out)
 
 

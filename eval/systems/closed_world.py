@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from eval.command import one_line
+from eval.command import report_errors
 from eval.systems.runner import Arm, Runner, Stage, format_table, select_arms
 from pipelines.common.closed_world import (
     Fact,
@@ -368,5 +368,5 @@ def run(config: ClosedWorldConfig) -> None:
 
 
 if __name__ == "__main__":
-    with one_line():
+    with report_errors():
         run(parse_config(ClosedWorldConfig, __doc__))

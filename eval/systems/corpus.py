@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.command import one_line
+from eval.command import report_errors
 from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out
 from ragqa import artefacts
 from ragqa.cli.config import parse_config
@@ -245,5 +245,5 @@ def detokenize(text: str) -> str:
 
 
 if __name__ == "__main__":
-    with one_line():
+    with report_errors():
         print(json.dumps(main(parse_config(CorpusConfig, __doc__)), indent=1))

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eval.command import one_line
+from eval.command import report_errors
 from eval.systems.corpus import INDEX, REPORT
 from eval.systems.runner import (
     Arm,
@@ -228,5 +228,5 @@ COLUMNS = {f"{suite} EM": (suite, "em") for suite in SUITES} | {
 }
 
 if __name__ == "__main__":
-    with one_line():
+    with report_errors():
         print(format_table(main(parse_config(GeneratorsConfig, __doc__)), ARMS, COLUMNS))

@@ -20,7 +20,7 @@ from zlib import crc32
 
 import numpy as np
 
-from eval.command import one_line
+from eval.command import report_errors
 from eval.systems.corpus import INDEX, REPORT
 from eval.systems.runner import (
     Arm,
@@ -331,5 +331,5 @@ COLUMNS = {
 }
 
 if __name__ == "__main__":
-    with one_line():
+    with report_errors():
         print(format_table(main(parse_config(AblationConfig, __doc__)), ARMS, COLUMNS))

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.calibrate.conditions import ANSWERABLE, MISSED, VAIN
 from pipelines.common.plot import check_plot
-from ragqa.evaluation.statistics import accuracy_at_coverage, calibration_error, refusals, reliability, risk_coverage
+from ragqa.evaluation.statistics import accuracy_at_coverage, calibration_error, refusal_rates, reliability, risk_coverage
 
 REFUSED, COVERED = 0.05, 0.5
 """Share that may be refused wrongly, and share of the questions that are answered, where single figures are given."""
@@ -59,8 +59,8 @@ def curve(said: np.ndarray, right: np.ndarray, kind: np.ndarray) -> dict[str, An
     reckoning: what is answered wrongly loses nothing by being refused.
     """
     vain, answerable, sure = kind == VAIN, kind == ANSWERABLE, (kind != VAIN) & (right == 1)
-    thresholds, declined = refusals(said, said[vain])
-    refused, lost = (refusals(said, said[each])[1] for each in (answerable, sure))
+    thresholds, declined = refusal_rates(said, said[vain])
+    refused, lost = (refusal_rates(said, said[each])[1] for each in (answerable, sure))
     thresholds[-1] = 1.0  # above all of them
     kept = np.unique(np.linspace(0, len(thresholds) - 1, _POINTS).astype(int))
     return {

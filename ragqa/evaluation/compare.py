@@ -11,7 +11,7 @@ import numpy as np
 from ragqa.errors import Mismatch
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.rows import Row
-from ragqa.evaluation.statistics import paired
+from ragqa.evaluation.statistics import compare_paired
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _paired(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
     if not scores:
         return None
     ours, theirs = np.array(scores, np.float64).T
-    test = paired(ours, theirs)
+    test = compare_paired(ours, theirs)
     return {"a": float(ours.mean()), "b": float(theirs.mean()), "difference": asdict(test.difference), "p": test.p}
 
 

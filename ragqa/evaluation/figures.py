@@ -69,7 +69,7 @@ def _loss(tally: Tally, missing: Missing | None) -> dict[str, int]:
 
 
 def _interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
-    return asdict(statistics.bootstrap(values)) if len(values) else None
+    return asdict(statistics.bootstrap_interval(values)) if len(values) else None
 
 
 def _depths(tally: Tally, about: dict[str, Any]) -> list[int]:

@@ -108,7 +108,7 @@ class Tally:
                 self.gold[name].append(len(self) - 1)
         self._digest.update(row.digest.encode())
         if row.loss:
-            self.losses[stage(row, missing)] += 1
+            self.losses[loss_of(row, missing)] += 1
         self._count_odd(row, regex)
 
     def _count_odd(self, row: Row, regex: bool) -> None:
@@ -122,7 +122,7 @@ class Tally:
         self.most_hits = max(self.most_hits, len(row.hits))
 
 
-def stage(row: Row, missing: Missing | None) -> str:
+def loss_of(row: Row, missing: Missing | None) -> str:
     """Where the answer of a row was lost, by what is known of the corpus; empty where nothing was read."""
     lacking = row.loss == "not retrieved" and missing is not None and row.number in missing.answers
     return "not in the corpus" if lacking else row.loss or ""

@@ -138,3 +138,8 @@ def resolve_name(wanted: str, readers: Mapping[str, str], owner: object) -> str:
     if readers and ":" not in wanted and not Path(wanted).exists():
         raise BadInput(f"--reader {wanted}: {owner} has {', '.join(readers)}, and no such directory is there")
     return wanted
+
+
+def kind_of_fingerprint(fingerprint: str) -> ReaderKind:
+    """Return the kind of the reader with this fingerprint, as reports record it."""
+    return ReaderKind(fingerprint.partition("-")[2] or ReaderKind.SPAN)

@@ -8,12 +8,12 @@ import generators
 import pytest
 
 from eval.publish import publish
-from eval.suite import Split, Suite, parser, run
-from eval.table import HEAD, apart, table
+from eval.suite import Split, Suite, make_parser, run
+from eval.table import HEAD, format_gain, make_table
 from pipelines.common.generation import save
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
-from ragqa.evaluation.statistics import wilson
+from ragqa.evaluation.statistics import wilson_interval
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.generation.generators import load_generator
 
@@ -50,7 +50,7 @@ def ask(root: Path, monkeypatch: pytest.MonkeyPatch, *options: Any) -> Report:
     """A report of the suite, where a suite leaves it."""
     monkeypatch.chdir(root)
     given = ["--pipeline", "two.index", "--data", ".", *options]
-    return run(TWO, parser(TWO, None).parse_args(list(map(str, given))))
+    return run(TWO, make_parser(TWO, None).parse_args(list(map(str, given))))
 
 
 def test_readers_of_one_folder_name_leave_reports_side_by_side(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_the_table_sets_a_reader_beside_its_own_closed_book(root: Path, monkeypa
     for file in files:
         trained = "20 steps" if file.stem == "rag-token" else "10 steps"
         publish(ask(root, monkeypatch, "--reader", f"{file.stem}/model", "--trained", trained), file)
-    _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(files).splitlines()]
+    _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in make_table(files).splitlines()]
     found = {row[HEAD.index("reader")]: row for row in rows}
     assert list(found) == ["fid, 10 steps", "closed-book, 10 steps", "rag-token, 20 steps"]
     assert {name: row[-1] for name, row in found.items()} == {
@@ -82,9 +82,9 @@ def test_the_table_sets_a_reader_beside_its_own_closed_book(root: Path, monkeypa
     }
     assert found["closed-book, 10 steps"][HEAD.index("retriever")] == "–"
     with pytest.raises(BadInput, match="two closed books are of '10 steps' on Two Questions, test-a: 2 questions"):
-        table([*files, files[1]])
+        make_table([*files, files[1]])
     with pytest.raises(BadInput, match="not all of these are what --record"):
-        table([root / "test-a.jsonl"])
+        make_table([root / "test-a.jsonl"])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_table_sets_a_reader_beside_its_own_closed_book(root: Path, monkeypa
     ],
 )
 def test_intervals_touch_where_they_share_a_point(low: float, high: float, said: str) -> None:
-    assert apart(of(0.03, low, high), of(0.01, 0.0, 0.02)) == said
+    assert format_gain(of(0.03, low, high), of(0.01, 0.0, 0.02)) == said
 
 
 def of(value: float, low: float, high: float, questions: int = 100_000) -> dict[str, Any]:
@@ -108,10 +108,10 @@ def test_none_right_is_not_known_to_be_none() -> None:
     """0 of 694: up to 0.55 % (Wilson); resampled, 4 of 694 are 0.14 % and more, which would be apart from 0."""
     ours = of(4 / 694, 0.0014, 0.0115, 694)
     assert apart(ours, of(0.0, 0.0, 0.0, 694)) == "+0.6, intervals touch"
-    assert wilson(0.0, 694) == pytest.approx((0.0, 0.005505), abs=1e-6)
-    assert wilson(4 / 694, 694) == pytest.approx((0.002244, 0.014731), abs=1e-5)
-    assert wilson(0.5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
+    assert wilson_interval(0.0, 694) == pytest.approx((0.0, 0.005505), abs=1e-6)
+    assert wilson_interval(4 / 694, 694) == pytest.approx((0.002244, 0.014731), abs=1e-5)
+    assert wilson_interval(0.5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
 
 
 def test_a_reader_that_is_below_its_closed_book_is_told_as_such() -> None:
-    assert apart(of(0.0, 0.0, 0.0), of(0.1, 0.05, 0.2)) == "-10.0, intervals apart"
+    assert format_gain(of(0.0, 0.0, 0.0), of(0.1, 0.05, 0.2)) == "-10.0, intervals apart"

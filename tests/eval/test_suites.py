@@ -17,7 +17,7 @@ import pytest
 from eval.curatedtrec import CURATEDTREC
 from eval.nq import NQ
 from eval.squad import SQUAD
-from eval.suite import Hub, Published, Split, Suite, default_name, main, parser, read_split, run
+from eval.suite import Hub, Published, Split, Suite, main, make_parser, read_split, report_name, run
 from eval.webq import WEBQ
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.evaluation import Report
@@ -26,6 +26,8 @@ from ragqa.questions import read_questions, read_squad
 from ragqa.types import Question
 
 SUITES = [NQ, WEBQ, CURATEDTREC, SQUAD]
+STANDARD_TEST = {"nq": ("test", 3_610), "webq": ("test", 2_032), "curatedtrec": ("test", 694), "squad": ("dev", 10_570)}
+"""Split and number of questions on which papers report."""
 
 FIRST_QUESTION = {
     ("nq", "train"): "total number of death row inmates in the us",
@@ -37,6 +39,9 @@ FIRST_QUESTION = {
     ("curatedtrec", "test-a"): "What is Britney Spears' middle name?",
     ("squad", "train"): "In what year did the earthquake in Sichuan occur?",
     ("squad", "dev-a"): "When did the 1973 oil crisis begin?",
+    ("nq", "test"): "when was the last time anyone was on the moon",
+    ("webq", "test"): "what does jamaican people speak?",
+    ("squad", "dev"): "Which NFL team represented the AFC at Super Bowl 50?",
 }
 
 suites = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.key)
@@ -63,7 +68,8 @@ def test_the_real_file_is_as_declared(shared_data: Path, suite: Suite, split: st
         pytest.skip(f"no {path}")
     rows = read(path)
     assert len(rows) == suite.splits[split].questions
-    assert rows[0][0] == FIRST_QUESTION[suite.key, split]
+    if (suite.key, split) != ("curatedtrec", "test"):  # a file that was not at hand
+        assert rows[0][0] == FIRST_QUESTION[suite.key, split]
     assert all(answers and all(answer.strip() for answer in answers) for _, answers in rows)
     if suite.regex:
         for _, answers in rows:
@@ -73,7 +79,12 @@ def test_the_real_file_is_as_declared(shared_data: Path, suite: Suite, split: st
 
 @pytest.mark.parametrize(
     ("suite", "held_out"),
-    [pytest.param(s, name, id=f"{s.key}-{name}") for s in SUITES for name in s.splits if name != "train"],
+    [
+        pytest.param(s, name, id=f"{s.key}-{name}")
+        for s in SUITES
+        for name in s.splits
+        if name not in ("train", STANDARD_TEST[s.key][0])
+    ],
 )
 def test_no_question_of_train_is_asked_again(shared_data: Path, suite: Suite, held_out: str) -> None:
     paths = [shared_data / suite.key / suite.splits[name].file for name in ("train", held_out)]
@@ -102,6 +113,12 @@ def test_a_file_is_no_larger_than_the_hubs_split(suite: Suite) -> None:
     for name, split in suite.splits.items():
         if whole := suite.hub.splits.get(name.removesuffix("-a")):
             assert split.questions <= whole[1]
+
+
+def test_the_standard_test_set_is_a_split_too() -> None:
+    for suite in SUITES:
+        split, questions = STANDARD_TEST[suite.key]
+        assert suite.splits[split].questions == questions
 
 
 def test_each_data_set_is_scored_by_its_own_rule() -> None:
@@ -174,9 +191,10 @@ def three_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_split_is_read_one_by_one(data: Path) -> None:
-    questions, total = read_split(THREE, "test-a", data)
-    assert total == 3
-    assert iter(questions) is questions
+    questions = read_split(THREE, "test-a", data)
+    assert (questions.name, questions.split, len(questions)) == ("Three Questions", "test-a", 3)
+    iterator = iter(questions)
+    assert iter(iterator) is iterator
     assert list(questions) == QUESTIONS
 
 
@@ -191,7 +209,7 @@ def test_another_number_of_questions_is_said_before_any_is_asked(data: Path, que
 def test_an_empty_file_is_no_split(data: Path) -> None:
     (data / "test-a.jsonl").write_text("")
     with pytest.raises(BadInput, match=r"test-a\.jsonl"):
-        list(read_split(THREE, "test-a", data)[0])
+        list(read_split(THREE, "test-a", data))
 
 
 def test_an_unknown_split_names_those_there_are(data: Path) -> None:
@@ -199,8 +217,8 @@ def test_an_unknown_split_names_those_there_are(data: Path) -> None:
         read_split(THREE, "test", data)
     with pytest.raises(BadInput, match=r"no split 'test-a' on the hub: choose one of train, test$"):
         read_split(NQ, "test-a", None)
-    with pytest.raises(BadInput, match=r"no split 'test' in files: choose one of train, dev, test-a$"):
-        read_split(NQ, "test", data)
+    with pytest.raises(BadInput, match=r"no split 'dev-b' in files: choose one of train, dev, test-a, test$"):
+        read_split(NQ, "dev-b", data)
 
 
 def test_a_data_set_that_no_hub_holds_needs_its_files() -> None:
@@ -236,7 +254,7 @@ def test_real_folders_are_told_apart(shared_data: Path) -> None:
         for key, folder in folders.items():
             if key != suite.key:
                 with pytest.raises(BadInput):
-                    list(read_split(suite, suite.default_split, folder)[0])
+                    list(read_split(suite, suite.default_split, folder))
 
 
 # Reading a split of the hub, without a network
@@ -296,8 +314,8 @@ def test_a_split_of_the_hub(
     repository.mkdir()
     write(repository / "train", [{**row, "question": "of train?"} for row in rows])
     write(repository / "validation", rows)
-    questions, total = read_split(on_hub(str(repository), answers=answers), "test", None)
-    assert total == 2
+    questions = read_split(on_hub(str(repository), answers=answers), "test", None)
+    assert len(questions) == 2
     assert list(questions) == expected
     for count in (1, 3):
         with pytest.raises(BadInput, match=f"{re.escape(str(repository))}, test holds"):
@@ -312,7 +330,7 @@ def test_the_hub_is_asked_for_one_revision_of_one_split(monkeypatch: pytest.Monk
         return NQ_ROWS
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    questions, _ = read_split(on_hub("somebody/something"), "test", None)
+    questions = read_split(on_hub("somebody/something"), "test", None)
     assert [question.text for question in questions] == ["who?", "où ?"]
     assert asked == [("somebody/something", REVISION, "validation")]
 
@@ -327,8 +345,8 @@ def test_each_split_of_a_hub_is_counted(monkeypatch: pytest.MonkeyPatch, suite: 
     for split, (_, expected) in suite.hub.splits.items():
         rows = [row] * expected
         monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, rows=rows, **__: rows))
-        questions, total = read_split(suite, split, None)
-        assert total == expected
+        questions = read_split(suite, split, None)
+        assert len(questions) == expected
         assert next(iter(questions)) == Question("who?", ("Ada",), "1", passages=passages)
         rows.append(row)
         with pytest.raises(BadInput, match=f"{suite.hub.name}, {split} holds {expected + 1} questions"):
@@ -338,7 +356,7 @@ def test_each_split_of_a_hub_is_counted(monkeypatch: pytest.MonkeyPatch, suite: 
 def test_the_hub_needs_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtra, match=r"somebody/something.*'\.\[torch\]'"):
-        list(read_split(on_hub("somebody/something"), "test", None)[0])
+        list(read_split(on_hub("somebody/something"), "test", None))
 
 
 # The command line
@@ -447,7 +465,7 @@ def test_the_suites_rule_is_the_one_that_scores(
     questions = [replace(QUESTIONS[0], answers=("ada|bo",)), replace(QUESTIONS[1], answers=("varga",)), QUESTIONS[2]]
     write_questions(tmp_path / "test-a.jsonl", questions)
     given = ["--pipeline", three_index, "--data", tmp_path, "--out", tmp_path / "r", "--no-coverage"]
-    report = run(suite, parser(suite, None).parse_args([str(argument) for argument in given]))
+    report = run(suite, make_parser(suite, None).parse_args([str(argument) for argument in given]))
     assert report.figures["about"]["rule"] == rule
     assert [row.em for row in report.rows()] == right
 
@@ -527,9 +545,13 @@ def test_reports_of_different_settings_lie_in_different_places() -> None:
         ["--beams", "4", "--min-answer", "9"],
         ["-k", "3"],
     ]
-    options = [parser(THREE, "").parse_args(["--pipeline", "p", "--reader", "x", *each]) for each in given]
-    readers = ["a" * 16 + "-fid", "b" * 16 + "-fid", "c" * 16]
-    named = [default_name(THREE, "dev", args, reader) for args in options for reader in readers]
+    options = [make_parser(THREE, "").parse_args(["--pipeline", "p", "--reader", "x", *each]) for each in given]
+    readers: list[Any] = [
+        SimpleNamespace(kind="fid", fingerprint="a" * 16 + "-fid"),
+        SimpleNamespace(kind="fid", fingerprint="b" * 16 + "-fid"),
+        SimpleNamespace(kind="span", fingerprint="c" * 16),
+    ]
+    named = [report_name(THREE, "dev", args, reader) for args in options for reader in readers]
     assert len(set(named)) == len(given) * len(readers)
     assert named[9] == f"{THREE.key}-dev-p-beams-4-max-answer-9-reader-fid-aaaaaaaa"
     assert named[2] == f"{THREE.key}-dev-p-reader-span-cccccccc"
@@ -540,7 +562,7 @@ def test_the_suites_ask_with_the_decoding_that_is_given(
 ) -> None:
     """It reaches the pipeline: the reader of spans that comes along refuses it."""
     write_questions(tmp_path / "test-a.jsonl", QUESTIONS)
-    args = parser(THREE, "").parse_args(
+    args = make_parser(THREE, "").parse_args(
         ["--pipeline", str(three_index), "--data", str(tmp_path), "--out", str(tmp_path / "r"), "--fast"]
     )
     with pytest.raises(BadInput, match="are for readers that write, and this one marks spans"):

@@ -14,7 +14,7 @@ from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.figures import reads
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.rows import Excerpt, Row
-from ragqa.evaluation.tally import stage
+from ragqa.evaluation.tally import loss_of
 from ragqa.metrics import compiled
 
 SIZE = 20
@@ -107,7 +107,7 @@ def _group(row: Row, missing: Missing | None, read: bool, hits: bool) -> str:
     if not hits:
         return "right" if row.em else "wrong"
     if read:
-        return stage(row, missing)
+        return loss_of(row, missing)
     if row.rank is not None:
         return "found"
     return "not in the corpus" if missing is not None and row.number in missing.answers else "not retrieved"

@@ -22,7 +22,7 @@ from pipelines.span_reader import train as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from ragqa import artefacts
 from ragqa.errors import BadInput
-from ragqa.evaluation.statistics import calibration_error, refusals
+from ragqa.evaluation.statistics import calibration_error, refusal_rates
 from ragqa.questions import read_questions, read_squad
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.span import SpanAnswer
@@ -34,10 +34,10 @@ def hit(number: int, title: str, text: str) -> Hit:
 
 
 def test_refusals_by_hand() -> None:
-    thresholds, below = refusals([0.1, 0.4, 0.4, 0.9], [0.3, 0.4, 0.95])
+    thresholds, below = refusal_rates([0.1, 0.4, 0.4, 0.9], [0.3, 0.4, 0.95])
     assert thresholds.tolist() == [0.1, 0.4, 0.9, np.inf]
     assert below.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
-    assert refusals([0.5], [])[1].tolist() == [0, 0]
+    assert refusal_rates([0.5], [])[1].tolist() == [0, 0]
 
 
 NQ = Path("nq.jsonl")

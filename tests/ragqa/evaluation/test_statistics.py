@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from ragqa.evaluation.statistics import (
     accuracy_at_coverage,
     area_under_risk,
-    bootstrap,
-    bootstrap_ratio,
+    bootstrap_interval,
     calibration_error,
-    paired,
+    compare_paired,
     percentiles,
     reliability,
     risk_coverage,
@@ -24,7 +23,7 @@ marks = st.lists(st.booleans(), min_size=1, max_size=60)
 
 def test_the_interval_of_a_share_is_near_the_normal_approximation() -> None:
     values = np.array([1] * 640 + [0] * 360)
-    found = bootstrap(values)
+    found = bootstrap_interval(values)
     half = 1.96 * math.sqrt(0.64 * 0.36 / 1000)
     assert found.value == 0.64
     assert found.low == pytest.approx(0.64 - half, abs=0.002)
@@ -33,49 +32,25 @@ def test_the_interval_of_a_share_is_near_the_normal_approximation() -> None:
 
 def test_the_interval_of_many_valued_scores_is_near_the_normal_approximation() -> None:
     values = np.random.default_rng(1).random(2000)
-    found = bootstrap(values)
+    found = bootstrap_interval(values)
     half = 1.96 * values.std() / math.sqrt(2000)
     assert found.high - found.low == pytest.approx(2 * half, rel=0.05)
 
 
 def test_an_interval_of_equal_values_is_a_point() -> None:
-    assert vars(bootstrap([1, 1, 1])) == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert vars(bootstrap_interval([1, 1, 1])) == {"value": 1.0, "low": 1.0, "high": 1.0}
 
 
 def test_no_values_have_no_mean() -> None:
     with pytest.raises(ValueError, match="no values"):
-        bootstrap([])
-
-
-def test_a_ratio_weighs_texts_by_what_they_hold() -> None:
-    found = bootstrap_ratio([1, 0, 8], [2, 0, 8])
-    assert found.value == 0.9  # not the mean of 1/2 and 8/8
-    assert 0 <= found.low <= 0.9 <= found.high <= 1.0
-
-
-def test_a_ratio_to_ones_is_a_mean() -> None:
-    values = np.random.default_rng(2).random(100)
-    assert bootstrap_ratio(values, np.ones(100)).value == pytest.approx(values.mean())
-    half = 1.96 * values.std() / math.sqrt(100)
-    found = bootstrap_ratio(values, np.ones(100))
-    assert found.high - found.low == pytest.approx(2 * half, rel=0.05)
-
-
-@pytest.mark.parametrize(("above", "below"), [([], []), ([1], [1, 2])])
-def test_what_makes_no_ratio_is_told(above: list[int], below: list[int]) -> None:
-    with pytest.raises(ValueError, match="make no ratio"):
-        bootstrap_ratio(above, below)
-
-
-def test_nothing_of_nothing_is_zero() -> None:
-    assert vars(bootstrap_ratio([0, 0], [0, 0])) == {"value": 0.0, "low": 0.0, "high": 0.0}
+        bootstrap_interval([])
 
 
 @given(marks)
 def test_an_interval_holds_its_value_and_is_made_twice_the_same(values: list[bool]) -> None:
-    found = bootstrap(values)
+    found = bootstrap_interval(values)
     assert 0 <= found.low <= found.value + 1e-9 and found.value <= found.high + 1e-9 <= 1 + 2e-9
-    assert found == bootstrap(values)
+    assert found == bootstrap_interval(values)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +67,7 @@ def test_an_interval_holds_its_value_and_is_made_twice_the_same(values: list[boo
 def test_of_right_and_wrong_the_paired_test_is_mcnemars(wins: int, losses: int, p: float) -> None:
     ours = [1] * wins + [0] * losses + [1, 1, 0]
     theirs = [0] * wins + [1] * losses + [1, 1, 0]
-    found = paired(ours, theirs)
+    found = compare_paired(ours, theirs)
     assert found.p == pytest.approx(p)
     assert found.difference.value == pytest.approx((wins - losses) / len(ours))
 
@@ -103,19 +78,19 @@ def test_a_randomisation_test_of_few_values_is_near_the_exact_one() -> None:
     difference = ours - theirs
     signs = np.array(np.meshgrid(*[[-1, 1]] * 6)).reshape(6, -1).T
     exact = np.mean(np.abs(signs @ difference) >= abs(difference.sum()) - 1e-9)
-    assert paired(ours, theirs).p == pytest.approx(exact, abs=0.01)
+    assert compare_paired(ours, theirs).p == pytest.approx(exact, abs=0.01)
 
 
 def test_scores_of_different_questions_cannot_be_paired() -> None:
     with pytest.raises(ValueError, match="2 and 3 scores"):
-        paired([1, 0], [1, 0, 1])
+        compare_paired([1, 0], [1, 0, 1])
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
 @settings(deadline=None)
 def test_exchanging_the_systems_turns_the_difference_and_keeps_p(scores: list[tuple[bool, bool]]) -> None:
     ours, theirs = zip(*scores, strict=True)
-    one, other = paired(ours, theirs), paired(theirs, ours)
+    one, other = compare_paired(ours, theirs), compare_paired(theirs, ours)
     assert one.p == other.p
     assert one.difference.value == -other.difference.value
     assert 0 < one.p <= 1
