@@ -4,8 +4,8 @@ Baudiš and Šedivý 2015, the larger of its two versions: questions of TREC 199
 one pattern that a right answer matches.
 
 Splits: ``train`` (1,689 questions); ``test`` (694) and ``test-a`` (342 of them). Metric: share of predictions
-that the pattern matches from their first character, whatever follows, in any case (``re.match``, as ORQA and DrQA score); the
-prediction is not normalised. Scoring the patterns as strings is the field's classic mistake.
+that the pattern matches from their first character, whatever follows, in any case (``re.match``, as ORQA and DrQA
+score); the prediction is not normalised. Scoring the patterns as strings is the field's classic mistake.
 
     python -m eval.curatedtrec --pipeline DIR --data DIR
 """

@@ -5,8 +5,8 @@ tokens, without the page that they were answered from. The open form's own dev s
 set is cut from train.
 
 Splits: ``train`` (4,997 questions) and ``dev`` (8,757, the papers' dev set), both from the original train split;
-``test`` (3,610, NQ-open's dev file) and ``test-a`` (1,800 of them). Metric: exact match with the best of the gold answers, after Unicode
-NFD and SQuAD's normalisation.
+``test`` (3,610, NQ-open's dev file) and ``test-a`` (1,800 of them). Metric: exact match with the best of the gold
+answers, after Unicode NFD and SQuAD's normalisation.
 
     python -m eval.nq --pipeline DIR --data DIR
 """

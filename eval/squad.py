@@ -4,8 +4,8 @@ Rajpurkar et al. 2016, asked open since Chen et al. 2017. SQuAD's dev set is eve
 is hidden.
 
 Splits: ``train`` (87,599 questions of 442 articles); ``dev`` (10,570 questions of 48 articles) and ``dev-a`` (3,482 of
-them, 16 whole articles). Metrics: exact match and F1 with the best of the gold answers, after SQuAD's own normalisation, without a
-Unicode step.
+them, 16 whole articles). Metrics: exact match and F1 with the best of the gold answers, after SQuAD's own
+normalisation, without a Unicode step.
 
     python -m eval.squad --pipeline DIR --data DIR
 """

@@ -9,7 +9,13 @@ import numpy as np
 
 from pipelines.calibrate.conditions import ANSWERABLE, MISSED, VAIN
 from pipelines.common.plot import check_plot
-from ragqa.evaluation.statistics import accuracy_at_coverage, calibration_error, refusal_rates, reliability, risk_coverage
+from ragqa.evaluation.statistics import (
+    accuracy_at_coverage,
+    calibration_error,
+    refusal_rates,
+    reliability,
+    risk_coverage,
+)
 
 REFUSED, COVERED = 0.05, 0.5
 """Share that may be refused wrongly, and share of the questions that are answered, where single figures are given."""

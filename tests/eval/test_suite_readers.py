@@ -107,7 +107,7 @@ def of(value: float, low: float, high: float, questions: int = 100_000) -> dict[
 def test_none_right_is_not_known_to_be_none() -> None:
     """0 of 694: up to 0.55 % (Wilson); resampled, 4 of 694 are 0.14 % and more, which would be apart from 0."""
     ours = of(4 / 694, 0.0014, 0.0115, 694)
-    assert apart(ours, of(0.0, 0.0, 0.0, 694)) == "+0.6, intervals touch"
+    assert format_gain(ours, of(0.0, 0.0, 0.0, 694)) == "+0.6, intervals touch"
     assert wilson_interval(0.0, 694) == pytest.approx((0.0, 0.005505), abs=1e-6)
     assert wilson_interval(4 / 694, 694) == pytest.approx((0.002244, 0.014731), abs=1e-5)
     assert wilson_interval(0.5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
