@@ -13,7 +13,7 @@ from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
 from ragqa.questions import is_squad, read_questions
 from ragqa.text import normalize_answer
-from ragqa.types import Question
+from ragqa.types import Hit, Passage, Question
 
 HELD_OUT_SHARE = 0.05
 """Default share of SQuAD's articles that training holds out."""
@@ -101,6 +101,14 @@ def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tupl
     """
     order = np.random.default_rng(seed).permutation(len(questions))
     return [questions[at] for at in np.sort(order[:count])], [questions[at] for at in order[count:]]
+
+
+def make_gold_hits(questions: Sequence[Question]) -> list[list[Hit]]:
+    """Return each question's own passages as hits, without titles, as ``eval.squad --gold`` has them read."""
+    return [
+        [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 0.0) for n, text in enumerate(question.passages)]
+        for question in questions
+    ]
 
 
 def list_question_files(files: Iterable[Path], patterns: Iterable[Path]) -> list[QuestionFile]:

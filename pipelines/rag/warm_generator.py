@@ -31,7 +31,7 @@ from pipelines.common.mining import QuestionFile
 from pipelines.common.negatives import list_gold_passages
 from pipelines.common.questions import chosen, taught_and_asked
 from pipelines.common.run import Run, running
-from pipelines.span_reader.passages import Beside, Passages
+from pipelines.common.passage_sampler import PassageMix, PassageSampler
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
@@ -110,10 +110,9 @@ class Golds:
         self.questions = [each for each in questions if each.answers and list_gold_passages(each)]
         if not self.questions:
             raise BadInput(f"{file}: no question names the passage where its answer stands")
-        beside = Beside(positives=1, distant=0, negatives=0, hard=0, whole=0, untitled=0)
-        self._passages = Passages(
-            [TrainingSet(QuestionFile(file), self.questions)], [], None, make_word_splitter(), beside
-        )
+        mix = PassageMix(positives=1, distant=0, negatives=0, hard=0, whole=0, untitled=0)
+        training_set = TrainingSet(QuestionFile(file), self.questions)
+        self._sampler = PassageSampler([training_set], [], None, make_word_splitter(), mix)
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -121,7 +120,7 @@ class Golds:
     def drawn(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
         """A question, a passage, and an answer, if possible one that stands there."""
         question = self.questions[number]
-        ((title, text), *_), _ = self._passages.drawn(number, rng)
+        ((title, text), *_), _ = self._sampler.sample(number, rng)
         standing = [answer for answer in question.answers if has_answer(text, [answer])] or question.answers
         return question.text, Passage(0, "", title, text, "", 0, len(text)), str(rng.choice(standing))
 

@@ -1,10 +1,11 @@
-"""How well span readers answer held-out questions: beside what an index finds, or beside their own paragraph.
+"""Exams of span readers on held-out questions: over an index, or in the questions' own paragraphs.
 
     python -m pipelines.span_reader.exam runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \\
-        --questions nq/dev.jsonl --index wiki.index --refuse nq/test-a.jsonl
+        --questions nq/dev.jsonl --index wiki.index --exclude nq/test-a.jsonl
 
-In training such exams choose the weights; so whoever chooses among readers asks others: of each file's held-out
-questions, ``--skip`` are left to those who chose the weights and to the calibration. A line of JSON for each reader.
+During training, such exams select the weights. To choose among readers, other questions are needed: of each file's
+held-out questions, ``--skip`` are left to the selection of weights and to the calibration. The command prints one line
+of JSON per reader.
 """
 
 import argparse
@@ -16,8 +17,7 @@ from typing import Literal
 
 import torch
 
-from pipelines.calibrate.conditions import gold, over
-from pipelines.common.data_sets import HELD_OUT_SHARE, read_held_out_questions, split_held_out
+from pipelines.common.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.questions import answerable, asked_in, batches, unasked
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match, f1
@@ -29,10 +29,10 @@ from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.types import Hit, Question
 
-SKIP = 1700
-"""Held-out questions of a file that chose the shipped reader's weights (500), and that calibrate it (1,200)."""
-_ASKED = 64
-"""Questions that are asked at a time."""
+DEFAULT_SKIP = 1700
+"""Held-out questions of a file that selected the shipped reader's weights (500) and that calibrate it (1,200)."""
+_BATCH = 64
+"""Questions read at a time."""
 
 
 @dataclass(frozen=True)
@@ -43,77 +43,78 @@ class Exam:
     questions: Sequence[Question]
     hits: Sequence[list[Hit]]
     unicode: Literal["NFD"] | None
-    """Rule of exact match: that of NQ-open, or SQuAD's."""
+    """Rule of exact match: NFD for NQ-open, None for SQuAD."""
 
     @torch.no_grad()
-    def taken(self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT) -> dict[str, float]:
-        """``NAME_em`` and ``NAME_f1``."""
-        right, overlap, count = 0.0, 0.0, len(self.questions)
-        for some in batches(list(zip(self.questions, self.hits, strict=True)), progress, title, _ASKED):
-            answers = reader.read([question.text for question, _ in some], [hits for _, hits in some])
-            for (question, _), answer in zip(some, answers, strict=True):
-                right += exact_match(answer.text, question.answers, unicode=self.unicode)
+    def grade(self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT) -> dict[str, float]:
+        """Return the reader's mean exact match and F1 as ``NAME_em`` and ``NAME_f1``."""
+        exact, overlap, count = 0.0, 0.0, len(self.questions)
+        for batch in batches(list(zip(self.questions, self.hits, strict=True)), progress, title, _BATCH):
+            answers = reader.read([question.text for question, _ in batch], [hits for _, hits in batch])
+            for (question, _), answer in zip(batch, answers, strict=True):
+                exact += exact_match(answer.text, question.answers, unicode=self.unicode)
                 overlap += f1(answer.text, question.answers)
-        return {f"{self.name}_em": right / count, f"{self.name}_f1": overlap / count}
+        return {f"{self.name}_em": exact / count, f"{self.name}_f1": overlap / count}
 
 
-def open_exam(questions: Sequence[Question], retriever: Retriever, read: int) -> Exam:
-    """Questions beside the ``read`` passages that are found for them."""
-    search = over(retriever, read)
-    hits = [each for some in batches(questions, SILENT, "searching", _ASKED) for each in search(some)]
+def make_open_exam(questions: Sequence[Question], retriever: Retriever, k: int) -> Exam:
+    """Return an exam in which each question is read in the ``k`` passages that the retriever finds."""
+    hits: list[list[Hit]] = []
+    for batch in batches(questions, SILENT, "searching", _BATCH):
+        hits += retriever.search([question.text for question in batch], k)
     return Exam("dev", questions, hits, "NFD")
 
 
-def gold_exam(questions: Sequence[Question]) -> Exam:
-    """Questions beside their own paragraph, without its title: SQuAD's task, as the suites ask it with ``--gold``."""
-    return Exam("gold", questions, gold(questions), None)
+def make_gold_exam(questions: Sequence[Question]) -> Exam:
+    """Return an exam in which each question is read in its own paragraph, without the title: SQuAD's task."""
+    return Exam("gold", questions, make_gold_hits(questions), None)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """See above; the command line, or ``arguments``."""
+    """Run the command line."""
     from ragqa.cli.config import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("readers", type=Path, nargs="+", help="exports or torch directories")
+    add("readers", type=Path, nargs="+", help="directories of readers: exports or torch weights")
     add("--squad", type=Path, help="SQuAD 1.1 train file")
     add("--questions", type=Path, help="other held-out questions, asked over --index")
-    add("--index", type=Path, help="index directory for these")
-    add("--retriever", help=f"{', '.join(RetrieverKind)}; default: all that an index can do")
-    add("--refuse", type=Path, nargs="+", default=[], help="files whose questions are not asked: those of the tests")
-    add("--skip", type=int, default=SKIP, help="questions of each file that others are asked")
-    add("--count", type=int, help="questions of each file; default: all that are left")
-    add("--seed", type=int, default=0, help="of the training")
+    add("--index", type=Path, help="index directory for --questions")
+    add("--retriever", help=f"{', '.join(RetrieverKind)} (default: all that the index can do)")
+    add("--exclude", type=Path, nargs="+", default=[], help="files whose questions are not asked, such as test sets")
+    add("--skip", type=int, default=DEFAULT_SKIP, help="questions of each file that are left to others")
+    add("--count", type=int, help="questions of each file (default: all that are left)")
+    add("--seed", type=int, default=0, help="seed of the training")
     add("--held-out", type=float, default=HELD_OUT_SHARE, help="share of SQuAD's articles that the training held out")
-    add("-k", type=int, default=DEFAULT_PASSAGES)
+    add("-k", type=int, default=DEFAULT_PASSAGES, help="passages that are read for each question")
     args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.exam"):
-        exams = exams_of(args)
+        exams = make_exams(args)
         for path in args.readers:
             reader = ExtractiveReader.load(path)
-            found = {name: value for exam in exams for name, value in exam.taken(reader, exam.name, Bars()).items()}
+            scores = {name: value for exam in exams for name, value in exam.grade(reader, exam.name, Bars()).items()}
             counts = {exam.name: len(exam.questions) for exam in exams}
-            print(json.dumps({"reader": str(path), "questions": counts, **{k: round(v, 4) for k, v in found.items()}}))
+            print(json.dumps({"reader": str(path), "questions": counts, **{k: round(v, 4) for k, v in scores.items()}}))
 
 
-def exams_of(args: argparse.Namespace) -> list[Exam]:
-    """The exams that are asked for; raises BadInput where nothing is left to ask."""
+def make_exams(args: argparse.Namespace) -> list[Exam]:
+    """Return the exams that the options name; raise BadInput if no question is left."""
     if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-    refused = asked_in(args.refuse)
+    excluded = asked_in(args.exclude)
 
-    def left(questions: Sequence[Question], file: Path) -> list[Question]:
-        found = unasked(split_held_out(questions, args.skip, args.seed)[1], refused)[: args.count]
-        if not found:
+    def select(questions: Sequence[Question], file: Path) -> list[Question]:
+        left = unasked(split_held_out(questions, args.skip, args.seed)[1], excluded)[: args.count]
+        if not left:
             raise BadInput(f"{file}: of {len(questions)} held-out questions {args.skip} are skipped: none is left")
-        return found
+        return left
 
     exams = []
     if args.squad:
-        exams.append(gold_exam(left(read_held_out_questions(args.squad, args.held_out), args.squad)))
+        exams.append(make_gold_exam(select(read_held_out_questions(args.squad, args.held_out), args.squad)))
     if args.questions:
-        asked = left(answerable(args.questions), args.questions)
-        exams.append(open_exam(asked, open_retriever(args.index, args.retriever), args.k))
+        questions = select(answerable(args.questions), args.questions)
+        exams.append(make_open_exam(questions, open_retriever(args.index, args.retriever), args.k))
     return exams
 
 

@@ -1,6 +1,6 @@
-"""What questions teach a span reader: one softmax over all spans of all their passages, and relevance.
+"""Losses of a span reader: one softmax over all spans of all passages of a question, and passage relevance.
 
-Legend: B questions, K passages a question, S spans of a passage.
+Legend: B questions, K passages of a question, S spans of a passage.
 """
 
 from dataclasses import dataclass
@@ -11,62 +11,83 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipelines.common.spans import ReaderBatch, score_spans_by_ends
-from pipelines.span_reader.config import MOST_HARD, ReaderConfig
+from pipelines.span_reader.config import MAX_HARD_SHARE, ReaderConfig
 from ragqa.models.span_reader import SpanReader
 from ragqa.objectives import distilled_kl, span_nll
 from ragqa.training.precision import autocast
 
 
 @dataclass(frozen=True)
-class Losses:
-    """What the questions of a part teach."""
+class ReaderLosses:
+    """The losses of each question of a part of a batch."""
 
     nll_B: Tensor
+    """-log of the probability of the gold spans; 0 without one."""
     relevance_B: Tensor
+    """Cross-entropy of the passages' relevance."""
     kl_B: Tensor
-    right_B: Tensor
-    """Whether there is a right span to be found."""
+    """Divergence from the teacher's distribution over spans; 0 without a teacher."""
+    has_gold_B: Tensor
+    """True if some passage holds a gold span."""
 
     def total(self, config: ReaderConfig) -> Tensor:
-        """Mean over the questions; one without a right span teaches relevance, and what a teacher says of it."""
-        spans_B = self.nll_B if config.teacher is None else (1 - config.taught) * self.nll_B + config.taught * self.kl_B
+        """Return the mean over the questions; a question without a gold span still teaches relevance."""
+        spans_B = self.nll_B
+        if config.teacher is not None:
+            spans_B = (1 - config.teacher_weight) * self.nll_B + config.teacher_weight * self.kl_B
         return (spans_B + config.relevance * self.relevance_B).mean()
 
 
-def losses(
-    reader: SpanReader, teacher: SpanReader | None, reads: ReaderBatch, size: int, config: ReaderConfig, *, hard: bool
-) -> Losses:
-    """Of a part of ``size`` questions."""
-    shape = size, int(reads.rank_N.max()) + 1
+def compute_losses(
+    reader: SpanReader,
+    teacher: SpanReader | None,
+    batch: ReaderBatch,
+    size: int,
+    config: ReaderConfig,
+    *,
+    is_hard: bool,
+) -> ReaderLosses:
+    """Compute the losses of ``size`` questions.
+
+    Args:
+        reader: the reader in training.
+        teacher: a reader whose distribution over spans it learns from.
+        batch: windows of the questions.
+        size: number of questions B.
+        config: settings of the training.
+        is_hard: whether only the most probable gold span counts (Min et al. 2019).
+    """
+    shape = size, int(batch.rank_N.max()) + 1
     with autocast(config.device):
-        score_BKS, relevance_BK, correct_BKS = score_spans_by_ends(reader, reads, shape)
-    right_BK = correct_BKS.any(-1)
+        score_BKS, relevance_BK, correct_BKS = score_spans_by_ends(reader, batch, shape)
+    has_gold_BK = correct_BKS.any(-1)
     kl_B = torch.zeros(size, device=score_BKS.device)
     if teacher is not None:
         with torch.no_grad(), autocast(config.device):
-            taught_BKS, deemed_BK, _ = score_spans_by_ends(teacher, reads, shape)
-        ours_BS, theirs_BS = (joint(*each) for each in ((score_BKS, relevance_BK), (taught_BKS, deemed_BK)))
-        kl_B = distilled_kl(ours_BS, theirs_BS, temperature=config.temperature)
-    if config.apart:
-        one_BK1S, alone_BK1, own_BK1S = score_BKS.unsqueeze(2), relevance_BK.unsqueeze(2), correct_BKS.unsqueeze(2)
-        nll_BK = span_nll(one_BK1S, alone_BK1, own_BK1S, hard=hard)
-        nll_B = nll_BK.sum(-1) / right_BK.sum(-1).clamp_min(1)
+            teacher_score_BKS, teacher_relevance_BK, _ = score_spans_by_ends(teacher, batch, shape)
+        student_BS = join_scores(score_BKS, relevance_BK)
+        teacher_BS = join_scores(teacher_score_BKS, teacher_relevance_BK)
+        kl_B = distilled_kl(student_BS, teacher_BS, temperature=config.temperature)
+    if config.per_passage:
+        score_BK1S, relevance_BK1 = score_BKS.unsqueeze(2), relevance_BK.unsqueeze(2)
+        nll_BK = span_nll(score_BK1S, relevance_BK1, correct_BKS.unsqueeze(2), hard=is_hard)
+        nll_B = nll_BK.sum(-1) / has_gold_BK.sum(-1).clamp_min(1)
     else:
-        nll_B = span_nll(score_BKS, relevance_BK, correct_BKS, hard=hard)
-    present_BK = reads.arrange_by_question(torch.ones_like(reads.rank_N, dtype=torch.float), shape, 0.0)
-    bce_BK = binary_cross_entropy_with_logits(relevance_BK, right_BK.float(), reduction="none")
+        nll_B = span_nll(score_BKS, relevance_BK, correct_BKS, hard=is_hard)
+    present_BK = batch.arrange_by_question(torch.ones_like(batch.rank_N, dtype=torch.float), shape, 0.0)
+    bce_BK = binary_cross_entropy_with_logits(relevance_BK, has_gold_BK.float(), reduction="none")
     relevance_B = (bce_BK * present_BK).sum(-1) / present_BK.sum(-1).clamp_min(1)
-    return Losses(nll_B, relevance_B, kl_B, right_BK.any(-1))
+    return ReaderLosses(nll_B, relevance_B, kl_B, has_gold_BK.any(-1))
 
 
-def joint(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
-    """``[B, K S]``: the scores of all spans of all passages of a question."""
+def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
+    """Return ``[B, K S]``: the scores of all spans of all passages of a question."""
     return (score_BKS + relevance_BK.unsqueeze(-1)).flatten(1)
 
 
-def is_hard(step: int, config: ReaderConfig) -> bool:
-    """Whether only the best right span counts: never at first, in the end in four steps of five."""
+def is_hard_step(step: int, config: ReaderConfig) -> bool:
+    """Tell whether a step counts only the best gold span: never at first, in the end in four steps of five."""
     if config.loss == "marginal":
         return False
-    share = min(step / (config.tau * config.steps), MOST_HARD)
+    share = min(step / (config.hard_warmup * config.steps), MAX_HARD_SHARE)
     return bool(np.random.default_rng([config.seed, 2, step]).random() < share)

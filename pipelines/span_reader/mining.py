@@ -1,118 +1,112 @@
-"""Distant supervision (Mintz et al. 2009): what an index finds for a question is right where it holds an answer.
+"""Distant supervision (Mintz et al. 2009): a passage that an index finds is right if it holds an answer.
 
-It is a noisy teacher: a passage may hold "1945" or "Paris" and say nothing of the question. That is told neither here
-nor in training; a question is read in several such passages at a time, and with a loss that is marginalised over them a
-reader gives such spans little weight by itself.
+The labels are noisy: a passage may hold "1945" or "Paris" and say nothing about the question. Nothing here corrects
+that. A question is read in several such passages at a time, and a loss that is marginalised over them gives unrelated
+spans little weight.
 
-What was found is kept in a folder, a file for so many questions, so that mining goes on where it was killed.
+The passages are kept in a folder, with a file for every few questions, so that a killed run continues mining.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipelines.common.data_sets import TrainingSet
 from pipelines.common.mining import SEARCH_BATCH, PassageSearch
 from pipelines.common.negatives import is_relevant, list_gold_passages, to_rows
+from pipelines.common.passage_sampler import MinedPassages
 from pipelines.common.questions import batches
 from pipelines.common.run import read_row
 from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval.base import Rows
 from ragqa.types import Hit, Question
 
-OF = "of.json"
-"""What the folder was mined from."""
+IDENTITY_FILE = "of.json"
+"""File in the folder that says what was mined."""
 
 
-@dataclass(frozen=True)
-class Mined:
-    """Rows of passages that were found for a question, best first."""
-
-    positives: Rows
-    """They hold an answer, and are no part of a gold passage."""
-    negatives: Rows
-    """They hold none, nor does a gold passage that they are part of hold one in other words ("1950s" for "1950")."""
-
-
-NOTHING = Mined(to_rows([]), to_rows([]))
-
-
-def mine(
-    asked: Sequence[tuple[Question, bool]],
+def mine_passages(
+    questions: Sequence[tuple[Question, bool]],
     search: PassageSearch,
     folder: Path,
     identity: dict[str, Any],
     *,
     progress: Progress = SILENT,
-) -> list[Mined]:
-    """What is found for each question, ``search.pool`` positives and negatives at most; searched for once.
+) -> list[MinedPassages]:
+    """Return the passages found for each question: at most ``search.pool`` positives and as many negatives.
 
     Args:
-        asked: questions, and whether their answers are patterns.
-        search: who looks, and how far.
-        folder: of what was found.
-        identity: of all that the result depends on.
-        progress: told of the questions.
+        questions: questions, and whether their answers are regular expressions.
+        search: the retriever and how deep it searches.
+        folder: folder where the passages are kept; questions found there are not searched for again.
+        identity: everything that the result depends on.
+        progress: receives the number of questions done.
 
     Raises:
-        BadInput: the folder was mined from something else than ``identity`` says.
-        DamagedArtefact: one of its files is not as it was written.
+        BadInput: the folder was mined from something other than ``identity``.
+        DamagedArtefact: a file in it is not as it was written.
     """
-    _settle(folder, identity)
-    done = sum(len(_read(file)) for file in _files(folder))
-    for some in batches(asked, progress, "mining", SEARCH_BATCH, done=done):
-        hits = search.find(question for question, _ in some)
-        rows = [_row(*each, found, search.pool) for each, found in zip(some, hits, strict=True)]
+    _check_identity(folder, identity)
+    done = sum(len(_read(file)) for file in _list_files(folder))
+    for batch in batches(questions, progress, "mining", SEARCH_BATCH, done=done):
+        found = search.find(question for question, _ in batch)
+        rows = [_select_rows(*each, hits, search.pool) for each, hits in zip(batch, found, strict=True)]
         artefacts.write_text_whole(folder / f"{done:08d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-        done += len(some)
-    found = [row for file in _files(folder) for row in _read(file)]
-    return [Mined(to_rows(row["positives"]), to_rows(row["negatives"])) for row in found]
+        done += len(batch)
+    rows = [row for file in _list_files(folder) for row in _read(file)]
+    return [MinedPassages(to_rows(row["positives"]), to_rows(row["negatives"])) for row in rows]
 
 
-def teachable(sets: Sequence[TrainingSet], mined: Sequence[Mined]) -> tuple[list[TrainingSet], list[Mined]]:
-    """Those questions, and what was found for them, that have a gold passage or one that holds an answer.
+def select_trainable(
+    sets: Sequence[TrainingSet], mined: Sequence[MinedPassages]
+) -> tuple[list[TrainingSet], list[MinedPassages]]:
+    """Return the questions that have a gold passage or a mined positive, with their mined passages.
 
     Raises:
-        BadInput: a set has none.
+        BadInput: a set has no such question.
     """
-    found, kept, left = iter(mined), [], []
+    remaining, sets_left, mined_left = iter(mined), [], []
     for each in sets:
-        pairs = [(question, rows) for question, rows in zip(each.questions, found, strict=False)]
-        pairs = [(question, rows) for question, rows in pairs if list_gold_passages(question) or len(rows.positives)]
+        pairs = [(question, passages) for question, passages in zip(each.questions, remaining, strict=False)]
+        pairs = [
+            (question, passages)
+            for question, passages in pairs
+            if list_gold_passages(question) or len(passages.positives)
+        ]
         if not pairs:
-            doubt = " (do its patterns compile?)" if each.file.regex else ""
-            raise BadInput(f"{each.file.path}: the index finds no passage that holds an answer to any question{doubt}")
-        kept.append(replace(each, questions=[question for question, _ in pairs]))
-        left += [rows for _, rows in pairs]
-    return kept, left
+            hint = " (do its patterns compile?)" if each.file.regex else ""
+            raise BadInput(f"{each.file.path}: the index finds no passage that holds an answer to any question{hint}")
+        sets_left.append(replace(each, questions=[question for question, _ in pairs]))
+        mined_left += [passages for _, passages in pairs]
+    return sets_left, mined_left
 
 
-def _row(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
+def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
+    """Return the rows of positives and negatives among the hits; parts of gold passages are left out."""
     golds = list_gold_passages(question)
     unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]
-    found: dict[str, list[int]] = {"positives": [], "negatives": []}
+    rows: dict[str, list[int]] = {"positives": [], "negatives": []}
     for hit in hits:
-        name, own = ("positives", golds) if is_relevant(hit.passage, question, regex) else ("negatives", unclear)
-        if not any(hit.passage.text.strip() in gold for gold in own):
-            found[name].append(hit.passage.id)
-    return {name: rows[:pool] for name, rows in found.items()}
+        name, excluded = ("positives", golds) if is_relevant(hit.passage, question, regex) else ("negatives", unclear)
+        if not any(hit.passage.text.strip() in gold for gold in excluded):
+            rows[name].append(hit.passage.id)
+    return {name: found[:pool] for name, found in rows.items()}
 
 
-def _settle(folder: Path, identity: dict[str, Any]) -> None:
+def _check_identity(folder: Path, identity: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / OF).is_file():
-        artefacts.write_text_whole(folder / OF, json.dumps(identity, indent=1))
-    before = read_row(folder / OF)
-    if other := [name for name, value in identity.items() if before.get(name) != value]:
-        raise BadInput(f"{folder} was mined with another {', '.join(other)}: choose another directory for the run")
+    if not (folder / IDENTITY_FILE).is_file():
+        artefacts.write_text_whole(folder / IDENTITY_FILE, json.dumps(identity, indent=1))
+    before = read_row(folder / IDENTITY_FILE)
+    if changed := [name for name, value in identity.items() if before.get(name) != value]:
+        raise BadInput(f"{folder} was mined with another {', '.join(changed)}: choose another directory for the run")
 
 
-def _files(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9]*.jsonl"))
 
 

@@ -7,14 +7,14 @@
         nq/train.jsonl \\
         --index reader.index --encoder DIR --dev nq/dev.jsonl --out runs/reader
 
-A question is read in its gold passage or, where only answers are known, in some that the index finds and that hold one
-(distant supervision), and beside them in passages that hold none. All spans of all of them compete in one softmax
-(Clark & Gardner 2018, "shared norm"), so that scores of different passages can be compared; every occurrence of an
-answer is right, and what is learned is that some right span is chosen, whichever (ORQA, Lee et al. 2019, section 4), or
-with ``--loss hard`` the one that is thought best (Min et al. 2019). The first token learns whether its passage holds an
-answer at all. ``--teacher`` has a larger reader say how probable each span is.
+A question is read in its gold passage. If only answers are known, it is read in passages that the index finds and that
+hold one (distant supervision). Passages without an answer are read with them. All spans of all passages compete in one
+softmax (Clark & Gardner 2018, "shared norm"), so that scores of different passages can be compared. Every occurrence of
+an answer is right, and the loss is marginalised over them (ORQA, Lee et al. 2019, section 4) or, with ``--loss hard``,
+counts the most probable one (Min et al. 2019). The first token learns whether its passage holds an answer at all. With
+``--teacher`` the reader also learns a larger reader's distribution over spans.
 
-Passages are read in the windows of answering: ``--max-input`` is what the reader says of itself as ``reader_tokens``.
+Passages are read in the windows of answering. ``--max-input`` is saved with the reader as ``reader_tokens``.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -29,15 +29,15 @@ from pipelines.common.best import Best
 from pipelines.common.data_sets import TrainingSet, read_training_sets, split_held_out
 from pipelines.common.mining import PassageSearch
 from pipelines.common.negatives import list_gold_passages
+from pipelines.common.passage_sampler import MinedPassages, PassageMix, PassageSampler, load_splitter
 from pipelines.common.questions import answerable, asked_in, unasked
 from pipelines.common.run import Run, running, vacant, write_model
 from pipelines.common.spans import ReaderBatch
 from pipelines.span_reader.config import ReaderConfig
-from pipelines.span_reader.data import Cut, ReaderBatches
-from pipelines.span_reader.exam import Exam, gold_exam, open_exam
-from pipelines.span_reader.loss import is_hard, losses
-from pipelines.span_reader.mining import Mined, mine, teachable
-from pipelines.span_reader.passages import Beside, splitter_of
+from pipelines.span_reader.data import BatchShape, ReaderBatches
+from pipelines.span_reader.exam import Exam, make_gold_exam, make_open_exam
+from pipelines.span_reader.loss import compute_losses, is_hard_step
+from pipelines.span_reader.mining import mine_passages, select_trainable
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.models.encoder_attention import BFLOAT16, choose_attention
@@ -58,30 +58,80 @@ from ragqa.training.step import apply_gradients, parameter_groups
 from ragqa.types import Question
 
 
+def main(
+    config: ReaderConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Mine passages and train, or continue a run.
+
+    Args:
+        config: settings of the run.
+        progress: receives the number of steps done.
+        notify: receives lines for the user: counts of questions, evaluations.
+
+    Returns:
+        The directory of the reader.
+
+    Raises:
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
+    """
+    vacant(config.out)
+    check_models(config)
+    tokenizer = TextTokenizer(config.encoder)
+    reader, teacher = load_models(config, tokenizer)
+    if reader.max_tokens < config.max_input:
+        limit = f"{config.encoder} reads {reader.max_tokens} wordpieces at most"
+        notify(f"{limit}: trained with these, not {config.max_input}")
+    config = replace(config, max_input=reader.max_tokens)
+    excluded = asked_in(config.exclude)
+    known = excluded | asked_in([config.dev] if config.dev else [])
+    sets, held_out = read_training_sets(config.files, share=config.held_out, known=known)
+    retriever = open_retriever(config.index, config.retriever) if config.index else None
+    batches = make_batches(sets, retriever, tokenizer, config, progress=progress, notify=notify)
+    exams = make_exams(held_out, retriever, config, excluded) if parallel.is_first_process() else []
+    optimizer = torch.optim.AdamW(parameter_groups(reader, decay=config.weight_decay), lr=config.lr)
+    with running(config, reader, optimizer, name="reader", progress=progress, notify=notify) as run:
+        if config.device == "cpu" and bfloat16_is_fast(config.device):
+            choose_attention(reader, BFLOAT16)
+        best = Best(run, "em")
+        while True:
+            if exams and run.step and run.due(config.eval_every):
+                best.told(**evaluate(reader, tokenizer, exams, config))
+            if run.due(config.save_every) and run.step:
+                best.save()
+            if run.done or (config.patience and is_out_of_patience(best, config)):
+                break
+            run.begin()
+            train_step(run, reader, teacher, batches[run.step], config)
+        best.restore()
+    if parallel.is_first_process():
+        write_model(reader, config.out / "model", config.encoder / "tokenizer.json")
+    return config.out / "model"
+
+
 def train_step(
     run: Run, reader: SpanReader, teacher: SpanReader | None, parts: Sequence[ReaderBatch], config: ReaderConfig
 ) -> None:
-    """One optimizer step; raises NonFiniteLoss before the weights change."""
+    """Take one optimizer step; raise NonFiniteLoss before the weights change."""
     run.state.optimizer.zero_grad(set_to_none=True)
     size = config.batch // parallel.count_processes() // len(parts)
-    hard, rows, tokens = is_hard(run.step, config), [], 0
-    weighing = parallel.compute_loss_weight(torch.ones(size, device=config.device)) / len(parts)
-    for part in (each.to(config.device) for each in parts):
-        found = losses(reader, teacher, part, size, config, hard=hard)
-        total = found.total(config)
-        (total * weighing).backward()
+    is_hard, rows, tokens = is_hard_step(run.step, config), [], 0
+    weight = parallel.compute_loss_weight(torch.ones(size, device=config.device)) / len(parts)
+    for part in (part.to(config.device) for part in parts):
+        losses = compute_losses(reader, teacher, part, size, config, is_hard=is_hard)
+        total = losses.total(config)
+        (total * weight).backward()
         tokens += part.tokens
-        figures = {"loss": total, "span_nll": found.nll_B, "relevance_bce": found.relevance_B, "right": found.right_B}
-        figures |= {"kl": found.kl_B} if teacher else {}
+        figures = {"loss": total, "span_nll": losses.nll_B, "relevance_bce": losses.relevance_B}
+        figures |= {"right": losses.has_gold_B} | ({"kl": losses.kl_B} if teacher else {})
         rows.append({name: value.float().mean().item() for name, value in figures.items()})
-    rate = warmup_linear(
-        run.step, peak=config.lr, warmup=warmup_steps(config.warmup, 1000, config.steps), total=config.steps
-    )
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
     flops = count_flops(reader, tokens) + (count_flops(teacher, tokens) if teacher else 0.0)
     run.stepped(
-        **parallel.average_over_processes(means, weighing * len(parts)),
+        **parallel.average_over_processes(means, weight * len(parts)),
         lr=rate,
         grad_norm=norm,
         tokens=parallel.sum_over_processes(tokens),
@@ -89,34 +139,42 @@ def train_step(
     )
 
 
-def examined(
+def evaluate(
     reader: SpanReader, tokenizer: TextTokenizer, exams: Sequence[Exam], config: ReaderConfig
 ) -> dict[str, float]:
-    """What the exams come to, and ``em``, the mean of their exact matches."""
+    """Return the scores of all exams, and ``em``, the mean of their exact matches."""
     reader.eval()
     scorer = torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
     answering = ExtractiveReader(scorer, UNCALIBRATED)
-    with autocast(config.device):  # as in training, half the time
-        found = {name: value for exam in exams for name, value in exam.taken(answering).items()}
+    with autocast(config.device):  # half the time of float32, and as in training
+        scores = {name: value for exam in exams for name, value in exam.grade(answering).items()}
     reader.train()
-    return {**found, "em": float(np.mean([found[f"{exam.name}_em"] for exam in exams]))}
+    return {**scores, "em": float(np.mean([scores[f"{exam.name}_em"] for exam in exams]))}
 
 
-def stopped(best: Best, config: ReaderConfig) -> bool:
-    """Whether as many evaluations as ``patience`` has were no better than the best."""
+def is_out_of_patience(best: Best, config: ReaderConfig) -> bool:
+    """Tell whether the last ``patience`` evaluations were no better than the best one before."""
     stale = parallel.broadcast_from_first(best.stale)
     assert config.patience is not None
     return stale is not None and stale >= config.patience * config.eval_every
 
 
-def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
-    """The reader as it begins, and its teacher."""
+def check_models(config: ReaderConfig) -> None:
+    """Raise BadInput if the encoder or the teacher is an export, which cannot be trained."""
+    for name, path in (("encoder", config.encoder), ("teacher", config.teacher)):
+        if path and (path / artefacts.MANIFEST).is_file():
+            raise BadInput(f"--{name} {path} is an export: ragqa.runtime.restore makes torch weights of it")
+
+
+def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
+    """Return the reader at the beginning of training, and its teacher if there is one."""
     torch.manual_seed(config.seed)
-    goes_on = read_reader_kind(config.encoder) == SpanReader.kind
-    reader = SpanReader.load(config.encoder) if goes_on else SpanReader.from_encoder(config.encoder)
+    is_reader = read_reader_kind(config.encoder) == SpanReader.kind
+    reader = SpanReader.load(config.encoder) if is_reader else SpanReader.from_encoder(config.encoder)
     reader.to(config.device).train()
-    reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span  # answers as trained,
-    reader.config.reader_tokens = reader.max_tokens  # as far as its encoder has positions
+    reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span
+    # ``max_tokens`` is the smaller of ``reader_tokens`` and the encoder's positions: that is what is saved.
+    reader.config.reader_tokens = reader.max_tokens
     set_dropout(reader, config.dropout)
     if config.freeze_embeddings:
         encoder: Any = reader.encoder
@@ -131,10 +189,10 @@ def begin(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, S
     return reader, teacher.to(config.device).eval().requires_grad_(False)
 
 
-def mined(
+def mine_training_passages(
     sets: Sequence[TrainingSet], retriever: LiveRetriever, config: ReaderConfig, progress: Progress
-) -> list[Mined]:
-    """What the index finds for all questions, searched for once."""
+) -> list[MinedPassages]:
+    """Return the passages that the index finds for all questions; each question is searched for once."""
     assert config.index is not None
     manifest = artefacts.read_manifest(config.index, "index")
     identity: dict[str, Any] = {
@@ -142,20 +200,20 @@ def mined(
         "retriever": config.retriever or manifest.config["retriever"],
         "train": [artefacts.checksum(each.file.path) for each in sets],
         "patterns": [each.file.regex for each in sets],
-        "questions": [len(each.questions) for each in sets],  # which are left out has changed, and may again
+        "questions": [len(each.questions) for each in sets],  # the rules by which some are left out may change
         "dev": config.dev and artefacts.checksum(config.dev),
-        "refuse": [artefacts.checksum(file) for file in config.refuse],
+        "refuse": [artefacts.checksum(file) for file in config.exclude],  # the option's name when it was written first
         "held_out": config.held_out,
         "depth": config.depth,
         "pool": config.pool,
     }
-    asked = [(question, each.file.regex) for each in sets for question in each.questions]
+    questions = [(question, each.file.regex) for each in sets for question in each.questions]
     search = PassageSearch(retriever, config.depth, config.pool)
     with parallel.take_turns():
-        return mine(asked, search, config.out / "mined", identity, progress=progress)
+        return mine_passages(questions, search, config.out / "mined", identity, progress=progress)
 
 
-def batches_of(
+def make_batches(
     sets: Sequence[TrainingSet],
     retriever: LiveRetriever | None,
     tokenizer: TextTokenizer,
@@ -164,112 +222,67 @@ def batches_of(
     progress: Progress,
     notify: Callable[[str], None],
 ) -> ReaderBatches:
-    """The questions that can be trained on, beside what is found for them.
+    """Return the batches of the questions that can be trained on.
 
     Raises:
         BadInput: questions have no passages, and there is no index to find some.
     """
-    found: list[Mined] = []
+    mined: list[MinedPassages] = []
     if retriever is not None:
-        sets, found = teachable(sets, mined(sets, retriever, config, progress))
+        sets, mined = select_trainable(sets, mine_training_passages(sets, retriever, config, progress))
     elif without := [each.file.path for each in sets if not all(map(list_gold_passages, each.questions))]:
         raise BadInput(f"{', '.join(map(str, without))}: questions without passages need --index to find some")
     notify("questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.file.path.name}" for each in sets))
-    return ReaderBatches(
-        sets,
-        found,
-        retriever.passages if retriever else None,
-        tokenizer,
-        shares=config.shares,
-        split=splitter_of(config.index, tokenizer),
-        beside=Beside(
-            positives=config.positives,
-            distant=config.distant,
-            negatives=config.negatives,
-            hard=config.hard,
-            whole=config.whole,
-            untitled=config.untitled,
-        ),
-        cut=Cut(batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, width=config.max_span),
-        seed=drawn_by(config),
+    mix = PassageMix(
+        positives=config.positives,
+        distant=config.distant,
+        negatives=config.negatives,
+        hard=config.hard,
+        whole=config.whole,
+        untitled=config.untitled,
     )
+    shape = BatchShape(
+        batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, max_span=config.max_span
+    )
+    store = retriever.passages if retriever else None
+    sampler = PassageSampler(sets, mined, store, load_splitter(config.index, tokenizer), mix)
+    return ReaderBatches(sets, sampler, tokenizer, shape, shares=config.shares, seed=derive_seed(config))
 
 
-def drawn_by(config: ReaderConfig) -> int:
-    """Seed of what is read: one that goes on from a reader would else read what that one read, in the same order."""
+def derive_seed(config: ReaderConfig) -> int:
+    """Return the seed of the batches.
+
+    A run that continues from a reader takes another seed: it would otherwise read the same passages in the same order.
+    """
     if read_reader_kind(config.encoder) is None:
         return config.seed
     return config.seed + int(artefacts.checksum(config.encoder / "model.safetensors")[:8], 16)
 
 
-def exams_of(
-    held: Sequence[Sequence[Question]], retriever: LiveRetriever | None, config: ReaderConfig, refused: Collection[str]
+def make_exams(
+    held_out: Sequence[Sequence[Question]],
+    retriever: LiveRetriever | None,
+    config: ReaderConfig,
+    excluded: Collection[str],
 ) -> list[Exam]:
-    """What the reader is asked as it learns: questions of held-out articles, those of ``dev``, or both.
+    """Return the exams of the training: on questions of held-out articles, on ``dev``, or on both.
 
     Raises:
-        BadInput: ``dev`` has none but those of ``refuse``, or there are none at all, and ``patience`` waits for them.
+        BadInput: all questions of ``dev`` are excluded, or ``patience`` is set and there is no exam.
     """
 
-    def chosen(questions: Sequence[Question]) -> list[Question]:
-        return unasked(split_held_out(questions, config.sample, config.seed)[0], refused)
+    def select(questions: Sequence[Question]) -> list[Question]:
+        return unasked(split_held_out(questions, config.sample, config.seed)[0], excluded)
 
-    own = [question for file in held for question in chosen(file)]
-    exams = [gold_exam(own)] if own else []
+    own = [question for questions in held_out for question in select(questions)]
+    exams = [make_gold_exam(own)] if own else []
     if config.dev and retriever:
-        if not (asked := chosen(answerable(config.dev))):
-            raise BadInput(f"--dev {config.dev}: all that would be asked stands in a file of --refuse")
-        exams.append(open_exam(asked, retriever, config.read))
+        if not (questions := select(answerable(config.dev))):
+            raise BadInput(f"--dev {config.dev}: all questions that would be asked stand in a file of --exclude")
+        exams.append(make_open_exam(questions, retriever, config.read))
     if config.patience and not exams:
         raise BadInput("--patience waits for held-out questions: give --dev, or SQuAD's file with --held-out above 0")
     return exams
-
-
-def main(
-    config: ReaderConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
-    """Mine and train, or go on with it; the directory of the reader.
-
-    Raises:
-        BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
-        NonFiniteLoss: training would have spoiled the weights.
-    """
-    vacant(config.out)
-    for name in ("encoder", "teacher"):
-        path = getattr(config, name)
-        if path and (path / artefacts.MANIFEST).is_file():
-            raise BadInput(f"--{name} {path} is an export: ragqa.runtime.restore makes torch weights of it")
-    tokenizer = TextTokenizer(config.encoder)
-    reader, teacher = begin(config, tokenizer)
-    if reader.max_tokens < config.max_input:
-        most = f"{config.encoder} reads {reader.max_tokens} wordpieces at most"
-        notify(f"{most}: trained with these, not {config.max_input}")
-    config = replace(config, max_input=reader.max_tokens)
-    refused = asked_in(config.refuse)
-    known = refused | asked_in([config.dev] if config.dev else [])
-    sets, held = read_training_sets(config.sources, share=config.held_out, known=known)
-    retriever = open_retriever(config.index, config.retriever) if config.index else None
-    batches = batches_of(sets, retriever, tokenizer, config, progress=progress, notify=notify)
-    first = parallel.is_first_process()
-    exams = exams_of(held, retriever, config, refused) if first else []
-    optimizer = torch.optim.AdamW(parameter_groups(reader, decay=config.weight_decay), lr=config.lr)
-    with running(config, reader, optimizer, name="reader", progress=progress, notify=notify) as run:
-        if config.device == "cpu" and bfloat16_is_fast(config.device):
-            choose_attention(reader, BFLOAT16)
-        best = Best(run, "em")
-        while True:
-            if exams and run.step and run.due(config.eval_every):
-                best.told(**examined(reader, tokenizer, exams, config))
-            if run.due(config.save_every) and run.step:
-                best.save()
-            if run.done or (config.patience and stopped(best, config)):
-                break
-            run.begin()
-            train_step(run, reader, teacher, batches[run.step], config)
-        best.restore()
-    if first:
-        write_model(reader, config.out / "model", config.encoder / "tokenizer.json")
-    return config.out / "model"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.span_reader.average import average, main
+from pipelines.span_reader.average import average_readers, main
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.readers import load_reader
@@ -35,31 +35,31 @@ def test_the_mean_by_hand(readers: list[Path], tmp_path: Path) -> None:
     assert mean.max_tokens == 69, "the last one's configuration"
     for name, value in mean.state_dict().items():
         assert torch.allclose(value, first[name] + 2, atol=1e-6), name
-    average(readers[:2], tmp_path / "mean")  # in the place of a reader
+    average_readers(readers[:2], tmp_path / "mean")  # in the place of a reader
     assert torch.allclose(load_reader(tmp_path / "mean").head.bias, first["head.bias"] + 0.5, atol=1e-6)
 
 
 def test_what_has_no_mean(readers: list[Path], small: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="two readers at least"):
-        average(readers[:1], tmp_path / "out")
+        average_readers(readers[:1], tmp_path / "out")
     with pytest.raises(ArtefactError, match="is not a reader"):
-        average([small, *readers], tmp_path / "out")
+        average_readers([small, *readers], tmp_path / "out")
     with pytest.raises(BadInput, match="is one of the readers"):
-        average(readers, readers[0])
+        average_readers(readers, readers[0])
     shutil.copytree(readers[0], tmp_path / "noted")
     (tmp_path / "noted" / "notes.txt").write_text("mine")
     with pytest.raises(BadInput, match=r"holds notes\.txt, too"):
-        average(readers, tmp_path / "noted")
+        average_readers(readers, tmp_path / "noted")
     for other in (tmp_path, small, small / "tokenizer.json"):  # a folder, an encoder, a file
         with pytest.raises(BadInput, match="holds something else"):
-            average(readers, other)
+            average_readers(readers, other)
     MlpSpanReader.from_encoder(small, hidden=16, max_span=4).save(tmp_path / "mlp")
     with pytest.raises(Mismatch, match="is of another kind or size"):
-        average([tmp_path / "mlp", *readers], tmp_path / "out")
+        average_readers([tmp_path / "mlp", *readers], tmp_path / "out")
     words = (readers[0] / "tokenizer.json").read_text()
     (readers[0] / "tokenizer.json").write_text(words.replace('"w1":', '"w1234567":'))
     with pytest.raises(Mismatch, match="has other wordpieces"):
-        average(readers, tmp_path / "out")
+        average_readers(readers, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -25,7 +25,7 @@ def test_each_reader_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     for wrong, told in (
         (["--squad", squad, "--skip", 24], "of 24 held-out questions 24 are skipped: none is left"),
         (["--questions", dev], "--questions FILE with --index DIR"),
-        (["--questions", dev, "--index", index, "--refuse", dev, "--skip", 0], "none is left"),
+        (["--questions", dev, "--index", index, "--exclude", dev, "--skip", 0], "none is left"),
     ):
         with pytest.raises(SystemExit):
             main([str(each) for each in [weights_dir() / "reader", *wrong]])

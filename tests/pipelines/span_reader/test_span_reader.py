@@ -19,17 +19,24 @@ from pipelines.common import run
 from pipelines.common import spans as reading
 from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out, read_training_sets
 from pipelines.common.mining import PassageSearch, QuestionFile
+from pipelines.common.passage_sampler import (
+    MinedPassages,
+    PassageMix,
+    PassageSampler,
+    TitledText,
+    load_splitter,
+    sample_ranks,
+)
 from pipelines.common.questions import asked_in, drawn
 from pipelines.common.spans import MarkedWindow, collate
 from pipelines.span_reader import mining
 from pipelines.span_reader import train as span_reader
-from pipelines.span_reader.config import MOST_HARD, ReaderConfig
-from pipelines.span_reader.data import POOL, Cut, ReaderBatches, apportioned
-from pipelines.span_reader.exam import gold_exam
-from pipelines.span_reader.gold_passages import write
-from pipelines.span_reader.loss import Losses, is_hard, losses
-from pipelines.span_reader.mining import Mined, mine, teachable
-from pipelines.span_reader.passages import Beside, Passages, Text, by_rank, splitter_of
+from pipelines.span_reader.config import MAX_HARD_SHARE, ReaderConfig
+from pipelines.span_reader.data import POOL_BATCHES, BatchShape, ReaderBatches, apportion
+from pipelines.span_reader.exam import make_gold_exam
+from pipelines.span_reader.gold_passages import write_gold_passages
+from pipelines.span_reader.loss import ReaderLosses, compute_losses, is_hard_step
+from pipelines.span_reader.mining import mine_passages, select_trainable
 from pipelines.span_reader.train import main
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.artefacts.paths import weights_dir
@@ -159,7 +166,7 @@ def test_titles_of_passages_are_read(tmp_path: Path) -> None:
 def test_gold_passages_do_not_take_the_place_of_questions(config: ReaderConfig) -> None:
     before = config.train[0].read_bytes()
     with pytest.raises(BadInput, match="is one of the files that are read"):
-        write(config.train, config.train[0].parent / "." / config.train[0].name)
+        write_gold_passages(config.train, config.train[0].parent / "." / config.train[0].name)
     assert config.train[0].read_bytes() == before
 
 
@@ -168,24 +175,24 @@ def test_gold_passages_become_documents(tmp_path: Path) -> None:
     qed = tmp_path / "qed.jsonl"
     rows = [{"question": "q", "answers": ["a"], "passages": ["one", " "], "titles": ["T", "U"]}] * 2
     qed.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert write([squad(tmp_path / "squad.json"), qed], out) == 8 * 3 + 1
+    assert write_gold_passages([squad(tmp_path / "squad.json"), qed], out) == 8 * 3 + 1
     documents = [json.loads(line) for line in out.read_text().splitlines()]
     assert len({document["id"] for document in documents}) == len(documents)
     assert documents[0]["title"] == "w0" and (documents[-1]["title"], documents[-1]["text"]) == ("T", "one")
     qed.write_text('{"question": "q", "answers": ["a"]}\n')
     with pytest.raises(BadInput, match="no question names a passage"):
-        write([qed], tmp_path / "none.jsonl")
+        write_gold_passages([qed], tmp_path / "none.jsonl")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["gold.jsonl", "qed.jsonl", "squad.json"]
 
 
 # --- what is found for it ---
 
 
-def mined(config: ReaderConfig, folder: Path, **other: Any) -> list[Mined]:
+def mined(config: ReaderConfig, folder: Path, **other: Any) -> list[MinedPassages]:
     assert config.index is not None
     asked = [(question, False) for file in config.train for question in read_questions(file)]
     search = PassageSearch(open_retriever(config.index), 10, 3)
-    return mine(asked, search, folder, {"files": "these", **other})
+    return mine_passages(asked, search, folder, {"files": "these", **other})
 
 
 def test_what_holds_an_answer_is_right_and_the_rest_is_wrong(config: ReaderConfig, tmp_path: Path) -> None:
@@ -228,7 +235,7 @@ def test_mining_goes_on_where_it_was_killed(config: ReaderConfig, tmp_path: Path
     monkeypatch.setattr("pipelines.span_reader.mining.SEARCH_BATCH", 16)
     whole = mined(config, tmp_path / "whole")
     searched: list[int] = []
-    row = mining._row
+    row = mining._select_rows
 
     def killed(*arguments: Any) -> Any:
         searched.append(1)
@@ -236,7 +243,7 @@ def test_mining_goes_on_where_it_was_killed(config: ReaderConfig, tmp_path: Path
             raise KeyboardInterrupt
         return row(*arguments)
 
-    monkeypatch.setattr(mining, "_row", killed)
+    monkeypatch.setattr(mining, "_select_rows", killed)
     with pytest.raises(KeyboardInterrupt):
         mined(config, tmp_path / "broken")
     again = mined(config, tmp_path / "broken")
@@ -251,34 +258,30 @@ def test_mining_goes_on_where_it_was_killed(config: ReaderConfig, tmp_path: Path
 
 
 def test_questions_without_a_passage_are_left_out(config: ReaderConfig, tmp_path: Path) -> None:
-    sets, _ = read_training_sets(config.sources, share=0.0)
-    none, one = Mined(np.array([]), np.array([1])), Mined(np.array([2]), np.array([]))
+    sets, _ = read_training_sets(config.files, share=0.0)
+    none, one = MinedPassages(np.array([]), np.array([1])), MinedPassages(np.array([2]), np.array([]))
     found = [none] * len(sets[0].questions) + [none, one] + [none] * (len(sets[1].questions) - 2)
-    kept, left = teachable(sets, found)
+    kept, left = select_trainable(sets, found)
     assert kept[0].questions == sets[0].questions and kept[1].questions == [sets[1].questions[1]]
     assert len(left) == len(sets[0].questions) + 1 and left[-1] is one
     with pytest.raises(BadInput, match="no passage that holds an answer to any question"):
-        teachable(sets[1:], [none] * len(sets[1].questions))
+        select_trainable(sets[1:], [none] * len(sets[1].questions))
 
 
 # --- batches ---
 
 
 def batches(config: ReaderConfig, folder: Path | None = None, **options: Any) -> ReaderBatches:
-    sets, _ = read_training_sets(config.sources, share=0.0)
-    beside = {"positives": 1, "distant": 1, "negatives": 1.0, "hard": 0.5, "whole": 0.5, "untitled": 0.5} | options
+    sets, _ = read_training_sets(config.files, share=0.0)
+    mix = {"positives": 1, "distant": 1, "negatives": 1.0, "hard": 0.5, "whole": 0.5, "untitled": 0.5} | options
     retriever = open_retriever(config.index) if config.index and folder else None
-    return ReaderBatches(
-        sets,
-        mined(config, folder) if folder else [],
-        retriever.passages if retriever else None,
-        TextTokenizer(config.encoder),
-        shares=config.shares,
-        split=splitter_of(config.index, TextTokenizer(config.encoder)),
-        beside=Beside(**beside),
-        cut=Cut(batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, width=config.max_span),
-        seed=config.seed,
+    store, tokenizer = retriever.passages if retriever else None, TextTokenizer(config.encoder)
+    passages = mined(config, folder) if folder else []
+    sampler = PassageSampler(sets, passages, store, load_splitter(config.index, tokenizer), PassageMix(**mix))
+    shape = BatchShape(
+        batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, max_span=config.max_span
     )
+    return ReaderBatches(sets, sampler, tokenizer, shape, shares=config.shares, seed=config.seed)
 
 
 def test_batches_depend_on_the_step_alone(config: ReaderConfig, tmp_path: Path) -> None:
@@ -294,7 +297,7 @@ def test_every_right_span_is_marked_and_nothing_else(config: ReaderConfig, tmp_p
     for step in range(5):
         (reads,) = made[step]
         for n in range(len(reads.ids_NL)):
-            question, _ = made.passages.asked[made.questions(step)[int(reads.question_N[n])]]
+            question, _ = made.sampler.questions[made.get_questions(step)[int(reads.question_N[n])]]
             texts = [words[i] for i in reads.ids_NL[n].tolist()]
             first = max(at for at, word in enumerate(texts[:-1]) if word == "[SEP]" and "[SEP]" in texts[at + 1 :]) + 1
             wanted = {(at, 0) for at, word in enumerate(texts) if at >= first and word == question.answers[0]}
@@ -303,14 +306,16 @@ def test_every_right_span_is_marked_and_nothing_else(config: ReaderConfig, tmp_p
 
 
 def test_shares_are_kept_exactly(config: ReaderConfig) -> None:
-    assert apportioned([1, 1, 1], 10) == [4, 3, 3]
-    assert apportioned([0.3, 0.7], 200) == [60, 140]
+    assert apportion([1, 1, 1], 10) == [4, 3, 3]
+    assert apportion([0.3, 0.7], 200) == [60, 140]
     config = replace(config, train=(config.train[0], squad(config.out.with_name("other.json"))), shares=(3, 1))
     made = batches(config)
-    size = len(made.passages.asked) // 2
+    size = len(made.sampler.questions) // 2
     for pool in (0, 1):
         asked = Counter(
-            number // size for step in range(pool * POOL, (pool + 1) * POOL) for number in made.questions(step)
+            number // size
+            for step in range(pool * POOL_BATCHES, (pool + 1) * POOL_BATCHES)
+            for number in made.get_questions(step)
         )
         assert asked == {0: 150, 1: 50}
 
@@ -330,32 +335,32 @@ def test_a_batch_is_of_passages_of_like_length(small: Path, tmp_path: Path) -> N
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=8, max_input=100)
     made = batches(config, negatives=0.0)
-    padding = [1 - float(reads.mask_NL.float().mean()) for step in range(POOL) for reads in made[step]]
+    padding = [1 - float(reads.mask_NL.float().mean()) for step in range(POOL_BATCHES) for reads in made[step]]
     assert np.mean(padding) < 0.1
-    lengths = [made[step][0].ids_NL.shape[1] for step in range(POOL)]
-    assert np.corrcoef(np.arange(POOL), lengths)[0, 1] < 0.5  # batches are not in order of their lengths
+    lengths = [made[step][0].ids_NL.shape[1] for step in range(POOL_BATCHES)]
+    assert np.corrcoef(np.arange(POOL_BATCHES), lengths)[0, 1] < 0.5  # batches are not in order of their lengths
 
 
 @pytest.mark.parametrize(("negatives", "count"), [(0.0, 0.0), (0.3, 0.3), (2.5, 2.5)])
 def test_so_many_negatives_on_average(config: ReaderConfig, tmp_path: Path, negatives: float, count: float) -> None:
-    made = batches(config, tmp_path / "mined", negatives=negatives, hard=1.0).passages
-    pairs = range(len(made.asked) - 30, len(made.asked))
+    made = batches(config, tmp_path / "mined", negatives=negatives, hard=1.0).sampler
+    pairs = range(len(made.questions) - 30, len(made.questions))
     rng = np.random.default_rng(0)
-    drawn = [(number, *made.drawn(number, rng)) for _ in range(20) for number in pairs]
+    drawn = [(number, *made.sample(number, rng)) for _ in range(20) for number in pairs]
     assert np.mean([len(wrong) for _, _, wrong in drawn]) == pytest.approx(count, abs=0.15)
     for number, right, wrong in drawn:
-        assert [made.holds(text, number) for _, text in (*right, *wrong)] == [True] + [False] * len(wrong)
+        assert [made.holds_answer(text, number) for _, text in (*right, *wrong)] == [True] + [False] * len(wrong)
 
 
 def test_gold_passages_come_first_and_random_ones_hold_no_answer(config: ReaderConfig, tmp_path: Path) -> None:
     beside = {"positives": 2, "distant": 2, "negatives": 3.0, "hard": 0.0, "untitled": 0.0}
-    made, rng = batches(config, tmp_path / "mined", **beside).passages, np.random.default_rng(0)
-    for number, (question, _) in enumerate(made.asked):
-        right, wrong = made.drawn(number, rng)
+    made, rng = batches(config, tmp_path / "mined", **beside).sampler, np.random.default_rng(0)
+    for number, (question, _) in enumerate(made.questions):
+        right, wrong = made.sample(number, rng)
         if question.passages:
             assert right[0] == (question.titles[0], question.passages[0])
-        assert 1 <= len(right) <= 2 and all(made.holds(text, number) for _, text in right)
-        assert not any(made.holds(text, number) for _, text in wrong)
+        assert 1 <= len(right) <= 2 and all(made.holds_answer(text, number) for _, text in right)
+        assert not any(made.holds_answer(text, number) for _, text in wrong)
 
 
 @pytest.fixture
@@ -381,24 +386,24 @@ def articles(small: Path, tmp_path: Path) -> ReaderConfig:
         data.append({"title": f"article {a}", "paragraphs": paragraphs})
     file = tmp_path / "articles.json"
     file.write_text(json.dumps({"data": data}))
-    write([file], tmp_path / "gold.jsonl")
+    write_gold_passages([file], tmp_path / "gold.jsonl")
     build_index([tmp_path / "gold.jsonl"], tmp_path / "articles.index", IndexConfig(retriever="bm25"))
     return ReaderConfig(
         train=(file,), index=tmp_path / "articles.index", encoder=small, out=tmp_path, batch=4, max_input=300
     )
 
 
-def drawn_often(made: Passages) -> Iterator[tuple[int, list[Text], list[Text]]]:
+def drawn_often(made: PassageSampler) -> Iterator[tuple[int, list[TitledText], list[TitledText]]]:
     rng = np.random.default_rng(1)
-    return ((number, *made.drawn(number, rng)) for _ in range(8) for number in range(len(made.asked)))
+    return ((number, *made.sample(number, rng)) for _ in range(8) for number in range(len(made.questions)))
 
 
 @pytest.mark.parametrize("hard", [0.0, 1.0])
 def test_the_form_of_a_passage_does_not_say_that_it_is_right(
     articles: ReaderConfig, tmp_path: Path, hard: float
 ) -> None:
-    made = batches(articles, tmp_path / "mined", hard=hard).passages
-    golds = {question.passages[0] for question, _ in made.asked}
+    made = batches(articles, tmp_path / "mined", hard=hard).sampler
+    golds = {question.passages[0] for question, _ in made.questions}
     starts, ends = {text[:30] for text in golds}, {text[-30:] for text in golds}
     shares = []
     for part in zip(*((right, wrong) for _, right, wrong in drawn_often(made)), strict=True):
@@ -422,18 +427,18 @@ def test_answers_stay_marked_in_blocks_and_paragraphs(articles: ReaderConfig, tm
 
 
 def test_whole_or_not_at_all(articles: ReaderConfig, tmp_path: Path) -> None:
-    made = batches(articles, tmp_path / "mined", whole=1.0, hard=1.0, untitled=0.0).passages
+    made = batches(articles, tmp_path / "mined", whole=1.0, hard=1.0, untitled=0.0).sampler
     for number, right, wrong in drawn_often(made):
-        question, _ = made.asked[number]
+        question, _ = made.questions[number]
         assert right == [(question.titles[0], question.passages[0])]
         (title, text) = wrong[0]
         assert len(text.split()) == 250 and title == question.titles[0] and text != question.passages[0]
-        assert not made.holds(text, number)
-    made = batches(articles, tmp_path / "mined", whole=0.0).passages
+        assert not made.holds_answer(text, number)
+    made = batches(articles, tmp_path / "mined", whole=0.0).sampler
     for number, right, wrong in drawn_often(made):
         assert all(len(text.split()) <= 100 for _, text in (*right, *wrong))
-        assert made.holds(right[0][1], number) and right[0][1] in made.asked[number][0].passages[0]
-    made = batches(replace(articles, index=None), whole=0.0).passages  # cut as an index would
+        assert made.holds_answer(right[0][1], number) and right[0][1] in made.questions[number][0].passages[0]
+    made = batches(replace(articles, index=None), whole=0.0).sampler  # cut as an index would
     assert all(len(text.split()) <= 100 for _, right, wrong in drawn_often(made) for _, text in (*right, *wrong))
 
 
@@ -445,7 +450,7 @@ def test_an_article_of_one_paragraph_has_a_whole_one_of_another_beside_it(small:
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=4)
-    made = batches(config, whole=1.0, hard=1.0, untitled=0.0).passages
+    made = batches(config, whole=1.0, hard=1.0, untitled=0.0).sampler
     for _, right, wrong in drawn_often(made):
         assert all(each != right[0] and each[1].endswith(f" w{each[0]}") for each in wrong)
 
@@ -453,12 +458,12 @@ def test_an_article_of_one_paragraph_has_a_whole_one_of_another_beside_it(small:
 def test_a_question_without_gold_passages_is_read_in_several(config: ReaderConfig, tmp_path: Path) -> None:
     assert config.index is not None
     sets, _ = read_training_sets([QuestionFile(config.train[1])], share=0.0)
-    found = [Mined(np.array([7, 5, 3, 1]), np.array([0]))] * len(sets[0].questions)
+    found = [MinedPassages(np.array([7, 5, 3, 1]), np.array([0]))] * len(sets[0].questions)
     store = open_retriever(config.index).passages
-    beside = Beside(positives=1, distant=3, negatives=0.0, hard=0.0, whole=0.5, untitled=0.0)
-    made = Passages(sets, found, store, make_word_splitter(), beside)
+    mix = PassageMix(positives=1, distant=3, negatives=0.0, hard=0.0, whole=0.5, untitled=0.0)
+    made = PassageSampler(sets, found, store, make_word_splitter(), mix)
     rng = np.random.default_rng(0)
-    drawn = [[text for _, text in made.drawn(0, rng)[0]] for _ in range(300)]
+    drawn = [[text for _, text in made.sample(0, rng)[0]] for _ in range(300)]
     assert all(len(set(texts)) == 3 and set(texts) < {store[row].text for row in (7, 5, 3, 1)} for texts in drawn)
     left_out = Counter(next(row for row in (7, 5, 3, 1) if store[row].text not in texts) for texts in drawn)
     assert left_out[7] < left_out[5] < left_out[1]
@@ -466,9 +471,9 @@ def test_a_question_without_gold_passages_is_read_in_several(config: ReaderConfi
 
 def test_the_better_are_drawn_more_often() -> None:
     rng = np.random.default_rng(0)
-    firsts = Counter(by_rank(3, 1, rng)[0] for _ in range(6000))
+    firsts = Counter(sample_ranks(3, 1, rng)[0] for _ in range(6000))
     assert [firsts[rank] / 6000 for rank in range(3)] == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.03)
-    assert sorted(by_rank(3, 5, rng)) == [0, 1, 2] and by_rank(0, 2, rng) == by_rank(3, 0, rng) == []
+    assert sorted(sample_ranks(3, 5, rng)) == [0, 1, 2] and sample_ranks(0, 2, rng) == sample_ranks(3, 0, rng) == []
 
 
 @pytest.mark.parametrize(
@@ -495,7 +500,7 @@ def test_an_answer_that_cannot_be_marked_does_not_make_its_passage_wrong(
     for step in range(10):
         (reads,) = made[step]
         for n in range(len(reads.ids_NL)):
-            asked, ids = made.questions(step)[int(reads.question_N[n])], reads.ids_NL[n].tolist()
+            asked, ids = made.get_questions(step)[int(reads.question_N[n])], reads.ids_NL[n].tolist()
             which = next((row for row, pieces in enumerate(texts) if str(pieces)[1:-1] in str(ids)), None)
             read[asked, which] += 1  # None where nothing else is left to be read
             assert bool(reads.correct_NLW[n].any()) == (asked == which == 1)
@@ -569,15 +574,15 @@ def test_losses_are_those_of_loops(config: ReaderConfig, tmp_path: Path, monkeyp
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: torch.enable_grad())  # in float32, to compare
     monkeypatch.setattr(reading, "_CPU_ROWS", 1)  # every length by itself
     monkeypatch.setattr(reading, "_CPU_LENGTH_STEP", 1)
-    config = replace(config, apart=apart)
+    config = replace(config, per_passage=apart)
     reader = SpanReader.from_encoder(config.encoder).eval()
     (reads,) = batches(config, tmp_path / "mined", positives=2, distant=2, negatives=1.5)[1]
     assert len(reads.length_groups) > 1 and reads.tokens == int(reads.mask_NL.sum()) < reads.mask_NL.numel()
-    found = losses(reader, None, reads, 4, config, hard=hard)
+    found = compute_losses(reader, None, reads, 4, config, is_hard=hard)
     nll, told = by_loops(reader, reads, 4, hard=hard, apart=apart)
     assert found.nll_B.tolist() == pytest.approx(nll, rel=1e-4)
     assert found.relevance_B.tolist() == pytest.approx(told, rel=1e-4)
-    assert found.right_B.tolist() == [value > 0 for value in nll]
+    assert found.has_gold_B.tolist() == [value > 0 for value in nll]
     assert found.total(config).item() == pytest.approx(np.mean(nll) + 0.5 * np.mean(told), rel=1e-4)
 
 
@@ -614,8 +619,8 @@ def test_the_head_is_computed_in_float32(small: Path) -> None:
 def test_what_a_teacher_counts(config: ReaderConfig, tmp_path: Path) -> None:
     """A quarter of the spans' part: 0.75 · 2 + 0.25 · 6 = 3, and 0.5 of the relevance 4, are 5; the other's are 2."""
     nll_B, relevance_B, kl_B = torch.tensor([[2.0, 0.0], [4.0, 4.0], [6.0, 0.0]])
-    found = Losses(nll_B, relevance_B, kl_B, torch.tensor([True, False]))
-    assert found.total(replace(config, teacher=tmp_path, taught=0.25, relevance=0.5)).item() == (5 + 2) / 2
+    found = ReaderLosses(nll_B, relevance_B, kl_B, torch.tensor([True, False]))
+    assert found.total(replace(config, teacher=tmp_path, teacher_weight=0.25, relevance=0.5)).item() == (5 + 2) / 2
     assert found.total(replace(config, relevance=0.5)).item() == (2 + 2 + 2) / 2
 
 
@@ -624,15 +629,17 @@ def test_a_teacher_that_is_the_reader_teaches_nothing(config: ReaderConfig, tmp_
     torch.manual_seed(1)
     reader, other = (SpanReader.from_encoder(config.encoder).eval() for _ in range(2))
     (reads,) = batches(config, tmp_path / "mined")[0]
-    assert losses(reader, reader, reads, 4, config, hard=False).kl_B.tolist() == pytest.approx([0] * 4, abs=1e-5)
-    assert losses(reader, other, reads, 4, config, hard=False).kl_B.min() > 1e-4
+    assert compute_losses(reader, reader, reads, 4, config, is_hard=False).kl_B.tolist() == pytest.approx(
+        [0] * 4, abs=1e-5
+    )
+    assert compute_losses(reader, other, reads, 4, config, is_hard=False).kl_B.min() > 1e-4
 
 
 def test_hard_em_warms_in(config: ReaderConfig) -> None:
-    assert not any(is_hard(step, replace(config, loss="marginal", steps=100)) for step in range(100))
-    config = replace(config, loss="hard", steps=4000, tau=0.5, warmup=None)
-    told = np.array([is_hard(step, config) for step in range(4000)])
-    wanted = np.minimum(np.arange(4000) / 2000, MOST_HARD)
+    assert not any(is_hard_step(step, replace(config, loss="marginal", steps=100)) for step in range(100))
+    config = replace(config, loss="hard", steps=4000, hard_warmup=0.5, warmup=None)
+    told = np.array([is_hard_step(step, config) for step in range(4000)])
+    wanted = np.minimum(np.arange(4000) / 2000, MAX_HARD_SHARE)
     for part in np.split(np.arange(4000), 8):
         assert told[part].mean() == pytest.approx(wanted[part].mean(), abs=0.1)
 
@@ -668,7 +675,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     config: ReaderConfig, monkeypatch, at: int, taught: bool
 ) -> None:
     """Broken off before the first checkpoint, and after it."""
-    config = replace(config, loss="hard", tau=0.1, accumulate=2)
+    config = replace(config, loss="hard", hard_warmup=0.1, accumulate=2)
     if taught:
         teacher = main(replace(config, out=config.out.with_name("teacher"), seed=1, steps=2))
         config = replace(config, teacher=teacher)
@@ -704,7 +711,7 @@ def test_a_run_goes_on_in_the_precision_it_began_in(config: ReaderConfig, monkey
         return found
 
     assert said() == ["bfloat16", describe_hardware()]
-    monkeypatch.setattr("pipelines.common.run.hardware", lambda: "another")
+    monkeypatch.setattr("pipelines.common.run.describe_hardware", lambda: "another")
     main(broken)
     assert said() == ["float32", "another"] and not precision.bfloat16_is_fast("cpu")
 
@@ -741,7 +748,7 @@ def test_what_is_written_answered_most(config: ReaderConfig, monkeypatch) -> Non
         seen.append({name: value.clone() for name, value in reader.state_dict().items()})
         return {"em": next(values)}
 
-    monkeypatch.setattr(span_reader, "examined", examined)
+    monkeypatch.setattr(span_reader, "evaluate", examined)
     written = SpanReader.load(main(replace(config, eval_every=2))).state_dict()
     assert all(torch.equal(written[name], value) for name, value in seen[1].items())
     assert not any(torch.equal(written["head.weight"], seen[other]["head.weight"]) for other in (0, 2))
@@ -751,16 +758,16 @@ def test_exams_are_taken_as_training_computes_and_without_titles(config: ReaderC
     class Told:
         name = "told"
 
-        def taken(self, reader: Any) -> dict[str, float]:
+        def grade(self, reader: Any) -> dict[str, float]:
             return {"told_em": float(torch.is_autocast_enabled("cpu")), "training": float(model.training)}
 
     model = SpanReader.from_encoder(config.encoder).train()
     told: Any = Told()
-    found = span_reader.examined(model, TextTokenizer(config.encoder), [told], config)
+    found = span_reader.evaluate(model, TextTokenizer(config.encoder), [told], config)
     assert found == dict.fromkeys(("told_em", "em"), float(precision.bfloat16_is_fast("cpu"))) | {"training": 0.0}
     assert model.training
     question = next(iter(read_questions(config.train[0])))
-    (hits,) = gold_exam([question]).hits
+    (hits,) = make_gold_exam([question]).hits
     assert [(hit.passage.title, hit.passage.text) for hit in hits] == [("", question.passages[0])]
 
 
@@ -801,7 +808,7 @@ def test_any_encoder_becomes_a_reader(family: str, config: ReaderConfig, tmp_pat
 
 def test_training_stops_where_nothing_gets_better(config: ReaderConfig, monkeypatch) -> None:
     values = iter([0.1, 0.4, 0.3, 0.2, 0.9])  # at steps 2, 4, 6 and 8
-    monkeypatch.setattr(span_reader, "examined", lambda *_: {"em": next(values)})
+    monkeypatch.setattr(span_reader, "evaluate", lambda *_: {"em": next(values)})
     config = replace(config, steps=20, eval_every=2, patience=2)
     main(config)
     rows = figures(config.out)
@@ -820,7 +827,7 @@ def test_embeddings_stay_those_of_the_encoder(config: ReaderConfig) -> None:
 
 def test_a_loss_that_is_not_finite_stops_before_the_step(config: ReaderConfig, monkeypatch) -> None:
     begun: list[Tensor] = []
-    begin = span_reader.begin
+    begin = span_reader.load_models
 
     def spoilt(*arguments: Any) -> Any:
         reader, teacher = begin(*arguments)
@@ -829,7 +836,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(config: ReaderConfig, m
         begun[1] = begun[0].detach().clone()
         return reader, teacher
 
-    monkeypatch.setattr(span_reader, "begin", spoilt)
+    monkeypatch.setattr(span_reader, "load_models", spoilt)
     with pytest.raises(NonFiniteLoss, match="step 0"):
         main(replace(config, dev=None, held_out=0.0))
     assert torch.equal(*begun)
@@ -897,12 +904,12 @@ def test_what_onnx_runtime_cannot_compute_is_not_exported(config: ReaderConfig, 
 def test_a_reader_goes_on_from_what_it_has_learned(config: ReaderConfig, tmp_path: Path) -> None:
     config = replace(config, dev=None, held_out=0.0, steps=2)
     made = main(config)
-    reader, _ = span_reader.begin(replace(config, encoder=made, max_input=64), TextTokenizer(made))
+    reader, _ = span_reader.load_models(replace(config, encoder=made, max_input=64), TextTokenizer(made))
     assert reader.max_tokens == 64  # as it is to be trained now, whatever it was before
     before = SpanReader.load(made)
     assert all(torch.equal(a, b) for a, b in zip(reader.parameters(), before.parameters(), strict=True))
-    assert span_reader.drawn_by(config) == config.seed
-    assert span_reader.drawn_by(replace(config, encoder=made)) != config.seed, "it would read the same once more"
+    assert span_reader.derive_seed(config) == config.seed
+    assert span_reader.derive_seed(replace(config, encoder=made)) != config.seed, "it would read the same once more"
     main(replace(config, encoder=made, out=tmp_path / "on"))
 
 
@@ -936,7 +943,7 @@ def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
         "no vectors": {"retriever": "dense"},
         "no encoder": {"encoder": tmp_path},
         "somebody's directory": {"out": tmp_path},
-        "nobody to ask": {"refuse": (config.dev,)},
+        "nobody to ask": {"exclude": (config.dev,)},
         "nothing to wait for": {"patience": 2, "dev": None, "held_out": 0.0},
         "no teacher": {"teacher": tmp_path / "none"},
         "an export": {"encoder": weights_dir() / "reader"},
@@ -953,7 +960,7 @@ COMPLAINTS = {
     "no vectors": "cannot do dense",
     "no encoder": "has no tokenizer.json",
     "somebody's directory": "is no run, but holds .* of something else",
-    "nobody to ask": "all that would be asked stands in a file of --refuse",
+    "nobody to ask": "all questions that would be asked stand in a file of --exclude",
     "nothing to wait for": "--patience waits for held-out questions: give --dev, or",
     "no teacher": "is not a reader",
     "an export": "is an export: ragqa.runtime.restore makes torch weights of it",
@@ -977,8 +984,8 @@ def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:
         replace(config, shares=(1.0,), batch=0)
     with pytest.raises(BadInput, match=r"accumulate = 3: out of range \(accumulate: a divisor of the batch, 4\)"):
         replace(config, accumulate=3)
-    with pytest.raises(BadInput, match=r"apart: without a teacher"):
-        replace(config, apart=True, teacher=config.encoder)
+    with pytest.raises(BadInput, match=r"per_passage: without a teacher"):
+        replace(config, per_passage=True, teacher=config.encoder)
     with pytest.raises(BadInput, match=r"--train or --patterns is needed"):
         replace(config, train=())
     with pytest.raises(BadInput, match="give --index, too"):
