@@ -1,4 +1,4 @@
-"""The encoders of DPR as transformers publishes them: a BERT whose [CLS] is the vector (Karpukhin et al. 2020)."""
+"""DPR encoders as transformers publishes them: a BERT whose [CLS] is the vector (Karpukhin et al. 2020)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,33 +14,35 @@ _KINDS = {"DPRQuestionEncoder": DPRQuestionEncoder, "DPRContextEncoder": DPRCont
 
 
 def load_dpr(source: str | Path, kind: str) -> tuple[nn.Module, nn.Linear | None]:
-    """The encoder in a directory or on the hub, and its projection if it has one.
+    """Load a DPR encoder and its projection, if it has one.
 
-    ``kind`` is the class of transformers that it must be: DPRQuestionEncoder or DPRContextEncoder.
+    Args:
+        source: directory or hub name.
+        kind: class of transformers that it must be: DPRQuestionEncoder or DPRContextEncoder.
 
     Raises:
-        ArtefactError: it is another, or some of its weights are missing.
+        ArtefactError: it is of another class, or some of its weights are missing.
     """
-    found = next(iter(load_config(source).architectures or ["nothing that is named"]))
-    if found != kind:
-        raise ArtefactError(f"{source} holds {found}, not a {kind}")
-    return parts(load_weights(_KINDS[kind], source, {}, "encoder of DPR"))
+    architecture = next(iter(load_config(source).architectures or ["a model without a named architecture"]))
+    if architecture != kind:
+        raise ArtefactError(f"{source} holds {architecture}, not a {kind}")
+    return split_dpr_encoder(load_weights(_KINDS[kind], source, {}, "encoder of DPR"))
 
 
-def alone(source: str | Path, architectures: Sequence[str]) -> ArtefactError:
-    """What is to be raised where one of DPR's models is taken for an encoder of both questions and passages."""
-    kind = next(iter(architectures), "nothing that is named")
+def make_single_encoder_error(source: str | Path, architectures: Sequence[str]) -> ArtefactError:
+    """Return the error for a single DPR encoder that is used for both questions and passages."""
+    kind = next(iter(architectures), "a model without a named architecture")
     if kind not in _KINDS:
-        return ArtefactError(f"{source} holds {kind}, and no encoder of DPR")
-    reads, other = ("questions", "passages") if kind == "DPRQuestionEncoder" else ("passages", "questions")
+        return ArtefactError(f"{source} holds {kind}, not an encoder of DPR")
+    encoded, other = ("questions", "passages") if kind == "DPRQuestionEncoder" else ("passages", "questions")
     return Mismatch(
-        f"{source} is DPR's encoder of {reads} alone, and {other} have one of their own: put them together with "
+        f"{source} is DPR's encoder of {encoded} only, and {other} have another one: combine the two with "
         "python -m pipelines.publish --questions … --passages … --out DIR, and give DIR/model"
     )
 
 
-def parts(model: Any) -> tuple[nn.Module, nn.Linear | None]:
-    """A plain BERT with the weights of a DPR encoder, and its projection if it has one."""
+def split_dpr_encoder(model: Any) -> tuple[nn.Module, nn.Linear | None]:
+    """Return a plain BERT with the weights of a DPR encoder, and its projection if it has one."""
     inner = model.base_model
     bert = inner.bert_model
     names = BertConfig().to_dict().keys() & bert.config.to_dict().keys() - {"model_type", "architectures"}

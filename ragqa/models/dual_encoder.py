@@ -1,4 +1,4 @@
-"""The retriever: f(x, z) is the inner product of a question's vector and a passage's."""
+"""Dual encoder: f(x, z) is the inner product of a question vector and a passage vector."""
 
 import shutil
 from pathlib import Path
@@ -9,20 +9,26 @@ from ragqa.models.pretrained import check_tokenizer
 from ragqa.models.tower import Pooling, Tower
 
 QUESTIONS, PASSAGES = "questions", "passages"
-"""Directories of the towers, where there are two."""
+"""Directories of the two towers."""
 
 
 class DualEncoder(nn.Module):
-    """Two towers, or one for both sides (ORQA, REALM and DPR have two; most sentence encoders one).
+    """Two towers, or one for both sides (ORQA, REALM and DPR have two, most sentence encoders one).
 
-    On disk two towers are two directories of sentence-transformers, one is the directory itself;
-    ``ragqa.runtime.load_encoder`` reads either, tokenizer included.
+    On disk two towers are two directories in sentence-transformers' format; one tower is the directory itself.
+    ``ragqa.runtime.encoder.load_encoder`` reads both forms, tokenizer included.
     """
 
     def __init__(self, questions: Tower, passages: Tower | None = None, *, tokenizer: Path | None = None) -> None:
-        """Without ``passages`` one tower does both; ``tokenizer`` is the file that ``save`` puts beside the weights.
+        """Combine two towers, or use one for both sides.
 
-        Raises Mismatch where the tokenizer is another encoder's.
+        Args:
+            questions: tower of questions, and of passages if ``passages`` is None.
+            passages: tower of passages.
+            tokenizer: file that ``save`` copies next to the weights.
+
+        Raises:
+            Mismatch: the tokenizer belongs to another encoder.
         """
         super().__init__()
         check_tokenizer(questions.encoder, tokenizer)
@@ -31,26 +37,25 @@ class DualEncoder(nn.Module):
 
     @property
     def questions(self) -> Tower:
-        """The tower of questions."""
+        """Question tower."""
         tower = self.towers[0]
         assert isinstance(tower, Tower)
         return tower
 
     @property
     def passages(self) -> Tower:
-        """The tower of passages."""
+        """Passage tower."""
         tower = self.towers[-1]
         assert isinstance(tower, Tower)
         return tower
 
     @property
     def shared(self) -> bool:
-        """Whether one tower does both."""
+        """True if one tower encodes both sides."""
         return len(self.towers) == 1
 
     def limit_tokens(self, questions: int, passages: int) -> None:
-        """Have what asks and embeds with the towers read no more tokens than they were trained on; a tower for both
-        reads as many as passages have."""
+        """Limit inputs of the towers to the tokens they were trained on; a shared tower takes the limit of passages."""
         for tower, longest in ((self.questions, questions), (self.passages, passages)):
             tower.config.tower_tokens = longest
 
@@ -64,16 +69,21 @@ class DualEncoder(nn.Module):
         shared: bool = False,
         gain: float = 1.0,
     ) -> "DualEncoder":
-        """Towers that begin from the encoder in the directory ``path``, with fresh projections to ``width``.
+        """Make towers from an encoder, with new projections to ``width``.
 
-        ``gain`` is what their layer norms begin with: inner products begin ``gain`` squared times as far apart. For
-        small towers that begin from nothing ``width ** -0.25`` learns sooner than ORQA's 1.
+        Args:
+            path: directory of the encoder.
+            width: length of the vectors; None leaves them as wide as the encoder.
+            pooling: ``cls`` or ``mean``.
+            shared: one tower for both sides.
+            gain: initial weight of the layer norms, by whose square inner products are scaled. Small towers with
+                random weights learn sooner with ``width ** -0.25`` than with ORQA's 1.
         """
         towers = [Tower.from_encoder(path, pooling=pooling, width=width) for _ in range(1 if shared else 2)]
         for tower in towers:
             if tower.norm is not None:
                 nn.init.constant_(tower.norm.weight, gain)
-        if not shared:  # two projections that begin apart would make every inner product noise
+        if not shared:  # with two different random projections every inner product would be noise
             towers[1].load_state_dict(towers[0].state_dict())
         return cls(*towers, tokenizer=path / "tokenizer.json")
 
@@ -86,7 +96,7 @@ class DualEncoder(nn.Module):
             self._save(tower, path / name)
 
     def save_passages(self, path: Path) -> None:
-        """Write what an index is made with: the tower of passages, as a directory of its own."""
+        """Write the passage tower, with which an index is made, as a directory of its own."""
         self._save(self.passages, path)
 
     def _save(self, tower: Tower, path: Path) -> None:
@@ -96,10 +106,10 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def load(cls, path: Path) -> "DualEncoder":
-        """What ``save`` wrote into ``path``, or one tower for both from any encoder there.
+        """Load what ``save`` wrote into ``path``, or one shared tower from any encoder there.
 
         Raises:
-            ArtefactError: it is none.
+            ArtefactError: there is no encoder.
         """
         if not (path / QUESTIONS).is_dir():
             return cls(Tower.load(path), tokenizer=path / "tokenizer.json")

@@ -1,13 +1,13 @@
-"""Two ways of attention beside transformers' own, chosen for all encoders of a model.
+"""Two attention functions for encoders that transformers does not have.
 
-In bfloat16 from end to end, for training on a CPU that multiplies in it faster: under autocast the softmax is computed,
-and kept for backward, in float32, and so is what is added to mask padding. On a CPU these passes over all pairs of
-tokens take as long as the matrix products between them.
+``BFLOAT16`` computes attention in bfloat16 from end to end, for training on a CPU that multiplies faster in it. Under
+autocast the softmax and the sum with the padding mask would be computed in float32 and kept for backward. On a CPU
+these passes over all pairs of tokens take as long as the matrix products between them.
 
-Without a mask, for the export, which reads one unpadded text at a time: transformers would compute one all the same,
-and adding it is another such pass.
+``UNPADDED`` has no mask, for the export, which reads one unpadded text at a time. transformers would compute a mask all
+the same, and adding it is another such pass.
 
-Legend: N sequences, H heads, G heads of keys and values, L queries, M keys, D width of a head.
+Legend: N sequences, H heads, G key-value heads, L queries, M keys, D width of a head.
 """
 
 from typing import Any
@@ -20,11 +20,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, bidirectional_mask_function, eager_mask, sdpa_mask
 
 BFLOAT16, UNPADDED = "ragqa_bfloat16", "ragqa_unpadded"
-"""What transformers' models know them by: ``attn_implementation``."""
+"""Names of the functions in transformers (``attn_implementation``)."""
 
 
 def choose_attention(model: nn.Module, name: str) -> None:
-    """Have every encoder of transformers in ``model`` that lets its attention be chosen compute it so."""
+    """Set the attention function of every transformers encoder in ``model`` that supports other ones."""
     for part in model.modules():
         if isinstance(part, PreTrainedModel) and part.base_model is part and part._supports_attention_backend:
             part.set_attn_implementation(name)
@@ -40,33 +40,43 @@ def bfloat16_attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """``[N, L, H, D]`` of queries ``[N, H, L, D]``, keys and values ``[N, G, M, D]``.
+    """Compute attention in bfloat16; the kernels themselves accumulate in float32.
 
-    ``attention_mask`` is added to the scores, ``[N, 1, L, M]``. Sums are made in float32 by the kernels themselves.
+    Args:
+        module: attention layer, which knows whether it is in training mode.
+        query: ``[N, H, L, D]``.
+        key: ``[N, G, M, D]``.
+        value: ``[N, G, M, D]``.
+        attention_mask: ``[N, 1, L, M]``, added to the scores.
+        scaling: factor of the scores, by default ``D ** -0.5``.
+        dropout: share of the weights to drop.
+
+    Returns:
+        ``[N, L, H, D]`` in the dtype of ``query``, and no weights.
     """
     dtype, scale = query.dtype, query.shape[-1] ** -0.5 if scaling is None else scaling
     with torch.autocast(query.device.type, enabled=False):
-        query, key, value = (each.to(torch.bfloat16) for each in (query * scale, key, value))
+        query, key, value = (tensor.to(torch.bfloat16) for tensor in (query * scale, key, value))
         if (shared := query.shape[1] // key.shape[1]) > 1:
-            key, value = (each.repeat_interleave(shared, dim=1) for each in (key, value))
+            key, value = (tensor.repeat_interleave(shared, dim=1) for tensor in (key, value))
         score_NHLM = query @ key.transpose(2, 3)
         if attention_mask is not None:
-            lowest = torch.finfo(torch.bfloat16).min  # not -inf: a row of nothing else would be NaN
+            lowest = torch.finfo(torch.bfloat16).min  # -inf would make a fully masked row NaN
             score_NHLM = score_NHLM + attention_mask.clamp_min(lowest).to(torch.bfloat16)
         weight_NHLM = drop(score_NHLM.softmax(-1), dropout, module.training)
         return (weight_NHLM @ value).transpose(1, 2).contiguous().to(dtype), None
 
 
 def unpadded_attention(*inputs: Any, **options: Any) -> tuple[Tensor, None]:
-    """torch's own; without a mask every token sees every other."""
+    """Compute torch's own attention; without a mask every token sees every other."""
     return sdpa_attention_forward(*inputs, **{**options, "is_causal": False})
 
 
 def unpadded_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **options: Any) -> Tensor | None:
-    """None where all tokens see each other; else who sees whom, padding aside."""
+    """Return None if all tokens see each other; otherwise the mask without padding."""
     if mask_function is bidirectional_mask_function:
         return None
-    skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}  # leaving it to a flag not looked at
+    skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}  # torch's flags are not used here
     return sdpa_mask(mask_function=mask_function, **{**options, **skips})
 
 

@@ -1,4 +1,4 @@
-"""Sequences of ids as one batch.
+"""Batches of token ids: padding, and groups of similar length.
 
 Legend: N sequences, L tokens.
 """
@@ -13,19 +13,19 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Inputs:
-    """N sequences, padded on the right to the longest of them."""
+    """N sequences, padded on the right to the longest."""
 
     ids_NL: Tensor
     mask_NL: Tensor
-    """1 on a sequence's own tokens."""
+    """1 on tokens, 0 on padding."""
 
     def to(self, device: torch.device | str) -> "Inputs":
-        """The same on ``device``."""
+        """Move the batch to ``device``."""
         return Inputs(self.ids_NL.to(device), self.mask_NL.to(device))
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int = 0) -> Inputs:
-    """Rows of ids as a batch, ``pad`` behind the shorter ones."""
+    """Pad rows of ids with ``pad`` to one batch."""
     lengths = np.array([len(row) for row in rows])
     ids = np.full((len(rows), int(lengths.max(initial=1))), pad, np.int64)
     mask = np.arange(ids.shape[1]) < lengths[:, None]
@@ -33,26 +33,35 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int = 0) -> Inputs:
     return Inputs(torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64)))
 
 
-def group_by_length(lengths: Sequence[int], worth: int, most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Runs of lengths (longest first).
+def group_by_length(
+    lengths: Sequence[int], min_saving: int, max_tokens: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """Divide sequences into groups of similar length, so that little padding is computed.
 
-    A new one begins where it saves ``worth`` tokens of padding or more, after numbers of texts that come up in many
-    batches (see ``round_up``), and where one more text would make it more than ``most`` tokens.
+    Groups begin at multiples of a step that many batches have in common, see ``round_up``.
+
+    Args:
+        lengths: tokens of the sequences, longest first.
+        min_saving: tokens of padding that a new group must save.
+        max_tokens: largest number of tokens in a group, padding included.
+
+    Yields:
+        First and last row (exclusive) of each group.
     """
-    begin, step = 0, _step(len(lengths))
+    first, step = 0, _step(len(lengths))
     for row, length in enumerate(lengths):
-        full = most is not None and row > begin and lengths[begin] * (row + 1 - begin) > most
-        if full or (row % step == 0 and (lengths[begin] - length) * (len(lengths) - row) >= worth):
-            yield begin, row
-            begin = row
-    yield begin, len(lengths)
+        is_full = max_tokens is not None and row > first and lengths[first] * (row + 1 - first) > max_tokens
+        if is_full or (row % step == 0 and (lengths[first] - length) * (len(lengths) - row) >= min_saving):
+            yield first, row
+            first = row
+    yield first, len(lengths)
 
 
 def round_up(count: int) -> int:
-    """``count`` made up to one of eight numbers to an octave: at most an eighth more.
+    """Round a batch size up to one of eight values per doubling, by at most an eighth.
 
-    For sizes of batches that differ from step to step: on a CPU oneDNN compiles its kernels in bfloat16 for each shape
-    that it has not seen lately, in some milliseconds each. With a small model that was half of a step.
+    oneDNN compiles its bfloat16 kernels on a CPU for each shape that it has not seen lately, in some milliseconds
+    each. With a small model and batch sizes that differ from step to step that was half of a step.
     """
     step = _step(count)
     return -(-count // step) * step

@@ -1,4 +1,4 @@
-"""The extractive reader of ORQA and REALM: the score of a span sees its start and its end together.
+"""Extractive reader of ORQA and REALM, whose span score depends on start and end together.
 
 Legend: N passages, L tokens, W longest span in tokens, H width of the scoring layer, D width of the encoder.
 """
@@ -14,21 +14,21 @@ from transformers import AutoConfig, AutoModel
 from ragqa.models.pretrained import (
     encoder_options,
     load_encoder_module,
-    load_head,
+    load_module_weights,
     max_input_tokens,
-    save_head,
-    segments,
+    save_module,
+    segment_inputs,
 )
 
 HIDDEN, MAX_SPAN = 256, 10
-"""Of ORQA and REALM: H, W."""
+"""H and W of ORQA and REALM."""
 
 
 class MlpSpanReader(nn.Module):
-    """Scores every span: linear(ReLU(linear(start) + linear(end)), normalised).
+    """Scores every span by linear(ReLU(linear(start) + linear(end)), normalised).
 
-    As in the released code of ORQA (Lee et al. 2019, section 4.1), which REALM took over. What retrieval thought of
-    a passage is added to the scores of its spans as it is: both learn together.
+    This is the released code of ORQA (Lee et al. 2019, section 4.1), which REALM reuses. The retrieval score of a
+    passage is added to the scores of its spans unscaled, since both are trained together.
     """
 
     kind: ClassVar[str] = "mlp"
@@ -40,7 +40,7 @@ class MlpSpanReader(nn.Module):
         self.encoder = encoder
         config: Any = encoder.config
         self.config = config
-        """The encoder's own configuration."""
+        """Configuration of the encoder."""
         self.max_span = max_span
         config.reader, config.reader_hidden, config.reader_span = self.kind, hidden, max_span
         self.project = nn.Linear(config.hidden_size, 2 * hidden)
@@ -52,16 +52,18 @@ class MlpSpanReader(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Longest sequence it should read."""
+        """Longest sequence in tokens."""
         return max_input_tokens(self.config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Three ``[N, L]`` integer tensors to scores ``[N, L, W]``, that of (i, w) being of the tokens i … i + w.
+        """Score all spans of three ``[N, L]`` integer tensors.
 
-        Every place has a score, a span that leaves its passage, too: which ones exist, ``Window.possible`` tells.
+        Returns:
+            ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans that leave their passage have
+            scores, too; ``Window.possible`` marks the allowed ones.
         """
         hidden_NLD = self.encoder(
-            input_ids=input_ids, attention_mask=attention_mask, **segments(self.config, token_type_ids)
+            input_ids=input_ids, attention_mask=attention_mask, **segment_inputs(self.config, token_type_ids)
         ).last_hidden_state
         with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
             start_NLH, end_NLH = self.project(hidden_NLD.float()).chunk(2, -1)
@@ -73,22 +75,22 @@ class MlpSpanReader(nn.Module):
 
     @classmethod
     def from_encoder(cls, path: str | Path, *, hidden: int = HIDDEN, max_span: int = MAX_SPAN) -> "MlpSpanReader":
-        """A fresh scoring layer on the encoder at ``path`` (a directory or a hub name)."""
+        """Put a new scoring layer on the encoder at ``path`` (a directory or a hub name)."""
         return cls(load_encoder_module(path), hidden=hidden, max_span=max_span)
 
     def save(self, path: Path) -> None:
         """Write ``config.json`` (the encoder's, which names the reader) and ``model.safetensors`` into ``path``."""
-        save_head(self, path)
+        save_module(self, path)
 
     @classmethod
     def load(cls, path: Path) -> "MlpSpanReader":
-        """The reader that ``save`` wrote into ``path``.
+        """Load the reader that ``save`` wrote into ``path``.
 
         Raises:
-            DamagedArtefact: its weights are not those of its configuration.
+            DamagedArtefact: the weights do not fit the configuration.
         """
         config = AutoConfig.from_pretrained(path)
         encoder = AutoModel.from_config(config, **encoder_options(config))
         reader = cls(encoder, hidden=config.reader_hidden, max_span=config.reader_span)
-        load_head(reader, path)
+        load_module_weights(reader, path)
         return reader

@@ -1,4 +1,4 @@
-"""Encoders of transformers, as they are made here."""
+"""Loading of pretrained transformers models, and settings that apply to all of them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -39,44 +39,45 @@ SEQ2SEQS = (
     "plbart",
     "t5",
 )
-"""Families that are tested to say what transformers has them say; ByT5 is a t5. UMT5 and LongT5 cut the keys of a text
-into as many as the decoder has rows, so rows cannot share a text as ``attention`` has them do; LED and ProphetNet have
-attentions of their own."""
+"""Families that are tested to generate what transformers generates; ByT5 is a t5. UMT5 and LongT5 divide the keys of a
+text by the rows of the decoder, so rows cannot share a text as in ``generation.attention``. LED and ProphetNet have
+attention functions of their own."""
 DTYPE = torch.float32
-"""Of all weights, whatever they were stored in: transformers would take theirs, and half precision cannot be trained
-(AdamW's eps is 0 in float16). Who wants less converts the loaded model."""
+"""Type of all weights, whatever they were stored in. transformers would keep the stored type, and half precision cannot
+be trained (AdamW's eps is 0 in float16)."""
 
 
 def encoder_options(config: PretrainedConfig) -> dict[str, object]:
-    """No pooler, which nothing reads; eager attention, whose backward on a CPU is the faster one.
+    """Return the options of encoders: no pooler, which is unused, and eager attention.
 
-    Measured on 2 cores at 43 x 140 tokens in bf16: 3,400 tokens a second against 2,800 (sdpa).
+    The backward pass of eager attention is faster on a CPU: on 2 cores with 43 x 140 tokens in bfloat16 it reads 3,400
+    tokens per second against 2,800 with sdpa.
     """
     pooler = {"add_pooling_layer": False} if config.model_type in {"bert", "roberta"} else {}
     return {"attn_implementation": "eager", "dtype": DTYPE, **pooler}
 
 
 def load_encoder_module(source: str | Path) -> nn.Module:
-    """The encoder in a directory or on the hub; heads that lie beside it are left.
+    """Load the encoder in a directory or on the hub, without its heads.
 
     Raises:
         ArtefactError: there is none, or some of its weights are missing.
     """
-    return _loaded(AutoModel, source, encoder_options, "encoder")
+    return _load_checked(AutoModel, source, encoder_options, "encoder")
 
 
 def load_masked_lm(source: str | Path) -> nn.Module:
-    """The masked language model in a directory or on the hub; raises as ``load_encoder_module``."""
-    return _loaded(
+    """Load the masked language model in a directory or on the hub; raises as ``load_encoder_module``."""
+    return _load_checked(
         AutoModelForMaskedLM, source, lambda config: {"attn_implementation": "eager"}, "masked language model"
     )
 
 
 def make_masked_lm(path: Path) -> nn.Module:
-    """A masked language model of random weights, as ``config.json`` in the directory ``path`` says.
+    """Make a masked language model with random weights from ``config.json`` in the directory ``path``.
 
     Raises:
-        ArtefactError: there is none, or it is of an architecture that has no masked language model.
+        ArtefactError: there is none, or its architecture has no masked language model.
     """
     check_model(path)
     try:
@@ -84,26 +85,27 @@ def make_masked_lm(path: Path) -> nn.Module:
             config = AutoConfig.from_pretrained(path)
             check_encoder(config, path)
             return cast(nn.Module, AutoModelForMaskedLM.from_config(config, attn_implementation="eager", dtype=DTYPE))
-    except Exception as error:  # of wrong types transformers raises its own
-        raise ArtefactError(f"{path} is not the shape of a masked language model: {_first_line(error)}") from error
+    except Exception as error:  # transformers raises many types for wrong values
+        raise ArtefactError(f"{path} does not describe a masked language model: {_first_line(error)}") from error
 
 
 def check_tokenizer(model: Any, tokenizer: Path | None) -> None:
-    """Raise Mismatch where a tokenizer has pieces that the encoder ``model`` has no embeddings of."""
+    """Raise Mismatch if a tokenizer has pieces for which ``model`` has no embeddings."""
     if tokenizer is None or not tokenizer.is_file():
         return
     pieces = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
     rows = model.get_input_embeddings().weight.shape[0]
     if pieces > rows:
         raise Mismatch(
-            f"{tokenizer} has {pieces} pieces, the model beside it {rows} embeddings: give its own tokenizer"
+            f"{tokenizer} has {pieces} pieces, but the model has {rows} embeddings: give the model's own tokenizer"
         )
 
 
 def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module:
-    """The sequence-to-sequence model in a directory or on the hub, or random weights of its shape.
+    """Load the seq2seq in a directory or on the hub, or make ``fresh`` random weights in its shape.
 
-    Raises as ``load_encoder_module`` does.
+    Raises:
+        ArtefactError: there is none, or some of its weights are missing.
     """
     config = load_config(source, "seq2seq")
     check_family(config.model_type, source)
@@ -113,58 +115,68 @@ def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module
 
 
 def check_family(family: str, source: str | Path) -> None:
-    """Raise ArtefactError for the ``model_type`` of a seq2seq that is none of ``SEQ2SEQS``."""
+    """Raise ArtefactError if the ``model_type`` of a seq2seq is not in ``SEQ2SEQS``."""
     if family not in SEQ2SEQS:
-        raise ArtefactError(f"{source} is a {family}, not a seq2seq that is known: {', '.join(SEQ2SEQS)}")
+        raise ArtefactError(f"{source} is a {family}, not one of the supported seq2seqs: {', '.join(SEQ2SEQS)}")
 
 
 def check_encoder(config: PretrainedConfig, source: str | Path) -> None:
-    """Raise ArtefactError for a model that also writes, or whose tokens see none behind them."""
-    onward = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
-    if config.is_encoder_decoder or onward:
-        raise ArtefactError(f"{source} is a {config.model_type}, not an encoder as BERT and RoBERTa are: give one")
+    """Raise ArtefactError for a model with a decoder or with causal attention."""
+    is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    if config.is_encoder_decoder or is_causal:
+        raise ArtefactError(f"{source} is a {config.model_type}, not an encoder like BERT or RoBERTa: give one")
 
 
-def _loaded(
-    kind: Any, source: str | Path, options: Callable[[PretrainedConfig], dict[str, Any]], what: str
+def _load_checked(
+    ModelClass: Any, source: str | Path, options: Callable[[PretrainedConfig], dict[str, Any]], what: str
 ) -> nn.Module:
     config = load_config(source, what)
     check_encoder(config, source)
-    return load_weights(kind, source, {"use_safetensors": True, **options(config)}, what)
+    return load_weights(ModelClass, source, {"use_safetensors": True, **options(config)}, what)
 
 
 def load_config(source: str | Path, what: str = "model") -> PretrainedConfig:
-    """The configuration of ``what`` lies in a directory or on the hub; raises ArtefactError where there is none."""
+    """Load the configuration of ``what`` in a directory or on the hub; raises ArtefactError if there is none."""
     check_model(source)
     try:
         with silence_transformers():
             return AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
-        raise _not_loaded(source, what, error) from error
+        raise _make_load_error(source, what, error) from error
 
 
-def load_weights(kind: Any, source: str | Path, options: dict[str, Any], what: str) -> nn.Module:
-    """A model of transformers' class ``kind``, all its weights there; published ones without safetensors, too.
+def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], what: str) -> nn.Module:
+    """Load a complete model, also from published files that are not safetensors.
 
-    What is no safetensors, transformers reads with ``torch.load(weights_only=True)``. Raises as
-    ``load_encoder_module``.
+    transformers reads these with ``torch.load(weights_only=True)``, which executes no code.
+
+    Args:
+        ModelClass: class of transformers.
+        source: directory or hub name.
+        options: of ``from_pretrained``.
+        what: kind of model for error messages.
+
+    Raises:
+        ArtefactError: there is no such model, or some of its weights are missing.
     """
     try:
         with silence_transformers():
-            model, info = kind.from_pretrained(source, output_loading_info=True, **{"dtype": DTYPE, **options})
-    except Exception as error:  # whatever a broken file makes torch.load raise
-        if "ignore_mismatched_sizes" in str(error):  # transformers' words are about its own arguments
+            model, info = ModelClass.from_pretrained(source, output_loading_info=True, **{"dtype": DTYPE, **options})
+    except Exception as error:  # a broken file makes torch.load raise any type
+        if "ignore_mismatched_sizes" in str(error):  # transformers' message names its own arguments
             raise ArtefactError(f"{source} holds a {what} of other sizes than its config.json says") from error
-        raise _not_loaded(source, what, error) from error
-    missing = sorted(name for name in info["missing_keys"] if ".pooler." not in name)  # which nothing reads
+        raise _make_load_error(source, what, error) from error
+    missing = sorted(name for name in info["missing_keys"] if ".pooler." not in name)  # the pooler is unused
     if missing:
-        raise ArtefactError(f"{source} lacks {len(missing)} weights of its {what}, {missing[0]} among them")
+        raise ArtefactError(f"{source} lacks {len(missing)} weights of its {what}, for example {missing[0]}")
     return cast(nn.Module, model)
 
 
-def _not_loaded(source: str | Path, what: str, error: Exception) -> ArtefactError:
+def _make_load_error(source: str | Path, what: str, error: Exception) -> ArtefactError:
     if not Path(source).is_dir():
-        return ArtefactError(f"{source}: no such directory, nor could it be taken from the hub: {_first_line(error)}")
+        return ArtefactError(
+            f"{source}: no such directory, and it could not be loaded from the hub: {_first_line(error)}"
+        )
     article = "an" if what[0] in "aeiou" else "a"
     return ArtefactError(f"{source} is not {article} {what} that can be loaded: {_first_line(error)}")
 
@@ -175,7 +187,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def silence_transformers() -> Iterator[None]:
-    """No report of weights that are left, no bar for what takes less than a second, no try by try of the hub."""
+    """Silence transformers: no report of unused weights, no progress bars of a second, no retries of the hub."""
     before, bar, hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
     logging.set_verbosity_error()
     hub_logging.set_verbosity_error()
@@ -189,16 +201,16 @@ def silence_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
-    """Arguments that tell a model of this configuration what is question and what is passage, where it knows two kinds.
+def segment_inputs(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
+    """Return the argument that separates question and passage, for models that have two segment types.
 
-    RoBERTa has but one, DistilBERT and ModernBERT none at all: to them [SEP] says it.
+    RoBERTa has only one type, DistilBERT and ModernBERT have none: they separate the two by [SEP].
     """
     return {"token_type_ids": token_type_ids} if getattr(config, "type_vocab_size", 0) > 1 else {}
 
 
 def set_dropout(module: nn.Module, share: float) -> None:
-    """Have every dropout of a model drop ``share``; with 0 a training step on a CPU takes less than half as long."""
+    """Set the share of every dropout of a model; with 0 a training step on a CPU takes less than half as long."""
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = share
@@ -208,31 +220,31 @@ def set_dropout(module: nn.Module, share: float) -> None:
 
 
 def fuse_attention(model: nn.Module) -> None:
-    """Have every encoder of transformers in ``model`` compute attention in one kernel: for GPUs.
+    """Compute attention in one kernel in every transformers encoder of ``model``, for GPUs.
 
-    Eager attention keeps the weights of all pairs of tokens for backward, which there are many of.
+    Eager attention would keep the weights of all pairs of tokens for backward, which takes much GPU memory.
     """
     for part in model.modules():
-        if isinstance(part, PreTrainedModel) and part.base_model is part and _encodes(part.config):
+        if isinstance(part, PreTrainedModel) and part.base_model is part and _is_encoder(part.config):
             part.set_attn_implementation("sdpa")
 
 
 def compile_encoders(model: nn.Module) -> None:
-    """Have ``torch.compile`` fuse what every encoder of transformers in ``model`` computes, for texts of any length.
+    """Compile every transformers encoder of ``model`` with ``torch.compile``, for texts of any length.
 
-    Decoders and sequence-to-sequence models stay as they are. ``forward`` is what is compiled, so hooks of the module
-    are still called as they were, and its weights keep their names.
+    Decoders and seq2seqs are left alone. Only ``forward`` is compiled, so that hooks are still called and weights keep
+    their names.
     """
     for part in model.modules():
-        if isinstance(part, PreTrainedModel) and part.base_model is part and _encodes(part.config):
+        if isinstance(part, PreTrainedModel) and part.base_model is part and _is_encoder(part.config):
             part.forward = torch.compile(part.forward, dynamic=True)
 
 
-def _encodes(config: Any) -> bool:
+def _is_encoder(config: Any) -> bool:
     return config.model_type not in SEQ2SEQS and not getattr(config, "is_decoder", False)
 
 
-_BEHIND_PADDING = {
+_POSITIONS_AFTER_PADDING = {
     "esm",
     "ibert",
     "luke",
@@ -246,40 +258,40 @@ _BEHIND_PADDING = {
     "roberta-prelayernorm",
     "xlm-roberta",
 }
-"""Families whose first position is the one behind the padding's id: so many rows of their table are of no text."""
+"""Families whose positions start after the padding id, so that the first rows of their table are unused."""
 _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
-"""Shares that BART and its like keep as plain numbers."""
+"""Names under which BART and its relatives keep dropout shares as plain numbers."""
 
 
 def max_sequence_tokens(config: Any) -> int:
-    """What an encoder's positions allow; 512 at most, which is what all are trained with."""
+    """Return the longest sequence that an encoder's positions allow, at most 512, with which all are trained."""
     positions = int(getattr(config, "max_position_embeddings", 512))
-    if config.model_type in _BEHIND_PADDING:
+    if config.model_type in _POSITIONS_AFTER_PADDING:
         positions -= (config.pad_token_id or 0) + 1
     return min(512, positions)
 
 
-def max_input_tokens(config: Any, own: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
-    """Longest sequence of a reader or a tower: what its configuration says itself, or what its positions allow."""
+def max_input_tokens(config: Any, name: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
+    """Return the longest input of a reader or a tower: the configured limit, but no more than positions allow."""
     longest = max_sequence_tokens(config)
-    said = getattr(config, own, longest)
-    if not isinstance(said, int) or said < 1:
-        raise DamagedArtefact(f"config.json of a model says {own}: {said!r}, which is no number of wordpieces")
-    return min(longest, said)
+    value = getattr(config, name, longest)
+    if not isinstance(value, int) or value < 1:
+        raise DamagedArtefact(f"config.json of a model has {name}: {value!r}, not a number of wordpieces")
+    return min(longest, value)
 
 
-def save_head(module: Any, path: Path) -> None:
-    """Write a model on an encoder as ``config.json``, its own ``config``, and ``model.safetensors``."""
+def save_module(module: Any, path: Path) -> None:
+    """Write a module as ``config.json`` (from ``module.config``) and ``model.safetensors``."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(module.config.to_dict(), indent=1))
     weights = {name: value.contiguous() for name, value in module.state_dict().items()}
     save_file(weights, path / "model.safetensors")
 
 
-def load_head(module: nn.Module, path: Path) -> None:
-    """Load the weights that ``save_head`` wrote; raises DamagedArtefact where they are not the model's."""
+def load_module_weights(module: nn.Module, path: Path) -> None:
+    """Load the weights that ``save_module`` wrote; raises DamagedArtefact if they do not fit the module."""
     try:
         module.load_state_dict(load_file(path / "model.safetensors"))
     except (OSError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())
-        raise DamagedArtefact(f"{path} holds other weights than its config.json says: {reason[:200]}") from error
+        raise DamagedArtefact(f"{path} holds weights that do not fit its config.json: {reason[:200]}") from error

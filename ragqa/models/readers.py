@@ -1,4 +1,4 @@
-"""The extractive readers there are: which one lies in a directory, and what answers with it must know."""
+"""Extractive readers: find out which kind lies in a directory, and load it."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,16 @@ from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.span_reader import SpanReader
 
-KINDS: dict[str, type[SpanReader] | type[MlpSpanReader]] = {each.kind: each for each in (SpanReader, MlpSpanReader)}
+KINDS: dict[str, type[SpanReader] | type[MlpSpanReader]] = {
+    reader.kind: reader for reader in (SpanReader, MlpSpanReader)
+}
 
-OWN = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION, "README.md")
-"""What lies in a reader's directory."""
+READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION, "README.md")
+"""Files of a reader's directory."""
 
 
 def read_reader_kind(path: Path) -> str | None:
-    """One of ``KINDS``, by the configuration in the directory ``path``; None where no reader lies there."""
+    """Return the kind of the reader in the directory ``path``, one of ``KINDS``; None if there is no reader."""
     config, weights = path / "config.json", path / "model.safetensors"
     if not (config.is_file() and weights.is_file()):
         return None
@@ -26,7 +28,7 @@ def read_reader_kind(path: Path) -> str | None:
         kind = json.loads(config.read_text()).get("reader")
     except (ValueError, AttributeError) as error:
         raise ArtefactError(f"{config} is damaged: {error}") from error
-    if kind is None:  # readers of earlier versions do not say
+    if kind is None:  # earlier versions did not record the kind
         with safe_open(weights, "pt") as file:
             return SpanReader.kind if "head.weight" in file.keys() else None  # noqa: SIM118
     if kind not in KINDS:
@@ -35,17 +37,17 @@ def read_reader_kind(path: Path) -> str | None:
 
 
 def check_replaceable(out: Path) -> None:
-    """Raise BadInput unless a reader may be written to ``out``: nothing is there, or a reader, and no more."""
+    """Raise BadInput unless ``out`` is new or holds a reader and no other files."""
     if out.exists() and (out.is_file() or any(out.iterdir())) and read_reader_kind(out) is None:
         raise BadInput(f"{out} holds something else: choose another directory")
-    artefacts.check_no_other_files(out, OWN)
+    artefacts.check_no_other_files(out, READER_FILES)
 
 
 def load_reader(path: Path) -> SpanReader | MlpSpanReader:
-    """The reader in the directory ``path``.
+    """Load the reader in the directory ``path``.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is none, or its weights are not those of its configuration.
+        ArtefactError, DamagedArtefact: there is none, or its weights do not fit its configuration.
     """
     kind = read_reader_kind(path)
     if kind is None:
@@ -54,7 +56,7 @@ def load_reader(path: Path) -> SpanReader | MlpSpanReader:
 
 
 def describe_reader(reader: SpanReader | MlpSpanReader) -> dict[str, Any]:
-    """What decoding must know of a reader, for its ``SpanScorer``."""
+    """Return the settings of a reader that its ``SpanScorer`` needs."""
     return {
         "reader": reader.kind,
         "prior": reader.prior,

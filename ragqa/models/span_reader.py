@@ -1,4 +1,4 @@
-"""The extractive reader: an encoder over question and passage, and one linear head.
+"""Extractive reader: an encoder over question and passage, and one linear head.
 
 Legend: N passages, L tokens, W longest span in tokens, D width.
 """
@@ -14,14 +14,14 @@ from ragqa.errors import DamagedArtefact
 from ragqa.models.pretrained import (
     encoder_options,
     load_encoder_module,
-    load_head,
+    load_module_weights,
     max_input_tokens,
-    save_head,
-    segments,
+    save_module,
+    segment_inputs,
 )
 
 IMPOSSIBLE = -1e4
-"""Logit of a span that does not exist: e^-1e4 is 0 in float32, and no gradient is NaN."""
+"""Logit of an impossible span: e^-1e4 is 0 in float32, and unlike with -inf no gradient is NaN."""
 
 
 class SpanReader(nn.Module):
@@ -40,7 +40,7 @@ class SpanReader(nn.Module):
         self.encoder = encoder
         config: Any = encoder.config
         self.config = config
-        """The encoder's own configuration."""
+        """Configuration of the encoder."""
         config.reader = self.kind
         self.head = nn.Linear(config.hidden_size, 3)
         nn.init.normal_(self.head.weight, std=0.02)
@@ -48,23 +48,23 @@ class SpanReader(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Longest sequence it should read."""
+        """Longest sequence in tokens."""
         return max_input_tokens(self.config)
 
     @property
     def max_span(self) -> int | None:
-        """Longest answer in tokens that it was trained to give (``reader_span`` of its configuration); None: any."""
-        said = getattr(self.config, "reader_span", None)
-        if said is not None and (not isinstance(said, int) or said < 1):
-            raise DamagedArtefact(f"config.json of a reader says reader_span: {said!r}, no number of wordpieces")
-        return said
+        """Longest answer in tokens that it was trained to give (``reader_span`` of the configuration), or None."""
+        value = getattr(self.config, "reader_span", None)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise DamagedArtefact(f"config.json of a reader has reader_span: {value!r}, not a number of wordpieces")
+        return value
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Three ``[N, L]`` integer tensors to start ``[N, L]``, end ``[N, L]``, relevance ``[N]``."""
+        """Score three ``[N, L]`` integer tensors; return start ``[N, L]``, end ``[N, L]`` and relevance ``[N]``."""
         hidden_NLD = self.encoder(
-            input_ids=input_ids, attention_mask=attention_mask, **segments(self.config, token_type_ids)
+            input_ids=input_ids, attention_mask=attention_mask, **segment_inputs(self.config, token_type_ids)
         ).last_hidden_state
         with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
             logits_NL3 = self.head(hidden_NLD.float())
@@ -72,31 +72,37 @@ class SpanReader(nn.Module):
 
     @classmethod
     def from_encoder(cls, path: str | Path) -> "SpanReader":
-        """A fresh head on the encoder at ``path`` (a directory or a hub name)."""
+        """Put a new head on the encoder at ``path`` (a directory or a hub name)."""
         return cls(load_encoder_module(path))
 
     def save(self, path: Path) -> None:
         """Write ``config.json`` (the encoder's) and ``model.safetensors`` into ``path``."""
-        save_head(self, path)
+        save_module(self, path)
 
     @classmethod
     def load(cls, path: Path) -> "SpanReader":
-        """The reader that ``save`` wrote into ``path``.
+        """Load the reader that ``save`` wrote into ``path``.
 
         Raises:
-            DamagedArtefact: its weights are not those of its configuration.
+            DamagedArtefact: the weights do not fit the configuration.
         """
         config = AutoConfig.from_pretrained(path)
         reader = cls(AutoModel.from_config(config, **encoder_options(config)))
-        load_head(reader, path)
+        load_module_weights(reader, path)
         return reader
 
 
 def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, width: int) -> Tensor:
-    """Every span's score, start + end: ``[N, L, W]``, the span (i, w) being tokens i … i + w.
+    """Add start and end scores to span scores.
 
-    ``inside_NL`` is true on the passage's own tokens; spans that leave them, or the sequence,
-    score ``IMPOSSIBLE``.
+    Args:
+        start_NL: scores of starts.
+        end_NL: scores of ends.
+        inside_NL: bool, true on the tokens of the passage.
+        width: longest span in tokens, W.
+
+    Returns:
+        ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w, ``IMPOSSIBLE`` if they leave the passage.
     """
     end_NL = end_NL.masked_fill(~inside_NL, IMPOSSIBLE)
     end_NLW = nn.functional.pad(end_NL, (0, width - 1), value=IMPOSSIBLE).unfold(1, width, 1)

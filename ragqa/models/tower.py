@@ -1,6 +1,6 @@
-"""One tower of a dual encoder: an encoder, pooling, and a projection if there is one.
+"""Tower of a dual encoder: an encoder, pooling and an optional projection.
 
-On disk it is a directory of sentence-transformers, which others can load, too.
+On disk it is a directory in sentence-transformers' format, which other programs can load, too.
 
 Legend: N texts, L tokens, H width of the encoder, D width of the vectors.
 """
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ragqa.errors import ArtefactError
-from ragqa.models.dpr import alone
+from ragqa.models.dpr import make_single_encoder_error
 from ragqa.models.pretrained import load_encoder_module, max_input_tokens
 
 Pooling = Literal["cls", "mean"]
@@ -22,10 +22,10 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 class Tower(nn.Module):
-    """Texts to vectors: the first token's hidden state or the mean of all, then projected and scaled if wanted.
+    """Encodes texts as the first token's hidden state or the mean of all, optionally projected and normalised.
 
-    ORQA and REALM project [CLS] to 128 values with layer norm (Lee et al. 2019, section 4, and their code); DPR
-    takes [CLS] as it is; most sentence encoders take the mean and scale it to length 1.
+    ORQA and REALM project [CLS] to 128 values with layer norm (Lee et al. 2019, section 4, and their code), DPR takes
+    [CLS] as it is, and most sentence encoders take the mean and scale it to length 1.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Tower(nn.Module):
         layer_norm: bool = True,
         unit_length: bool = False,
     ) -> None:
-        """Vectors projected to ``width``, with ``layer_norm`` or without; None leaves them as wide as they are."""
+        """Pool ``encoder`` and project to ``width``, with ``layer_norm`` or without; None leaves out the projection."""
         super().__init__()
         self.encoder = encoder
         self.config = cast(Any, encoder.config)
-        """The encoder's own configuration."""
+        """Configuration of the encoder."""
         self.pooling, self.unit_length = pooling, unit_length
         self.project = nn.Linear(self.config.hidden_size, width) if width else None
         self.norm = nn.LayerNorm(width) if width and layer_norm else None
@@ -51,18 +51,18 @@ class Tower(nn.Module):
 
     @property
     def width(self) -> int:
-        """Length of a vector, D."""
+        """Width of the vectors, D."""
         return int(self.project.out_features if self.project is not None else self.config.hidden_size)
 
     @property
     def max_tokens(self) -> int:
-        """Longest text, [CLS] and [SEP] included."""
+        """Longest text in tokens, [CLS] and [SEP] included."""
         return max_input_tokens(self.config, "tower_tokens")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Two ``[N, L]`` integer tensors to vectors ``[N, D]`` in float32."""
+        """Encode two ``[N, L]`` integer tensors as vectors ``[N, D]`` in float32."""
         hidden_NLH = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        # With a dimension more than it needs: as [N, H] the projection could not be exported in 8 bits.
+        # The export needs the extra dimension [N, 1, H]: as [N, H] the projection could not be quantised to 8 bits.
         if self.pooling == "cls":
             vector = hidden_NLH[:, :1]
         else:
@@ -80,36 +80,36 @@ class Tower(nn.Module):
     def from_encoder(
         cls, path: str | Path, *, pooling: Pooling = "cls", width: int | None = None, unit_length: bool = False
     ) -> "Tower":
-        """A fresh projection on the encoder at ``path``, a directory or a hub name."""
+        """Put a new projection on the encoder at ``path``, a directory or a hub name."""
         return cls(load_encoder_module(path), pooling=pooling, width=width, unit_length=unit_length)
 
     @classmethod
     def from_dpr(cls, encoder: nn.Module, projection: nn.Linear | None) -> "Tower":
-        """The encoder of DPR's questions or passages that ``dpr`` took apart: [CLS], projected if it was."""
+        """Make a tower from the parts of a DPR encoder, see ``ragqa.models.dpr``."""
         tower = cls(encoder, width=projection.out_features if projection else None, layer_norm=False)
         if tower.project is not None and projection is not None:
             tower.project.load_state_dict(projection.state_dict())
         return tower
 
     def save(self, path: Path) -> None:
-        """Write the directory ``path``, all but its tokenizer."""
+        """Write the directory ``path`` without a tokenizer."""
         modules = ["Transformer", "Pooling"]
         path.mkdir(parents=True, exist_ok=True)
         (path / "config.json").write_text(json.dumps(self.config.to_dict(), indent=1))
         (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": self.max_tokens}))
-        _save(self.encoder, path)
+        _save_weights(self.encoder, path)
         width = {"word_embedding_dimension": self.config.hidden_size}
-        _write(path / "1_Pooling", width | {mode: name == self.pooling for name, mode in _MODES.items()})
+        _write_config(path / "1_Pooling", width | {mode: name == self.pooling for name, mode in _MODES.items()})
         if self.project is not None:
             folder = path / f"{len(modules)}_Dense"
             sizes = {"in_features": self.project.in_features, "out_features": self.width}
-            _write(folder, {**sizes, "bias": True, "activation_function": _IDENTITY})
-            _save(self.project, folder, "linear.")
+            _write_config(folder, {**sizes, "bias": True, "activation_function": _IDENTITY})
+            _save_weights(self.project, folder, "linear.")
             modules.append("Dense")
         if self.norm is not None:
             folder = path / f"{len(modules)}_LayerNorm"
-            _write(folder, {"dimension": self.width})
-            _save(self.norm, folder, "norm.")
+            _write_config(folder, {"dimension": self.width})
+            _save_weights(self.norm, folder, "norm.")
             modules.append("LayerNorm")
         modules += ["Normalize"] if self.unit_length else []
         rows = [
@@ -125,22 +125,26 @@ class Tower(nn.Module):
 
     @classmethod
     def load(cls, path: Path, name: str | None = None) -> "Tower":
-        """The tower in the directory ``path``; the encoder's weights are those of the hub's ``name``, if it is given.
+        """Load the tower in the directory ``path``.
 
         A plain encoder, without sentence-transformers' files, is pooled by the mean and scaled to length 1.
 
+        Args:
+            path: the directory.
+            name: hub name from which the encoder's weights are loaded instead.
+
         Raises:
-            ArtefactError: there is no such encoder, or it has a module that is not known here.
-            Mismatch: it is one of DPR's two.
+            ArtefactError: there is no such encoder, or it has an unknown module.
+            Mismatch: it is one of DPR's two encoders.
         """
-        modules, config = _modules(path), _config(path)
+        modules, config = _find_modules(path), _read_config(path)
         if not (path / "modules.json").is_file() and config.get("model_type") == "dpr":
-            raise alone(name or path, config.get("architectures") or ())
+            raise make_single_encoder_error(name or path, config.get("architectures") or ())
         dense, norm = modules.get("Dense"), modules.get("LayerNorm")
         tower = cls(
             load_encoder_module(name or path),
-            pooling=_pooling(modules.get("Pooling")),
-            width=_dense_width(dense) if dense else None,
+            pooling=_read_pooling(modules.get("Pooling")),
+            width=_read_width(dense) if dense else None,
             layer_norm=norm is not None,
             unit_length="Normalize" in modules,
         )
@@ -151,8 +155,8 @@ class Tower(nn.Module):
         return tower
 
 
-def _modules(path: Path) -> dict[str, Path]:
-    """Folders of sentence-transformers' modules by their kinds, in order."""
+def _find_modules(path: Path) -> dict[str, Path]:
+    """Return the folders of sentence-transformers' modules by kind, in order."""
     file = path / "modules.json"
     if not file.is_file():
         pooling = path / "1_Pooling"
@@ -163,30 +167,30 @@ def _modules(path: Path) -> dict[str, Path]:
     return modules
 
 
-def _config(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((path / "config.json").read_text()))
     except (OSError, ValueError, TypeError):
-        return {}  # what is wrong with it is said when it is loaded
+        return {}  # loading the encoder reports what is wrong
 
 
-def _pooling(folder: Path | None) -> Pooling:
+def _read_pooling(folder: Path | None) -> Pooling:
     config = json.loads((folder / "config.json").read_text()) if folder else {}
     return "cls" if config.get(_MODES["cls"]) else "mean"
 
 
-def _dense_width(folder: Path) -> int:
+def _read_width(folder: Path) -> int:
     config = json.loads((folder / "config.json").read_text())
     if config.get("activation_function", _IDENTITY) != _IDENTITY:
-        raise ArtefactError(f"{folder} has the activation {config['activation_function']}: only Identity is known")
+        raise ArtefactError(f"{folder} has the activation {config['activation_function']}: only Identity is supported")
     return int(config["out_features"])
 
 
-def _write(folder: Path, config: dict[str, Any]) -> None:
+def _write_config(folder: Path, config: dict[str, Any]) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
 
 
-def _save(module: nn.Module, folder: Path, prefix: str = "") -> None:
+def _save_weights(module: nn.Module, folder: Path, prefix: str = "") -> None:
     weights = {prefix + name: value.contiguous() for name, value in module.state_dict().items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -209,7 +209,7 @@ def test_where_a_pipeline_is_put_together_there_it_is_calibrated(
     devices: list[str] = []
     monkeypatch.setattr(fid_training, "open_retriever", lambda *_, device: devices.append(device))
     monkeypatch.setattr(fid_training, "calibrate", lambda *_, device, **__: devices.append(device))
-    monkeypatch.setattr(fid_training, "kind_of", lambda _: "fid")
+    monkeypatch.setattr(fid_training, "read_generator_kind", lambda _: "fid")
     monkeypatch.setattr(fid_training, "Pipeline", SimpleNamespace(load=lambda *_, **__: SimpleNamespace(save=id)))
     fid_training.publish(replace(config, gpus=True), config.index)
     assert devices == ["cuda", "cuda"]

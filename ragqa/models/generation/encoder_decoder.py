@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderModel, 
 from ragqa.errors import ArtefactError
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
-from ragqa.models.pretrained import DTYPE, load_encoder_module, save_head, silence_transformers
+from ragqa.models.pretrained import DTYPE, load_encoder_module, save_module, silence_transformers
 from ragqa.models.readers import load_reader
 
 _NAMES = {
@@ -63,7 +63,7 @@ def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Se
     for own in ("reader_tokens", "reader_span"):
         vars(encoder.config).pop(own, None)
     with tempfile.TemporaryDirectory() as scratch, silence_transformers():
-        save_head(encoder, Path(scratch))  # by ``save_pretrained`` only the first of several processes would
+        save_module(encoder, Path(scratch))  # by ``save_pretrained`` only the first of several processes would
         if (path / "tokenizer.json").is_file():
             shutil.copyfile(path / "tokenizer.json", Path(scratch, "tokenizer.json"))
         else:

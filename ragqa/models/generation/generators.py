@@ -190,7 +190,7 @@ def load_rag(source: str | Path) -> PublishedRag:
         retriever=str(source),  # no index is made with it but that of ``pipelines.publish``, which says so
         question_tokens=asked,
     )
-    return PublishedRag(generator, Tower.from_dpr(*dpr.parts(inner.question_encoder)), asked)
+    return PublishedRag(generator, Tower.from_dpr(*dpr.split_dpr_encoder(inner.question_encoder)), asked)
 
 
 def _restore(generator: Any, source: str | Path) -> None:

@@ -182,7 +182,7 @@ def test_the_head_runs_where_something_is_masked(masked_model: KnowledgeAugmente
 
 
 def test_shapes_and_tokenizers_that_are_none_of_the_model(small: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="t5 is not the shape of a masked language model"):
+    with pytest.raises(ArtefactError, match="t5 does not describe a masked language model"):
         KnowledgeAugmentedEncoder.from_config(write("t5", tmp_path / "t5"))
     with pytest.raises(ArtefactError, match="nowhere: no such directory"):
         KnowledgeAugmentedEncoder.from_config(tmp_path / "nowhere")
@@ -191,7 +191,7 @@ def test_shapes_and_tokenizers_that_are_none_of_the_model(small: Path, tmp_path:
     row = json.loads((small / "config.json").read_text()) | {"vocab_size": len(WORDS) - 1}
     (shape / "config.json").write_text(json.dumps(row))
     shutil.copyfile(small / "tokenizer.json", shape / "tokenizer.json")
-    message = f"has {len(WORDS)} pieces, the model beside it {len(WORDS) - 1} embeddings"
+    message = f"has {len(WORDS)} pieces, but the model has {len(WORDS) - 1} embeddings"
     with pytest.raises(Mismatch, match=message):
         KnowledgeAugmentedEncoder.from_config(shape)
     with pytest.raises(Mismatch, match=message):
@@ -387,7 +387,7 @@ def test_models_are_saved_where_they_were_loaded(
 
 def test_what_writes_or_reads_one_way_is_no_encoder(tmp_path: Path) -> None:
     for family in ("bart", "t5"):
-        with pytest.raises(ArtefactError, match=f"is a {family}, not an encoder as BERT and RoBERTa are"):
+        with pytest.raises(ArtefactError, match=f"is a {family}, not an encoder like BERT or RoBERTa"):
             DualEncoder.load(write(family, tmp_path / family))
     GPT2Config(vocab_size=90, n_embd=16, n_layer=1, n_head=2).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(ArtefactError, match="is a gpt2, not an encoder"):

@@ -440,7 +440,7 @@ def test_models_that_cannot_be_asked_are_one_line(
     size = len(bart_tokenizer())
     GPT2LMHeadModel(GPT2Config(vocab_size=size, n_embd=16, n_layer=1, n_head=2)).save_pretrained(tmp_path / "gpt2")
     places = {
-        tmp_path / "gpt2": "is a gpt2, not a seq2seq that is known: bart, blenderbot,",
+        tmp_path / "gpt2": "is a gpt2, not one of the supported seq2seqs: bart, blenderbot,",
         changed(tmp_path / "small", bart, tokenizer=word_tokenizer(60)): "has 60 pieces, the model 300 embeddings",
         changed(tmp_path / "alike", bart, tokenizer=word_tokenizer(size)): "it is another model's",
         changed(tmp_path / "broken", bart): "has no tokenizer that can be loaded",
