@@ -138,7 +138,7 @@ def test_what_an_evaluation_said_is_what_a_pipeline_does(trained: OrqaConfig) ->
         "8 bits": Pipeline.load(system),
     }.items():
         assert pipeline.k == 3
-        answers = pipeline.ask(texts)
+        answers = pipeline.ask(texts, min_confidence=0)
         em[name] = np.mean([exact_match(a.text, q["answers"]) for a, q in zip(answers, asked, strict=True)])
     assert told["em"] == pytest.approx(em["float32"])
     assert em["8 bits"] >= em["float32"] - 0.2
@@ -161,14 +161,18 @@ def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: Or
         orqa.plan(trained)[2], out=tmp_path / "system", dev=tmp_path / "dev.jsonl", taught=None, judged_by=0
     )
     told: list[str] = []
-    answers = Pipeline.load(assemble.named(config, notify=told.append)).ask([row["question"] for row in asked])
+    answers = Pipeline.load(assemble.named(config, notify=told.append)).ask(
+        [row["question"] for row in asked], min_confidence=0
+    )
     right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, asked, strict=True)]
     assert min(sum(right), len(right) - sum(right)) >= 10
     assert told[0].startswith(f"confidence fitted on 60 answers to held-out questions, {sum(right)} of them right; ")
     said = np.array([answer.confidence for answer in answers])
     assert said.mean() == pytest.approx(np.mean(right), abs=1e-3)
     assert said[right].mean() > said[~np.array(right)].mean()
-    before = Pipeline.load(trained.out / "system" / "pipeline").ask([row["question"] for row in asked])
+    before = Pipeline.load(trained.out / "system" / "pipeline").ask(
+        [row["question"] for row in asked], min_confidence=0
+    )
     assert [answer.text for answer in before] == [answer.text for answer in answers]
     fitted = Calibration.load(tmp_path / "system" / "reader")
     assert fitted.fitted_on == "60 questions of dev.jsonl that it was not trained on, k = 3" and fitted.answers == 60

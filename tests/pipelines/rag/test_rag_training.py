@@ -228,7 +228,7 @@ def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: cl
     pipeline = Pipeline.load(path, reader="rag-token")
     assert (pipeline.k, pipeline.note) == (3, None)  # it knows the retriever that it learned with
     asked = answerable(folders.test_questions, 40)
-    answers = pipeline.ask([question.text for question in asked])
+    answers = pipeline.ask([question.text for question in asked], min_confidence=0)
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
     assert all(len(answer.sources) == 3 for answer in answers)
     model, retriever = rag.begin(replace(config, retriever=config.out / "model", generator=config.out / "generator"))
