@@ -1,1 +1,1 @@
-"""Documents to blocks to a passage store: what is read, how it is cut, where it is kept."""
+"""Reading documents, cutting them into passages, and the store of passages on disk."""

@@ -1,4 +1,4 @@
-"""Where a text is cut into blocks: by words, by sentences, by a model's wordpieces."""
+"""Splitting of texts into blocks, which become passages: by words, sentences or wordpieces."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,38 +8,45 @@ from typing import Protocol
 from ragqa.errors import BadInput
 
 Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
-"""From a text and the first character to cut: spans in order, apart, none empty, no white space around."""
+"""Function of a text and the first character to split; yields sorted, disjoint spans without white space around."""
 
 DEFAULT_SIZES = {"words": 100, "sentences": 100, "wordpieces": 288}
-"""Size of a block where none is asked for."""
+"""Default size of a block, in words or wordpieces, for each kind of splitter."""
 MAX_SIZE = 1_000_000
+"""Largest size of a block."""
 
 _WORD = re.compile(r"\S+")
-# Words that are handed to a tokenizer at a time, so that a long text needs little memory.
-_STRETCH = 1000
+_WORDS_PER_CALL = 1000
+"""Words passed to a tokenizer at a time, so that a long text needs little memory."""
 
 
-class Pieces(Protocol):
-    """What ``wordpieces`` needs to know of a text's wordpieces."""
+class WordpieceOffsets(Protocol):
+    """Wordpieces of a text, as far as a splitter needs them."""
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        """Characters of each piece, in order."""
+        """First and last (exclusive) character of each piece, in order."""
         ...
 
 
-class Tokenizer(Protocol):
-    """What ``wordpieces`` needs of a tokenizer; ``ragqa.runtime.tokens.TextTokenizer`` is one."""
+class WordpieceTokenizer(Protocol):
+    """Tokenizer that a splitter can use, such as ``ragqa.runtime.tokens.TextTokenizer``."""
 
-    def pieces(self, text: str) -> Pieces:
-        """The wordpieces of ``text``."""
+    def pieces(self, text: str) -> WordpieceOffsets:
+        """Return the wordpieces of ``text``."""
         ...
 
 
-def make_splitter(kind: str, size: int | None = None, tokenizer: Tokenizer | None = None) -> Splitter:
-    """The make_splitter ``kind``, a key of DEFAULT_SIZES, for blocks of up to ``size`` words or wordpieces.
+def make_splitter(kind: str, size: int | None = None, tokenizer: WordpieceTokenizer | None = None) -> Splitter:
+    """Return a splitter by its name.
 
-    Raises BadInput on an unknown kind, a size below 1, and wordpieces without a tokenizer.
+    Args:
+        kind: one of DEFAULT_SIZES.
+        size: largest block in words, or wordpieces for that kind.
+        tokenizer: tokenizer of the encoder; needed for wordpieces.
+
+    Raises:
+        BadInput: the kind is unknown, the size is out of range, or the tokenizer is missing.
     """
     if kind not in DEFAULT_SIZES:
         raise BadInput(f"no way to cut blocks is called {kind!r}: choose one of {', '.join(DEFAULT_SIZES)}")
@@ -58,8 +65,8 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: Tokenizer | Non
 
 
 def make_word_splitter(size: int = 100) -> Splitter:
-    """Blocks of ``size`` white-space words, the last one shorter (Karpukhin et al. 2020, section 4.1)."""
-    find = _run_of_words(size).finditer
+    """Return a splitter into blocks of ``size`` words; the last is shorter (Karpukhin et al. 2020, section 4.1)."""
+    find = _match_words(size).finditer
 
     def split(text: str, first: int) -> Iterator[tuple[int, int]]:
         return (match.span() for match in find(text, first))
@@ -68,11 +75,11 @@ def make_word_splitter(size: int = 100) -> Splitter:
 
 
 def make_sentence_splitter(size: int = 100) -> Splitter:
-    """Blocks of as many whole sentences as fit into ``size`` words; a longer sentence is cut there.
+    """Return a splitter into blocks of as many sentences as fit into ``size`` words.
 
-    Where sentences end is told by rule: ``find_sentences``.
+    A longer sentence is cut. The rules of ``find_sentences`` decide where sentences end.
     """
-    find = _run_of_words(size).finditer
+    find = _match_words(size).finditer
 
     def split(text: str, first: int) -> Iterator[tuple[int, int]]:
         start = end = count = 0
@@ -92,17 +99,17 @@ def make_sentence_splitter(size: int = 100) -> Splitter:
     return split
 
 
-def make_wordpiece_splitter(size: int = 288, *, tokenizer: Tokenizer) -> Splitter:
-    """Blocks of as many whole words as fit into ``size`` wordpieces; a longer word is cut between pieces.
+def make_wordpiece_splitter(size: int = 288, *, tokenizer: WordpieceTokenizer) -> Splitter:
+    """Return a splitter into blocks of as many words as fit into ``size`` wordpieces; a longer word is cut.
 
     Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM), section 4.1.
     """
-    stretch = _run_of_words(_STRETCH).finditer
+    iter_runs = _match_words(_WORDS_PER_CALL).finditer
 
     def split(text: str, first: int) -> Iterator[tuple[int, int]]:
         start, end, count = -1, first, 0
-        for match in stretch(text, first):
-            for left, right, length in _measured(text, *match.span(), size, tokenizer):
+        for match in iter_runs(text, first):
+            for left, right, length in _measure_words(text, *match.span(), size, tokenizer):
                 if start >= 0 and count + length > size:
                     yield start, end
                     start, count = -1, 0
@@ -114,36 +121,37 @@ def make_wordpiece_splitter(size: int = 288, *, tokenizer: Tokenizer) -> Splitte
     return split
 
 
-def _run_of_words(size: int) -> re.Pattern[str]:
-    # One match a block, and possessive, so that no text makes it go back over what it has read.
+def _match_words(size: int) -> re.Pattern[str]:
+    # Possessive quantifiers: without backtracking every text takes linear time.
     return re.compile(rf"\S++(?:\s++\S++){{0,{size - 1}}}+")
 
 
-def _measured(text: str, first: int, last: int, size: int, tokenizer: Tokenizer) -> Iterator[tuple[int, int, int]]:
-    """Start, end and wordpieces of the words in ``text[first:last]``, those above ``size`` in parts."""
+def _measure_words(
+    text: str, first: int, last: int, size: int, tokenizer: WordpieceTokenizer
+) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and wordpieces of the words in ``text[first:last]``, longer ones than ``size`` in parts."""
     offsets = tokenizer.pieces(text[first:last]).offsets
     piece = 0
     for word in _WORD.finditer(text, first, last):
         start, end = word.span()
-        begin = piece
+        first_piece = piece
         while piece < len(offsets) and first + offsets[piece][1] <= end:
             piece += 1
-        # pieces may share a character, so that a cut need not be a new place
-        cuts = {first + offsets[at][0] for at in range(begin + size, piece, size)}
+        # Pieces may share a character, so that several cuts may fall on one place.
+        cuts = {first + offsets[number][0] for number in range(first_piece + size, piece, size)}
         edges = [start, *sorted(cut for cut in cuts if start < cut < end), end]
         for part, (left, right) in enumerate(pairwise(edges)):
-            yield left, right, min(size, piece - begin - part * size)
+            yield left, right, min(size, piece - first_piece - part * size)
 
 
 _OPENING = "\"'“‘«([¿¡"
 _CLOSING = "\"'”’»)]"
 _STOPS = (".", "!", "?", "…")
-# White space that may end a sentence. Neither alternative reads a character twice, so that a text of nothing
-# but dots or spaces takes no longer than another.
+# White space that may end a sentence. No alternative reads a character twice, so that every text takes linear time.
 _GAP = re.compile(rf"(?<=[.!?…{re.escape(_CLOSING)}])\s++(?=\S)|\n[^\S\n]*+\n")
-# Characters before a gap that are looked at.
-_LOOK = 40
-# Abbreviations that stand before a name or an example, and those that stand before a number.
+_CONTEXT = 40
+"""Characters before a gap that are looked at."""
+# Abbreviations that never end a sentence, and those that do not end one before a number.
 _BEFORE_ANY = re.compile(
     r"""(?: (?: [^\W\d_]\. )+ [^\W\d_] | mr | mrs | ms | mme | mlle | messrs | dr | drs | prof | st | sts | ste |
     rev | hon | fr | sr | sra | gen | col | maj | capt | cpt | lt | cmdr | adm | sgt | cpl | pvt | gov | sen |
@@ -159,32 +167,32 @@ _BEFORE_NUMBER = re.compile(
 
 
 def find_sentences(text: str, first: int) -> Iterator[tuple[int, int, int]]:
-    """Start, end and number of words of each sentence from character ``first``; the rule is ``_ends_sentence``'s."""
+    """Yield start, end and number of words of each sentence from character ``first``, by ``_ends_sentence``."""
     start = first
     for gap in _GAP.finditer(text, first):
         if _ends_sentence(text, *gap.span()):
-            yield from _trimmed(text, start, gap.start())
+            yield from _trim(text, start, gap.start())
             start = gap.end()
-    yield from _trimmed(text, start, len(text))
+    yield from _trim(text, start, len(text))
 
 
-def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _trim(text: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     sentence = text[start:end]
     if length := len(sentence.split()):
         yield end - len(sentence.lstrip()), start + len(sentence.rstrip()), length
 
 
 def _ends_sentence(text: str, start: int, end: int) -> bool:
-    """Whether the white space ``text[start:end]`` ends a sentence.
+    """Return whether the white space ``text[start:end]`` ends a sentence.
 
-    It does after ``.``, ``!``, ``?`` or ``…`` and before a quote, a digit or a letter that is not lower case,
-    but not after an initial or a common abbreviation; and a blank line always does.
+    It does if ``.``, ``!``, ``?`` or ``…`` precedes it and a quote, a digit or a letter that is not in lower case
+    follows, unless an initial or a common abbreviation precedes it. A blank line always ends a sentence.
     """
     if text.count("\n", start, end) > 1:
         return True
-    before, after = text[max(0, start - _LOOK) : start].rstrip(_CLOSING), text[end]
+    before, after = text[max(0, start - _CONTEXT) : start].rstrip(_CLOSING), text[end]
     if not before.endswith(_STOPS) or not (after in _OPENING or (after.isalnum() and not after.islower())):
         return False
     last = before.split()[-1].lstrip(_OPENING)
-    initial = len(last) == 2 and last[0].isupper()
-    return not (initial or _BEFORE_ANY.fullmatch(last) or (after.isdigit() and _BEFORE_NUMBER.fullmatch(last)))
+    is_initial = len(last) == 2 and last[0].isupper()
+    return not (is_initial or _BEFORE_ANY.fullmatch(last) or (after.isdigit() and _BEFORE_NUMBER.fullmatch(last)))

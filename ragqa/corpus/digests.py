@@ -1,4 +1,4 @@
-"""A set of digests that 21 million passages can afford."""
+"""Compact set of digests, small enough for 21 million passages."""
 
 from array import array
 from struct import unpack
@@ -7,9 +7,9 @@ _FIRST_SLOTS = 1024
 
 
 class DigestSet:
-    """A set of 16-byte digests in 24 to 48 bytes each; a ``set`` of ``bytes`` takes more than 100.
+    """Set of 16-byte digests that takes 24 to 48 bytes for each; a ``set`` of ``bytes`` takes more than 100.
 
-    Open addressing with linear probing; two numbers a slot, the first zero where it is free.
+    Hash table with open addressing and linear probing: two numbers per slot, the first zero where the slot is free.
     """
 
     def __init__(self) -> None:
@@ -20,40 +20,40 @@ class DigestSet:
         return self._used
 
     def __contains__(self, digest: bytes) -> bool:
-        first, second = _numbers(digest)
-        at = self._find(first, second)
-        return self._slots[at] == first
+        first, second = _split_digest(digest)
+        slot = self._find_slot(first, second)
+        return self._slots[slot] == first
 
     def add(self, digest: bytes) -> None:
-        """Put a digest into the set, if it is not there."""
-        first, second = _numbers(digest)
-        at = self._find(first, second)
-        if self._slots[at]:
+        """Add a digest to the set."""
+        first, second = _split_digest(digest)
+        slot = self._find_slot(first, second)
+        if self._slots[slot]:
             return
-        self._slots[at], self._slots[at + 1] = first, second
+        self._slots[slot], self._slots[slot + 1] = first, second
         self._used += 1
         if 6 * self._used > 2 * len(self._slots):  # two thirds of the slots
             self._grow()
 
-    def _find(self, first: int, second: int) -> int:
-        """Where the digest is, or the free slot where it belongs."""
+    def _find_slot(self, first: int, second: int) -> int:
+        """Return the slot of a digest, or the free slot where it belongs."""
         slots = self._slots
         last = len(slots) - 2
-        at = (second << 1) & last
-        while slots[at] and (slots[at] != first or slots[at + 1] != second):
-            at = (at + 2) & last
-        return at
+        slot = (second << 1) & last
+        while slots[slot] and (slots[slot] != first or slots[slot + 1] != second):
+            slot = (slot + 2) & last
+        return slot
 
     def _grow(self) -> None:
         old = self._slots
         self._slots = array("Q", bytes(2 * old.itemsize * len(old)))
-        for at in range(0, len(old), 2):
-            if old[at]:
-                place = self._find(old[at], old[at + 1])
-                self._slots[place], self._slots[place + 1] = old[at], old[at + 1]
+        for first, second in zip(old[::2], old[1::2], strict=True):
+            if first:
+                slot = self._find_slot(first, second)
+                self._slots[slot], self._slots[slot + 1] = first, second
 
 
-def _numbers(digest: bytes) -> tuple[int, int]:
-    """A digest as two numbers, the first of them never zero."""
+def _split_digest(digest: bytes) -> tuple[int, int]:
+    """Return a digest as two numbers, the first of them never zero, which marks a free slot."""
     first, second = unpack("<QQ", digest)
     return first | 1, second

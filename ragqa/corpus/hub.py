@@ -1,6 +1,6 @@
-"""Data sets of the Hugging Face hub, named ``hf:NAME[@REVISION][/CONFIG][:SPLIT]``, through ``datasets``.
+"""Data sets of the Hugging Face hub, named ``hf:NAME[@REVISION][/CONFIG][:SPLIT]``.
 
-Rows are streamed: nothing is kept on disk, and in memory a batch. The extra ``torch`` brings ``datasets``.
+Rows are streamed through ``datasets`` (extra ``torch``): nothing is kept on disk, and memory holds one batch.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any
 from ragqa.artefacts import paths
 from ragqa.corpus.formats import columns
 from ragqa.corpus.formats.base import Document, InputFile, ProblemHandler
-from ragqa.errors import BadInput, MissingExtra
+from ragqa.errors import BadInput
 
 _PREFIX = "hf:"
 _FORM = re.compile(
@@ -25,76 +25,78 @@ _FORM = re.compile(
     re.VERBOSE,
 )
 _ROWS = 256
-"""Of a batch."""
+"""Rows of a batch."""
 
 
 @dataclass(frozen=True)
-class _Name:
-    """What ``hf:…`` names."""
+class _DatasetName:
+    """Parsed form of ``hf:…``."""
 
     name: str
-    """On the hub, or of a folder that is laid out as on the hub."""
+    """Name on the hub, or path of a folder with the layout of the hub."""
     revision: str | None
     config: str | None
     split: str | None
 
 
-def is_hub(path: str | Path) -> bool:
-    """Whether a path is meant as a name on the hub."""
+def is_hub_name(path: str | Path) -> bool:
+    """Return whether a path is a name on the hub."""
     return str(path).startswith(_PREFIX)
 
 
-def absolute(path: str | Path) -> Path:
-    """Make a path, or the folder in ``hf:./…``, absolute; a name on the hub stays as it is."""
-    if not is_hub(path):
+def make_absolute(path: str | Path) -> Path:
+    """Make a path absolute, also the folder in ``hf:./…``; a name on the hub stays as it is."""
+    if not is_hub_name(path):
         return paths.make_absolute(path)
-    there = str(path).removeprefix(_PREFIX)
-    return Path(f"{_PREFIX}{paths.make_absolute(there)}" if there.startswith(".") else path)
+    name = str(path).removeprefix(_PREFIX)
+    return Path(f"{_PREFIX}{paths.make_absolute(name)}" if name.startswith(".") else path)
 
 
-def check(path: Path) -> None:
-    """Raise BadInput on a name that cannot be one of a data set."""
-    _parsed(path)
+def check_name(path: Path) -> None:
+    """Check the form of a name.
 
-
-def read(path: Path, intake: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    """The rows of the data set in their order, each a document; see ``columns.records``.
-
-    Raises MissingExtra where ``datasets`` is not installed, unless bad input is skipped.
+    Raises:
+        BadInput: it cannot be the name of a data set.
     """
-    source = InputFile(str(path), path.name, BufferedReader(BytesIO()), intake)
+    _parse_name(path)
+
+
+def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
+    """Yield each row of a data set as a document; see ``columns.read_table``.
+
+    Raises:
+        MissingExtra: ``datasets`` is not installed, and bad input is not skipped.
+    """
+    file = InputFile(str(path), path.name, BufferedReader(BytesIO()), problems)
     try:
         import datasets  # noqa: F401
     except ImportError as error:
-        missing = MissingExtra(f"reading {path}", "torch")
-        if not intake.skip_bad:
-            raise missing from error
-        source.bad(str(missing))
+        file.reject_without_extra("torch", error)
         return
-    for row, document in columns.records(source, lambda: _opened(_parsed(path))):
-        intake.report.bytes_read += len(document.text)
-        yield source, row, document
+    for row, document in columns.read_table(file, lambda: _open_table(_parse_name(path))):
+        problems.report.bytes_read += len(document.text)
+        yield file, row, document
 
 
-def _parsed(path: Path) -> _Name:
+def _parse_name(path: Path) -> _DatasetName:
     match = _FORM.fullmatch(str(path))
     if match is None:
         form = "hf:NAME[@REVISION][/CONFIG][:SPLIT], as in hf:wikimedia/wikipedia/20231101.en:train"
         raise BadInput(f"{path} is not the name of a data set: {form}")
-    return _Name(**match.groupdict())
+    return _DatasetName(**match.groupdict())
 
 
-def _opened(name: _Name) -> columns.Table:
-    with _as_os_error():
-        batches = iter(_loaded(name).with_format("arrow").iter(batch_size=_ROWS))
+def _open_table(name: _DatasetName) -> columns.Table:
+    with _convert_errors():
+        batches = iter(_load_split(name).with_format("arrow").iter(batch_size=_ROWS))
         first = next(batches, None)
         if first is None:
             raise OSError("there are no rows in it")
-    return first.schema, _batches(first, batches)
+    return first.schema, _chain_batches(first, batches)
 
 
-def _loaded(name: _Name) -> Any:
-    """The split as an IterableDataset."""
+def _load_split(name: _DatasetName) -> Any:
+    """Return the split as an IterableDataset."""
     from datasets import load_dataset
 
     loaded = load_dataset(name.name, name.config, split=name.split, revision=name.revision, streaming=True)
@@ -105,15 +107,15 @@ def _loaded(name: _Name) -> Any:
     return next(iter(loaded.values()))
 
 
-def _batches(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+def _chain_batches(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield first
-    with _as_os_error():
+    with _convert_errors():
         yield from rest
 
 
 @contextmanager
-def _as_os_error() -> Iterator[None]:
-    """Whatever the hub, the network or a file format behind them raises, as one kind of error."""
+def _convert_errors() -> Iterator[None]:
+    """Convert whatever the hub, the network or a file format raises to OSError."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Documents out of files, folders and archives: one at a time, each text and each id once."""
+"""Documents from files, folders, archives and the hub: one at a time, without duplicates."""
 
 import os
 import re
@@ -10,22 +10,23 @@ from pathlib import Path
 
 from ragqa.corpus import hub
 from ragqa.corpus.digests import DigestSet
-from ragqa.corpus.formats.base import UNREADABLE, CorpusReport, Document, InputFile, ProblemHandler, reason_of
-from ragqa.corpus.formats.registry import BUFFER, read_input
+from ragqa.corpus.formats.base import READ_ERRORS, CorpusReport, Document, InputFile, ProblemHandler, describe_error
+from ragqa.corpus.formats.registry import BUFFER_BYTES, read_input
 from ragqa.corpus.walk import check_paths, get_file_size, walk_files
 
 __all__ = ["CorpusReport", "Document", "count_input_bytes", "read_documents", "to_document_id"]
 
 MAX_CHARACTERS = 500_000_000
-"""Longest document: of a text no longer, offsets in characters and in UTF-8 fit into 32 bits."""
+"""Longest document; up to there, offsets in characters and in UTF-8 bytes fit into 32 bits."""
 _VISIBLE = re.compile(r"\S")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def count_input_bytes(paths: Sequence[Path]) -> int:
-    """Bytes, as they lie on disk, of all files that ``read_documents`` looks at; of the hub it knows nothing.
+    """Return the size on disk of all files that ``read_documents`` looks at; data sets of the hub count 0.
 
-    Raises BadInput where a path does not exist.
+    Raises:
+        BadInput: a path does not exist.
     """
     check_paths(paths)
     return sum(get_file_size(path) for path in walk_files(paths, on_error=lambda error: None))
@@ -36,52 +37,54 @@ def read_documents(
     *,
     skip_bad: bool = False,
     report: CorpusReport | None = None,
-    left_out: Callable[[Document], object] | None = None,
+    on_left_out: Callable[[Document], object] | None = None,
 ) -> Iterator[Document]:
-    """Documents of files and folders, one at a time, always in the same order.
+    """Yield the documents of files, folders and data sets of the hub, always in the same order.
 
-    A path that begins with ``hf:`` names a data set of the Hugging Face hub (``ragqa.corpus.hub``). Of a file, the
-    suffix tells the format: ``.txt``, ``.md``, ``.markdown``, ``.html``, ``.htm``, ``.pdf``, ``.jsonl``,
-    ``.tsv`` (DPR's passages) and ``.tar`` (its members), each also compressed as ``.xz``, ``.gz``, ``.bz2``, and
-    ``.arrow`` and ``.parquet``, tables with columns id, title and text. Where it tells nothing the first bytes
-    do: WikiExtractor's output, Wikipedia's XML dumps and PDF under any name; JSON lines and plain text under a
-    name without a suffix. Text is UTF-8, or UTF-16 with a byte order mark, and is kept as it is: line ends and
-    control characters too. What is binary, of no known type, empty, or there twice is left out and counted in
-    ``report``; ``left_out`` is called with documents that are empty or there twice.
+    Formats are recognised as ``ragqa.corpus.formats.registry`` says; the members of tar archives are read like files,
+    and files may be compressed as ``.xz``, ``.gz`` or ``.bz2``. Text is UTF-8, or UTF-16 with a byte order mark, and is
+    kept as it is, including line ends and control characters.
 
-    Raises BadInput on a file that cannot be read, BadLine on a malformed record and on an id that belongs
-    to another text already, MissingExtra on a PDF without the extra ``docs``, on a dump without
-    ``wiki`` and on a name of the hub without ``torch``; with ``skip_bad`` such input is left out, counted and
-    noted instead.
+    Args:
+        paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).
+        skip_bad: leave out, count and note malformed input instead of raising an error.
+        report: counts what is read and left out: files that are binary or of no known type, and documents that are
+            empty or have the title and text of an earlier one.
+        on_left_out: called with each document that is left out as empty or a duplicate.
+
+    Raises:
+        BadInput: a file cannot be read.
+        BadLine: a record is malformed, or its id belongs to another text already.
+        MissingExtra: a PDF needs the extra ``docs``, a dump ``wiki``, a data set of the hub ``torch``.
     """
     check_paths(paths)
-    intake = ProblemHandler(CorpusReport() if report is None else report, skip_bad)
-    return _unique(paths, intake, left_out or (lambda document: None))
+    problems = ProblemHandler(CorpusReport() if report is None else report, skip_bad)
+    return _iter_unique(paths, problems, on_left_out or (lambda document: None))
 
 
-def _unique(
-    paths: Sequence[Path], intake: ProblemHandler, left_out: Callable[[Document], object]
+def _iter_unique(
+    paths: Sequence[Path], problems: ProblemHandler, on_left_out: Callable[[Document], object]
 ) -> Iterator[Document]:
-    report = intake.report
+    report = problems.report
     seen = DigestSet()
-    for source, line, document in _files(paths, intake):
+    for file, line, document in _read_paths(paths, problems):
         if _VISIBLE.search(document.text, document.body) is None:
             report.empty += 1
-            left_out(_without_surrogates(document))
+            on_left_out(_replace_surrogates(document))
             continue
         try:
-            text, identifier = _digests(document)
-        except UnicodeEncodeError:  # half of a surrogate pair: JSON and PDF can hold it, UTF-8 cannot
-            source.replaced(line)
-            document = _without_surrogates(document)
-            text, identifier = _digests(document)
+            text, identifier = _compute_digests(document)
+        except UnicodeEncodeError:  # JSON and PDF can hold half a surrogate pair, UTF-8 cannot
+            file.note_undecodable(line)
+            document = _replace_surrogates(document)
+            text, identifier = _compute_digests(document)
         if text in seen:
             report.duplicates += 1
-            left_out(document)
+            on_left_out(document)
         elif identifier in seen:
-            source.bad(f"the id {document.id[:80]!r} belongs to another text already", line)
+            file.reject(f"the id {document.id[:80]!r} belongs to another text already", line)
         elif len(document.text) > MAX_CHARACTERS:
-            source.bad(f"longer than {MAX_CHARACTERS:,} characters: split it", line)
+            file.reject(f"longer than {MAX_CHARACTERS:,} characters: split it", line)
         else:
             seen.add(text)
             seen.add(identifier)
@@ -89,58 +92,60 @@ def _unique(
             yield document
 
 
-def _files(paths: Sequence[Path], intake: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    """The documents of each file in turn; counts its bytes, and reports it where it cannot be read."""
-    for path in walk_files(paths, on_error=lambda error: intake.bad(_shown(error.filename), _reason(error))):
-        if hub.is_hub(path):
-            yield from hub.read(path, intake)
+def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
+    """Yield the documents of each file in turn; count its bytes, and report a file that cannot be read."""
+    for path in walk_files(
+        paths, on_error=lambda error: problems.reject(_as_text(error.filename), _format_error(error))
+    ):
+        if hub.is_hub_name(path):
+            yield from hub.read_dataset(path, problems)
             continue
-        end = intake.report.bytes_read + get_file_size(path)
+        end = problems.report.bytes_read + get_file_size(path)
         try:
-            yield from _file(path, intake)
-        except UNREADABLE as error:
-            intake.bad(_shown(path), _reason(error))
-        intake.report.bytes_read = end
+            yield from _read_file(path, problems)
+        except READ_ERRORS as error:
+            problems.reject(_as_text(path), _format_error(error))
+        problems.report.bytes_read = end
 
 
-def _file(path: Path, intake: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    if not path.is_file():  # a pipe would be waited for, a link may lead nowhere
-        intake.not_text(_shown(path), "not a file")
+def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
+    if not path.is_file():  # reading a pipe could wait forever, and a link may lead nowhere
+        problems.note_not_text(_as_text(path), "not a file")
         return
-    before = intake.report.bytes_read
+    before = problems.report.bytes_read
     with path.open("rb", buffering=0) as raw:
-        source = InputFile(_shown(path), path.name, BufferedReader(raw, BUFFER), intake)
-        for record in read_input(source):
-            intake.report.bytes_read = before + raw.tell()
-            yield record
+        file = InputFile(_as_text(path), path.name, BufferedReader(raw, BUFFER_BYTES), problems)
+        for document in read_input(file):
+            problems.report.bytes_read = before + raw.tell()
+            yield document
 
 
-def _reason(error: Exception) -> str:
-    return f"cannot be read: {reason_of(error)}"
+def _format_error(error: Exception) -> str:
+    return f"cannot be read: {describe_error(error)}"
 
 
-def _shown(path: str | Path) -> str:
-    """A path as text that can be written: a file's name need not be valid UTF-8."""
+def _as_text(path: str | Path) -> str:
+    """Return a path as valid text; the name of a file need not be UTF-8."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def to_document_id(name: str) -> str:
-    """What a document's id, or the path of a file, is once it has been read."""
+    """Return a document's id, or a file's path, in the form that documents carry."""
     try:
-        return _shown(name)
+        return _as_text(name)
     except UnicodeEncodeError:
         return _SURROGATE.sub("\ufffd", name)
 
 
-def _digests(document: Document) -> tuple[bytes, bytes]:
-    """16 bytes that stand for title and text, and 16 for the id within its file: many files count from 1."""
+def _compute_digests(document: Document) -> tuple[bytes, bytes]:
+    """Return digests (16 bytes) of title and text, and of path and id: ids of different files may be the same."""
     text = blake2b(f"{len(document.title)} {document.title}".encode(), digest_size=16, person=b"text")
     text.update(document.text.encode())
-    within = f"{document.path}\0{document.id}".encode()
-    return text.digest(), blake2b(within, digest_size=16, person=b"id").digest()
+    path_and_id = f"{document.path}\0{document.id}".encode()
+    return text.digest(), blake2b(path_and_id, digest_size=16, person=b"id").digest()
 
 
-def _without_surrogates(document: Document) -> Document:
+def _replace_surrogates(document: Document) -> Document:
     fields = (document.id, document.title, document.text)
     identifier, title, text = (_SURROGATE.sub("\ufffd", field) for field in fields)
     return replace(document, id=identifier, title=title, text=text)

@@ -1,4 +1,4 @@
-"""Passages on disk: Arrow files, memory-mapped, so that millions of them take no memory and open at once."""
+"""Passages on disk in memory-mapped Arrow files: millions of them open in milliseconds and take no memory."""
 
 import hashlib
 from bisect import bisect_right
@@ -20,8 +20,8 @@ from ragqa.corpus.formats.base import Document
 from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.types import Passage
 
-# Plain strings: dictionaries would save 6 to 8 % of the space, but must be known before a file's first row is
-# written, and rows would be read no faster.
+# Plain strings: dictionaries would save 6 to 8 % of the space, but a file needs them before its first row, and rows
+# would be read no faster.
 SCHEMA = pa.schema(
     [
         ("document", pa.string()),
@@ -34,23 +34,31 @@ SCHEMA = pa.schema(
 )
 _PASSAGE_FIELDS = ("document", "title", "text", "path", "start", "end")
 DELETED = "deleted.npy"
-"""Int64, sorted: rows that updates deleted."""
+"""File with the rows that updates deleted: int64, sorted."""
 _BATCH = 1000
-# A batch of extraordinarily long passages is written early: strings of a batch are limited to 2 GiB.
+"""Rows of a batch."""
 _BATCH_CHARACTERS = 32 << 20
+"""Characters after which a batch is written early: Arrow limits the strings of a batch to 2 GiB."""
 _CACHED_BATCHES = 256
 
 
 class PassageWriter:
-    """Writes ``folder/00000.arrow`` and so on, each file aside and then renamed.
+    """Writer of the files ``folder/00000.arrow`` and so on, each written under another name and then renamed.
 
-    A context manager: left with an exception it drops the file it was writing. Raises ArtefactError where
-    there are passages already, unless it is told the number of the ``first_file`` that it is to write.
+    Use it as a context manager; on an exception it drops the file being written.
+
+    Args:
+        folder: where to write; it is created.
+        rows_per_file: passages of a file.
+        first_file: number of the first file to write; by default the folder must be empty.
+
+    Raises:
+        ArtefactError: there are passages in the folder, and ``first_file`` is not given.
     """
 
     def __init__(self, folder: Path, *, rows_per_file: int = 50_000, first_file: int | None = None) -> None:
         self.rows = 0
-        """Passages that were added."""
+        """Passages written so far."""
         self._folder = folder
         self._rows_per_file = rows_per_file
         self._pending: list[tuple[str, str, str, int, int, str]] = []
@@ -76,7 +84,7 @@ class PassageWriter:
             self._aside.unlink()
 
     def add_document(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
-        """Append the passages ``document.text[start:end]`` and return how many they are."""
+        """Append the passages ``document.text[start:end]`` and return their number."""
         before = self.rows
         for start, end in spans:
             self._append((document.id, document.title, document.path, start, end, document.text[start:end]))
@@ -122,24 +130,25 @@ class PassageWriter:
 
 
 class PassageStore:
-    """The passages that a PassageWriter wrote, by row; only what is asked for is read from disk.
+    """Passages written by a PassageWriter, by row; a passage is read from disk when it is needed.
 
     Rows that an update deleted keep their place, so that no other row changes its number.
     """
 
-    def __init__(self, files: Sequence["_File"], deleted: npt.NDArray[np.int64] | None = None) -> None:
+    def __init__(self, files: Sequence["_PassageFile"], deleted: npt.NDArray[np.int64] | None = None) -> None:
         self._files = files
         self.deleted = np.empty(0, np.int64) if deleted is None else deleted
-        """Rows, sorted, that no search may return."""
+        """Sorted rows that no search may return."""
         self._first_rows = list(accumulate((file.rows for file in files), initial=0))
         self._columns = lru_cache(_CACHED_BATCHES)(self._read_columns)
 
     @classmethod
     def open(cls, folder: Path) -> "PassageStore":
-        """Map the files of ``folder`` into memory; takes a few milliseconds whatever their size.
+        """Map the files of ``folder`` into memory, which takes a few milliseconds whatever their size.
 
-        Raises ArtefactError where there is no such folder and DamagedArtefact naming a file that is
-        missing or not whole.
+        Raises:
+            ArtefactError: there is no such folder.
+            DamagedArtefact: a file, which the message names, is missing or damaged.
         """
         if not folder.is_dir():
             raise ArtefactError(f"{folder} is not a folder of passages: build the index again")
@@ -150,59 +159,64 @@ class PassageStore:
         return cls([_open_file(path) for path in paths], _read_deleted(folder / DELETED))
 
     def __len__(self) -> int:
-        """Rows, the deleted ones included."""
+        """Return the number of rows, including the deleted ones."""
         return self._first_rows[-1]
 
     @property
     def live_count(self) -> int:
-        """Passages that a search may return."""
+        """Number of passages that are not deleted."""
         return len(self) - len(self.deleted)
 
     def live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Rows of the passages with these ranks, 0 … live - 1, among those that are not deleted."""
+        """Return the rows of the passages with these ranks, 0 … live_count - 1, among those not deleted."""
         live_before = self.deleted - np.arange(len(self.deleted))
         return np.asarray(ranks, np.int64) + np.searchsorted(live_before, ranks, side="right")
 
     @property
     def last_file(self) -> tuple[int, int]:
-        """Number and first row of the last file; -1 and 0 where there is none."""
+        """Number and first row of the last file; -1 and 0 if there is none."""
         return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
     def find_rows(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
-        """The rows, sorted, of all passages of these documents, but for those that are deleted."""
-        import pyarrow.compute as pc  # takes as long to load as a question to answer
+        """Return the sorted rows of all passages of these documents that are not deleted."""
+        import pyarrow.compute as pc  # loading it takes as long as answering a question
 
         wanted = pa.array(sorted(documents), pa.string())
-        found = []
+        rows = []
         for first, file in zip(self._first_rows, self._files, strict=False):
             column = file.reader.read_all().column("document")
-            found.append(first + np.flatnonzero(pc.is_in(column, wanted).to_numpy(zero_copy_only=False)))
-        return np.setdiff1d(np.concatenate(found) if found else self.deleted[:0], self.deleted)
+            rows.append(first + np.flatnonzero(pc.is_in(column, wanted).to_numpy(zero_copy_only=False)))
+        return np.setdiff1d(np.concatenate(rows) if rows else self.deleted[:0], self.deleted)
 
     def __getitem__(self, row: int) -> Passage:
-        """The passage of a row, 0 … len - 1; IndexError outside."""
+        """Return the passage of a row, 0 … len - 1.
+
+        Raises:
+            IndexError: there is no such row.
+        """
         if not 0 <= row < len(self):
             raise IndexError(f"there is no row {row} among {len(self)} passages")
-        file, batch, at = self._place(row)
-        return Passage(int(row), *(column[at].as_py() for column in self._columns(file, batch)))
+        file, batch, position = self._locate(row)
+        return Passage(int(row), *(column[position].as_py() for column in self._columns(file, batch)))
 
     def get(self, rows: Sequence[int]) -> list[Passage]:
-        """The passages of these rows, in their order; IndexError outside."""
+        """Return the passages of these rows, in the order of ``rows``; raises as ``store[row]``."""
         return [self[row] for row in rows]
 
     def iter_batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
-        """All passages from row ``first`` that are not deleted, those of ``size`` rows at a time; no batch is empty."""
-        columns = self._unmapped()
+        """Yield the passages that are not deleted in batches, each of up to ``size`` rows and never empty."""
+        columns = self._open_unmapped()
         for start in range(first, len(self), size):
             batch = self._slice(start, min(start + size, len(self)), columns)
-            gone = set(self.deleted[slice(*np.searchsorted(self.deleted, (start, start + size)))].tolist())
-            if left := [passage for passage in batch if passage.id not in gone] if gone else batch:
-                yield left
+            deleted = set(self.deleted[slice(*np.searchsorted(self.deleted, (start, start + size)))].tolist())
+            if live := [passage for passage in batch if passage.id not in deleted] if deleted else batch:
+                yield live
 
     def fingerprint(self, known: Mapping[str, str] | None = None) -> str:
-        """SHA-256, in hexadecimal, over the contents of the files in their order, and over what is deleted.
+        """Return the SHA-256, in hexadecimal, of the files' contents and of the deleted rows.
 
-        Reads all files but those whose SHA-256 is ``known`` by their names.
+        Args:
+            known: SHA-256 of files by name; those are not read.
         """
         digest = hashlib.sha256()
         for file in self._files:
@@ -211,26 +225,26 @@ class PassageStore:
         return digest.hexdigest()
 
     def read_rows(self, first: int, last: int) -> list[Passage]:
-        """The passages of rows ``first … last``, the deleted ones included: for those who go through all of them."""
-        return self._slice(first, last, self._unmapped())
+        """Return the passages of rows ``first`` to ``last`` (exclusive), including the deleted ones."""
+        return self._slice(first, last, self._open_unmapped())
 
     def _slice(self, start: int, end: int, columns: Callable[[int, int], list[pa.Array]]) -> list[Passage]:
         passages: list[Passage] = []
         while start < end:
-            file, batch, at = self._place(start)
-            values = [column.slice(at, end - start).to_pylist() for column in columns(file, batch)]
+            file, batch, position = self._locate(start)
+            values = [column.slice(position, end - start).to_pylist() for column in columns(file, batch)]
             rows = range(start, start + len(values[0]))
             passages.extend(map(Passage, rows, *values))
             start = rows.stop
         return passages
 
-    def _unmapped(self) -> Callable[[int, int], list[pa.Array]]:
-        """Reads columns as ``_columns`` does, but maps nothing: mapped pages would count as this process's memory."""
+    def _open_unmapped(self) -> Callable[[int, int], list[pa.Array]]:
+        """Return a reader of columns for scans, without mapping: mapped pages count as memory of the process."""
         reader = lru_cache(1)(lambda file: pa.ipc.open_file(pa.OSFile(str(self._files[file].path))))
         return lru_cache(1)(lambda file, batch: _columns(self._files[file].path, reader(file), batch))
 
-    def _place(self, row: int) -> tuple[int, int, int]:
-        """File, batch of the file, and row of the batch."""
+    def _locate(self, row: int) -> tuple[int, int, int]:
+        """Return the file of a row, its batch in the file, and its position in the batch."""
         file = bisect_right(self._first_rows, row) - 1
         return file, *divmod(row - self._first_rows[file], self._files[file].rows_per_batch)
 
@@ -239,17 +253,17 @@ class PassageStore:
 
 
 def _columns(path: Path, reader: Any, batch: int) -> list[pa.Array]:
-    """Columns of a batch in the order of Passage's fields."""
+    """Return the columns of a batch in the order of the fields of Passage."""
     try:
-        read = reader.get_batch(batch)
+        columns = reader.get_batch(batch)
     except pa.ArrowException as error:
         raise DamagedArtefact(f"{path} is damaged ({error}): build the index again") from error
-    return [read.column(name) for name in _PASSAGE_FIELDS]
+    return [columns.column(name) for name in _PASSAGE_FIELDS]
 
 
 @dataclass(frozen=True)
-class _File:
-    """An opened file: all its batches have as many rows as the first, except for the last."""
+class _PassageFile:
+    """Opened file; all its batches but the last have as many rows as the first."""
 
     path: Path
     reader: Any  # pa.ipc.RecordBatchFileReader
@@ -257,7 +271,7 @@ class _File:
     rows_per_batch: int
 
 
-def _open_file(path: Path) -> _File:
+def _open_file(path: Path) -> _PassageFile:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         last = reader.num_record_batches - 1
@@ -266,7 +280,7 @@ def _open_file(path: Path) -> _File:
         raise DamagedArtefact(f"{path} is not whole ({error}): build the index again") from error
     if not reader.schema.equals(SCHEMA):
         raise DamagedArtefact(f"{path} does not have the columns of passages: build the index again")
-    return _File(path, reader, last * rows_per_batch + rest, rows_per_batch)
+    return _PassageFile(path, reader, last * rows_per_batch + rest, rows_per_batch)
 
 
 def _read_deleted(file: Path) -> npt.NDArray[np.int64] | None:

@@ -1,4 +1,4 @@
-"""The files under what a user named, always in the same order."""
+"""Files under the paths that a user named, always in the same order."""
 
 import errno
 import json
@@ -10,34 +10,38 @@ from ragqa.artefacts import is_artefact
 from ragqa.corpus import hub
 from ragqa.errors import BadInput
 
-_SAVED, _SPLITS = "state.json", "dataset_dict.json"
-"""What ``save_to_disk`` of ``datasets`` writes beside the data, of one split and of several."""
+_STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
+"""Files that ``save_to_disk`` of ``datasets`` adds to the data of one split and of several."""
 
 
 def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
-    """Files in the order of ``paths``, those of a folder sorted by name, before its folders.
+    """Yield files in the order of ``paths``; in each folder its files first, then its folders, sorted by name.
 
-    Hidden files and folders, and ragqa's own directories, are left out, unless named in ``paths`` themselves;
-    links to folders are not followed. Of a data set that ``datasets`` saved only its data is given, and a name on
-    the hub as it is. ``on_error`` is called with what went wrong when a folder cannot be listed.
+    Hidden files and folders, and directories that ragqa wrote, are left out, unless ``paths`` names them. Links to
+    folders are not followed. Of a data set that ``datasets`` saved only the data files are yielded. A name of the hub
+    is yielded as it is.
+
+    Args:
+        paths: files, folders and names of the hub.
+        on_error: called with the error when a folder cannot be listed or a file of a saved data set is missing.
     """
     for path in paths:
         if not path.is_dir():
             yield path
             continue
         for folder, folders, files in os.walk(path, onerror=on_error):
-            seen = (name for name in folders if not name.startswith("."))
-            folders[:] = sorted(name for name in seen if not is_artefact(Path(folder, name)))
-            yield from _data(Path(folder), sorted(name for name in files if not name.startswith(".")), on_error)
+            visible = (name for name in folders if not name.startswith("."))
+            folders[:] = sorted(name for name in visible if not is_artefact(Path(folder, name)))
+            yield from _select_files(Path(folder), sorted(name for name in files if not name.startswith(".")), on_error)
 
 
-def _data(folder: Path, files: list[str], on_error: Callable[[OSError], object]) -> Iterator[Path]:
-    """The files of a folder; of a saved data set those that it names: what ``map`` cached lies beside them."""
-    if _SPLITS in files:
-        files.remove(_SPLITS)
+def _select_files(folder: Path, files: list[str], on_error: Callable[[OSError], object]) -> Iterator[Path]:
+    """Yield the files of a folder; of a saved data set only those it lists, since ``map`` caches others there."""
+    if _SPLITS_FILE in files:
+        files.remove(_SPLITS_FILE)
     try:
-        names = [str(part["filename"]) for part in json.loads((folder / _SAVED).read_bytes())["_data_files"]]
-    except (OSError, ValueError, KeyError, TypeError):  # no data set
+        names = [str(part["filename"]) for part in json.loads((folder / _STATE_FILE).read_bytes())["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError):  # not a saved data set
         names = files
     for name in names:
         if name in files:
@@ -47,22 +51,26 @@ def _data(folder: Path, files: list[str], on_error: Callable[[OSError], object])
 
 
 def check_paths(paths: Sequence[Path]) -> None:
-    """Raise BadInput naming the first path that is neither a file nor a folder."""
+    """Check that each path is a file, a folder or a well-formed name of the hub.
+
+    Raises:
+        BadInput: one is not; the message names the first.
+    """
     for path in paths:
-        if hub.is_hub(path):
-            hub.check(path)
+        if hub.is_hub_name(path):
+            hub.check_name(path)
             continue
         try:
             if path.is_file() or path.is_dir():
                 continue
-            what = "neither a file nor a folder" if path.exists() else "no such file or folder"
-        except OSError as error:  # a folder above it that may not be entered
-            what = f"cannot be read: {error.strerror}"
-        raise BadInput(f"{path}: {what}")
+            problem = "neither a file nor a folder" if path.exists() else "no such file or folder"
+        except OSError as error:  # a parent folder may not be entered
+            problem = f"cannot be read: {error.strerror}"
+        raise BadInput(f"{path}: {problem}")
 
 
 def get_file_size(path: Path) -> int:
-    """Bytes of a file; 0 where that cannot be found out."""
+    """Return the size of a file in bytes; 0 where it cannot be determined."""
     try:
         return path.stat().st_size
     except OSError:

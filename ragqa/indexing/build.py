@@ -128,7 +128,7 @@ def build_index(
         raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
     # A citation leads back, and an encoder is found, from wherever the index is used.
-    paths = [hub.absolute(path) for path in paths]
+    paths = [hub.make_absolute(path) for path in paths]
     if config.questions:
         config = replace(config, questions=str(Path(config.questions).absolute()))
     if Path(config.encoder).exists():
@@ -186,7 +186,7 @@ def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: T
     """Changes with ragqa, the configuration, the encoder, and any input file's path, size or time."""
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
-        if hub.is_hub(file):
+        if hub.is_hub_name(file):
             stats.append((str(file), 0, 0))
             continue
         with suppress(OSError):
@@ -299,7 +299,7 @@ def format_summary(report: CorpusReport, out: Path, *, as_json: bool = False) ->
     counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
     said = ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
     lines = [f"{said}, {size:.1f} MB in {out}", *([format_recall(search)] if search else [])]
-    return "\n".join([*lines, *report.left_out])
+    return "\n".join([*lines, *report.describe_problems()])
 
 
 def format_recall(search: dict[str, Any]) -> str:

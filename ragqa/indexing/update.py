@@ -128,7 +128,7 @@ def update_index(
         try:
             _link(target, aside)
             update = _Update(aside, manifest, device, progress)
-            counts = update.apply([hub.absolute(path) for path in add], delete, skip_bad)
+            counts = update.apply([hub.make_absolute(path) for path in add], delete, skip_bad)
             if compact or (compact is None and update.scattered >= COMPACT_AT):
                 update.compact()
             if update.changed:
@@ -194,7 +194,7 @@ class _Update:
         names = [(p.document, p.path) for p in self._store.get(rows.tolist())]
         gone, counts = read.effect(set(names), asked)
         if add and not (read.written or read.unchanged or gone - asked):
-            left_out = "; ".join(line.strip() for line in self.report.left_out)
+            left_out = "; ".join(line.strip() for line in self.report.describe_problems())
             raise BadInput(f"nothing to add in {', '.join(map(str, add))}: {left_out or 'no documents'}")
         if gone or read.written:
             self._change(rows[[name in gone for name in names]], first)
@@ -221,7 +221,7 @@ class _Update:
             add,
             skip_bad=skip_bad,
             report=self.report,
-            left_out=lambda document: read.left_out.add((document.id, document.path)),
+            on_left_out=lambda document: read.left_out.add((document.id, document.path)),
         )
         number, first = self._tail()
         with PassageWriter(self._folder / "passages", first_file=number) as writer:
@@ -417,4 +417,4 @@ def format_summary(report: UpdateReport, index: Path, *, as_json: bool = False) 
     done = ", ".join([*counts, *["compacted"] * report.compacted])
     passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
     line = f"{done}: {passages} in {index} ({report.seconds:.1f} s)"
-    return "\n".join([line, *report.corpus.left_out])
+    return "\n".join([line, *report.corpus.describe_problems()])

@@ -1,1 +1,1 @@
-"""One reader per file format; ``registry`` names them all."""
+"""Readers of document formats, one file each; ``registry`` has the table of them."""

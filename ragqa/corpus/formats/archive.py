@@ -9,34 +9,35 @@ from typing import BinaryIO, cast
 
 from ragqa.corpus.formats.base import InputFile
 
-_BLOCK = 512
-_CHUNK = 1 << 16
+_BLOCK_BYTES = 512
+_CHUNK_BYTES = 1 << 16
 
 
-def members(source: InputFile) -> Iterator[InputFile]:
-    """The regular files of a tar archive in its order, hidden ones left out; each must be read in its turn.
+def iter_members(file: InputFile) -> Iterator[InputFile]:
+    """Yield the regular files of a tar archive that are not hidden; read each before asking for the next.
 
-    Raises tarfile.TarError, or what the decompression raises, on an archive that is damaged or cut short.
+    Raises:
+        tarfile.TarError: the archive is damaged or cut short. Errors of the decompression are passed on, too.
     """
-    with tarfile.open(fileobj=source.stream, mode="r|") as tar:
+    with tarfile.open(fileobj=file.stream, mode="r|") as tar:
         for member in tar:
             stream = tar.extractfile(member) if member.isreg() else None
-            if stream is not None and not _hidden(member.name):
+            if stream is not None and not _is_hidden(member.name):
                 name = PurePosixPath(member.name).name
-                path = f"{source.path}/{member.name.removeprefix('./')}"
-                yield replace(source, path=path, name=name, stream=cast(BufferedReader, stream))
-            tar.members = []  # type: ignore[attr-defined]  # it keeps every header it has seen
+                path = f"{file.path}/{member.name.removeprefix('./')}"
+                yield replace(file, path=path, name=name, stream=cast(BufferedReader, stream))
+            tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header in memory
         _check_end(cast(BinaryIO, tar.fileobj))
 
 
 def _check_end(stream: BinaryIO) -> None:
-    """Read what follows the last member: tarfile takes a damaged header for the end of the archive."""
-    while rest := stream.read(_CHUNK):
+    """Check that only zeros follow the last member: tarfile takes a damaged header for the end of the archive."""
+    while rest := stream.read(_CHUNK_BYTES):
         if rest.count(0) != len(rest):
             raise tarfile.ReadError("damaged after its last readable member")
-    if stream.tell() % _BLOCK:
+    if stream.tell() % _BLOCK_BYTES:
         raise tarfile.ReadError("cut short")
 
 
-def _hidden(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in PurePosixPath(name).parts if part != "..")

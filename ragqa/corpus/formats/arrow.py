@@ -7,16 +7,17 @@ import pyarrow as pa
 from ragqa.corpus.formats import columns
 from ragqa.corpus.formats.base import InputFile, NumberedDocument
 
-_FILE_FORMAT = b"ARROW1\0\0"
+_FILE_MAGIC = b"ARROW1\0\0"
 
 
-def read(source: InputFile) -> Iterator[NumberedDocument]:
-    """The rows of the file in their order, each a document; see ``columns.records``."""
-    return columns.records(source, lambda: _opened(source))
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield each row of the file as a document; see ``columns.read_table``."""
+    return columns.read_table(file, lambda: _open_table(file))
 
 
-def _opened(source: InputFile) -> columns.Table:
-    if source.stream.peek(len(_FILE_FORMAT)).startswith(_FILE_FORMAT):
-        source.stream.read(len(_FILE_FORMAT))  # what follows, up to the table of contents, is a stream
-    reader = pa.ipc.open_stream(source.stream)
+def _open_table(file: InputFile) -> columns.Table:
+    if file.stream.peek(len(_FILE_MAGIC)).startswith(_FILE_MAGIC):
+        # The file format is a stream between its magic bytes and its footer: so it is read without seeking.
+        file.stream.read(len(_FILE_MAGIC))
+    reader = pa.ipc.open_stream(file.stream)
     return reader.schema, reader

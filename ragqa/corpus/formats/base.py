@@ -1,4 +1,8 @@
-"""What a format reader is given and what it gives: an opened input, a document, a report."""
+"""Interface of the format readers: an opened file goes in, documents come out, problems go to a report.
+
+A reader is a function ``read(file: InputFile) -> Iterator[NumberedDocument]``. It takes the content from ``file`` and
+calls ``file.reject`` on a record that it cannot read, and ``file.note_undecodable`` where bytes are not valid text.
+"""
 
 import codecs
 import lzma
@@ -8,165 +12,183 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BufferedReader
 
-from ragqa.errors import BadInput, BadLine
+from ragqa.errors import BadInput, BadLine, MissingExtra
 
 MAX_NOTES = 20
-"""Problems that a report describes in words; the others are only counted."""
-UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError)
-"""What reading a file raises that is damaged, cut short or gone."""
+"""Problems that a report describes in words; further ones are only counted."""
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError)
+"""Errors raised while reading a file that is damaged, cut short or gone."""
 _CHUNK = 1 << 20
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text with a title, from a file of its own or from a record of a larger file."""
+    """Text with a title, from a file of its own or from a record of a larger file."""
 
     id: str
-    """The record's own id, or ``path`` where a file is one document."""
+    """Id of the record, or ``path`` where the whole file is the document."""
     title: str
     text: str
     path: str
-    """The file as one could open it from here; a member of an archive: archive/member."""
+    """Path of the file, relative to the working directory; for a member of an archive, archive/member."""
     body: int = 0
-    """Character of ``text`` where the body starts; what lies before (a title line) is not indexed."""
+    """First character of the body in ``text``; what precedes it (a title line) is not indexed."""
+
+
+NumberedDocument = tuple[int, Document]
+"""Document and the line it starts on; 0 where the whole file is the document."""
 
 
 @dataclass
 class CorpusReport:
-    """What was read and what was left out; updated while documents are read."""
+    """Counts of what was read and left out; updated while documents are read."""
 
     documents: int = 0
-    """Documents handed out."""
+    """Documents read."""
     duplicates: int = 0
-    """Documents left out because title and text are those of an earlier one."""
+    """Documents left out because an earlier one has the same title and text."""
     empty: int = 0
     """Documents left out because their body is nothing but white space."""
     undecodable: int = 0
-    """Files or records in which something was replaced by U+FFFD."""
+    """Files or records in which undecodable bytes were replaced by U+FFFD."""
     binary: int = 0
-    """Files left out because they are binary, of no known type, or not files at all."""
+    """Files left out because they are binary, of an unknown type, or not regular files."""
     redirects: int = 0
-    """Pages of a wiki left out because they only lead to another one."""
+    """Wiki pages left out because they only redirect to another page."""
     disambiguations: int = 0
-    """Pages of a wiki left out because they only list what their title can mean."""
+    """Wiki pages left out because they only list the meanings of their title."""
     other_pages: int = 0
-    """Pages of a wiki left out because they are no articles: talk, templates, whatever is not wikitext."""
+    """Wiki pages left out because they are no articles: talk pages, templates, pages that are not wikitext."""
     bad: int = 0
-    """Files and records left out by ``skip_bad``."""
+    """Malformed files and records left out because of ``skip_bad``."""
     bytes_read: int = 0
-    """Of the bytes that ``input_size`` counts; and the characters of what came from the hub."""
+    """Bytes read so far, of those that ``count_input_bytes`` counts; for data sets of the hub, characters."""
     notes: list[str] = field(default_factory=list)
-    """The first problems, each as ``path[:line]: what``."""
+    """The first problems, each as ``path[:line]: problem``."""
 
-    @property
-    def left_out(self) -> list[str]:
-        """Lines for people: what was left out or mended, and the notes; none where nothing was."""
+    def describe_problems(self) -> list[str]:
+        """Return lines that say what was left out or repaired; none if nothing was."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
-        said = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items() if count)
-        return [f"left out or mended: {said}"] * bool(said) + [f"  {note}" for note in self.notes]
+        listed = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+        return [f"left out or mended: {listed}"] * bool(listed) + [f"  {note}" for note in self.notes]
 
-    def note(self, where: str, what: str) -> None:
-        """Describe a problem, if there is still room."""
+    def note(self, where: str, problem: str) -> None:
+        """Describe a problem, unless there are ``MAX_NOTES`` already."""
         if len(self.notes) < MAX_NOTES:
-            self.notes.append(f"{where}: {what}")
+            self.notes.append(f"{where}: {problem}")
 
 
 @dataclass(frozen=True)
 class ProblemHandler:
-    """Where problems go: into the report, or, unless bad input is skipped, to whoever asked for documents."""
+    """Policy for bad input: raise an error, or count it in the report and go on."""
 
     report: CorpusReport
     skip_bad: bool
 
-    def bad(self, path: str, what: str, line: int = 0) -> None:
-        """Raise BadLine (BadInput without a line), or count and note it where bad input is skipped."""
-        where = _where(path, line)
+    def reject(self, path: str, problem: str, line: int = 0) -> None:
+        """Report a malformed file or record.
+
+        Raises:
+            BadLine: bad input is not skipped, and the line is known.
+            BadInput: bad input is not skipped.
+        """
+        where = _format_place(path, line)
         if not self.skip_bad:
             kind = BadLine if line else BadInput
-            raise kind(f"{where}: {what} (mend it, or leave such input out with --skip-bad)")
+            raise kind(f"{where}: {problem} (mend it, or leave such input out with --skip-bad)")
         self.report.bad += 1
-        self.report.note(where, what)
+        self.report.note(where, problem)
 
-    def replaced(self, path: str, line: int = 0) -> None:
-        """Count and note that something could not be decoded."""
+    def note_undecodable(self, path: str, line: int = 0) -> None:
+        """Count and note that undecodable bytes were replaced."""
         self.report.undecodable += 1
-        self.report.note(_where(path, line), "not valid text everywhere, U+FFFD stands where it is not")
+        self.report.note(_format_place(path, line), "not valid text everywhere, U+FFFD stands where it is not")
 
-    def not_text(self, path: str, what: str) -> None:
-        """Count and note a file that is left out because it holds no text to begin with."""
+    def note_not_text(self, path: str, problem: str) -> None:
+        """Count and note a file that is left out because it holds no text."""
         self.report.binary += 1
-        self.report.note(path, what)
+        self.report.note(path, problem)
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """An opened input: its names, its bytes, and where to report what is wrong with it."""
+    """Opened file, or member of an archive: its names, its bytes, and the handler of its problems."""
 
     path: str
-    """As reported, and as its documents carry it."""
+    """Path as reported, and as its documents carry it."""
     name: str
-    """What the format and a title are told by: the file's name without a suffix of compression."""
+    """File name without a suffix of compression: the format, and perhaps the title, follow from it."""
     stream: BufferedReader
-    intake: ProblemHandler
+    problems: ProblemHandler
 
-    def text(self) -> str:
-        """All of the input, decoded; counted where bytes had to be replaced."""
-        encoding = self._drop_mark()
-        text, replaced = _decode(self.stream.read(), encoding)
-        if replaced:
-            self.replaced()
+    def read_text(self) -> str:
+        """Return the decoded content, and note if bytes had to be replaced."""
+        encoding = self._skip_byte_order_mark()
+        text, has_replacements = _decode(self.stream.read(), encoding)
+        if has_replacements:
+            self.note_undecodable()
         return text
 
-    def lines(self) -> Iterator[tuple[int, str, bool]]:
-        """Each line: its number from 1, its text with the line end, whether bytes were replaced in it."""
-        encoding = self._drop_mark()
+    def iter_lines(self) -> Iterator[tuple[int, str, bool]]:
+        """Yield the number of each line (from 1), its text with the line end, and whether bytes were replaced."""
+        encoding = self._skip_byte_order_mark()
         if encoding == "utf-8":
             for number, line in enumerate(self.stream, 1):
                 yield number, *_decode(line, encoding)
         else:
-            for number, text in enumerate(_wide_lines(self.stream, encoding), 1):
+            for number, text in enumerate(_iter_wide_lines(self.stream, encoding), 1):
                 yield number, text, "\ufffd" in text
 
-    def bad(self, what: str, line: int = 0) -> None:
-        """``ProblemHandler.bad`` of this input."""
-        self.intake.bad(self.path, what, line)
+    def reject(self, problem: str, line: int = 0) -> None:
+        """Report that this file, or its record at ``line``, is malformed; raises as ``ProblemHandler.reject``."""
+        self.problems.reject(self.path, problem, line)
 
-    def replaced(self, line: int = 0) -> None:
-        """``ProblemHandler.replaced`` of this input."""
-        self.intake.replaced(self.path, line)
+    def reject_without_extra(self, extra: str, error: ImportError) -> None:
+        """Report that reading this file needs an optional extra of the package.
 
-    def _drop_mark(self) -> str:
-        """Move past a byte order mark and return the encoding it stands for."""
-        encoding, length = encoding_of(self.stream.peek(4))
+        Raises:
+            MissingExtra: bad input is not skipped.
+        """
+        missing = MissingExtra(f"reading {self.path}", extra)
+        if not self.problems.skip_bad:
+            raise missing from error
+        self.reject(str(missing))
+
+    def note_undecodable(self, line: int = 0) -> None:
+        """Count and note that undecodable bytes were replaced."""
+        self.problems.note_undecodable(self.path, line)
+
+    def _skip_byte_order_mark(self) -> str:
+        encoding, length = detect_encoding(self.stream.peek(4))
         self.stream.read(length)
         return encoding
 
 
-NumberedDocument = tuple[int, Document]
-"""A document and the line it starts on; 0 where the whole file is the document."""
-
-
-def encoding_of(head: bytes) -> tuple[str, int]:
-    """Encoding of a text that begins with ``head``, and the length of its byte order mark."""
-    for mark, encoding in _MARKS:
+def detect_encoding(head: bytes) -> tuple[str, int]:
+    """Return the encoding of a text that begins with ``head``, and the length of its byte order mark in bytes."""
+    for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding, len(mark)
     return "utf-8", 0
 
 
-def reason_of(error: Exception) -> str:
-    """What one of UNREADABLE says, in words for a line."""
+def describe_error(error: Exception) -> str:
+    """Return the message of one of ``READ_ERRORS`` for a one-line report."""
     system = error.strerror if isinstance(error, OSError) else None
     return str(system or error or type(error).__name__)
 
 
-def _where(path: str, line: int) -> str:
+def _format_place(path: str, line: int) -> str:
     return f"{path}:{line}" if line else path
 
 
-def _wide_lines(stream: BufferedReader, encoding: str) -> Iterator[str]:
-    """Lines of a text whose line ends are more than a byte."""
+def _iter_wide_lines(stream: BufferedReader, encoding: str) -> Iterator[str]:
+    """Yield the lines of a text in which a line end is more than one byte."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     rest = ""
     while data := stream.read(_CHUNK):

@@ -1,4 +1,4 @@
-"""Passages as DPR's ``psgs_w100.tsv`` has them: id, text, title, tab-separated, quoted as in csv."""
+"""DPR's passage files such as ``psgs_w100.tsv``: id, text and title, separated by tabs and quoted as in csv."""
 
 import csv
 from collections.abc import Iterator
@@ -9,16 +9,18 @@ _HEADER = ["id", "text", "title"]
 _MAX_FIELD = 2**31 - 1
 
 
-def read(source: InputFile) -> Iterator[NumberedDocument]:
-    """The passages of the file in their order, each a document of its own.
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield each passage of the file as a document.
 
-    Raises BadLine on a missing header or a malformed row, unless bad input is skipped.
     Source: Karpukhin et al. 2020, section 4.1, and the repository facebookresearch/DPR.
+
+    Raises:
+        BadLine: the header is missing or a row is malformed, and bad input is not skipped.
     """
-    csv.field_size_limit(_MAX_FIELD)  # the default, 128 KiB, is for the whole process: only ever wider
-    # strict: a stray quote must not swallow the passages after it
-    rows = csv.reader(_lines(source), delimiter="\t", strict=True)
-    header = False
+    csv.field_size_limit(_MAX_FIELD)  # the default is 128 KiB; the limit holds for the whole process
+    # Without strict, a stray quote would swallow the passages after it.
+    rows = csv.reader(_iter_lines(file), delimiter="\t", strict=True)
+    has_header = False
     while True:
         first = rows.line_num + 1
         try:
@@ -26,25 +28,25 @@ def read(source: InputFile) -> Iterator[NumberedDocument]:
         except StopIteration:
             return
         except csv.Error as error:
-            source.bad(f"not tab-separated values: {error}", first)
+            file.reject(f"not tab-separated values: {error}", first)
             continue
         if not row:
             continue
-        if not header:
+        if not has_header:
             if row != _HEADER:
-                source.bad("not in DPR's format: its first line must be id<TAB>text<TAB>title", first)
+                file.reject("not in DPR's format: its first line must be id<TAB>text<TAB>title", first)
                 return
-            header = True
+            has_header = True
         elif len(row) != len(_HEADER):
-            source.bad(f"{len(row)} fields where id, text and title should be", first)
+            file.reject(f"{len(row)} fields where id, text and title should be", first)
         elif not row[0]:
-            source.bad("a row without an id", first)
+            file.reject("a row without an id", first)
         else:
-            yield first, Document(row[0], row[2], row[1], source.path)
+            yield first, Document(row[0], row[2], row[1], file.path)
 
 
-def _lines(source: InputFile) -> Iterator[str]:
-    for number, line, replaced in source.lines():
-        if replaced:
-            source.replaced(number)
+def _iter_lines(file: InputFile) -> Iterator[str]:
+    for number, line, has_replacements in file.iter_lines():
+        if has_replacements:
+            file.note_undecodable(number)
         yield line

@@ -1,95 +1,103 @@
-"""HTML: the text that a browser would show, without scripts, styles and navigation."""
+"""HTML: the visible text of a page, without scripts, styles and navigation.
+
+Two libraries were tried instead: inscriptis adds characters of its own for lists and tables, and selectolax only
+parses, so that the rules below would stay.
+"""
 
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
-from ragqa.corpus.formats.plain import title_of
+from ragqa.corpus.formats.plain import make_title
 
-_UNSEEN = frozenset(("script", "style", "nav", "template", "noscript"))
-_PARAGRAPHS = re.compile(
+_INVISIBLE = frozenset(("script", "style", "nav", "template", "noscript"))
+_PARAGRAPH_TAGS = re.compile(
     "address|article|aside|blockquote|body|caption|center|details|dialog|div|dl|fieldset|figcaption|figure"
     "|footer|form|h[1-6]|header|hr|main|ol|p|pre|section|summary|table|ul"
 )
-_LINES = frozenset(("br", "dd", "dt", "li", "option", "tr"))
-_CELLS = frozenset(("td", "th"))
+_LINE_TAGS = frozenset(("br", "dd", "dt", "li", "option", "tr"))
+_CELL_TAGS = frozenset(("td", "th"))
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")
 _BLANK_LINES = re.compile(r"\n[ \t\n]*\n")
 
 
-def read(source: InputFile) -> Iterator[NumberedDocument]:
-    """The page as one document; its characters are counted in the extracted text, not in the file."""
-    page = _Page()
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the page as one document; offsets count the extracted text, not the file.
+
+    Raises:
+        BadInput: the page cannot be parsed, and bad input is not skipped.
+    """
+    page = _HtmlPage()
     try:
-        page.feed(source.text())
+        page.feed(file.read_text())
         page.close()
-    except AssertionError as error:  # what html.parser raises on a declaration it does not know
-        source.bad(f"not HTML that can be read: {error}")
+    except AssertionError as error:  # html.parser raises it on unknown declarations
+        file.reject(f"not HTML that can be read: {error}")
         return
-    yield 0, Document(source.path, page.title() or title_of(source), page.text(), source.path)
+    yield 0, Document(file.path, page.get_title() or make_title(file), page.get_text(), file.path)
 
 
-class _Page(HTMLParser):
-    """Collects the title and the visible text of a page."""
+class _HtmlPage(HTMLParser):
+    """Parser that collects the title and the visible text of a page."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self._pieces: list[str] = []
         self._titles: list[str] = []
-        self._unseen = 0
-        self._preformatted = 0
+        self._invisible_depth = 0
+        self._pre_depth = 0
         self._in_title = False
 
-    def title(self) -> str:
+    def get_title(self) -> str:
         return _SPACES.sub(" ", self._titles[0] if self._titles else "").strip()
 
-    def text(self) -> str:
+    def get_text(self) -> str:
         return _BLANK_LINES.sub("\n\n", "".join(self._pieces)).strip()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _UNSEEN:
-            self._unseen += 1
+        if tag in _INVISIBLE:
+            self._invisible_depth += 1
         elif tag == "title":
             self._in_title = True
             self._titles.append("")
-        elif _PARAGRAPHS.fullmatch(tag):
-            self._break("\n\n")
-            self._in_title = False  # of a page that forgot to close it
-        elif tag in _LINES:
-            self._break("\n")
-        elif tag in _CELLS and not self._after_space():
+        elif _PARAGRAPH_TAGS.fullmatch(tag):
+            self._end_block("\n\n")
+            self._in_title = False  # some pages do not close it
+        elif tag in _LINE_TAGS:
+            self._end_block("\n")
+        elif tag in _CELL_TAGS and not self._ends_in_space():
             self._pieces.append("\t")
         if tag == "pre":
-            self._preformatted += 1
+            self._pre_depth += 1
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in _UNSEEN:
-            self._unseen = max(0, self._unseen - 1)
+        if tag in _INVISIBLE:
+            self._invisible_depth = max(0, self._invisible_depth - 1)
         elif tag == "title":
             self._in_title = False
-        elif _PARAGRAPHS.fullmatch(tag):
-            self._break("\n\n")
+        elif _PARAGRAPH_TAGS.fullmatch(tag):
+            self._end_block("\n\n")
         if tag == "pre":
-            self._preformatted = max(0, self._preformatted - 1)
+            self._pre_depth = max(0, self._pre_depth - 1)
 
     def handle_data(self, data: str) -> None:
-        if self._unseen:
+        if self._invisible_depth:
             return
         if self._in_title:
             self._titles[-1] += data
             return
-        if not self._preformatted:
+        if not self._pre_depth:
             data = _SPACES.sub(" ", data)
-            if self._after_space():
+            if self._ends_in_space():
                 data = data.removeprefix(" ")
         if data:
             self._pieces.append(data)
 
-    def _after_space(self) -> bool:
+    def _ends_in_space(self) -> bool:
         return not self._pieces or self._pieces[-1][-1:].isspace()
 
-    def _break(self, line_ends: str) -> None:
-        if self._pieces and not self._preformatted:
+    def _end_block(self, line_ends: str) -> None:
+        if self._pieces and not self._pre_depth:
             self._pieces[-1] = self._pieces[-1].rstrip(" ")
         self._pieces.append(line_ends)

@@ -1,4 +1,4 @@
-"""JSON lines: one document a line, ``{"id": …, "title": …, "text": …}``."""
+"""JSON lines: one document per line, ``{"id": …, "title": …, "text": …}``."""
 
 import json
 from collections.abc import Iterator
@@ -6,25 +6,26 @@ from collections.abc import Iterator
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
 
-def read(source: InputFile) -> Iterator[NumberedDocument]:
-    """The documents of the file in their order; the title may be missing, other fields are ignored.
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the documents of the file; the title may be missing, and other fields are ignored.
 
-    Raises BadLine on a line that is not such a record, unless bad input is skipped.
+    Raises:
+        BadLine: a line is not such a record, and bad input is not skipped.
     """
-    for number, line, replaced in source.lines():
+    for number, line, has_replacements in file.iter_lines():
         if line.isspace():
             continue
         try:
-            document = _document(line, source.path)
+            document = _parse_line(line, file.path)
         except ValueError as error:
-            source.bad(str(error), number)
+            file.reject(str(error), number)
             continue
-        if replaced:
-            source.replaced(number)
+        if has_replacements:
+            file.note_undecodable(number)
         yield number, document
 
 
-def _document(line: str, path: str) -> Document:
+def _parse_line(line: str, path: str) -> Document:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
@@ -33,23 +34,23 @@ def _document(line: str, path: str) -> Document:
         raise ValueError("JSON nested too deeply") from error
     if not isinstance(record, dict):
         raise ValueError("not a JSON object with the fields id, title and text")
-    return Document(_id(record), _string(record, "title", missing=""), _string(record, "text"), path)
+    return Document(_get_id(record), _get_string(record, "title", default=""), _get_string(record, "text"), path)
 
 
-def _id(record: dict[str, object]) -> str:
-    """The field id, which may be a whole number: many exports have it so."""
+def _get_id(record: dict[str, object]) -> str:
+    """Return the field ``id``; many exports have whole numbers there."""
     value = record.get("id")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if not _string(record, "id"):
+    if not _get_string(record, "id"):
         raise ValueError("the field 'id' is empty")
     return str(value)
 
 
-def _string(record: dict[str, object], field: str, missing: str | None = None) -> str:
+def _get_string(record: dict[str, object], field: str, default: str | None = None) -> str:
     value = record.get(field)
-    if value is None and missing is not None:
-        return missing
+    if value is None and default is not None:
+        return default
     if field not in record:
         raise ValueError(f"no field '{field}'")
     if not isinstance(value, str):

@@ -9,23 +9,23 @@ from ragqa.corpus.formats import columns
 from ragqa.corpus.formats.base import InputFile, NumberedDocument
 
 _ROWS = 256
-"""Of a batch."""
-_BUFFER = 1 << 20
+"""Rows of a batch."""
+_BUFFER_BYTES = 1 << 20
 """Bytes of a column that are read at a time."""
 
 
-def read(source: InputFile) -> Iterator[NumberedDocument]:
-    """The rows of the file in their order, each a document; see ``columns.records``."""
-    return columns.records(source, lambda: _opened(source))
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield each row of the file as a document; see ``columns.read_table``."""
+    return columns.read_table(file, lambda: _open_table(file))
 
 
-def _opened(source: InputFile) -> columns.Table:
+def _open_table(file: InputFile) -> columns.Table:
     from pyarrow.parquet import ParquetFile
 
-    # what its columns are stands at the end
-    if not isinstance(source.stream.raw, FileIO):
+    # Parquet's schema stands at the end of the file, which a stream out of an archive cannot seek to.
+    if not isinstance(file.stream.raw, FileIO):
         raise pa.ArrowException("it is compressed or in an archive: unpack it first")
-    # a whole row group may be a gigabyte: not read ahead
-    file = ParquetFile(source.stream, pre_buffer=False, buffer_size=_BUFFER)
-    schema = file.schema_arrow
-    return schema, file.iter_batches(_ROWS, columns=columns.wanted(schema), use_threads=False)
+    # A row group may be a gigabyte, so that reading it ahead would fill the memory.
+    table = ParquetFile(file.stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    schema = table.schema_arrow
+    return schema, table.iter_batches(_ROWS, columns=columns.select_columns(schema), use_threads=False)

@@ -5,32 +5,31 @@ from collections.abc import Iterator
 from io import BytesIO
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
-from ragqa.corpus.formats.plain import title_of
-from ragqa.errors import MissingExtra
+from ragqa.corpus.formats.plain import make_title
 
 
-def read(source: InputFile) -> Iterator[NumberedDocument]:
-    """The file as one document; its characters are counted in the extracted text, pages between blank lines.
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the file as one document; blank lines separate its pages, and offsets count the extracted text.
 
-    Raises MissingExtra where pypdf is not installed, unless bad input is skipped.
+    Raises:
+        MissingExtra: pypdf is not installed, and bad input is not skipped.
+        BadInput: the file cannot be read, and bad input is not skipped.
     """
     try:
-        title, text = _extract(source.stream.read())
+        title, text = _extract_text(file.stream.read())
     except ImportError as error:
-        missing = MissingExtra(f"reading {source.path}", "docs")
-        if not source.intake.skip_bad:
-            raise missing from error
-        source.bad(str(missing))
+        file.reject_without_extra("docs", error)
         return
-    except Exception as error:  # a broken PDF raises whatever the parser stumbles over
-        source.bad(f"not a PDF that can be read: {error or type(error).__name__}")
+    except Exception as error:  # on a broken file pypdf raises all kinds of errors
+        file.reject(f"not a PDF that can be read: {error or type(error).__name__}")
         return
     if not text.strip():
-        source.intake.report.note(source.path, "no text in it (scanned pages?)")
-    yield 0, Document(source.path, title or title_of(source), text, source.path)
+        file.problems.report.note(file.path, "no text in it (scanned pages?)")
+    yield 0, Document(file.path, title or make_title(file), text, file.path)
 
 
-def _extract(data: bytes) -> tuple[str, str]:
+def _extract_text(data: bytes) -> tuple[str, str]:
+    """Return title and text."""
     from pypdf import PdfReader
     from pypdf.errors import PdfReadError
 

@@ -1,4 +1,4 @@
-"""Plain text and Markdown: a file is a document, its first heading the title."""
+"""Plain text and Markdown: a file is a document, and its first heading the title."""
 
 import re
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ _HEADING = re.compile(r"\s*+#[ \t]++([^\r\n]{1,300})(?=[\r\n]|\Z)")
 _CLOSING_HASHES = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
 
 
-def read(source: InputFile) -> Iterator[NumberedDocument]:
-    """The file as one document; ``# …`` in its first line is the title and not part of the body."""
-    text = source.text()
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the file as one document; a heading ``# …`` in its first line is the title, not part of the body."""
+    text = file.read_text()
     heading = _HEADING.match(text)
     title = _CLOSING_HASHES.sub("", heading[1]).strip() if heading else ""
     body = heading.end() if heading else 0
-    yield 0, Document(source.path, title or title_of(source), text, source.path, body)
+    yield 0, Document(file.path, title or make_title(file), text, file.path, body)
 
 
-def title_of(source: InputFile) -> str:
-    """The title that a file's name stands for: its stem, with ``-`` and ``_`` as spaces."""
-    return PurePath(source.name).stem.replace("-", " ").replace("_", " ").strip()
+def make_title(file: InputFile) -> str:
+    """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""
+    return PurePath(file.name).stem.replace("-", " ").replace("_", " ").strip()

@@ -1,93 +1,125 @@
-"""Which reader an input needs: by its suffix, and where that tells nothing by its first bytes."""
+"""Table of the document formats, and the choice of the one that reads an input.
+
+To add a format, write its file with a function ``read`` and add one entry to ``FORMATS``. The suffix of the file name
+decides; where it tells nothing, the first bytes of the content do.
+"""
 
 import bz2
 import gzip
 import lzma
-from codecs import BOM_UTF8
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import PurePath
 from typing import Any, cast
 
 from ragqa.corpus.formats import archive, arrow, dpr, html, jsonl, parquet, pdf, plain, wikiextractor
-from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, encoding_of
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, detect_encoding
 from ragqa.corpus.formats.mediawiki import dump
 
-BUFFER = 1 << 18
+BUFFER_BYTES = 1 << 18
 """Bytes that are read from a file at a time."""
-_HEAD = 8192
-_SUFFIXES: dict[str, Callable[[InputFile], Iterator[NumberedDocument]]] = {
-    ".txt": plain.read,
-    ".md": plain.read,
-    ".markdown": plain.read,
-    ".html": html.read,
-    ".htm": html.read,
-    ".pdf": pdf.read,
-    ".jsonl": jsonl.read,
-    ".tsv": dpr.read,
-    ".arrow": arrow.read,
-    ".parquet": parquet.read,
-}
-_BINARY = (arrow.read, parquet.read)
-_COMPRESSION: dict[str, Callable[[BufferedReader], object]] = {
+_HEAD_BYTES = 8192
+_PLAIN_TEXT = (".txt", ".md", ".markdown")
+_MAY_BE_MARKED = rb"(?:\xef\xbb\xbf)?\s*"  # a byte order mark and white space
+
+
+@dataclass(frozen=True)
+class Format:
+    """Format of documents: its reader, and how a file of it is recognised."""
+
+    read: Callable[[InputFile], Iterator[NumberedDocument]]
+    suffixes: tuple[str, ...] = ()
+    """Suffixes of the file name that stand for this format."""
+    is_binary: bool = False
+    signature: re.Pattern[bytes] | None = None
+    """Beginning of such a file; decides where the suffix stands for no format."""
+    overrides: tuple[str, ...] = ()
+    """Suffixes of other formats under which the signature decides, too."""
+    needs_no_suffix: bool = False
+    """True for a weak signature, which decides only where the file name has no suffix at all."""
+
+    def matches(self, suffix: str, is_known_suffix: bool, head: bytes) -> bool:
+        """Return whether a file with this suffix is of this format by its first bytes."""
+        if self.signature is None or not self.signature.match(head):
+            return False
+        is_undecided = not suffix if self.needs_no_suffix else not is_known_suffix
+        return is_undecided or suffix in self.overrides
+
+
+FORMATS = (
+    Format(pdf.read, (".pdf",), is_binary=True, signature=re.compile(b"%PDF-")),
+    Format(arrow.read, (".arrow",), is_binary=True),
+    Format(parquet.read, (".parquet",), is_binary=True),
+    Format(html.read, (".html", ".htm")),
+    Format(dpr.read, (".tsv",)),
+    Format(wikiextractor.read, signature=re.compile(_MAY_BE_MARKED + b'<doc id="'), overrides=_PLAIN_TEXT),
+    # Under any suffix: parts of a dump are called .xml-p1p41242.
+    Format(dump.read, signature=re.compile(_MAY_BE_MARKED + rb"(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")),
+    Format(jsonl.read, (".jsonl",), signature=re.compile(_MAY_BE_MARKED + rb'\{"'), needs_no_suffix=True),
+    Format(plain.read, _PLAIN_TEXT, signature=re.compile(b""), needs_no_suffix=True),
+)
+"""All formats; where several signatures match, the first decides."""
+_BY_SUFFIX = {suffix: entry for entry in FORMATS for suffix in entry.suffixes}
+_DECOMPRESSORS: dict[str, Callable[[BufferedReader], object]] = {
     ".xz": lzma.open,
     ".gz": gzip.open,
     ".bz2": bz2.open,
 }
 
 
-def read_input(source: InputFile) -> Iterator[tuple[InputFile, int, Document]]:
-    """The documents of an opened input, or of the members of an archive, with where they come from."""
-    source = _decompressed(source)
-    if _suffix(source) == ".tar":
-        for member in archive.members(source):
+def read_input(file: InputFile) -> Iterator[tuple[InputFile, int, Document]]:
+    """Yield the documents of an opened file, or of the members of an archive.
+
+    A file of no known format is noted in the report.
+
+    Yields:
+        The file or member, the line on which the document starts, and the document.
+    """
+    file = _decompress(file)
+    suffix = _get_suffix(file)
+    if suffix == ".tar":
+        for member in archive.iter_members(file):
             yield from read_input(member)
         return
-    head = source.stream.peek(_HEAD)[:_HEAD]
-    read = _reader(_suffix(source), head)
-    if read is None:
-        source.intake.not_text(source.path, _unknown(_suffix(source), head))
+    head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
+    chosen = _choose_format(suffix, head)
+    if chosen is None:
+        file.problems.note_not_text(file.path, _describe_unknown(suffix, head))
         return
-    for line, document in read(source):
-        yield source, line, document
+    for line, document in chosen.read(file):
+        yield file, line, document
 
 
-def _reader(suffix: str, head: bytes) -> Callable[[InputFile], Iterator[NumberedDocument]] | None:
-    known = _SUFFIXES.get(suffix)
-    if known is pdf.read or (known is None and head.startswith(b"%PDF-")):
-        return pdf.read
-    if known in _BINARY:
-        return known
-    if _binary(head):
-        return None
-    start = head.removeprefix(BOM_UTF8).lstrip()
-    if known in (plain.read, None) and start.startswith(wikiextractor.BEGINNING.encode()):
-        return wikiextractor.read
-    if known is None and dump.BEGINNING.match(start):  # .xml, and .xml-p1p41242 of a dump in parts
-        return dump.read
-    if suffix == "":
-        return jsonl.read if start.startswith(b'{"') else plain.read
-    return known
+def _choose_format(suffix: str, head: bytes) -> Format | None:
+    by_suffix = _BY_SUFFIX.get(suffix)
+    if by_suffix and by_suffix.is_binary:
+        return by_suffix
+    candidates = [entry for entry in FORMATS if entry.is_binary or not _is_binary(head)]
+    for entry in candidates:
+        if entry.matches(suffix, by_suffix is not None, head):
+            return entry
+    return by_suffix if by_suffix in candidates else None
 
 
-def _unknown(suffix: str, head: bytes) -> str:
-    if _binary(head):
+def _describe_unknown(suffix: str, head: bytes) -> str:
+    if _is_binary(head):
         return "binary"
     return "XML, but not a dump of a wiki (no <mediawiki>)" if suffix == ".xml" else "of no known type"
 
 
-def _binary(head: bytes) -> bool:
-    return b"\0" in head and encoding_of(head)[0] == "utf-8"
+def _is_binary(head: bytes) -> bool:
+    return b"\0" in head and detect_encoding(head)[0] == "utf-8"
 
 
-def _decompressed(source: InputFile) -> InputFile:
-    expand = _COMPRESSION.get(_suffix(source))
-    if expand is None:
-        return source
-    stream = BufferedReader(cast(Any, expand(source.stream)), BUFFER)
-    return replace(source, name=PurePath(source.name).stem, stream=stream)
+def _decompress(file: InputFile) -> InputFile:
+    open_compressed = _DECOMPRESSORS.get(_get_suffix(file))
+    if open_compressed is None:
+        return file
+    stream = BufferedReader(cast(Any, open_compressed(file.stream)), BUFFER_BYTES)
+    return replace(file, name=PurePath(file.name).stem, stream=stream)
 
 
-def _suffix(source: InputFile) -> str:
-    return PurePath(source.name).suffix.lower()
+def _get_suffix(file: InputFile) -> str:
+    return PurePath(file.name).suffix.lower()

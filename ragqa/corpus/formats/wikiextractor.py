@@ -1,4 +1,4 @@
-"""WikiExtractor's output: articles between ``<doc id="…" url="…" title="…">`` and ``</doc>``."""
+"""Output of WikiExtractor: articles between ``<doc id="…" url="…" title="…">`` and ``</doc>``."""
 
 import re
 from collections.abc import Iterator
@@ -6,36 +6,37 @@ from html import unescape
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
-BEGINNING = '<doc id="'
+_BEGINNING = '<doc id="'
 _HEAD = re.compile(r'<doc id="([^"]+)"(?: .*?)? title="(.*)">\s*')
 _NOT_ESCAPED = re.compile("[<>]|&(?!(?:amp|lt|gt);)")
 
 
-def read(source: InputFile) -> Iterator[NumberedDocument]:
-    """The articles of the file in their order; the body starts after the line that repeats the title.
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the articles of the file; the body starts after the line that repeats the title.
 
-    Raises BadLine on text outside of an article and on one that does not end, unless bad input is skipped.
+    Raises:
+        BadLine: there is text outside an article or an article without end, and bad input is not skipped.
     """
-    for first, lines, replaced in _articles(source):
+    for first, lines, has_replacements in _iter_articles(file):
         head = _HEAD.fullmatch(lines[0])
-        if not lines[0].startswith(BEGINNING):
-            source.bad("text outside of <doc …> and </doc>", first)
+        if not lines[0].startswith(_BEGINNING):
+            file.reject("text outside of <doc …> and </doc>", first)
         elif head is None:
-            source.bad("malformed <doc …> line", first)
-        elif not _ends(lines[-1]):
-            source.bad("<doc …> without </doc>", first)
+            file.reject("malformed <doc …> line", first)
+        elif not _is_end(lines[-1]):
+            file.reject("<doc …> without </doc>", first)
         else:
-            if replaced:
-                source.replaced(first)
-            yield first, _document(head[1], head[2], lines[1:-1], source.path)
+            if has_replacements:
+                file.note_undecodable(first)
+            yield first, _make_document(head[1], head[2], lines[1:-1], file.path)
 
 
-def _articles(source: InputFile) -> Iterator[tuple[int, list[str], bool]]:
-    """From each ``<doc …>`` to its ``</doc>``, or what stands outside: first line, lines, bytes replaced."""
+def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
+    """Yield first line number, lines, and whether bytes were replaced, of each article and each text outside."""
     lines: list[str] = []
     first, any_replaced = 0, False
-    for number, line, replaced in source.lines():
-        if lines and line.startswith(BEGINNING):
+    for number, line, has_replacements in file.iter_lines():
+        if lines and line.startswith(_BEGINNING):
             yield first, lines, any_replaced
             lines = []
         if not lines:
@@ -43,26 +44,26 @@ def _articles(source: InputFile) -> Iterator[tuple[int, list[str], bool]]:
                 continue
             first, any_replaced = number, False
         lines.append(line)
-        any_replaced |= replaced
-        if _ends(line):
+        any_replaced |= has_replacements
+        if _is_end(line):
             yield first, lines, any_replaced
             lines = []
     if lines:
         yield first, lines, any_replaced
 
 
-def _ends(line: str) -> bool:
+def _is_end(line: str) -> bool:
     return line.startswith("</doc>") and line.rstrip() == "</doc>"
 
 
-def _document(identifier: str, title: str, lines: list[str], path: str) -> Document:
-    """Titles come with HTML entities, in the attribute and in the line that repeats them.
+def _make_document(identifier: str, title: str, lines: list[str], path: str) -> Document:
+    """Decode HTML entities: titles always have them, texts only from newer versions of WikiExtractor.
 
-    Texts have none, except from the newer versions, which escape ``&``, ``<`` and ``>`` throughout.
+    Those versions escape every ``&``, ``<`` and ``>``, so that a bare one shows that the text is not escaped.
     """
-    repeated = bool(lines) and lines[0].strip() == title.strip()
-    opening = lines[0] if repeated else ""
-    rest = "".join(lines[1:] if repeated else lines)
+    is_repeated = bool(lines) and lines[0].strip() == title.strip()
+    opening = lines[0] if is_repeated else ""
+    rest = "".join(lines[1:] if is_repeated else lines)
     if "&" in rest and not _NOT_ESCAPED.search(rest):
         rest = rest.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     return Document(identifier, unescape(title), opening + rest, path, len(opening))

@@ -200,7 +200,7 @@ def test_a_writer_that_appends_and_fails_leaves_what_was_there(tmp_path: Path) -
 @given(st.integers(1, 30), st.sets(st.integers(0, 29)))
 def test_live_rows_are_those_that_are_not_deleted(rows: int, gone: set[int]) -> None:
     deleted = np.array(sorted(row for row in gone if row < rows), np.int64)
-    store = PassageStore([store_module._File(Path(), None, rows, rows)], deleted)
+    store = PassageStore([store_module._PassageFile(Path(), None, rows, rows)], deleted)
     left = [row for row in range(rows) if row not in gone]
     assert store.live_rows(range(store.live_count)).tolist() == left
     if left:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ragqa.corpus.formats.mediawiki.names import UNSEEN, is_disambiguation
-from ragqa.corpus.formats.mediawiki.text import plain_text
+from ragqa.corpus.formats.mediawiki.names import INVISIBLE_PREFIXES, is_disambiguation
+from ragqa.corpus.formats.mediawiki.text import extract_plain_text
 
 pytest.importorskip("mwparserfromhell", reason="needs the extra wiki")
 
@@ -63,7 +63,7 @@ __NOTOC__
 
 
 def test_an_article_by_hand() -> None:
-    assert plain_text(WAVE).split("\n") == [
+    assert extract_plain_text(WAVE).split("\n") == [
         "The Great Wave off Kanagawa is a woodblock print by",
         "Hokusai,",
         'made in "1831" — in the Edo period.',
@@ -157,13 +157,13 @@ CASES = {
 
 @pytest.mark.parametrize(("wikitext", "text"), CASES.items())
 def test_wikitext_by_hand(wikitext: str, text: str) -> None:
-    assert plain_text(wikitext) == text
+    assert extract_plain_text(wikitext) == text
 
 
 def test_links_that_show_nothing_are_those_of_the_wiki() -> None:
     text = "[[Datei:a.jpg|b]][[Image:c.jpg]] d"
-    assert plain_text(text) == "b d"
-    assert plain_text(text, UNSEEN | {"datei"}) == "d"
+    assert extract_plain_text(text) == "b d"
+    assert extract_plain_text(text, INVISIBLE_PREFIXES | {"datei"}) == "d"
 
 
 @pytest.mark.parametrize(
@@ -189,24 +189,25 @@ def test_links_that_show_nothing_are_those_of_the_wiki() -> None:
     ],
 )
 def test_unclosed_markup_leaves_text(unclosed: str) -> None:
-    assert "a" in plain_text(unclosed)
-    assert "a" in plain_text(unclosed, prepare=False)
+    assert "a" in extract_plain_text(unclosed)
+    assert "a" in extract_plain_text(unclosed, remove_first=False)
     assert (
-        plain_text(f"{unclosed}\n\n== H ==\nThe next paragraph.").endswith("The next paragraph.") or "<!--" in unclosed
+        extract_plain_text(f"{unclosed}\n\n== H ==\nThe next paragraph.").endswith("The next paragraph.")
+        or "<!--" in unclosed
     )
 
 
 def test_what_a_table_left_open_is_gone() -> None:
-    assert plain_text("a\n{|\n! b\n| c\n|-\n| [[d]]\n\ne") == "a\n! b\ne"
+    assert extract_plain_text("a\n{|\n! b\n| c\n|-\n| [[d]]\n\ne") == "a\n! b\ne"
 
 
 def test_a_long_page_is_parsed_in_parts() -> None:
     paragraph = "Text with ''marks'' and a [[link|'''bold''' link]].\n"
     text = "".join(f"{paragraph * 3}\n== Part {n} ==\n" for n in range(300))
     assert len(text) > 40_000
-    assert plain_text(text) == plain_text(text, prepare=False)
-    assert plain_text(text).count("bold link") == 900
-    assert plain_text("x" * 40_000) == "x" * 40_000
+    assert extract_plain_text(text) == extract_plain_text(text, remove_first=False)
+    assert extract_plain_text(text).count("bold link") == 900
+    assert extract_plain_text("x" * 40_000) == "x" * 40_000
 
 
 HOSTILE = [
@@ -230,7 +231,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_wikitext_takes_seconds(unit: str) -> None:
-    plain_text(unit * (30_000 // len(unit)))
+    extract_plain_text(unit * (30_000 // len(unit)))
 
 
 # An indented table is none for the parser, and markup in <nowiki> within a template is a template for it.
@@ -370,7 +371,7 @@ pages = st.randoms(use_true_random=False).map(lambda random: Writer(random).page
 @settings(deadline=None, max_examples=100)
 @given(pages)
 def test_no_markup_is_left_of_well_formed_wikitext(wikitext: str) -> None:
-    text = plain_text(wikitext)
+    text = extract_plain_text(wikitext)
     for markup in ("{{", "}}", "[[", "]]", "{|", "|}", "<ref", "<!--", "&nbsp;", "File:"):
         assert markup not in text
     assert all(line and line == " ".join(line.split()) for line in text.split("\n") if text)
@@ -380,13 +381,13 @@ def test_no_markup_is_left_of_well_formed_wikitext(wikitext: str) -> None:
 @given(pages)
 @example("<small class='a'>: d</small>\n<b>* e</b>\n<i>== f ==</i>")
 def test_preparing_changes_nothing_but_the_time(wikitext: str) -> None:
-    assert plain_text(wikitext) == plain_text(wikitext, prepare=False)
+    assert extract_plain_text(wikitext) == extract_plain_text(wikitext, remove_first=False)
 
 
 @pytest.mark.parametrize("wikitext", [WAVE, *CASES])
 def test_preparing_changes_nothing_by_hand(wikitext: str) -> None:
     if wikitext not in NOT_FOR_THE_PARSER:
-        assert plain_text(wikitext) == plain_text(wikitext, prepare=False)
+        assert extract_plain_text(wikitext) == extract_plain_text(wikitext, remove_first=False)
 
 
 @settings(deadline=None, max_examples=200)
@@ -418,4 +419,4 @@ def test_preparing_changes_nothing_by_hand(wikitext: str) -> None:
     ).map("".join)
 )
 def test_no_text_is_too_strange(wikitext: str) -> None:
-    plain_text(wikitext)
+    extract_plain_text(wikitext)

@@ -1,1 +1,1 @@
-"""Wikipedia's XML dumps: pages out of the XML, and text out of the wikitext of a page."""
+"""Wikipedia's XML dumps: ``dump`` reads the pages of the XML, ``text`` the text of a page's wikitext."""

@@ -1,9 +1,9 @@
-"""Names that mean something in a wiki: disambiguation templates, and links that are not part of the text."""
+"""Names with a meaning in wikis: disambiguation templates, and prefixes of links that are not part of the text."""
 
 import re
 
-# English Wikipedia's message boxes with their redirects, and what some of the larger Wikipedias call theirs. A dump
-# does not say which templates these are: a wiki keeps the list on a page of its own.
+# Disambiguation templates of the English Wikipedia with their redirects, and those of some other large Wikipedias. A
+# dump does not say which templates these are: each wiki lists them on a page of its own.
 _DISAMBIGUATION_NAMES = """
 aimai, airport disambig, airport disambiguation, begriffsklärung, biology disambiguation, call sign
 disambiguation, callsigndis, caselaw disambiguation, chinese title disambig, chinese title disambiguation,
@@ -22,13 +22,13 @@ disambiguation, täsmennyssivu, ujednoznacznienie, wikipedia disambiguation, woo
 неоднозначность, многозначность, багатозначність, 消歧义, 消歧義, 消歧义页, 消歧義頁, 曖昧さ回避,
 동음이의, توضيح, ابهام‌زدایی, פירושונים
 """
-_DISAMBIGUATION = frozenset(name.strip() for name in _DISAMBIGUATION_NAMES.replace("\n", " ").split(","))
+_DISAMBIGUATION_TEMPLATES = frozenset(name.strip() for name in _DISAMBIGUATION_NAMES.replace("\n", " ").split(","))
 _TEMPLATE = re.compile(r"\{\{\s*(?:template:\s*)?([^{}|<>\[\]]{2,60}?)\s*(?=[|}])", re.IGNORECASE)
 _TITLE = re.compile(r"\(disambiguation(?: page)?\)\s*\Z", re.IGNORECASE)
 
-# A dump's header names its namespaces, so that these English names are only what every wiki understands besides.
+# Every wiki understands these English names; its own names stand in the header of its dump.
 _FILES_AND_CATEGORIES = frozenset(("file", "image", "category"))
-# A link to a Wikipedia in another language stands beside the page, not in it.
+# A link to a Wikipedia in another language is shown next to the page, not in its text.
 _LANGUAGES = """
 aa ab ace ady af ak als alt am ami an ang ann anp ar arc ary arz as ast atj av avk awa ay az azb ba ban bar
 bat-smg bbc bcl bdr be be-tarask be-x-old bew bg bh bi bjn blk bm bn bo bpy br bs btm bug bxr ca cbk-zam cdo ce
@@ -43,20 +43,20 @@ ru rue rw sa sah sat sc scn sco sd se sg sh shi shn shy si simple sk skr sl sm s
 sv sw syl szl szy ta tay tcy tdd te tet tg th ti tig tk tl tly tn to tpi tr trv ts tt tum tw ty tyv udm ug uk ur
 uz ve vec vep vi vls vo vro wa war wo wuu xal xh xmf yi yo yue za zea zgh zh zh-classical zh-min-nan zh-yue zu
 """
-UNSEEN = _FILES_AND_CATEGORIES.union(_LANGUAGES.split())
-"""Prefixes, as ``prefix_of`` gives them, of links that show no text where they stand."""
+INVISIBLE_PREFIXES = _FILES_AND_CATEGORIES.union(_LANGUAGES.split())
+"""Normalised prefixes of links that show no text where they stand."""
 
 
-def prefix_of(name: str) -> str:
-    """A namespace's name, or what precedes the colon of a link, in the form in which such names compare."""
+def normalize_prefix(name: str) -> str:
+    """Normalise the name of a namespace, or the prefix of a link, for comparison."""
     return name.strip(" _").replace("_", " ").casefold()
 
 
 def is_disambiguation(title: str, wikitext: str) -> bool:
-    """Whether a page only lists what its title can mean, by its title, its templates or ``__DISAMBIG__``.
+    """Return whether a page only lists the meanings of its title, by its title, templates or ``__DISAMBIG__``.
 
-    The title as in Chen et al. 2017 (DrQA), whose Wikipedia the later systems share.
+    The rule for titles is that of DrQA (Chen et al. 2017), whose Wikipedia later systems use.
     """
     if _TITLE.search(title) or "__DISAMBIG__" in wikitext:
         return True
-    return any(prefix_of(match[1]) in _DISAMBIGUATION for match in _TEMPLATE.finditer(wikitext))
+    return any(normalize_prefix(match[1]) in _DISAMBIGUATION_TEMPLATES for match in _TEMPLATE.finditer(wikitext))
