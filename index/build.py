@@ -60,14 +60,14 @@ class BuildConfig:
     """File of sample questions on which recall is measured; without it queries are made from the passages."""
     encoder: str | None = None
     """Directory of another form of the vectors' encoder for questions, such as its export; by default the same one."""
-    part_rows: int = faiss_build.PART
+    part_rows: int = faiss_build.PART_ROWS
     """Vectors of a part: the number that a worker holds in memory."""
     json: bool = False
     """Print the result as one JSON object."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
-        mips.check(self.kind, "cpu")
+        mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"--recall {self.recall}: a share above 0 and up to 1 is needed")
         if self.kind == IndexKind.FLAT and (self.questions or self.recall != mips.RECALL):
@@ -219,7 +219,7 @@ def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[
         if config.kind != IndexKind.FLAT:
             _make_once(work / MERGED, folder, lambda: _build_faiss(run, work, folder))
             with run.time_stage("tune"):
-                tuned = mips.tuned(
+                tuned = mips.tune_index(
                     vectors, config.kind, folder, recall=config.recall, queries=queries, progress=run.progress
                 )
         artefacts.write_text_whole(work / SEARCH, json.dumps(tuned and tuned.as_dict()))
@@ -243,7 +243,7 @@ def _build_faiss(run: _Build, work: Path, folder: Path) -> None:
     with run.time_stage("add"):
         files = parts.add(plan, trained, run.progress)
     with run.time_stage("merge"):
-        faiss_build.merge(plan.folder / trained.file, files, folder)
+        faiss_build.merge_parts(plan.folder / trained.file, files, folder)
 
 
 def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:

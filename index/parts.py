@@ -84,7 +84,7 @@ def train(plan: PartsPlan) -> PartRecord:
     if record := find_part(plan.folder, TRAINED, source):
         return record
     vectors = open_shards(plan.vectors, plan.rows)
-    return write_part(plan.folder, TRAINED, source, lambda file: faiss_build.train(vectors, plan.kind, file))
+    return write_part(plan.folder, TRAINED, source, lambda file: faiss_build.train_index(vectors, plan.kind, file))
 
 
 def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
@@ -95,7 +95,7 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
         MissingExtra: Ray is not installed.
         RagqaError: the cluster was lost, or workers die whenever they make some part.
     """
-    ranges = faiss_build.parts(plan.rows, plan.kind, plan.part_rows)
+    ranges = faiss_build.split_parts(plan.rows, plan.kind, plan.part_rows)
     found = {rows: find_part(plan.folder, _name(rows), _source(trained, rows)) for rows in ranges}
     records = {rows: record for rows, record in found.items() if record}
     _remove_other_files(plan.folder, [trained, *records.values()])
@@ -174,7 +174,7 @@ def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> tuple[PartRec
     faiss.omp_set_num_threads(1 if rows != (0, plan.rows) else os.cpu_count() or 1)
 
     def write(file: Path) -> None:
-        faiss_build.add(plan.folder / trained.file, open_shards(plan.vectors, plan.rows), first, last, file)
+        faiss_build.add_part(plan.folder / trained.file, open_shards(plan.vectors, plan.rows), first, last, file)
 
     try:
         return write_part(plan.folder, _name(rows), _source(trained, rows), write), ""

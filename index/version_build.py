@@ -27,8 +27,8 @@ from ragqa.indexing.embed import (
 from ragqa.questions import read_questions
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.arrays import Vectors, iter_chunks
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, FlatEngine, IndexKind
-from ragqa.retrieval.vectors.store import Vectors, chunks
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 
@@ -53,7 +53,7 @@ class RefreshSettings:
 
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
-        mips.check(self.kind, "cpu")
+        mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"recall = {self.recall}: a share above 0 and up to 1 is needed")
         if self.shard_rows < 1:
@@ -247,7 +247,7 @@ def _drop_damaged(folder: Path, shards: list[EmbeddingShard], encoder: str) -> l
 
 
 def _check_not_zero(vectors: Vectors) -> None:
-    for chunk, done in chunks(vectors):
+    for chunk, done in iter_chunks(vectors):
         filled = chunk.any(axis=1)
         if not filled.all():
             row = done - len(chunk) + int(filled.argmin())

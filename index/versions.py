@@ -24,7 +24,7 @@ from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, Ref
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.mips import Mips
-from ragqa.retrieval.vectors.store import open_first
+from ragqa.retrieval.vectors.store import open_built_vectors
 
 KEEP = 2
 """Number of versions that stay on disk."""
@@ -161,7 +161,7 @@ class Versions:
         return index, manifest
 
     def _check_vectors(self, folder: Path, width: int) -> None:
-        vectors = open_first(folder)
+        vectors = open_built_vectors(folder)
         if vectors.shape != (self._rows, width):
             raise DamagedArtefact(f"{folder} holds vectors {vectors.shape} for {self._rows} passages")
         if not vectors[np.linspace(0, self._rows - 1, _PROBES).astype(int)].any(axis=1).all():

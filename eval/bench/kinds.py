@@ -28,8 +28,9 @@ from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Bars
 from ragqa.questions import read_questions
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.arrays import SelectedVectors
 from ragqa.retrieval.vectors.kinds import FlatEngine, IndexKind
-from ragqa.retrieval.vectors.store import Chosen, open_vectors
+from ragqa.retrieval.vectors.store import open_file
 from ragqa.runtime.encoder import load_encoder
 
 K, QUESTIONS, BATCH = 20, 1000, 1000
@@ -82,7 +83,7 @@ def prepare(args: argparse.Namespace) -> None:
         folder = args.work / str(size)
         if not (folder / "truth.npy").is_file():
             (folder / IndexKind.FLAT).mkdir(parents=True, exist_ok=True)
-            mips.build(Chosen(everything, np.arange(size)), IndexKind.FLAT, folder / IndexKind.FLAT)
+            mips.build(SelectedVectors(everything, np.arange(size)), IndexKind.FLAT, folder / IndexKind.FLAT)
             found = mips.open_index(folder / IndexKind.FLAT, IndexKind.FLAT).search(
                 np.load(args.work / "questions.npy"), K
             )
@@ -106,14 +107,14 @@ def build(folder: Path, args: argparse.Namespace, kind: str) -> dict[str, Any]:
     """Build in this process; seconds and peak memory, and what tuning found for two wanted recalls."""
     if kind in (IndexKind.FLAT, "IndexFlatIP"):
         return {}
-    vectors, sample = open_vectors(folder / IndexKind.FLAT / mips.VECTORS), np.load(args.work / "sample.npy")
+    vectors, sample = open_file(folder / IndexKind.FLAT / mips.VECTORS_FILE), np.load(args.work / "sample.npy")
     (folder / kind).mkdir()
     began = time.perf_counter()
     tuned = mips.build(vectors, kind, folder / kind, queries=sample, progress=Bars())
     seconds = time.perf_counter() - began
     peak = memory()
     began = time.perf_counter()
-    dearer = mips.tuned(vectors, kind, folder / kind, recall=DEARER, queries=sample, progress=SILENT)
+    dearer = mips.tune_index(vectors, kind, folder / kind, recall=DEARER, queries=sample, progress=SILENT)
     assert tuned is not None
     (folder / f"{kind}.effort.json").write_text(json.dumps([tuned.as_dict(), dearer.as_dict()]))
     return {"build_s": round(seconds, 1), "build_peak_rss_mb": peak["peak_rss_mb"], "build_own_mb": peak["own_mb"]}
@@ -145,7 +146,7 @@ def faiss_flat(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     """FAISS's own exact search in float32, everything in memory."""
     import faiss
 
-    vectors = np.load(folder / IndexKind.FLAT / mips.VECTORS).astype(np.float32)
+    vectors = np.load(folder / IndexKind.FLAT / mips.VECTORS_FILE).astype(np.float32)
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(vectors)
     return {"found": 1.0, **speeds(index.search, queries)}

@@ -36,8 +36,8 @@ from ragqa.retrieval.hybrid import Hybrid
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors.exact import ExactIndex
-from ragqa.retrieval.vectors.faiss_index import Effort, FaissIndex
-from ragqa.retrieval.vectors.store import open_vectors
+from ragqa.retrieval.vectors.faiss_search import Effort, FaissIndex
+from ragqa.retrieval.vectors.store import open_file
 
 ROWS = 21_015_324
 """Passages of DPR's psgs_w100.tsv."""
@@ -85,7 +85,7 @@ def vectors(args: argparse.Namespace) -> None:
     """Vectors of a corpus as ``index.embed`` writes them: the real ones of an index, then mixtures of two."""
     source, embedded = artefacts.peek_manifest(args.corpus), artefacts.peek_manifest(args.index)
     made_by = embedded.parents["encoder"]
-    real = open_vectors(args.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
+    real = open_file(args.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
     args.out.mkdir(parents=True)
     known = {}
     for shard in split_into_shards(args.rows, SHARD):

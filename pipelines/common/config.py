@@ -61,7 +61,7 @@ def require(config: Any, **own: tuple[bool, str]) -> None:
         told = ", ".join(f"{name} = {getattr(config, name)}" for name in wrong)
         raise BadInput(f"{told}: out of range ({'; '.join(f'{name}: {words}' for name, words in wrong.items())})")
     if values["kind"] is not None:
-        mips.check(values["kind"], "cpu")
+        mips.check_kind(values["kind"], "cpu")
 
 
 def _pairs(values: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:

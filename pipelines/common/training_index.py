@@ -25,8 +25,8 @@ from ragqa.models.span_reader import IMPOSSIBLE
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.arrays import Vectors
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
-from ragqa.retrieval.vectors.store import Vectors
 from ragqa.runtime.encoder import tokenizer_folder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel

@@ -173,7 +173,7 @@ def _check_parts(config: IndexConfig) -> TextEncoder | None:
         check_engine(config.engine)
     if not config.dense:
         return None
-    mips.check(config.kind, config.device)
+    mips.check_kind(config.kind, config.device)
     if config.kind == IndexKind.FLAT and config.device != "cpu" and is_export(encoder_path(config.encoder)):
         raise BadInput(
             f"--device {config.device}: encoder '{config.encoder}' is exported for the CPU; "

@@ -22,7 +22,8 @@ import numpy as np
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import DamagedArtefact
-from ragqa.retrieval.vectors.store import OnDisk, Stacked
+from ragqa.retrieval.vectors.arrays import StackedVectors
+from ragqa.retrieval.vectors.store import VectorsOnDisk
 from ragqa.runtime.encoder import TextEncoder
 
 PARTIAL = ".writing"
@@ -138,14 +139,14 @@ def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Pat
             yield file
 
 
-def open_shards(folder: Path, rows: int) -> Stacked:
+def open_shards(folder: Path, rows: int) -> StackedVectors:
     """The vectors [rows, D] of all shards in ``folder``, which stay on disk.
 
     Raises:
         DamagedArtefact: they are not as many as there are rows.
     """
     files = sorted(folder.glob("*.npy"))
-    found = Stacked([OnDisk(file) for file in files]) if files else ()
-    if len(found) != rows or not isinstance(found, Stacked):
+    found = StackedVectors([VectorsOnDisk(file) for file in files]) if files else ()
+    if len(found) != rows or not isinstance(found, StackedVectors):
         raise DamagedArtefact(f"{folder} holds {len(found)} vectors for {rows} passages: embed them again")
     return found

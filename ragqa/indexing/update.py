@@ -43,8 +43,9 @@ from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.arrays import SelectedVectors
 from ragqa.retrieval.vectors.kinds import IndexKind
-from ragqa.retrieval.vectors.store import ADDED, Chosen, open_all
+from ragqa.retrieval.vectors.store import ADDED_FILE, open_vectors
 from ragqa.runtime.encoder import load_encoder, tokenizer_folder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
@@ -286,7 +287,7 @@ class _Update:
                 texts = [passage.titled for passage in added[at : at + _BATCH]]
                 vectors.append(encoder.encode(texts).astype(np.float16))
                 step.at(at + len(texts))
-        _save(folder / ADDED.format(len(files) + 1), np.concatenate(vectors))
+        _save(folder / ADDED_FILE.format(len(files) + 1), np.concatenate(vectors))
 
     def compact(self) -> None:
         """Write passages, terms and vectors as one build would: rows in their order, none deleted."""
@@ -311,7 +312,7 @@ class _Update:
         self.changed = self.compacted = True
 
     def _compact_vectors(self, kept: Rows, folder: Path) -> None:
-        vectors = Chosen(open_all(self._folder / VECTORS_FOLDER), kept)
+        vectors = SelectedVectors(open_vectors(self._folder / VECTORS_FOLDER), kept)
         folder.mkdir()
         tuned = mips.build(
             vectors,

@@ -10,7 +10,7 @@ from ragqa.retrieval.registry import VECTORS_FOLDER
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.mips import Mips
-from ragqa.retrieval.vectors.store import exact_scores
+from ragqa.retrieval.vectors.scores import exact_scores
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 

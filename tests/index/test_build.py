@@ -240,7 +240,7 @@ def test_updating_the_corpus_during_a_build_does_not_change_the_index(
     corpus: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An update during the build does not matter; one while files are linked stops the job."""
-    own, out, tune = tmp_path / "own.index", tmp_path / "c.index", mips.tuned
+    own, out, tune = tmp_path / "own.index", tmp_path / "c.index", mips.tune_index
     shutil.copytree(corpus, own)
 
     def update_and_tune(*arguments: Any, **options: Any) -> Any:

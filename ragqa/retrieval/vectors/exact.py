@@ -10,42 +10,49 @@ import numpy.typing as npt
 
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.retrieval.base import Ranking, Rows, Scores, check_k, select_best
-from ragqa.retrieval.vectors.kinds import FlatEngine
-from ragqa.retrieval.vectors.store import (
-    CHUNK,
-    NONE,
-    Deleted,
+from ragqa.retrieval.vectors.arrays import (
+    CHUNK_ROWS,
+    NO_ROWS,
+    DeletedRows,
     Queries,
     Vectors,
     check_finite,
-    check_queries,
-    exact_scores,
-    forget,
+    release_pages,
 )
+from ragqa.retrieval.vectors.kinds import FlatEngine
+from ragqa.retrieval.vectors.scores import check_queries, exact_scores
 
 _QUERIES = 256
-"""Queries that are scored at a time: 64 MiB of scores a chunk."""
+"""Queries that are scored at a time: 16 MB of scores a chunk."""
+_CACHED_BYTES = 2**30
+"""Size of the widened vectors that a process caches: 700,000 rows of width 384."""
 
-_KEPT = 2**30
-"""Bytes of widened vectors that a process keeps: 700,000 rows of width 384."""
-
-_Found = tuple[npt.NDArray[np.int64], Rows, Scores]
-"""Query, row and score of every candidate, by rising query."""
+_Candidates = tuple[npt.NDArray[np.int64], Rows, Scores]
+"""Query number, row and score of each candidate, by rising query number."""
 
 
 class _Scan(Protocol):
-    """Scores chunks of vectors; holds nothing of a search, so that many threads can search at once."""
+    """Scores chunks of vectors; keeps no state of a search, so that many threads can search at once."""
 
-    def chunk(self, first: int, last: int) -> Any:
-        """The vectors of rows ``first … last`` as float32 [C, D], where they are multiplied."""
+    def load_chunk(self, first: int, last: int) -> Any:
+        """Return the vectors of rows ``first … last`` as float32 [C, D] on its device."""
         ...
 
-    def above(self, chunk_CD: Any, first: int, gone: Rows, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
-        """What in the chunk of rows ``first …`` is above a query's floor and in its best ``k``, with ties.
+    def find_above(
+        self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
+    ) -> _Candidates:
+        """Return the rows of the chunk that exceed a query's floor and are among its best ``k``, with ties.
 
-        Rows ``first + gone`` are passed over.
+        Args:
+            chunk_CD: the vectors of rows ``first …``.
+            first: number of the first row.
+            deleted: positions in the chunk to leave out.
+            queries_BD: the query vectors.
+            floor_B: scores that a row must exceed.
+            k: results wanted for each query.
 
-        Raises DamagedArtefact where a vector is not finite.
+        Raises:
+            DamagedArtefact: a vector is not finite.
         """
         ...
 
@@ -57,30 +64,35 @@ class ExactIndex:
         self,
         vectors_ND: Vectors,
         *,
-        deleted: Deleted = NONE,
+        deleted: DeletedRows = NO_ROWS,
         engine: str = FlatEngine.NUMPY,
         device: str = "cpu",
         keep: bool = True,
     ) -> None:
-        """Over ``vectors_ND``, which stay on disk with ``numpy`` and are copied to ``device`` with ``torch``.
+        """Make an index of vectors.
 
-        The rows ``deleted`` are never found. Without ``keep``, nothing that numpy reads stays in memory.
+        Args:
+            vectors_ND: stay on disk with ``numpy``, are copied to ``device`` with ``torch``.
+            deleted: rows that no search returns.
+            engine: ``numpy`` or ``torch``.
+            device: ``cpu``, ``cuda`` or ``cuda:N``, for torch.
+            keep: cache widened vectors for the next search, with numpy.
 
         Raises:
-            MissingExtra, BadInput: torch, or the GPU that ``device`` names, is not there.
+            MissingExtra: torch is not installed.
+            BadInput: torch does not see ``device``.
         """
         self.vectors: Vectors | None = vectors_ND
         self.width = int(vectors_ND.shape[1])
         self._all, self._deleted = vectors_ND, deleted
-        self._scan: _Scan = (
-            _TorchScan(vectors_ND, device) if engine == FlatEngine.TORCH else _NumpyScan(vectors_ND, keep)
-        )
+        on_torch = engine == FlatEngine.TORCH
+        self._scan: _Scan = _TorchScan(vectors_ND, device) if on_torch else _NumpyScan(vectors_ND, keep)
 
     def __len__(self) -> int:
         return len(self._all)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """The ``k`` vectors, or all if they are fewer, with the largest inner product for each query.
+        """Return the ``k`` vectors (or all, if fewer) with the largest inner product for each query.
 
         Raises:
             BadInput: ``k`` < 1, or a query is not finite.
@@ -89,120 +101,126 @@ class ExactIndex:
         """
         check_k(k)
         queries = check_queries(queries_BD, self.width)
-        nothing = Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
-        found = [nothing] * len(queries)
-        for first in range(0, len(self) if found else 0, CHUNK):
-            last = min(first + CHUNK, len(self))
-            chunk_CD = self._scan.chunk(first, last)
-            gone = self._deleted[slice(*np.searchsorted(self._deleted, (first, last)))] - first
-            for at in range(0, len(queries), _QUERIES):
-                part = slice(at, at + _QUERIES)
-                new = self._scan.above(chunk_CD, first, gone, queries[part], _floors(found[part], k), k)
-                found[part] = _merged(found[part], new, k)
+        empty = Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
+        rankings = [empty] * len(queries)
+        for first in range(0, len(self) if rankings else 0, CHUNK_ROWS):
+            last = min(first + CHUNK_ROWS, len(self))
+            chunk_CD = self._scan.load_chunk(first, last)
+            deleted = self._deleted[slice(*np.searchsorted(self._deleted, (first, last)))] - first
+            for start in range(0, len(queries), _QUERIES):
+                part = slice(start, start + _QUERIES)
+                floors = _find_floors(rankings[part], k)
+                new = self._scan.find_above(chunk_CD, first, deleted, queries[part], floors, k)
+                rankings[part] = _merge_candidates(rankings[part], new, k)
+        # Scores of a matrix product depend on its shape; scoring the winners again makes them comparable.
         return [
-            select_best(each.rows, exact_scores(self._all, each.rows, query), k)
-            for each, query in zip(found, queries, strict=True)
+            select_best(ranking.rows, exact_scores(self._all, ranking.rows, query), k)
+            for ranking, query in zip(rankings, queries, strict=True)
         ]
 
 
-def _floors(found: list[Ranking], k: int) -> Scores:
-    """The scores [B] that a later row must exceed: one that only equals the k-th best so far loses to it."""
-    return np.array([each.scores[-1] if len(each) == k else -np.inf for each in found], np.float32)
+def _find_floors(rankings: list[Ranking], k: int) -> Scores:
+    """Return the scores [B] that a later row must exceed: an equal one loses to the k-th best so far."""
+    return np.array([ranking.scores[-1] if len(ranking) == k else -np.inf for ranking in rankings], np.float32)
 
 
-def _merged(found: list[Ranking], new: _Found, k: int) -> list[Ranking]:
-    """The best ``k`` of what was found before and of the new candidates, for each query."""
-    which, rows, scores = new
-    borders = np.searchsorted(which, np.arange(len(found) + 1))
+def _merge_candidates(rankings: list[Ranking], new: _Candidates, k: int) -> list[Ranking]:
+    """Return the best ``k`` of earlier rankings and new candidates, for each query."""
+    query_of, rows, scores = new
+    borders = np.searchsorted(query_of, np.arange(len(rankings) + 1))
     return [
         select_best(np.concatenate([old.rows, rows[i:j]]), np.concatenate([old.scores, scores[i:j]]), k)
-        for old, i, j in zip(found, borders[:-1], borders[1:], strict=True)
+        for old, i, j in zip(rankings, borders[:-1], borders[1:], strict=True)
     ]
 
 
 class _NumpyScan:
     """Vectors stay on disk; BLAS multiplies.
 
-    To widen them takes ten times as long as to multiply them, so whoever searches more than once keeps
-    the widened chunks, up to ``_KEPT`` bytes.
+    Widening a chunk takes ten times as long as multiplying it, so chunks that are searched a second time stay widened,
+    up to ``_CACHED_BYTES``.
     """
 
     def __init__(self, vectors_ND: Vectors, keep: bool) -> None:
         self._vectors = vectors_ND
-        self._keep = keep and vectors_ND.shape[0] * vectors_ND.shape[1] * 4 <= _KEPT
+        self._keep = keep and vectors_ND.shape[0] * vectors_ND.shape[1] * 4 <= _CACHED_BYTES
         self._seen: set[int] = set()
-        self._kept: dict[int, npt.NDArray[np.float32]] = {}
+        self._cache: dict[int, npt.NDArray[np.float32]] = {}
 
-    def chunk(self, first: int, last: int) -> npt.NDArray[np.float32]:
-        if first in self._kept:
-            return self._kept[first]
+    def load_chunk(self, first: int, last: int) -> npt.NDArray[np.float32]:
+        if first in self._cache:
+            return self._cache[first]
         chunk_CD = self._vectors[first:last].astype(np.float32)
         if not self._keep:
-            forget(self._vectors)
+            release_pages(self._vectors)
         elif first in self._seen:
-            self._kept[first] = chunk_CD
+            self._cache[first] = chunk_CD
         self._seen.add(first)
         return chunk_CD
 
-    def above(self, chunk_CD: Any, first: int, gone: Rows, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
+    def find_above(
+        self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
+    ) -> _Candidates:
         score_BC = queries_BD @ chunk_CD.T
         if not np.isfinite(score_BC.sum()):
             check_finite(chunk_CD, first)
-        score_BC[:, gone] = -np.inf  # above no floor
-        rows = [_top(scores, floor, k) for scores, floor in zip(score_BC, floor_B, strict=True)]
-        which = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
+        score_BC[:, deleted] = -np.inf  # above no floor
+        rows = [_find_top(scores, floor, k) for scores, floor in zip(score_BC, floor_B, strict=True)]
+        query_of = np.repeat(np.arange(len(rows)), [len(found) for found in rows])
         all_rows = np.concatenate(rows)
-        return which, first + all_rows, score_BC[which, all_rows]
+        return query_of, first + all_rows, score_BC[query_of, all_rows]
 
 
-def _top(score_C: Scores, floor: np.float32, k: int) -> Rows:
-    """Places of scores above ``floor`` and among the ``k`` highest, all that equal the last included."""
-    places = np.flatnonzero(score_C > floor)
-    if len(places) > k:
-        scores = score_C[places]
-        places = places[scores >= np.partition(scores, -k)[-k]]
-    return places
+def _find_top(score_C: Scores, floor: np.float32, k: int) -> Rows:
+    """Return the positions of scores above ``floor`` and among the ``k`` highest, ties with the last included."""
+    positions = np.flatnonzero(score_C > floor)
+    if len(positions) > k:
+        scores = score_C[positions]
+        positions = positions[scores >= np.partition(scores, -k)[-k]]
+    return positions
 
 
 class _TorchScan:
     """All vectors in float16 on the device, each chunk widened there."""
 
     def __init__(self, vectors_ND: Vectors, device: str) -> None:
-        self._torch = _torch_for(device)
+        self._torch = _import_torch(device)
         self._device = device
         self._chunks = {
-            first: self._torch.from_numpy(np.array(vectors_ND[first : first + CHUNK])).to(device)
-            for first in range(0, len(vectors_ND), CHUNK)
+            first: self._torch.from_numpy(np.array(vectors_ND[first : first + CHUNK_ROWS])).to(device)
+            for first in range(0, len(vectors_ND), CHUNK_ROWS)
         }
 
-    def chunk(self, first: int, last: int) -> Any:
+    def load_chunk(self, first: int, last: int) -> Any:
         return self._chunks[first].float()
 
-    def above(self, chunk_CD: Any, first: int, gone: Rows, queries_BD: Queries, floor_B: Scores, k: int) -> _Found:
+    def find_above(
+        self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
+    ) -> _Candidates:
         queries, floors = (self._torch.from_numpy(array).to(self._device) for array in (queries_BD, floor_B))
         score_BC = queries @ chunk_CD.T
         if not bool(score_BC.sum().isfinite()):
             check_finite(chunk_CD.cpu().numpy(), first)
-        score_BC[:, self._torch.from_numpy(gone).to(self._device)] = -self._torch.inf
+        score_BC[:, self._torch.from_numpy(deleted).to(self._device)] = -self._torch.inf
         last_B1 = score_BC.topk(min(k, score_BC.shape[1])).values[:, -1:]
-        which, rows = ((score_BC >= last_B1) & (score_BC > floors[:, None])).nonzero(as_tuple=True)
-        return which.cpu().numpy(), first + rows.cpu().numpy(), score_BC[which, rows].cpu().numpy()
+        query_of, rows = ((score_BC >= last_B1) & (score_BC > floors[:, None])).nonzero(as_tuple=True)
+        return query_of.cpu().numpy(), first + rows.cpu().numpy(), score_BC[query_of, rows].cpu().numpy()
 
 
-def _torch_for(device: str) -> Any:
-    """torch, once it is known to see ``device``."""
+def _import_torch(device: str) -> Any:
+    """Return torch if it sees ``device``."""
     on_gpu = device.startswith("cuda")
     try:
         import torch
     except ImportError as error:
         raise MissingExtra(f"exact search by torch on {device}", "gpu" if on_gpu else "torch") from error
     if on_gpu and not torch.cuda.is_available():
-        raise no_gpu(device, "torch")
+        raise make_gpu_error(device, "torch")
     return torch
 
 
-def no_gpu(device: str, who: str) -> BadInput:
-    """The error for a device that is not there."""
+def make_gpu_error(device: str, library: str) -> BadInput:
+    """Return the error for a GPU that ``library`` does not see."""
     return BadInput(
-        f"device {device}: {who} sees no GPU here; use device cpu (the extra 'gpu' is for a machine with one)"
+        f"device {device}: {library} sees no GPU here; use device cpu (the extra 'gpu' is for a machine with one)"
     )

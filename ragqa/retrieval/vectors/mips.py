@@ -1,4 +1,7 @@
-"""Maximum inner product search over passage vectors: the kinds of index, and how one is made and opened."""
+"""Maximum inner product search over passage vectors: build, tune and open an index of any kind.
+
+Shapes: N passages, B questions, D width.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,58 +12,58 @@ import numpy as np
 from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.base import Ranking, select_best
+from ragqa.retrieval.vectors.arrays import NO_ROWS, DeletedRows, StackedVectors, Vectors
 from ragqa.retrieval.vectors.exact import ExactIndex
-from ragqa.retrieval.vectors.faiss_build import build_faiss, load_faiss
-from ragqa.retrieval.vectors.faiss_index import Effort, flat_faiss, open_faiss
+from ragqa.retrieval.vectors.faiss_build import build_faiss
+from ragqa.retrieval.vectors.faiss_files import load_faiss
+from ragqa.retrieval.vectors.faiss_search import Effort, make_flat_faiss, open_faiss
 from ragqa.retrieval.vectors.kinds import SPECS, FlatEngine, IndexKind
 from ragqa.retrieval.vectors.store import (
-    NONE,
-    VECTORS,
-    Deleted,
-    Stacked,
-    Vectors,
-    open_added,
-    open_all,
-    open_first,
+    VECTORS_FILE,
+    open_added_vectors,
+    open_built_vectors,
+    open_vectors,
     write_codes,
     write_vectors,
 )
-from ragqa.retrieval.vectors.tuning import RECALL, Tuned, tune
+from ragqa.retrieval.vectors.tuning import RECALL, TuningResult, tune
 
 __all__ = [
     "RECALL",
-    "VECTORS",
+    "VECTORS_FILE",
     "Effort",
     "ExactIndex",
     "Mips",
-    "Tuned",
+    "TuningResult",
     "build",
-    "check",
+    "check_kind",
     "open_index",
+    "tune_index",
+    "write_rows",
 ]
 
-DEVICES = ("cpu", "cuda")
+_DEVICES = ("cpu", "cuda")
 
 
 class Mips(Protocol):
-    """Finds the vectors with the largest inner product."""
+    """An index that finds the vectors with the largest inner product."""
 
     vectors: Vectors | None
-    """All vectors [N, D], where they are at hand."""
+    """All vectors [N, D], if the index keeps them."""
     width: int
     """D."""
 
     def __len__(self) -> int: ...
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """The ``k`` best rows, or all if they are fewer, for each query [D]."""
+        """Return the ``k`` best rows (or all, if fewer) for each query."""
         ...
 
 
-def check(kind: str, device: str) -> None:
+def check_kind(kind: str, device: str) -> None:
     """Raise what ``build`` would raise for this kind and device, before there are vectors."""
-    _check("kind", kind, tuple(IndexKind))
-    _check("device", device.partition(":")[0], DEVICES)
+    _check_choice("kind", kind, tuple(IndexKind))
+    _check_choice("device", device.partition(":")[0], _DEVICES)
     if kind != IndexKind.FLAT:
         load_faiss(kind, device)
 
@@ -74,44 +77,44 @@ def build(
     recall: float = RECALL,
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
-) -> Tuned | None:
-    """Write an index of ``kind`` over ``vectors`` into ``folder``: their file, and FAISS's unless it is flat.
+) -> TuningResult | None:
+    """Write an index of ``kind`` over ``vectors`` into ``folder``: the vectors, and FAISS's index unless it is flat.
 
     Args:
         vectors: [N, D]; may be memory-mapped, of one file or of many.
         kind: an ``IndexKind``.
-        folder: holds nothing of the kind.
-        device: where FAISS trains and adds, ``cpu`` or ``cuda``.
-        recall: share of the 20 best that a search is to find.
-        queries: [B, D], a sample of questions on which that is tried; by default some are made up.
-        progress: told how far it is.
+        folder: directory without files of an index.
+        device: where FAISS trains and adds, ``cpu``, ``cuda`` or ``cuda:N``.
+        recall: share of the 20 nearest vectors that a search should find, from 0 to 1.
+        queries: [B, D], sample of questions to tune on; None to make synthetic ones.
+        progress: shows how far it is.
 
     Returns:
-        How hard the index is to be searched, for ``open_index``; None where every search is exact.
+        The effort for ``open_index``; None for kind flat, which is searched exactly.
 
     Raises:
         BadInput: an unknown kind or device, or a kind that ``device`` cannot make.
         MissingExtra: FAISS is not installed.
         DamagedArtefact: a vector is not finite.
     """
-    check(kind, device)
+    check_kind(kind, device)
     write_rows(vectors, kind, folder)
     if kind == IndexKind.FLAT:
         return None
     with progress.step(kind, len(vectors), "passages") as step:
         build_faiss(vectors, kind, folder, device=device, progress=step.at)
-    return tuned(vectors, kind, folder, recall=recall, queries=queries, progress=progress)
+    return tune_index(vectors, kind, folder, recall=recall, queries=queries, progress=progress)
 
 
 def write_rows(vectors: Vectors, kind: str, folder: Path) -> None:
-    """Write the vectors as ``kind`` keeps them: in 8 bits where a search must not read more, else in float16."""
+    """Write the vectors as ``kind`` keeps them, in 8 bits or in float16."""
     if kind in SPECS and SPECS[kind].stores_codes:
         write_codes(vectors, folder)
     else:
-        write_vectors(vectors, folder / VECTORS)
+        write_vectors(vectors, folder / VECTORS_FILE)
 
 
-def tuned(
+def tune_index(
     vectors: Vectors,
     kind: str,
     folder: Path,
@@ -119,33 +122,32 @@ def tuned(
     recall: float = RECALL,
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
-) -> Tuned:
-    """How hard the index in ``folder`` is to be searched; arguments as for ``build``."""
-    index = open_faiss(open_first(folder), kind, folder, device="cpu")
+) -> TuningResult:
+    """Find the search effort of the index in ``folder``; arguments as for ``build``."""
+    index = open_faiss(open_built_vectors(folder), kind, folder, device="cpu")
     with progress.step("tuning", len(vectors), "passages") as step:
         return tune(index, vectors, kind, wanted=recall, queries_BD=queries, progress=step.at)
 
 
-class WithAdded:
-    """An index over the first rows, and exact search over those that updates have added since."""
+class _UpdatedIndex:
+    """An index of the rows it was built of, and exact search over the rows that updates have added since."""
 
-    def __init__(self, first: Mips, added: Mips, vectors_ND: Vectors) -> None:
+    def __init__(self, built: Mips, added: Mips, vectors_ND: Vectors) -> None:
         self.vectors: Vectors | None = vectors_ND
-        self.width = first.width
-        self._first, self._added = first, added
+        self.width = built.width
+        self._built, self._added = built, added
 
     def __len__(self) -> int:
-        return len(self._first) + len(self._added)
+        return len(self._built) + len(self._added)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """The best of both; scores are inner products with what is kept, in 8 bits or in 16."""
-        found = self._first.search(queries_BD, k), self._added.search(queries_BD, k)
-        return [
-            select_best(
-                np.concatenate([old.rows, new.rows + len(self._first)]), np.concatenate([old.scores, new.scores]), k
-            )
-            for old, new in zip(*found, strict=True)
-        ]
+        """Return the best of both; scores compare, as both are inner products with the stored vectors."""
+        rankings = self._built.search(queries_BD, k), self._added.search(queries_BD, k)
+        return [self._merge(built, added, k) for built, added in zip(*rankings, strict=True)]
+
+    def _merge(self, built: Ranking, added: Ranking, k: int) -> Ranking:
+        rows = np.concatenate([built.rows, added.rows + len(self._built)])
+        return select_best(rows, np.concatenate([built.scores, added.scores]), k)
 
 
 def open_index(
@@ -155,15 +157,15 @@ def open_index(
     effort: Effort | None = None,
     device: str = "cpu",
     engine: str = FlatEngine.AUTO,
-    deleted: Deleted = NONE,
+    deleted: DeletedRows = NO_ROWS,
 ) -> Mips:
-    """The index of ``kind`` in ``folder``.
+    """Open the index of ``kind`` in ``folder``.
 
     Args:
-        folder: holds the vectors, and ``faiss.index`` unless the kind is flat.
+        folder: directory with the vectors, and ``faiss.index`` unless the kind is flat.
         kind: an ``IndexKind``.
-        effort: how hard it is searched, as ``build`` found it; without it a middling one.
-        device: ``cpu`` or ``cuda``.
+        effort: search effort that ``build`` returned; None for a medium one.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
         engine: a ``FlatEngine``, for kind flat; ``auto`` is numpy on a CPU, else torch where it is
             installed, else FAISS.
         deleted: rows that no search returns, sorted.
@@ -173,20 +175,20 @@ def open_index(
         MissingExtra: FAISS or torch is not installed.
         DamagedArtefact: a file is missing or broken, or the files do not belong together.
     """
-    _check("kind", kind, tuple(IndexKind))
-    _check("engine", engine, tuple(FlatEngine))
-    _check("device", device.partition(":")[0], DEVICES)
+    _check_choice("kind", kind, tuple(IndexKind))
+    _check_choice("engine", engine, tuple(FlatEngine))
+    _check_choice("device", device.partition(":")[0], _DEVICES)
     if kind != IndexKind.FLAT and engine not in (FlatEngine.AUTO, FlatEngine.FAISS):
         raise BadInput(f"engine {engine} searches kind flat only, and {folder} is of kind {kind}")
     if engine == FlatEngine.NUMPY and device != "cpu":
         raise BadInput(f"engine numpy works on the CPU only: device cpu, or engine torch for {device}")
     if kind != IndexKind.FLAT:
-        return _open_faiss(folder, kind, device, effort, deleted)
-    vectors = open_all(folder)
+        return _open_approximate(folder, kind, device, effort, deleted)
+    vectors = open_vectors(folder)
     if engine == FlatEngine.AUTO:
         engine = _choose_engine(device)
     if engine == FlatEngine.FAISS:
-        return flat_faiss(vectors, device=device, deleted=deleted)
+        return make_flat_faiss(vectors, device=device, deleted=deleted)
     return ExactIndex(vectors, deleted=deleted, engine=engine, device=device)
 
 
@@ -196,18 +198,18 @@ def _choose_engine(device: str) -> FlatEngine:
     return FlatEngine.TORCH if find_spec("torch") else FlatEngine.FAISS
 
 
-def _open_faiss(folder: Path, kind: str, device: str, effort: Effort | None, deleted: Deleted) -> Mips:
-    """FAISS over the rows that it was built of; rows that were added since are few, and searched exactly."""
-    vectors = open_first(folder)
+def _open_approximate(folder: Path, kind: str, device: str, effort: Effort | None, deleted: DeletedRows) -> Mips:
+    """Open FAISS over the rows it was built of; rows added since are few, and are searched exactly."""
+    vectors = open_built_vectors(folder)
     border = np.searchsorted(deleted, len(vectors))
-    first = open_faiss(vectors, kind, folder, device=device, effort=effort, deleted=deleted[:border])
-    added = open_added(folder)
+    built = open_faiss(vectors, kind, folder, device=device, effort=effort, deleted=deleted[:border])
+    added = open_added_vectors(folder)
     if added is None:
-        return first
-    since = ExactIndex(added, deleted=deleted[border:] - len(vectors))
-    return WithAdded(first, since, Stacked([vectors, added]))
+        return built
+    exact = ExactIndex(added, deleted=deleted[border:] - len(vectors))
+    return _UpdatedIndex(built, exact, StackedVectors([vectors, added]))
 
 
-def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise BadInput(f"{name} {value}: choose one of {', '.join(allowed)}")

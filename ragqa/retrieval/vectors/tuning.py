@@ -1,4 +1,4 @@
-"""How hard an index has to search for a wanted recall: found on a sample of queries when it is built.
+"""Tuning: the least search effort that reaches a wanted recall, measured on sample queries when an index is built.
 
 Shapes: N passages, B queries, D width.
 """
@@ -12,29 +12,30 @@ import numpy as np
 import numpy.typing as npt
 
 from ragqa.retrieval.base import Rows
+from ragqa.retrieval.vectors.arrays import Queries, Vectors, gather_rows, release_pages
 from ragqa.retrieval.vectors.exact import ExactIndex
-from ragqa.retrieval.vectors.faiss_index import Effort, FaissIndex
+from ragqa.retrieval.vectors.faiss_search import Effort, FaissIndex
 from ragqa.retrieval.vectors.kinds import SPECS
-from ragqa.retrieval.vectors.store import Queries, Vectors, forget, gathered
 
 RECALL = 0.95
-"""Of the 20 best, where nobody says otherwise."""
+"""Default recall@20."""
 K = 20
-PROBES = 400
-"""Queries that are made up where nobody gives any."""
+"""Number of nearest passages that recall counts."""
+SYNTHETIC_QUERIES = 400
+"""Number of queries to make if there are no real ones."""
 _COSINE = 0.45
-"""Between a made-up query and its passage."""
-_SCORED_AGAIN = 70
-"""What a candidate costs, in codes of a list that are looked through: 110 of a single question, 50 of a batch."""
-_SURE = 1.64
-"""Standard errors that the mean recall must be above the wanted one: so it holds for other questions 19 times in 20."""
-_FEW, _SPREAD = 100, 0.1
-"""Below so many questions, the standard deviation that recall is taken to have at least: it had 0.07 to 0.1."""
-_WIDEST_WALK = 4096
+"""Cosine between a synthetic query and its passage."""
+_RESCORING_COST = 70
+"""Cost of scoring a candidate again, in codes scanned: 110 for a single question, 50 in a batch."""
+_Z = 1.64
+"""Standard errors by which mean recall must exceed the wanted one, to hold for other questions 19 times in 20."""
+_SMALL_SAMPLE, _SMALL_SAMPLE_SPREAD = 100, 0.1
+"""Below so many questions, the least standard deviation that recall is assumed to have; 0.07 to 0.1 was measured."""
+_MAX_WALK = 4096
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningResult:
     """The cheapest effort that reached the wanted recall, or the one that came nearest."""
 
     effort: Effort
@@ -43,13 +44,67 @@ class Tuned:
     wanted: float
     queries: int
     made_up: bool
-    """The queries were made of passages: nobody gave any."""
+    """True if the queries were made of passages, because there were no real ones."""
     sure: bool
-    """The wanted recall is passed with 95 % confidence; else no effort is known to be enough."""
+    """True if the wanted recall is exceeded with 95 % confidence."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For a manifest."""
+        """Return the ``search`` entry of a manifest."""
         return {**asdict(self.effort), **{name: value for name, value in vars(self).items() if name != "effort"}}
+
+
+@dataclass(frozen=True)
+class _Trial:
+    effort: Effort
+    cost: float
+    recall: float
+    sure: bool
+
+
+class _Tuner:
+    """Tries efforts of one index on one sample of queries."""
+
+    def __init__(self, index: FaissIndex, kind: str, queries_BD: Queries, truth: list[Rows], wanted: float) -> None:
+        self._index, self._kind, self._queries = index, kind, queries_BD
+        self._truth, self._wanted = truth, wanted
+
+    def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
+        """Try efforts, cheapest first, until no later one can be cheaper than one that is enough."""
+        count, trials = len(vectors_ND), list[_Trial]()
+        reaches = _list_reaches(self._kind, self._index.lists)
+        factors = SPECS[self._kind].factors
+        for number, reach in enumerate(reaches):
+            progress(number * count // len(reaches))
+            least = estimate_cost(self._kind, Effort(reach, factors[0]), count, self._index.lists)
+            if any(trial.sure and trial.cost <= least for trial in trials):
+                break
+            for effort, recalls in self._measure_recalls(reach, factors):
+                cost = estimate_cost(self._kind, effort, count, self._index.lists)
+                trials.append(_Trial(effort, cost, float(recalls.mean()), _is_sure(recalls, self._wanted)))
+            release_pages(vectors_ND)
+            release_pages(self._index.vectors)
+        return trials
+
+    def try_less(self, enough: _Trial) -> _Trial:
+        """Try half a step less reach than a trial that is enough, and return the better of the two."""
+        reach, factor = round(enough.effort.reach / 2**0.25), enough.effort.factor
+        ((effort, recalls),) = self._measure_recalls(max(1, reach), (factor,))
+        less = _Trial(effort, enough.cost, float(recalls.mean()), _is_sure(recalls, self._wanted))
+        return less if less.sure else enough
+
+    def _measure_recalls(
+        self, reach: int, factors: tuple[int, ...]
+    ) -> Iterator[tuple[Effort, npt.NDArray[np.floating]]]:
+        """Yield the recall [B] for each factor.
+
+        One search serves all factors, since the candidates of a smaller one are the first ones of a larger one.
+        """
+        searcher = self._index.with_effort(Effort(reach, factors[-1]))
+        candidates = searcher.propose(self._queries, K * factors[-1])
+        for factor in factors:
+            rankings = searcher.rank_candidates(self._queries, [rows[: K * factor] for rows in candidates], K)
+            shares = [len(np.intersect1d(a.rows, b)) / len(b) for a, b in zip(rankings, self._truth, strict=True)]
+            yield Effort(reach, factor), np.array(shares)
 
 
 def tune(
@@ -60,120 +115,68 @@ def tune(
     wanted: float,
     queries_BD: np.ndarray | None = None,
     progress: Callable[[int], None] = lambda done: None,
-) -> Tuned:
-    """The effort with which ``index`` finds the share ``wanted`` of the 20 best of ``vectors_ND``.
+) -> TuningResult:
+    """Find the least effort with which ``index`` returns the share ``wanted`` of the 20 nearest vectors.
 
     Args:
-        index: over all of ``vectors_ND``; its vectors may be coarser.
-        vectors_ND: what recall is measured against.
-        kind: of the index.
-        wanted: mean recall@20, to be passed with 95 % confidence.
-        queries_BD: sample of real questions; None makes some up.
-        progress: told a number that is near N when the work is.
+        index: index of all of ``vectors_ND``; its own vectors may be coarser.
+        vectors_ND: vectors that recall is measured against.
+        kind: ``IndexKind`` of the index.
+        wanted: mean recall@20 to exceed with 95 % confidence, from 0 to 1.
+        queries_BD: sample of real questions; None to make synthetic ones.
+        progress: called with a number that grows to N.
     """
     made_up = queries_BD is None
-    queries = probes(vectors_ND) if queries_BD is None else np.ascontiguousarray(queries_BD, np.float32)
+    queries = make_queries(vectors_ND) if queries_BD is None else np.ascontiguousarray(queries_BD, np.float32)
     if not len(vectors_ND) or not len(queries):
-        return Tuned(Effort(factor=SPECS[kind].factors[0]), 1.0, wanted, 0, made_up, True)
-    truth = [found.rows for found in ExactIndex(vectors_ND, keep=False).search(queries, K)]
-    tried = _tried(index, vectors_ND, kind, queries, truth, wanted, progress)
-    if enough := [each for each in tried if each.sure]:
-        best = min(enough, key=lambda each: each.cost)
-        best = _less(best, index, queries, truth, wanted) or best
+        return TuningResult(Effort(factor=SPECS[kind].factors[0]), 1.0, wanted, 0, made_up, True)
+    truth = [ranking.rows for ranking in ExactIndex(vectors_ND, keep=False).search(queries, K)]
+    tuner = _Tuner(index, kind, queries, truth, wanted)
+    trials = tuner.run_trials(vectors_ND, progress)
+    if enough := [trial for trial in trials if trial.sure]:
+        best = tuner.try_less(min(enough, key=lambda trial: trial.cost))
     else:
-        best = max(tried, key=lambda each: each.recall)
+        best = max(trials, key=lambda trial: trial.recall)
     progress(len(vectors_ND))
-    return Tuned(best.effort, round(best.recall, 4), wanted, len(queries), made_up, best.sure)
-
-
-@dataclass(frozen=True)
-class _Tried:
-    effort: Effort
-    cost: float
-    recall: float
-    sure: bool
-
-
-def _tried(
-    index: FaissIndex,
-    vectors_ND: Vectors,
-    kind: str,
-    queries_BD: Queries,
-    truth: list[Rows],
-    wanted: float,
-    progress: Callable[[int], None],
-) -> list[_Tried]:
-    """Efforts, cheapest first, until none that follows can be cheaper than one that is enough."""
-    count, tried = len(vectors_ND), list[_Tried]()
-    efforts = _reaches(kind, index.lists)
-    for number, reach in enumerate(efforts):
-        progress(number * count // len(efforts))
-        least = cost(kind, Effort(reach, SPECS[kind].factors[0]), count, index.lists)
-        if any(each.sure and each.cost <= least for each in tried):
-            break
-        for effort, recalls in _recalls(index, queries_BD, truth, reach, SPECS[kind].factors):
-            mean, sure = float(recalls.mean()), _is_sure(recalls, wanted)
-            tried.append(_Tried(effort, cost(kind, effort, count, index.lists), mean, sure))
-        forget(vectors_ND)
-        forget(index.vectors)
-    return tried
-
-
-def _less(enough: _Tried, index: FaissIndex, queries_BD: Queries, truth: list[Rows], wanted: float) -> _Tried | None:
-    """Half a step less of reach, where that is enough, too."""
-    reach, factor = round(enough.effort.reach / 2**0.25), enough.effort.factor
-    ((effort, recalls),) = _recalls(index, queries_BD, truth, max(1, reach), (factor,))
-    return _Tried(effort, enough.cost, float(recalls.mean()), True) if _is_sure(recalls, wanted) else None
+    return TuningResult(best.effort, round(best.recall, 4), wanted, len(queries), made_up, best.sure)
 
 
 def _is_sure(recalls: npt.NDArray[np.floating], wanted: float) -> bool:
-    return bool(recalls.mean() - _SURE * _doubt(recalls, wanted) >= wanted)
+    return bool(recalls.mean() - _Z * _standard_error(recalls, wanted) >= wanted)
 
 
-def _doubt(recalls: npt.NDArray[np.floating], wanted: float) -> float:
-    """Standard error of the mean; a few questions may happen to agree, so they are taken to vary as many do."""
-    least = _SPREAD if len(recalls) < _FEW else math.sqrt(wanted * (1 - wanted) / K)
+def _standard_error(recalls: npt.NDArray[np.floating], wanted: float) -> float:
+    """Return the standard error of the mean; a few questions may agree by chance, so assume a least spread."""
+    least = _SMALL_SAMPLE_SPREAD if len(recalls) < _SMALL_SAMPLE else math.sqrt(wanted * (1 - wanted) / K)
     return max(float(recalls.std()), least) / math.sqrt(len(recalls))
 
 
-def cost(kind: str, effort: Effort, count: int, lists: int) -> float:
-    """What a search of ``count`` vectors costs, in codes that are looked through."""
+def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
+    """Return the cost of a search of ``count`` vectors, in codes scanned."""
     scanned = effort.reach if SPECS[kind].is_graph else effort.reach * count / lists
-    return scanned + effort.factor * K * _SCORED_AGAIN
+    return scanned + effort.factor * K * _RESCORING_COST
 
 
-def _reaches(kind: str, lists: int) -> list[int]:
-    """Efforts to try: each 1.4 times the one before, the last as far as there is."""
-    first, last = (32, _WIDEST_WALK) if SPECS[kind].is_graph else (1, lists)
+def _list_reaches(kind: str, lists: int) -> list[int]:
+    """Return the reaches to try: each 1.4 times the one before, up to all lists or the longest walk."""
+    first, last = (32, _MAX_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})
 
 
-def _recalls(
-    index: FaissIndex, queries_BD: Queries, truth: list[Rows], reach: int, factors: tuple[int, ...]
-) -> Iterator[tuple[Effort, npt.NDArray[np.floating]]]:
-    """Recall [B] for each factor: one search serves all, since the candidates of fewer are the first ones of more."""
-    searcher = index.with_effort(Effort(reach, factors[-1]))
-    candidates = searcher.propose(queries_BD, K * factors[-1])
-    for factor in factors:
-        found = searcher.rankings(queries_BD, [rows[: K * factor] for rows in candidates], K)
-        shares = [len(np.intersect1d(a.rows, b)) / len(b) for a, b in zip(found, truth, strict=True)]
-        yield Effort(reach, factor), np.array(shares)
+def make_queries(vectors_ND: Vectors) -> Queries:
+    """Make queries [B, D] of passages and noise, as hard to find passages for as real questions.
 
-
-def probes(vectors_ND: Vectors) -> Queries:
-    """Passages with so much noise of the passages' own covariance that they are as hard to find as for questions.
-
-    At 165,871 blocks of Wikipedia, 128 of 1,600 lists hold 0.958 of the 20 best for questions of NQ, 0.96 for
-    these; white noise would be far too easy (0.98).
+    The noise has the covariance of the passages: at 165,871 blocks of Wikipedia, 128 of 1,600 lists hold 0.958 of the
+    20 nearest passages of NQ questions and 0.96 of those of these queries, but 0.98 with white noise.
     """
     rng = np.random.default_rng(1)
     count = len(vectors_ND)
     if not count:
         return np.empty((0, vectors_ND.shape[1]), np.float32)
-    passages = gathered(vectors_ND, np.sort(rng.integers(count, size=PROBES)))
-    sample = gathered(vectors_ND, np.sort(rng.choice(count, min(count, 2000), replace=False)))
-    noise = rng.standard_normal((PROBES, len(sample)), np.float32) @ (sample - sample.mean(axis=0))
+    passages = gather_rows(vectors_ND, np.sort(rng.integers(count, size=SYNTHETIC_QUERIES)))
+    sample = gather_rows(vectors_ND, np.sort(rng.choice(count, min(count, 2000), replace=False)))
+    noise = rng.standard_normal((SYNTHETIC_QUERIES, len(sample)), np.float32) @ (sample - sample.mean(axis=0))
     size = np.linalg.norm(noise, axis=1, keepdims=True)
     size[size < 1e-6] = np.inf  # all passages are alike
     noise *= np.linalg.norm(passages, axis=1, keepdims=True) / size

@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from hypothesis.extra import numpy as st_numpy
 
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, MissingExtra
 from ragqa.retrieval.base import PassageRetriever, Ranking, select_best
 from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.vectors import exact, faiss_build, faiss_index, mips, tuning
-from ragqa.retrieval.vectors import store as vector_files
-from ragqa.retrieval.vectors.faiss_build import on_disk
-from ragqa.retrieval.vectors.faiss_index import FaissIndex
+from ragqa.retrieval.vectors import arrays, exact, faiss_build, faiss_search, mips, tuning
+from ragqa.retrieval.vectors.arrays import StackedVectors
+from ragqa.retrieval.vectors.faiss_files import find_disk_lists
+from ragqa.retrieval.vectors.faiss_search import FaissIndex
 from ragqa.retrieval.vectors.kinds import IndexKind
-from ragqa.retrieval.vectors.store import ADDED, OnDisk, Stacked, open_first, rough_scores, write_codes
+from ragqa.retrieval.vectors.scores import rough_scores
+from ragqa.retrieval.vectors.store import ADDED_FILE, VectorsOnDisk, open_built_vectors, write_codes
 from ragqa.types import Passage
 
 APPROXIMATE = [kind for kind in IndexKind if kind != "flat"]
@@ -47,7 +48,7 @@ def opened(
         pytest.importorskip("torch", reason="needs the extra 'torch'")
     tuned = mips.build(np.asarray(vectors, np.float16), kind, folder)
     for number, part in enumerate(added, 1):
-        np.save(folder / ADDED.format(number), part)
+        np.save(folder / ADDED_FILE.format(number), part)
     effort = tuned and tuned.effort
     return mips.open_index(folder, kind, effort=effort, engine=engine, deleted=np.array(sorted(deleted), np.int64))
 
@@ -87,14 +88,14 @@ def test_numpy_is_the_engine_on_a_cpu_and_leaves_the_vectors_on_disk(tmp_path: P
     index = opened(tmp_path, np.eye(3))
     assert isinstance(index, mips.ExactIndex)
     assert isinstance(index.vectors, np.memmap)
-    assert [file.name for file in tmp_path.iterdir()] == [mips.VECTORS]
+    assert [file.name for file in tmp_path.iterdir()] == [mips.VECTORS_FILE]
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
 def test_ties_go_to_the_lower_row_within_and_across_chunks(
     tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exact, "CHUNK", 4)
+    monkeypatch.setattr(exact, "CHUNK_ROWS", 4)
     vectors = np.zeros((11, 2))
     vectors[[1, 3, 4, 7, 8, 10], 0] = 1
     vectors[9, 0] = 2
@@ -106,8 +107,8 @@ def test_ties_go_to_the_lower_row_within_and_across_chunks(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    vectors=arrays(np.float16, st.tuples(st.integers(1, 30), st.just(3)), elements=st.integers(-2, 2)),
-    queries=arrays(np.float32, st.tuples(st.integers(1, 4), st.just(3)), elements=st.integers(-2, 2)),
+    vectors=st_numpy.arrays(np.float16, st.tuples(st.integers(1, 30), st.just(3)), elements=st.integers(-2, 2)),
+    queries=st_numpy.arrays(np.float32, st.tuples(st.integers(1, 4), st.just(3)), elements=st.integers(-2, 2)),
     k=st.integers(1, 35),
     chunk=st.integers(1, 31),
     engine=st.sampled_from(["numpy", "torch"]),
@@ -120,7 +121,7 @@ def test_exact_search_is_sorting(
         pytest.importorskip("torch")
     deleted = np.array(sorted(row for row in gone if row < len(vectors)), np.int64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "CHUNK", chunk)
+        patch.setattr(exact, "CHUNK_ROWS", chunk)
         patch.setattr(exact, "_QUERIES", 2)
         found = mips.ExactIndex(vectors, deleted=deleted, engine=engine).search(queries, k)
     for ranking, query in zip(found, queries, strict=True):
@@ -177,16 +178,16 @@ def test_parts_make_the_index_that_one_piece_makes(tmp_path: Path, kind: str, mo
     queries = vectors[::10].astype(np.float32)
     found = []
     for size in (1000, 130):
-        monkeypatch.setattr(faiss_build, "PART", size)
+        monkeypatch.setattr(faiss_build, "PART_ROWS", size)
         folder = tmp_path / str(size)
         folder.mkdir()
         tuned = mips.build(vectors, kind, folder)
         index = mips.open_index(folder, kind, effort=tuned and tuned.effort)
         found.append([ranking.rows.tolist() for ranking in index.search(queries, 10)])
-        assert (folder / faiss_build.LISTS).exists() == (size == 130)
+        assert (folder / faiss_build.LISTS_FILE).exists() == (size == 130)
         assert not (folder / ".parts").exists()
     assert found[0] == found[1]
-    lists = folder / faiss_build.LISTS
+    lists = folder / faiss_build.LISTS_FILE
     lists.write_bytes(lists.read_bytes()[:-1])
     with pytest.raises(DamagedArtefact, match=r"faiss\.index is damaged: faiss\.lists is not whole"):
         mips.open_index(folder, kind)
@@ -197,7 +198,7 @@ def test_parts_make_the_index_that_one_piece_makes(tmp_path: Path, kind: str, mo
 
 def test_parts_that_do_not_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss", reason="needs the extra 'cpu'")
-    monkeypatch.setattr(faiss_build, "PART", 100)
+    monkeypatch.setattr(faiss_build, "PART_ROWS", 100)
     monkeypatch.setattr(faiss_build.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
     with pytest.raises(BadInput, match=r"cannot write .*faiss\.lists: it needs 0\.0 GB, and 0\.0 are free"):
         mips.build(unit(300, 8), "ivf-flat", tmp_path)
@@ -207,7 +208,7 @@ def test_rows_in_8_bits_by_hand(tmp_path: Path) -> None:
     vectors = np.array([[127, -63.5, 1], [0, 0, 0], [0.5, 0.25, -0.5]], np.float16)
     write_codes(vectors, tmp_path)
     assert np.load(tmp_path / "codes.npy").tolist() == [[127, -64, 1], [0, 0, 0], [127, 64, -127]]
-    coded = open_first(tmp_path)
+    coded = open_built_vectors(tmp_path)
     assert coded.shape == (3, 3)
     np.testing.assert_allclose(coded[np.array([2, 0])], [[0.5, 64 * 0.5 / 127, -0.5], [127, -64, 1]], rtol=1e-6)
     np.testing.assert_array_equal(coded[1:3], coded[np.array([1, 2])])
@@ -217,21 +218,21 @@ def test_codes_that_lie_on_disk_are_fetched_and_scored_as_any(tmp_path: Path, mo
     vectors = unit(3000, 48)
     write_codes(vectors, tmp_path)
     query, rows = vectors[7].astype(np.float32), np.array([2999, 0, 7, 1500])
-    expected = rough_scores(open_first(tmp_path), rows, query)
-    monkeypatch.setattr(vector_files, "_LARGE", 0)
-    np.testing.assert_array_equal(rough_scores(open_first(tmp_path), rows, query), expected)
+    expected = rough_scores(open_built_vectors(tmp_path), rows, query)
+    monkeypatch.setattr(arrays, "_LARGE_BYTES", 0)
+    np.testing.assert_array_equal(rough_scores(open_built_vectors(tmp_path), rows, query), expected)
     np.testing.assert_allclose(expected, vectors[rows].astype(np.float32) @ query, atol=0.01)
 
 
 @settings(deadline=None)
-@given(arrays(np.float16, st.tuples(st.integers(1, 9), st.just(5)), elements=st.floats(-4, 4, width=16)))
+@given(st_numpy.arrays(np.float16, st.tuples(st.integers(1, 9), st.just(5)), elements=st.floats(-4, 4, width=16)))
 def test_8_bits_of_8_bits_are_the_same(vectors: np.ndarray) -> None:
     with TemporaryDirectory() as folder:
         codes = []
         for _ in range(2):
             write_codes(vectors, Path(folder))
             codes.append(np.load(Path(folder) / "codes.npy"))
-            vectors = np.array(open_first(Path(folder))[:])
+            vectors = np.array(open_built_vectors(Path(folder))[:])
     np.testing.assert_array_equal(*codes)
     assert np.abs(codes[0]).max() <= 127
 
@@ -241,7 +242,7 @@ def test_lists_are_fetched_ahead_until_all_were_read(tmp_path: Path, kind: str) 
     vectors = unit(2000, 16)
     index = opened(tmp_path, vectors, kind)
     assert isinstance(index, FaissIndex)
-    lists, queries = on_disk(index._index), vectors[:64].astype(np.float32)
+    lists, queries = find_disk_lists(index._index), vectors[:64].astype(np.float32)
     before = index.search(queries, 5)
     assert lists.prefetch_nthread > 0
     for _ in range(4 * index.lists // index.effort.reach):
@@ -255,7 +256,7 @@ def test_rows_are_scored_in_parts_as_in_one(tmp_path: Path) -> None:
     """More than fit into the memory that a thread keeps, in any order, from several threads."""
     vectors = unit(3000, 16)
     write_codes(vectors, tmp_path)
-    coded, rng = open_first(tmp_path), np.random.default_rng(0)
+    coded, rng = open_built_vectors(tmp_path), np.random.default_rng(0)
     asked = [rng.integers(3000, size=size) for size in (0, 1, 511, 512, 513, 1600)] * 4
     query = vectors[7].astype(np.float32)
     with ThreadPoolExecutor(4) as pool:
@@ -268,7 +269,7 @@ def test_codes_of_another_index(tmp_path: Path) -> None:
     write_codes(unit(5, 4), tmp_path)
     np.save(tmp_path / "scales.npy", np.ones(4, np.float32))
     with pytest.raises(DamagedArtefact, match="do not belong together"):
-        open_first(tmp_path)
+        open_built_vectors(tmp_path)
 
 
 @pytest.mark.parametrize("kind", APPROXIMATE)
@@ -278,10 +279,10 @@ def test_tuning_finds_the_least_effort_for_the_wanted_recall(tmp_path: Path, kin
     rng = np.random.default_rng(3)
     queries = (vectors[:200] + rng.normal(scale=0.2, size=(200, 16))).astype(np.float32)
     some = mips.build(vectors, kind, tmp_path, recall=0.8, queries=queries)
-    more = mips.tuned(vectors, kind, tmp_path, recall=0.97, queries=queries)
+    more = mips.tune_index(vectors, kind, tmp_path, recall=0.97, queries=queries)
     assert some is not None and (some.queries, some.made_up, some.wanted) == (200, False, 0.8)
     assert some.recall >= 0.8 and more.recall >= 0.97
-    cheap, dear = (tuning.cost(kind, found.effort, 6000, 6000 // 39) for found in (some, more))
+    cheap, dear = (tuning.estimate_cost(kind, found.effort, 6000, 6000 // 39) for found in (some, more))
     assert cheap < dear or (kind in ("hnsw", "sq8") and cheap == dear)
     truth = mips.ExactIndex(vectors).search(queries, 20)
     index = mips.open_index(tmp_path, kind, effort=more.effort)
@@ -310,7 +311,7 @@ def test_thousands_of_files_of_vectors_are_not_open_at_once(tmp_path: Path) -> N
     vectors = unit(600, 4)
     for first in range(0, 600, 2):
         np.save(tmp_path / f"{first:05d}.npy", vectors[first : first + 2])
-    many = Stacked([OnDisk(file) for file in sorted(tmp_path.glob("*.npy"))])
+    many = StackedVectors([VectorsOnDisk(file) for file in sorted(tmp_path.glob("*.npy"))])
     mapped = Path("/proc/self/maps")
     held = [path for path in Path("/proc/self/fd").iterdir() if str(tmp_path) in os.path.realpath(path)]
     assert held == [] and str(tmp_path) not in mapped.read_text()
@@ -320,11 +321,11 @@ def test_thousands_of_files_of_vectors_are_not_open_at_once(tmp_path: Path) -> N
 
 def test_made_up_queries_are_as_far_off_as_questions() -> None:
     vectors = unit(3000, 64)
-    queries = tuning.probes(vectors)
-    assert queries.shape == (tuning.PROBES, 64)
+    queries = tuning.make_queries(vectors)
+    assert queries.shape == (tuning.SYNTHETIC_QUERIES, 64)
     best = (queries @ vectors.astype(np.float32).T).max(axis=1)
     assert 0.4 < np.median(best) < 0.7
-    same = tuning.probes(np.tile(vectors[:1], (10, 1)))
+    same = tuning.make_queries(np.tile(vectors[:1], (10, 1)))
     np.testing.assert_allclose(same, np.tile(0.45 * vectors[:1], (len(same), 1)), atol=1e-3)
 
 
@@ -371,7 +372,7 @@ def test_a_vector_that_is_not_finite_is_named_when_building(tmp_path: Path, kind
 
 
 def test_a_vector_file_that_is_not_whole(tmp_path: Path) -> None:
-    file = tmp_path / mips.VECTORS
+    file = tmp_path / mips.VECTORS_FILE
     with pytest.raises(DamagedArtefact, match=r"vectors\.npy is missing"):
         mips.open_index(tmp_path, "flat")
     np.save(file, unit(50, 4))
@@ -392,7 +393,7 @@ def test_a_vector_file_that_is_not_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", APPROXIMATE)
 def test_a_faiss_file_that_is_not_whole_or_of_other_vectors(tmp_path: Path, kind: str) -> None:
     opened(tmp_path, unit(60, 4), kind)
-    file = tmp_path / faiss_index.FILE
+    file = tmp_path / faiss_search.INDEX_FILE
     mips.write_rows(unit(59, 4), kind, tmp_path)
     with pytest.raises(DamagedArtefact, match="holds 60 vectors of width 4 instead of 59"):
         mips.open_index(tmp_path, kind)
@@ -406,7 +407,7 @@ def test_a_faiss_file_that_is_not_whole_or_of_other_vectors(tmp_path: Path, kind
 
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.save(tmp_path / mips.VECTORS, unit(10, 4))
+    np.save(tmp_path / mips.VECTORS_FILE, unit(10, 4))
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"^an index of kind hnsw needs the extra 'cpu'"):
@@ -427,13 +428,13 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    np.save(tmp_path / mips.VECTORS, unit(10, 4))
+    np.save(tmp_path / mips.VECTORS_FILE, unit(10, 4))
     with pytest.raises(BadInput, match=r"sees no GPU here.*extra 'gpu'"):
         mips.open_index(tmp_path, "flat", device="cuda")
 
 
 def test_choices_that_do_not_exist(tmp_path: Path) -> None:
-    np.save(tmp_path / mips.VECTORS, unit(10, 4))
+    np.save(tmp_path / mips.VECTORS_FILE, unit(10, 4))
     with pytest.raises(BadInput, match="kind annoy: choose one of flat, hnsw"):
         mips.open_index(tmp_path, "annoy")
     with pytest.raises(BadInput, match="engine jax: choose one of"):
@@ -463,7 +464,7 @@ class Proposals:
 
 def test_faiss_on_a_gpu_refuses_more_than_it_returns() -> None:
     vectors, gpu = unit(3000, 4), Proposals(3000)
-    index = faiss_index.FaissIndex(gpu, vectors, on_gpu=True)
+    index = faiss_search.FaissIndex(gpu, vectors, on_gpu=True)
     with pytest.raises(BadInput, match="k = 2049: FAISS on a GPU returns at most 2048"):
         index.search(np.ones((1, 4)), 2049)
     assert len(index.search(np.ones((1, 4)), 2048)[0]) == 2048
@@ -472,7 +473,7 @@ def test_faiss_on_a_gpu_refuses_more_than_it_returns() -> None:
 
 def test_where_faiss_comes_upon_too_few_all_vectors_are_searched() -> None:
     vectors = unit(50, 4)
-    index = faiss_index.FaissIndex(Proposals(7), vectors, effort=mips.Effort(factor=1))
+    index = faiss_search.FaissIndex(Proposals(7), vectors, effort=mips.Effort(factor=1))
     (few,) = index.search(vectors[:1], 7)
     assert sorted(few.rows.tolist()) == list(range(7))
     (found,) = index.search(vectors[:1], 8)
@@ -483,7 +484,7 @@ def test_where_faiss_comes_upon_too_few_all_vectors_are_searched() -> None:
 def test_a_graph_is_walked_as_far_as_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = unit(1000, 12)
     index = opened(tmp_path, vectors, "hnsw")
-    monkeypatch.setattr(faiss_index, "ExactIndex", None)
+    monkeypatch.setattr(faiss_search, "ExactIndex", None)
     assert len(index.search(vectors[:1].astype(np.float32), 900)[0]) == 900
 
 
@@ -495,8 +496,8 @@ def test_deleted_rows_are_passed_over_and_added_ones_found(
     tmp_path: Path, kind: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deletions at every border: of chunks, of files, between what FAISS holds and what was added since."""
-    for module in (exact, vector_files):
-        monkeypatch.setattr(module, "CHUNK", 50)
+    for module in (exact, arrays):
+        monkeypatch.setattr(module, "CHUNK_ROWS", 50)
     vectors = unit(200, 12)
     parts = vectors[:155], vectors[155:156], vectors[156:180], vectors[180:]
     deleted = [0, 49, 50, 99, 100, 101, 154, 155, 156, 179, 180, 199, *range(110, 120)]
@@ -544,7 +545,7 @@ def test_deleted_rows_among_equals(tmp_path: Path, kind: str, engine: str) -> No
 
 def test_a_gpu_that_passes_nothing_over_is_asked_for_more() -> None:
     vectors, gpu = unit(60, 4), Proposals(60)
-    index = faiss_index.FaissIndex(gpu, vectors, effort=mips.Effort(factor=1), deleted=np.arange(0, 20), on_gpu=True)
+    index = faiss_search.FaissIndex(gpu, vectors, effort=mips.Effort(factor=1), deleted=np.arange(0, 20), on_gpu=True)
     (found,) = index.search(vectors[:1], 40)
     assert sorted(found.rows.tolist()) == list(range(20, 60))
     assert gpu.asked == 60
@@ -554,7 +555,7 @@ def test_a_gpu_that_passes_nothing_over_is_asked_for_more() -> None:
 def test_stacked_files_are_one_array(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))
     whole = np.arange(2 * sum(lengths), dtype=np.float16).reshape(-1, 2)
-    stacked = Stacked(np.split(whole, np.cumsum(lengths)[:-1]))
+    stacked = StackedVectors(np.split(whole, np.cumsum(lengths)[:-1]))
     assert stacked.shape == whole.shape and len(stacked) == len(whole)
     place = st.none() | st.integers(-len(whole) - 2, len(whole) + 2)
     rows = slice(data.draw(place), data.draw(place))
@@ -572,7 +573,7 @@ def test_a_slice_of_one_file_stays_on_disk(tmp_path: Path) -> None:
 
 def test_added_files_that_are_not_whole_or_do_not_fit(tmp_path: Path) -> None:
     opened(tmp_path, unit(9, 4))
-    file = tmp_path / ADDED.format(1)
+    file = tmp_path / ADDED_FILE.format(1)
     file.write_bytes(b"x" * 50)
     with pytest.raises(DamagedArtefact, match=r"added-000001\.npy is damaged"):
         mips.open_index(tmp_path, "flat")
@@ -652,7 +653,7 @@ def test_a_gpu_finds_what_a_cpu_finds(tmp_path: Path, kind: str, engine: str) ->
     if kind != "flat" and engine == "torch":
         pytest.skip("torch searches kind flat only")
     vectors = unit(20_000, 64)
-    np.save(tmp_path / mips.VECTORS, vectors)
+    np.save(tmp_path / mips.VECTORS_FILE, vectors)
     mips.build(vectors, kind, tmp_path, device="cuda")
     found = mips.open_index(tmp_path, kind, device="cuda", engine=engine).search(vectors[:200], 20)
     truth = mips.ExactIndex(vectors).search(vectors[:200], 20)

@@ -1,0 +1,112 @@
+"""Loading of FAISS, its files, and its errors."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ragqa.errors import BadInput, MissingExtra
+from ragqa.retrieval.vectors.exact import make_gpu_error
+from ragqa.retrieval.vectors.kinds import GPU_KINDS, SPECS
+
+INDEX_FILE, LISTS_FILE = "faiss.index", "faiss.lists"
+
+
+def load_faiss(kind: str, device: str) -> Any:
+    """Import faiss for an index of ``kind`` on ``device``.
+
+    Raises:
+        MissingExtra: FAISS, or its version for GPUs, is not installed.
+        BadInput: the kind works on a CPU only, or there is no GPU.
+    """
+    on_gpu = device != "cpu"
+    if on_gpu and kind not in GPU_KINDS:
+        raise BadInput(f"kind {kind} works on the CPU only: use device cpu, or kind {', '.join(GPU_KINDS)}")
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtra(f"an index of kind {kind}", "gpu" if on_gpu else "cpu") from error
+    if on_gpu and not hasattr(faiss, "StandardGpuResources"):
+        raise MissingExtra(f"FAISS on {device}", "gpu")
+    if on_gpu and not faiss.get_num_gpus():
+        raise make_gpu_error(device, "FAISS")
+    return faiss
+
+
+def move_to_gpu(faiss: Any, index: Any, device: str) -> Any:
+    """Return ``index`` on the GPU that ``device`` names."""
+    options = faiss.GpuClonerOptions()
+    options.useFloat16 = True
+    number = int(device.partition(":")[2] or 0)
+    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), number, index, options)
+
+
+def write_index(faiss: Any, index: Any, file: Path) -> None:
+    """Write an index to a temporary name and rename it; raises BadInput if it cannot be written."""
+    temporary = file.with_name(f".{file.name}.writing")
+    try:
+        faiss.write_index(index, str(temporary))
+    except RuntimeError as error:
+        temporary.unlink(missing_ok=True)
+        raise BadInput(f"cannot write {file}: {describe_error(error)}") from error
+    temporary.replace(file)
+
+
+def read_mapped(file: Path, kind: str) -> Any:
+    """Read the index in ``file`` and leave its codes on disk: in ``faiss.lists``, or within ``file``.
+
+    Raises:
+        RuntimeError: FAISS cannot read it, or ``faiss.lists`` is missing or not whole.
+    """
+    faiss = load_faiss(kind, "cpu")
+    if SPECS[kind].is_graph:
+        return faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
+    lists_file = file.parent / LISTS_FILE
+    if not lists_file.is_file():
+        index = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
+        if faiss.downcast_InvertedLists(index.invlists).filename == LISTS_FILE:
+            raise RuntimeError(f"{LISTS_FILE} is missing")
+        return index
+    index = faiss.read_index(str(file), faiss.IO_FLAG_SKIP_IVF_DATA | faiss.IO_FLAG_READ_ONLY)
+    lists = faiss.downcast_InvertedLists(index.invlists)
+    if getattr(lists, "totsize", None) != lists_file.stat().st_size:
+        raise RuntimeError(f"{LISTS_FILE} is not whole")
+    lists.filename = str(lists_file)
+    lists.do_mmap()
+    return index
+
+
+def find_disk_lists(index: Any) -> Any:
+    """Return the inverted lists of an index that was read mapped; None if it has none, or they are in memory."""
+    lists = getattr(index, "invlists", None)
+    if lists is None:
+        return None
+    import faiss
+
+    lists = faiss.downcast_InvertedLists(lists)
+    return lists if hasattr(lists, "prefetch_nthread") else None
+
+
+def describe_error(error: RuntimeError) -> str:
+    """Return FAISS's own words, without the C++ around them."""
+    return str(error).strip().split("\n")[0].split("Error: ")[-1]
+
+
+@contextmanager
+def mute_stdout() -> Iterator[None]:
+    """Suppress what FAISS prints from C++: standard output is for results."""
+    flush = ctypes.CDLL(None).fflush
+    sys.stdout.flush()
+    flush(None)
+    saved = os.dup(1)
+    with open(os.devnull, "wb") as null:
+        os.dup2(null.fileno(), 1)
+    try:
+        yield
+        flush(None)
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)

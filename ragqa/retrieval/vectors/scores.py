@@ -1,0 +1,54 @@
+"""Inner products of queries with passage vectors, and checks of queries.
+
+Shapes: N passages, B queries, K rows, D width.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch
+from ragqa.retrieval.base import Rows, Scores
+from ragqa.retrieval.vectors.arrays import CodedVectors, Queries, Vectors
+
+
+def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
+    """Return queries as contiguous float32 [B, D].
+
+    Raises:
+        Mismatch: they are not as wide as the index.
+        BadInput: a value is not finite, which would make every score wrong.
+    """
+    queries = np.ascontiguousarray(queries_BD, np.float32)
+    if queries.ndim != 2 or queries.shape[1] != width:
+        raise Mismatch(f"queries of shape {queries.shape} for an index of vectors of width {width}")
+    if not np.isfinite(queries).all():
+        bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
+        raise BadInput(
+            f"the vector of question {bad} is not finite: the encoder that made it is broken, or learns too fast"
+        )
+    return queries
+
+
+def rough_scores(vectors_ND: Vectors, rows_K: Rows, query_D: Queries) -> Scores:
+    """Return inner products [K] of some rows with one query in single precision, to preselect candidates."""
+    if isinstance(vectors_ND, CodedVectors):
+        return vectors_ND.score(rows_K, query_D)
+    scores: Scores = vectors_ND[rows_K].astype(np.float32) @ query_D
+    return scores
+
+
+def exact_scores(vectors_ND: Vectors, rows_K: npt.ArrayLike, query_D: Queries) -> Scores:
+    """Return inner products [K] of some rows with one query.
+
+    They are summed in double precision, so that they do not depend on which engine found the rows or on how many
+    are scored together.
+
+    Raises:
+        DamagedArtefact: one of the vectors is not finite.
+    """
+    rows = np.asarray(rows_K, np.int64)
+    scores: Scores = (vectors_ND[rows].astype(np.float64) @ query_D.astype(np.float64)).astype(np.float32)
+    if not np.isfinite(scores).all():
+        bad = int(rows[~np.isfinite(scores)].min())
+        raise DamagedArtefact(f"the vector of passage {bad} is not finite: make the index again")
+    return scores
