@@ -74,7 +74,7 @@ class Words:
 def encoder(monkeypatch: pytest.MonkeyPatch) -> Words:
     """In place of every encoder."""
     words = Words()
-    for module in ("runtime.encoder", "indexing.build", "indexing.update"):
+    for module in ("retrieval.dense", "indexing.build", "indexing.update"):
         monkeypatch.setattr(f"ragqa.{module}.load_encoder", lambda *_, **__: words)
     return words
 
@@ -1048,7 +1048,7 @@ def test_the_encoder_is_not_loaded_again(tmp_path: Path, encoder: Words, monkeyp
     """To load one takes most of a second."""
     index = made(tmp_path)
     loaded = []
-    monkeypatch.setattr("ragqa.runtime.encoder.load_encoder", lambda *_, **__: loaded.append(1) or encoder)
+    monkeypatch.setattr("ragqa.retrieval.dense.load_encoder", lambda *_, **__: loaded.append(1) or encoder)
     opened = open_retriever(index)
     for number in range(3):
         versions(index, number)
@@ -1057,7 +1057,7 @@ def test_the_encoder_is_not_loaded_again(tmp_path: Path, encoder: Words, monkeyp
     encoder.fingerprint = "other words"
     build_index([records(tmp_path / "docs.jsonl", {"hen": "a hen"})], index)
     loaded.clear()
-    monkeypatch.setattr("ragqa.runtime.encoder.load_encoder", lambda *_, **__: loaded.append(1) or other)
+    monkeypatch.setattr("ragqa.retrieval.dense.load_encoder", lambda *_, **__: loaded.append(1) or other)
     other = Words()
     other.fingerprint = "other words"
     encoder.fingerprint = "words"
