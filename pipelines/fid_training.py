@@ -13,7 +13,7 @@ import torch
 
 from pipelines.common import generation
 from pipelines.common.best import Best
-from pipelines.common.calibration import calibrate, unseen
+from pipelines.common.calibration import calibrate_reader, select_unseen_questions
 from pipelines.common.config import WritingConfig
 from pipelines.common.processes import device_of
 from pipelines.common.questions import taught_and_asked
@@ -134,11 +134,11 @@ def publish(
     """The pipeline directory of an index and the generator that was trained, confidence fitted as ``assemble`` does."""
     model, device = config.out / "model", device_of(config)
     if config.dev and config.calibrate:
-        fresh = unseen(config.dev, config.questions, config.sample, config.seed)
+        fresh = select_unseen_questions(config.dev, config.questions, config.sample, config.seed)
         order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
         questions = [fresh[at] for at in np.sort(order)]
         found = open_retriever(index, retriever, device=device)
-        line = calibrate(
+        line = calibrate_reader(
             model,
             found,
             questions,

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from eval.command import report_errors
-from pipelines.calibrate.fit import index_of
+from pipelines.calibrate.conditions import build_paragraph_index
 from ragqa.questions import read_squad
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     args = parser.parse_args()
     files = (args.squad / "train-v1.1.json.xz", args.squad / "dev-a-v1.1.json.xz")
     with report_errors():
-        index_of([paragraph for file in files for paragraph in read_squad(file)], args.out)
+        build_paragraph_index([paragraph for file in files for paragraph in read_squad(file)], args.out)
 
 
 if __name__ == "__main__":

@@ -1,54 +1,131 @@
-"""How questions are asked, to learn when a reader is right: as users ask, beside their own paragraph, in vain."""
+"""Conditions under which questions are asked for calibration.
+
+Users' questions are asked over an index. For comparison, questions are read in their own paragraph, and some are asked
+after the documents that answer them were taken out, so that no answer can be right.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from ragqa.metrics import has_answer
+from ragqa import artefacts
+from ragqa.errors import BadInput
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.metrics import exact_match, f1, has_answer
+from ragqa.progress import Bars
+from ragqa.questions import SquadParagraph, write_documents
+from ragqa.reading.span import SpanAnswer
 from ragqa.retrieval.base import Retriever
-from ragqa.types import Hit, Passage, Question
+from ragqa.retrieval.registry import DEFAULT_RETRIEVER
+from ragqa.types import Hit, Question
 
 Condition = Callable[[Sequence[Question]], list[list[Hit]]]
-"""What is read for each question."""
-ANSWERABLE, MISSED, VAIN = "answerable", "missed", "vain"
-"""Kinds of questions: a passage that is read holds an answer; none does, as it happens; all such were taken out."""
-FURTHER = 10
-"""Times as many hits as are read are looked for where some are taken out."""
+"""Returns the passages that are read for each question."""
+Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
+"""Returns the probability that each answer is right, given the gold answers."""
+
+ANSWERABLE, MISSED, UNANSWERABLE = "answerable", "missed", "vain"
+"""Kinds of questions, as reports name them: a passage that is read holds an answer; none does, although the corpus may;
+all passages with an answer were taken out."""
+OWN_PARAGRAPH = "SQuAD, own paragraph"
+"""Name of the set whose questions are read in their own paragraphs."""
+SEARCH_FACTOR = 10
+"""Hits searched for, as a multiple of those read, where some are taken out."""
+OTHER_ANNOTATORS = 2
+"""Annotators of a SQuAD test question besides the first (Rajpurkar et al. 2016, section 3.3)."""
 
 
-def over(retriever: Retriever, k: int) -> Condition:
-    """The first ``k`` hits."""
+@dataclass(frozen=True)
+class CalibrationSet:
+    """Questions that a reader was not trained on, and the condition under which they are asked."""
+
+    file: Path
+    """File that the questions come from."""
+    name: str
+    questions: Sequence[Question]
+    condition: Condition
+    judge: Judge
+    is_unanswerable: bool = False
+    """True if the condition takes the answers out."""
+
+    def __str__(self) -> str:
+        return f"{self.name}, in vain" if self.is_unanswerable else self.name
+
+
+def search_passages(retriever: Retriever, k: int) -> Condition:
+    """Return the condition that reads the first ``k`` hits."""
     return lambda questions: retriever.search([question.text for question in questions], k)
 
 
-def without(retriever: Retriever, k: int) -> Condition:
-    """The first ``k`` hits of other documents than those a question names, or that are found to hold an answer."""
+def search_other_documents(retriever: Retriever, k: int) -> Condition:
+    """Return the condition that reads the first ``k`` hits of documents that do not answer the question.
 
-    def found(questions: Sequence[Question]) -> list[list[Hit]]:
-        hits = retriever.search([question.text for question in questions], FURTHER * k)
-        return [_elsewhere(each, question)[:k] for each, question in zip(hits, questions, strict=True)]
+    Documents that the question names, and those with a hit that holds an answer, are left out.
+    """
 
-    return found
+    def search(questions: Sequence[Question]) -> list[list[Hit]]:
+        hits = retriever.search([question.text for question in questions], SEARCH_FACTOR * k)
+        return [_drop_documents(found, question)[:k] for found, question in zip(hits, questions, strict=True)]
 
-
-def _elsewhere(hits: list[Hit], question: Question) -> list[Hit]:
-    own = {_document(hit) for hit in hits if has_answer(hit.passage.text, question.answers)}.union(question.titles)
-    return [hit for hit in hits if _document(hit) not in own]
+    return search
 
 
-def _document(hit: Hit) -> str:
-    """Its title: the paragraphs of an article of SQuAD's are documents of their own."""
+def _drop_documents(hits: list[Hit], question: Question) -> list[Hit]:
+    own = {_document_of(hit) for hit in hits if has_answer(hit.passage.text, question.answers)}.union(question.titles)
+    return [hit for hit in hits if _document_of(hit) not in own]
+
+
+def _document_of(hit: Hit) -> str:
+    """Return the title: SQuAD's paragraphs are separate documents, but belong to one article."""
     return hit.passage.title or hit.passage.document
 
 
-def gold(questions: Sequence[Question]) -> list[list[Hit]]:
-    """The passages that a question names, without their titles, as ``eval.squad --gold`` has them read."""
+def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:
+    """Return the kind of a question; ``is_unanswerable`` if its documents were taken out."""
+    if is_unanswerable:
+        return UNANSWERABLE
+    return ANSWERABLE if any(has_answer(hit.passage.text, question.answers) for hit in hits) else MISSED
+
+
+def judge_exactly(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
+    """Return 1 for each answer that is a gold answer by the rule of NQ, else 0."""
+    return [float(exact_match(answer.text, gold, unicode="NFD")) for answer in answers]
+
+
+def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
+    """Return the probability that each answer is that of the known annotator, or of one of ``OTHER_ANNOTATORS``.
+
+    The other annotators are assumed to mean the same thing as the known one and to word it independently: among the
+    answers that share a word with the known one, each is said as often as its weight. This is an assumption, not a
+    measurement.
+    """
+    weights = [answer.evidence.weight if f1(answer.text, gold) else 0.0 for answer in answers]
+    total = sum(weights) or 1.0
     return [
-        [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 0.0) for n, text in enumerate(question.passages)]
-        for question in questions
+        1.0 if exact_match(answer.text, gold) else 1 - (1 - weight / total) ** OTHER_ANNOTATORS
+        for answer, weight in zip(answers, weights, strict=True)
     ]
 
 
-def kind_of(hits: Sequence[Hit], question: Question, *, vain: bool) -> str:
-    """Of a question by what is read for it; ``vain``: its documents were taken out."""
-    if vain:
-        return VAIN
-    return ANSWERABLE if any(has_answer(hit.passage.text, question.answers) for hit in hits) else MISSED
+def build_paragraph_index(paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAULT_RETRIEVER) -> Path:
+    """Index SQuAD's paragraphs, one passage each, unless the index exists; the paragraphs are kept in a hidden file.
+
+    Raises:
+        BadInput: ``out`` is an index of other paragraphs, or for another retriever.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    corpus, written = out.with_name(f".{out.name}.jsonl"), out.with_name(f".{out.name}.new.jsonl")
+    try:
+        write_documents(((each.title, each.text) for each in paragraphs), written)
+        if not (out / artefacts.MANIFEST).is_file():
+            written.replace(corpus)
+            build_index([corpus], out, IndexConfig(retriever=retriever, block_size=10_000), progress=Bars())
+        elif (
+            artefacts.peek_manifest(out).config["retriever"] != retriever
+            or not corpus.is_file()
+            or artefacts.checksum(corpus) != artefacts.checksum(written)
+        ):
+            raise BadInput(f"{out} is not of these paragraphs and {retriever}: remove it, or name another directory")
+    finally:
+        written.unlink(missing_ok=True)
+    return out

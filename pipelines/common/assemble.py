@@ -20,7 +20,7 @@ import numpy as np
 from index.build import BuildConfig, build
 from index.embed import EmbedConfig, embed
 from index.reuse import reuse_vectors
-from pipelines.common.calibration import calibrate, unseen
+from pipelines.common.calibration import calibrate_reader, select_unseen_questions
 from pipelines.common.config import require
 from pipelines.common.processes import device_of
 from pipelines.common.stages import check_questions
@@ -191,10 +191,10 @@ def calibrated(config: AssembleConfig, reader: Path, retriever: Retriever, progr
     """Fit the confidence of the exported reader on held-out questions; what came of it, in a line."""
     if config.dev is None or not config.calibrate:
         return "confidence is the raw probability: no held-out questions to fit it on"
-    fresh = unseen(config.dev, config.taught, config.judged_by, config.seed)
+    fresh = select_unseen_questions(config.dev, config.taught, config.judged_by, config.seed)
     order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
     questions = [fresh[at] for at in np.sort(order)]
-    return calibrate(
+    return calibrate_reader(
         reader,
         retriever,
         questions,

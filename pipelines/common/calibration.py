@@ -1,9 +1,8 @@
-"""How sure a trained reader may be of its answers: fitted on questions that it was not trained on."""
+"""Calibration of a reader's confidence on held-out questions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -18,136 +17,101 @@ from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.runtime.export import amending
-from ragqa.types import Hit, Question
+from ragqa.types import Question
 
-LEAST = 10
+MIN_ANSWERS = 10
 """Right answers, and wrong ones, that a fit needs."""
-ENOUGH = 200
-"""Questions that had no say in which weights were kept, without which those that had are asked as well."""
-
-
-class HasAnswers(Protocol):
-    """A question, of whatever file."""
-
-    @property
-    def text(self) -> str:
-        """What is asked."""
-        ...
-
-    @property
-    def answers(self) -> Sequence[str]:
-        """Any of which is right."""
-        ...
-
-
-class Judged(Protocol):
-    """An answer, and what speaks for it."""
-
-    @property
-    def text(self) -> str:
-        """What is said."""
-        ...
-
-    @property
-    def evidence(self) -> Evidence:
-        """What the reader knows of it."""
-        ...
-
-
-class Finds(Protocol):
-    """A reader before anybody says how sure it is: ``ExtractiveReader`` or ``GenerativeReader``."""
-
-    def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> Sequence[Sequence[Judged]]:
-        """The answers to each question, best first."""
-        ...
+MIN_UNSEEN = 200
+"""Questions that took no part in selecting the weights; with fewer, those that did are asked as well."""
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A calibration, and how well a fit on the other half of the questions judged each answer."""
+class CrossFit:
+    """A calibration, and the confidence of each answer by a fit on the other half of the answers."""
 
     calibration: Calibration
-    said: np.ndarray
-    """That fit's confidence in each answer."""
+    confidence: np.ndarray
+    """Confidence of each answer by the fit on the other half."""
     right: np.ndarray
-    """Whether it is right, 1 or 0, or the probability."""
+    """1 if the answer is right, 0 if not, or the probability that it is."""
 
     @property
     def error(self) -> float:
         """Expected calibration error."""
-        return float(calibration_error(self.said, self.right))
+        return float(calibration_error(self.confidence, self.right))
 
 
-def unseen(file: Path, taught: Path | None, judged_by: int, seed: int) -> list[Question]:
-    """The questions of a file that training has not seen.
+def select_unseen_questions(file: Path, train: Path | None, selection_sample: int, seed: int) -> list[Question]:
+    """Return the questions of a file that training has not seen.
 
     Args:
-        file: of held-out questions; those without answers are left out.
-        taught: file of the training questions; who asks the same, case, punctuation and articles aside, is left out.
-        judged_by: so many of ``file``, drawn by ``seed``, were asked to find the best weights: left out as well, if
-            enough others remain.
-        seed: of that.
+        file: held-out questions; those without answers are left out.
+        train: file of the training questions. Questions that it asks, too, are left out; case, punctuation and
+            articles do not matter.
+        selection_sample: number of questions of ``file`` that selected the best weights, drawn by ``seed``. They are
+            left out, too, if enough others remain.
+        seed: seed of the training.
     """
-    fresh = unasked(answerable(file), asked_in([taught] if taught else []))
-    asked = {question.id for question in answerable(file, judged_by, seed)} if judged_by else set()
-    others = [question for question in fresh if question.id not in asked]
-    return others if len(others) >= ENOUGH else fresh
+    unseen = unasked(answerable(file), asked_in([train] if train else []))
+    selecting = {question.id for question in answerable(file, selection_sample, seed)} if selection_sample else set()
+    others = [question for question in unseen if question.id not in selecting]
+    return others if len(others) >= MIN_UNSEEN else unseen
 
 
-def judged(
-    reader: Finds,
+def collect_answers(
+    reader: ExtractiveReader | GenerativeReader,
     retriever: Retriever,
-    questions: Sequence[HasAnswers],
+    questions: Sequence[Question],
     k: int,
-    right: Callable[[str, Sequence[str]], bool],
+    is_right: Callable[[str, Sequence[str]], bool],
     *,
     progress: Progress = SILENT,
 ) -> list[tuple[Evidence, bool]]:
-    """Of every question for which an answer is found: what speaks for it, and whether it is right."""
+    """Return the evidence for each answer, and whether the answer is right; questions without an answer are skipped."""
     rows = []
-    for asked in batches(questions, progress, "asking"):
-        texts = [question.text for question in asked]
-        found = reader.find_answers(texts, retriever.search(texts, k))
+    for batch in batches(questions, progress, "asking"):
+        texts = [question.text for question in batch]
+        answers = reader.find_answers(texts, retriever.search(texts, k))
         rows += [
-            (answers[0].evidence, right(answers[0].text, question.answers))
-            for question, answers in zip(asked, found, strict=True)
-            if answers
+            (candidates[0].evidence, is_right(candidates[0].text, question.answers))
+            for question, candidates in zip(batch, answers, strict=True)
+            if candidates
         ]
     return rows
 
 
-def fitted(
+def cross_fit(
     rows: Sequence[tuple[Evidence, float]],
-    where: str,
+    fitted_on: str,
     *,
     features: Sequence[str] = BASIC_FEATURES,
-    counts: Sequence[float] | np.ndarray | None = None,
+    weights: Sequence[float] | np.ndarray | None = None,
     halves: Sequence[int] | None = None,
-) -> Fitted:
-    """Fit on all answers; judge each by a fit on the other half.
+) -> CrossFit:
+    """Fit a calibration on all answers, and judge each answer by a fit on the other half.
 
     Args:
-        rows: answers, and whether each is right: 0, 1 or the probability.
-        where: what they are to.
-        features: what of the evidence counts.
-        counts: how much each of the answers does; by default 1.
-        halves: which half each belongs to, 0 or 1; by default every other one.
+        rows: evidence of each answer, and whether it is right: 0, 1 or the probability.
+        fitted_on: description of the questions, saved with the calibration.
+        features: names of the features of the evidence.
+        weights: weight of each answer; by default 1.
+        halves: half of each answer, 0 or 1; by default they alternate.
     """
     evidence, right = [each for each, _ in rows], np.array([float(each) for _, each in rows])
-    count = np.ones(len(rows)) if counts is None else np.asarray(counts)
+    weight = np.ones(len(rows)) if weights is None else np.asarray(weights)
     half = np.arange(len(rows)) % 2 if halves is None else np.asarray(halves)
 
-    def of(inside: np.ndarray) -> Calibration:
-        taken = [each for each, kept in zip(evidence, inside, strict=True) if kept]
-        return fit_calibration(taken, right[inside], where, features=features, counts=count[inside])
+    def fit(mask: np.ndarray) -> Calibration:
+        selected = [each for each, is_selected in zip(evidence, mask, strict=True) if is_selected]
+        return fit_calibration(selected, right[mask], fitted_on, features=features, counts=weight[mask])
 
-    others = of(half == 1), of(half == 0)
-    said = np.array([others[at].confidence(each) for at, each in zip(half, evidence, strict=True)])
-    return Fitted(of(np.ones(len(rows), dtype=bool)), said, right)
+    on_other_half = fit(half == 1), fit(half == 0)
+    confidence = np.array([on_other_half[at].confidence(each) for at, each in zip(half, evidence, strict=True)])
+    return CrossFit(fit(np.ones(len(rows), dtype=bool)), confidence, right)
 
 
-def install(calibration: Calibration, reader: Path) -> None:
-    """Put the calibration into an exported reader and seal it again, or into a generator's directory."""
+def install_calibration(calibration: Calibration, reader: Path) -> None:
+    """Write a calibration into a generator's directory, or into an exported reader, whose manifest is renewed."""
     if registry.is_generator(reader):
         calibration.save(reader)
         return
@@ -155,7 +119,7 @@ def install(calibration: Calibration, reader: Path) -> None:
         calibration.save(folder)
 
 
-def calibrate(
+def calibrate_reader(
     reader: Path,
     retriever: Retriever,
     questions: Sequence[Question],
@@ -166,39 +130,42 @@ def calibrate(
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> str:
-    """Fit the confidence of an exported reader, or of a generator, and install it, if there is enough to learn from.
+    """Calibrate an exported reader, or a generator, if there are enough answers to learn from.
 
     Args:
-        reader: its directory.
-        retriever: finds what it reads.
-        questions: that it was not trained on.
-        k: passages that are read of each; None is what the reader was trained with.
-        name: of the questions.
-        regex: their answers are patterns.
-        device: where a generator writes.
-        progress: told of the questions.
+        reader: directory of the reader.
+        retriever: retriever that finds its passages.
+        questions: questions that it was not trained on.
+        k: passages that are read of each question; None takes the number it was trained with.
+        name: name of the questions.
+        regex: whether the answers are regular expressions.
+        device: device of a generator.
+        progress: receives the number of questions done.
 
     Returns:
-        What was done, in a line.
+        What was done, in one line.
     """
 
-    def right(said: str, answers: Sequence[str]) -> bool:
-        return exact_match(said, answers, regex=regex)
+    def is_right(text: str, answers: Sequence[str]) -> bool:
+        return exact_match(text, answers, regex=regex)
 
-    written = registry.is_generator(reader)
-    finds: Finds = GenerativeReader.load(reader, device=device) if written else ExtractiveReader.load(reader)
-    k = get_default_passages(finds) if k is None else k
-    rows = judged(finds, retriever, questions, k, right, progress=progress)
-    count = sum(is_right for _, is_right in rows)
-    if min(count, len(rows) - count) < LEAST:
+    opened: ExtractiveReader | GenerativeReader
+    if registry.is_generator(reader):
+        opened = GenerativeReader.load(reader, device=device)
+    else:
+        opened = ExtractiveReader.load(reader)
+    k = get_default_passages(opened) if k is None else k
+    rows = collect_answers(opened, retriever, questions, k, is_right, progress=progress)
+    right = sum(each for _, each in rows)
+    if min(right, len(rows) - right) < MIN_ANSWERS:
         return (
             f"confidence is the raw probability: of {len(questions)} held-out questions {len(rows)} were answered, "
-            f"{count} of them rightly, and at least "
-            f"{LEAST} right and {LEAST} wrong ones are needed to fit it"
+            f"{right} of them rightly, and at least "
+            f"{MIN_ANSWERS} right and {MIN_ANSWERS} wrong ones are needed to fit it"
         )
-    judgement = fitted(rows, f"{len(questions)} questions of {name} that it was not trained on, k = {k}")
-    install(judgement.calibration, reader)
+    result = cross_fit(rows, f"{len(questions)} questions of {name} that it was not trained on, k = {k}")
+    install_calibration(result.calibration, reader)
     return (
-        f"confidence fitted on {len(rows)} answers to held-out questions, {count} of them right; "
-        f"calibration error {judgement.error:.3f}, each half judged by a fit on the other"
+        f"confidence fitted on {len(rows)} answers to held-out questions, {right} of them right; "
+        f"calibration error {result.error:.3f}, each half judged by a fit on the other"
     )

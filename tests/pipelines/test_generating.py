@@ -208,7 +208,7 @@ def test_where_a_pipeline_is_put_together_there_it_is_calibrated(
     """With ``gpus`` and nothing else said, on a GPU."""
     devices: list[str] = []
     monkeypatch.setattr(fid_training, "open_retriever", lambda *_, device: devices.append(device))
-    monkeypatch.setattr(fid_training, "calibrate", lambda *_, device, **__: devices.append(device))
+    monkeypatch.setattr(fid_training, "calibrate_reader", lambda *_, device, **__: devices.append(device))
     monkeypatch.setattr(fid_training, "read_generator_kind", lambda _: "fid")
     monkeypatch.setattr(fid_training, "Pipeline", SimpleNamespace(load=lambda *_, **__: SimpleNamespace(save=id)))
     fid_training.publish(replace(config, gpus=True), config.index)

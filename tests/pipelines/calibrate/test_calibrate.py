@@ -1,6 +1,5 @@
 """How sure a reader may be: figures, refusals and threshold by hand, ways to ask, and the command."""
 
-import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,33 @@ import towns
 from conftest import run
 
 from pipelines.calibrate import fit as calibrate
-from pipelines.calibrate.conditions import ANSWERABLE, MISSED, VAIN, gold, kind_of, over, without
-from pipelines.calibrate.fit import Held, Row, agreed, balanced, declines, exactly, index_of, likelihood, main
-from pipelines.calibrate.report import figures, threshold
-from pipelines.common.calibration import Fitted, install
-from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out, split_held_out
+from pipelines.calibrate.conditions import (
+    ANSWERABLE,
+    MISSED,
+    OWN_PARAGRAPH,
+    UNANSWERABLE,
+    CalibrationSet,
+    build_paragraph_index,
+    classify_question,
+    judge_by_agreement,
+    judge_exactly,
+    search_other_documents,
+    search_passages,
+)
+from pipelines.calibrate.fit import (
+    SELECTION_SAMPLE,
+    SELECTION_SEED,
+    CalibrateConfig,
+    CalibrationRow,
+    balance_files,
+    choose_decline_threshold,
+    main,
+    measure_likelihood,
+    select_questions,
+)
+from pipelines.calibrate.report import choose_threshold, summarise_answers
+from pipelines.common.calibration import CrossFit, install_calibration
+from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out, make_gold_hits, split_held_out
 from pipelines.common.questions import answerable
 from pipelines.span_reader import train as span_reader
 from pipelines.span_reader.config import ReaderConfig
@@ -41,19 +62,19 @@ def test_refusals_by_hand() -> None:
 
 
 NQ = Path("nq.jsonl")
-KIND = np.array([ANSWERABLE] * 5 + [MISSED] + [VAIN] * 4)
+KIND = np.array([ANSWERABLE] * 5 + [MISSED] + [UNANSWERABLE] * 4)
 SAID = np.array([0.9, 0.8, 0.7, 0.6, 0.2, 0.5, 0.1, 0.3, 0.15, 0.65])
 RIGHT = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 0.0])
 
 
 def test_figures_by_hand() -> None:
     """Five answerable questions, the three most certain ones right, one that was missed, and four asked in vain."""
-    found = figures(SAID, RIGHT, KIND)
-    assert found["answers"] == {ANSWERABLE: 5, MISSED: 1, VAIN: 4}
+    found = summarise_answers(SAID, RIGHT, KIND)
+    assert found["answers"] == {ANSWERABLE: 5, MISSED: 1, UNANSWERABLE: 4}
     # Of the six that were asked as they are, three are right; of the surer three, all: no confidence does better.
     assert found["em"] == 0.5 and found["em_at_half_coverage"] == 1.0
     assert found["times_em"] == 2.0 == found["times_em_at_most"]
-    assert found["calibration_error"][VAIN] == pytest.approx((0.1 + 0.3 + 0.15 + 0.65) / 4)
+    assert found["calibration_error"][UNANSWERABLE] == pytest.approx((0.1 + 0.3 + 0.15 + 0.65) / 4)
     assert found["calibration_error"][MISSED] == 0.5 == found["mean_confidence"][MISSED]
     assert found["calibration_error"]["as_asked"] == round(calibration_error(SAID[:6], RIGHT[:6]), 4)
     # Below 0.2 no answerable question is, and two of the vain ones; below 0.7 no right answer is, and all of them are.
@@ -68,15 +89,15 @@ def test_figures_by_hand() -> None:
 
 def test_what_no_confidence_can_surpass() -> None:
     """With two of three right, the surer half can be all right, 1.5 times as much; none in vain, no curve."""
-    found = figures(np.array([0.1, 0.2, 0.3]), np.array([1, 1, 0.0]), np.array([ANSWERABLE] * 3))
+    found = summarise_answers(np.array([0.1, 0.2, 0.3]), np.array([1, 1, 0.0]), np.array([ANSWERABLE] * 3))
     assert found["times_em_at_most"] == 1.5 > found["times_em"] and found["refusals"] is None
 
 
 def test_the_threshold_refuses_a_twentieth_of_the_right_answers() -> None:
     said = np.arange(1, 101) / 100 + 0.004
-    assert threshold(said, np.ones(100)) == 0.06  # five lie below it: 0.014 … 0.054
-    assert threshold(said, (said > 0.5).astype(float)) == 0.52  # of fifty, two: 0.504 and 0.514
-    assert threshold(said, np.zeros(100)) == 0.0
+    assert choose_threshold(said, np.ones(100)) == 0.06  # five lie below it: 0.014 … 0.054
+    assert choose_threshold(said, (said > 0.5).astype(float)) == 0.52  # of fifty, two: 0.504 and 0.514
+    assert choose_threshold(said, np.zeros(100)) == 0.0
 
 
 class Finds:
@@ -95,19 +116,26 @@ def test_the_documents_of_a_question_are_taken_out() -> None:
         Question("where?", ("Oslo",)),
         Question("which?", ("tram",), titles=("Trondheim",)),
     ]
-    left = without(Finds(), 2)(asked)
+    left = search_other_documents(Finds(), 2)(asked)
     assert [[each.passage.id for each in hits] for hits in left] == [[1, 2], [3, 5], [1, 2]]
-    assert [[each.passage.id for each in hits] for hits in without(Finds(), 4)(asked)][::2] == [[1, 2, 5], [1, 2, 3]]
+    assert [[each.passage.id for each in hits] for hits in search_other_documents(Finds(), 4)(asked)][::2] == [
+        [1, 2, 5],
+        [1, 2, 3],
+    ]
 
 
 def test_kinds_of_questions() -> None:
     question = Question("where?", ("Oslo",), passages=("It is Oslo.",), titles=("Oslo",))
-    found = over(Finds(), 3)([question])[0]
+    found = search_passages(Finds(), 3)([question])[0]
     assert [each.passage.id for each in found] == [0, 1, 2]
-    assert kind_of(found, question, vain=False) == ANSWERABLE
-    assert kind_of(found[2:], question, vain=False) == MISSED == kind_of([], question, vain=False)
-    assert kind_of(found[2:], question, vain=True) == VAIN
-    assert [(each.passage.title, each.passage.text) for each in gold([question])[0]] == [("", "It is Oslo.")]
+    assert classify_question(found, question, is_unanswerable=False) == ANSWERABLE
+    assert (
+        classify_question(found[2:], question, is_unanswerable=False)
+        == MISSED
+        == classify_question([], question, is_unanswerable=False)
+    )
+    assert classify_question(found[2:], question, is_unanswerable=True) == UNANSWERABLE
+    assert [(each.passage.title, each.passage.text) for each in make_gold_hits([question])[0]] == [("", "It is Oslo.")]
 
 
 def found_of(*answers: tuple[str, float]) -> list[SpanAnswer]:
@@ -117,91 +145,95 @@ def found_of(*answers: tuple[str, float]) -> list[SpanAnswer]:
 def test_two_annotators_more_may_have_said_it() -> None:
     """Of 0.8 that is near the one who did, half is on "Aldo": both others say something else in a quarter."""
     found = found_of(("Aldo", 0.4), ("the Duke Aldo", 0.2), ("old Duke Aldo", 0.2), ("1500", 0.15))
-    assert agreed(found, ["Duke Aldo"]) == pytest.approx([0.75, 1.0, 1 - 0.75**2, 0.0])
-    assert agreed(found[3:], ["Duke Aldo"]) == [0.0]
-    assert exactly(found, ["Duke Aldo"]) == [0.0, 1.0, 0.0, 0.0]
+    assert judge_by_agreement(found, ["Duke Aldo"]) == pytest.approx([0.75, 1.0, 1 - 0.75**2, 0.0])
+    assert judge_by_agreement(found[3:], ["Duke Aldo"]) == [0.0]
+    assert judge_exactly(found, ["Duke Aldo"]) == [0.0, 1.0, 0.0, 0.0]
 
 
 def test_the_likelihood_is_that_of_answerable_questions() -> None:
-    def row(kind: str, likely: float) -> Row:
-        return Row(NQ, "nq", 0, kind, Evidence(0.5, 0, 0), right=True, likely=likely)
+    def row(kind: str, likely: float) -> CalibrationRow:
+        return CalibrationRow(NQ, "nq", 0, kind, Evidence(0.5, 0, 0), right=True, log_likelihood=likely)
 
-    rows = [row(ANSWERABLE, -1), row(ANSWERABLE, -2), row(MISSED, -9), row(VAIN, -9)]
-    assert likelihood(rows) == -1.5
+    rows = [row(ANSWERABLE, -1), row(ANSWERABLE, -2), row(MISSED, -9), row(UNANSWERABLE, -9)]
+    assert measure_likelihood(rows) == -1.5
     with pytest.raises(BadInput, match="there is nothing to fit"):
-        likelihood(rows[2:])
-    few = replace(row(ANSWERABLE, -10), few=True)
-    assert likelihood([*rows, few]) == pytest.approx((-1 - 2 - 0.25 * 10) / 2.25)
-    alone = replace(row(ANSWERABLE, -7), name=calibrate.OWN, file=Path("squad.json"))
-    assert likelihood([*rows, alone]) == -1.5, "which reads the same whatever retrieval counts"
-    assert likelihood([alone]) == -7
+        measure_likelihood(rows[2:])
+    few = replace(row(ANSWERABLE, -10), is_shallow=True)
+    assert measure_likelihood([*rows, few]) == pytest.approx((-1 - 2 - 0.25 * 10) / 2.25)
+    alone = replace(row(ANSWERABLE, -7), name=OWN_PARAGRAPH, file=Path("squad.json"))
+    assert measure_likelihood([*rows, alone]) == -1.5, "which reads the same whatever retrieval counts"
+    assert measure_likelihood([alone]) == -7
 
 
 def test_what_is_likely_of_an_answer() -> None:
     """0.5 + 0.1 of the weight is on right answers; the best one is wrong."""
-    held = Held(NQ, "nq", [], gold, exactly)
+    held = CalibrationSet(NQ, "nq", [], make_gold_hits, judge_exactly)
     found, asked = found_of(("x", 0.3), ("b", 0.5), ("c", 0.1)), Question("?", ("b", "c"))
-    row = calibrate._row(held, 4, asked, [hit(0, "", "b")], found, few=True)
-    assert (row.name, row.number, row.kind, row.right, row.few) == ("nq, first 3", 4, ANSWERABLE, 0, True)
-    assert row.likely == pytest.approx(np.log(0.6)) and row.evidence.weight == 0.3
-    assert calibrate._row(held, 4, asked, [hit(0, "", "b")], found[1:], few=True).right == 1
-    vain = replace(held, vain=True)
-    assert calibrate._row(vain, 4, asked, [hit(0, "", "b")], found[1:], few=True).right == 0
+    row = calibrate._make_row(held, 4, asked, [hit(0, "", "b")], found)
+    assert (row.name, row.number, row.kind, row.right, row.is_shallow) == ("nq", 4, ANSWERABLE, 0, False)
+    assert row.log_likelihood == pytest.approx(np.log(0.6)) and row.evidence.weight == 0.3
+    shallow = calibrate._mark_shallow(row)
+    assert (shallow.name, shallow.is_shallow) == ("nq, first 3", True)
+    assert calibrate._make_row(held, 4, asked, [hit(0, "", "b")], found[1:]).right == 1
+    unanswerable = replace(held, is_unanswerable=True)
+    assert calibrate._make_row(unanswerable, 4, asked, [hit(0, "", "b")], found[1:]).right == 0
 
 
 def test_a_threshold_refuses_few_right_answers_over_indexes() -> None:
     """Of sixty, three: 0.10, 0.11 and 0.12 of the wiki's twenty. What is asked otherwise has no say."""
 
-    def answers(name: str, said: list[float], **other: Any) -> list[tuple[Row, float]]:
-        row = Row(NQ, name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, likely=0.0)
+    def answers(name: str, said: list[float], **other: Any) -> list[tuple[CalibrationRow, float]]:
+        row = CalibrationRow(NQ, name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
         return [(replace(row, **other), each) for each in said]
 
     rows = [
         *answers("paragraphs", [0.5 + n / 100 for n in range(40)]),
         *answers("wiki", [0.1 + n / 100 for n in range(20)]),
-        *answers(calibrate.OWN, [0.01] * 50),
-        *answers("wiki", [0.02] * 50, few=True),
-        *answers("wiki", [0.03] * 50, kind=VAIN),
+        *answers(OWN_PARAGRAPH, [0.01] * 50),
+        *answers("wiki", [0.02] * 50, is_shallow=True),
+        *answers("wiki", [0.03] * 50, kind=UNANSWERABLE),
     ]
     said = np.array([each for _, each in rows])
-    found = Fitted(Calibration(()), said, np.ones(len(rows)))
-    assert declines([row for row, _ in rows], found) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
+    found = CrossFit(Calibration(()), said, np.ones(len(rows)))
+    assert choose_decline_threshold([row for row, _ in rows], found) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
 
 
 def test_an_index_of_other_paragraphs_is_not_asked(tmp_path: Path) -> None:
     squad = towns.write(tmp_path)[0]
     paragraphs, out = list(read_squad(squad))[:3], tmp_path / "squad.index"
-    assert index_of(paragraphs, out, "bm25") == index_of(paragraphs, out, "bm25") == out
+    assert build_paragraph_index(paragraphs, out, "bm25") == build_paragraph_index(paragraphs, out, "bm25") == out
     for others, retriever in ((paragraphs[:2], "bm25"), (paragraphs, "hybrid")):
         with pytest.raises(BadInput, match="is not of these paragraphs"):
-            index_of(others, out, retriever)
-    assert index_of(paragraphs, out, "bm25") == out
+            build_paragraph_index(others, out, retriever)
+    assert build_paragraph_index(paragraphs, out, "bm25") == out
 
 
 def test_files_beside_an_index_of_paragraphs_are_somebody_elses(tmp_path: Path) -> None:
     for name in ("squad.jsonl", "squad.new.jsonl"):
         (tmp_path / name).write_text("mine")
-    index_of(list(read_squad(towns.write(tmp_path)[0]))[:3], tmp_path / "squad.index", "bm25")
+    build_paragraph_index(list(read_squad(towns.write(tmp_path)[0]))[:3], tmp_path / "squad.index", "bm25")
     assert [(tmp_path / name).read_text() for name in ("squad.jsonl", "squad.new.jsonl")] == ["mine", "mine"]
 
 
 def test_by_default_nobody_who_chose_the_shipped_weights_calibrates() -> None:
     recipe = json.loads(Path(span_reader.__file__).with_name("recipe.json").read_text())
     recipe = ReaderConfig(encoder=Path(), out=Path(), train=(Path("x"),) * 6, **recipe)
-    assert recipe.sample == calibrate.JUDGED_BY and recipe.seed == calibrate.SEED and recipe.held_out == HELD_OUT_SHARE
+    assert recipe.sample == SELECTION_SAMPLE and recipe.seed == SELECTION_SEED and recipe.held_out == HELD_OUT_SHARE
 
 
 def test_what_an_answer_counts_in_the_fit() -> None:
-    row = Row(NQ, "nq", 0, VAIN, Evidence(0.5, 0, 0), right=False, likely=0.0, few=True)
-    assert row.counts == 0.025 and replace(row, kind=MISSED).counts == 0.25
-    assert replace(row, few=False).counts == 0.1 and replace(row, kind=ANSWERABLE, few=False).counts == 1
+    row = CalibrationRow(
+        NQ, "nq", 0, UNANSWERABLE, Evidence(0.5, 0, 0), right=False, log_likelihood=0.0, is_shallow=True
+    )
+    assert row.weight == 0.025 and replace(row, kind=MISSED).weight == 0.25
+    assert replace(row, is_shallow=False).weight == 0.1 and replace(row, kind=ANSWERABLE, is_shallow=False).weight == 1
 
 
 def test_files_count_as_much_as_each_other() -> None:
     """Three answers of one, one of which was asked in vain, and one of the other."""
-    one = Row(NQ, "nq", 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, likely=0.0)
-    rows = [one, one, replace(one, kind=VAIN), replace(one, file=Path("squad.json"))]
-    assert balanced(rows).tolist() == pytest.approx([4 / 2.1, 4 / 2.1, 0.4 / 2.1, 4])
+    one = CalibrationRow(NQ, "nq", 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
+    rows = [one, one, replace(one, kind=UNANSWERABLE), replace(one, file=Path("squad.json"))]
+    assert balance_files(rows).tolist() == pytest.approx([4 / 2.1, 4 / 2.1, 0.4 / 2.1, 4])
 
 
 def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
@@ -215,21 +247,22 @@ def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
     assert split_held_out(held, 100, 3) == (held, [])
     for count, seed in ((7, 0), (20, 5)):  # as training draws those of its file of held-out questions
         assert split_held_out(answerable(dev), count, seed)[0] == answerable(dev, count, seed)
-    args = argparse.Namespace(judged_by=10, seed=3, count=5, refuse=[])
-    assert calibrate.rest(held, args, squad) == rest[:5]
+    folders = {"reader": tmp_path, "work": tmp_path, "out": tmp_path / "figures.json", "squad": squad}
+    config = CalibrateConfig(selection_sample=10, seed=3, count=5, **folders)
+    assert select_questions(held, config, squad) == rest[:5]
     test = tmp_path / "test.jsonl"
     test.write_text(json.dumps({"question": rest[1].text.upper(), "answers": ["x"]}))
-    args.refuse = [test]
+    config = replace(config, exclude=(test,))
     asked_too = rest[1].text
-    assert calibrate.rest(held, args, squad) == [each for each in rest if each.text != asked_too][:5]
+    assert select_questions(held, config, squad) == [each for each in rest if each.text != asked_too][:5]
 
 
 @pytest.mark.thorough
 def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader, (squad, dev) = towns.reader(tmp_path), towns.write(tmp_path)
     options = ["--reader", reader, "--work", tmp_path / "work", "--out", tmp_path / "figures.json", "--count", 20]
-    options += ["--judged-by", 2, "-k", 4]
-    index = index_of(list(read_squad(squad)), tmp_path / "work" / "squad-train.index")
+    options += ["--selection-sample", 2, "--k", 4]
+    index = build_paragraph_index(list(read_squad(squad)), tmp_path / "work" / "squad-train.index")
     both = ["--squad", squad, "--questions", dev, "--index", index, "--plot", tmp_path / "figures.png"]
     card = (reader / "README.md").read_text()
     main([str(part) for part in [*options, *both]])
@@ -245,7 +278,7 @@ def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
         "dev": 30,
         "dev, first 3": 30,
     }
-    assert sets["dev"]["answers"][VAIN] == 10 and sets["dev"]["em"] > 0.3
+    assert sets["dev"]["answers"][UNANSWERABLE] == 10 and sets["dev"]["em"] > 0.3
     assert (tmp_path / "figures.png").stat().st_size > 10_000
     artefacts.read_manifest(reader, "reader")  # sealed again
     assert (reader / "README.md").read_text() == card
@@ -259,18 +292,18 @@ def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     for wrong, told in (
         (["--questions", dev], "--questions FILE with --index DIR"),
         (
-            ["--squad", squad, "--judged-by", 24],
-            "of 24 held-out questions --judged-by 24 chose the weights: none is left",
+            ["--squad", squad, "--selection-sample", 24],
+            "of 24 held-out questions --selection-sample 24 chose the weights: none is left",
         ),
         (["--squad", squad, "--held-out", 0], "of 0 held-out questions"),
         (["--squad", squad, "--held-out", 2], "--held-out is 0 or more and below 1"),
-        (["--squad", squad, "--count", -4], "--count and -k are 1 or more"),
+        (["--squad", squad, "--count", -4], "--count and --k are 1 or more"),
         (["--squad", squad, "--count", 3], "a fit needs 10; nothing is installed"),
     ):
         with pytest.raises(SystemExit):
             main([str(part) for part in [*options, *wrong]])
         said = capsys.readouterr().err
-        assert told in said and said.splitlines()[-1].startswith("pipelines.calibrate.fit")
+        assert told in said and said.splitlines()[-1].startswith("pipelines.calibrate: ")
     assert Calibration.load(reader) == saved
 
 
@@ -280,7 +313,7 @@ def test_below_the_threshold_of_its_reader_a_question_is_declined(
     reader = towns.reader(tmp_path)
     ask = ("ask", "Who built Skarvik Lighthouse?", "--index", str(index), "--reader", str(reader))
     assert run(*ask, capsys=capsys)[0] == 0
-    install(replace(Calibration.load(reader), threshold=0.999), reader)
+    install_calibration(replace(Calibration.load(reader), threshold=0.999), reader)
     status, out, _ = run(*ask, capsys=capsys)
     assert status == 1 and "below 1.00" in out
     assert run(*ask, "--min-confidence", "0.1", capsys=capsys)[0] == 0

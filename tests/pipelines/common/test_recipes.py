@@ -195,12 +195,12 @@ def test_who_was_trained_on_or_chose_the_weights_is_not_asked(tmp_path: Path, mo
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     dev, train = tmp_path / "dev.jsonl", tmp_path / "train.jsonl"
     chose = {question.answers[0] for question in answerable(dev, 6, 1)}
-    monkeypatch.setattr(calibration, "ENOUGH", 10)
-    asked = {question.answers[0] for question in calibration.unseen(dev, train, 6, 1)}
+    monkeypatch.setattr(calibration, "MIN_UNSEEN", 10)
+    asked = {question.answers[0] for question in calibration.select_unseen_questions(dev, train, 6, 1)}
     assert asked == {str(n) for n in range(5, 23)} - chose and len(chose) == 6
-    monkeypatch.setattr(calibration, "ENOUGH", 17)  # more than are left
-    assert {q.answers[0] for q in calibration.unseen(dev, train, 6, 1)} == {str(n) for n in range(5, 23)}
-    assert len(calibration.unseen(dev, None, 0, 1)) == 20
+    monkeypatch.setattr(calibration, "MIN_UNSEEN", 17)  # more than are left
+    assert {q.answers[0] for q in calibration.select_unseen_questions(dev, train, 6, 1)} == {str(n) for n in range(5, 23)}
+    assert len(calibration.select_unseen_questions(dev, None, 0, 1)) == 20
 
 
 def test_the_passages_were_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import towns
 
-from pipelines.calibrate.fit import index_of
+from pipelines.calibrate.conditions import build_paragraph_index
 from pipelines.span_reader.exam import main
 from ragqa.artefacts.paths import weights_dir
 from ragqa.questions import read_squad
@@ -15,7 +15,7 @@ from ragqa.questions import read_squad
 def test_each_reader_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 24 held-out questions four are skipped; of four of an article one is answered wrongly by its text."""
     squad, dev = towns.write(tmp_path)
-    index = index_of(list(read_squad(squad)), tmp_path / "towns.index", "bm25")
+    index = build_paragraph_index(list(read_squad(squad)), tmp_path / "towns.index", "bm25")
     given = [weights_dir() / "reader", "--squad", squad, "--questions", dev, "--index", index, "--skip", 4, "-k", 3]
     main([str(each) for each in [*given, "--count", 16]])
     (line,) = capsys.readouterr().out.splitlines()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.common.calibration import fitted
+from pipelines.common.calibration import cross_fit
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import DamagedArtefact
 from ragqa.reading.calibration import BASIC_FEATURES, SPAN_FEATURES, Calibration, Evidence, fit_calibration
@@ -50,9 +50,9 @@ def test_each_half_is_judged_by_a_fit_on_the_other() -> None:
     """The odd ones are right where they are likely, the even ones where they are not."""
     evidence = [Evidence(weight, 0, 0) for weight in (0.9, 0.8, 0.1, 0.2) for _ in range(10)]
     right = [(each.weight > 0.5) == bool(row % 2) for row, each in enumerate(evidence)]
-    found = fitted(list(zip(evidence, right, strict=True)), "made up")
-    assert (found.right == right).all() and ((found.said > 0.5) != found.right).all()
-    apart = fitted(list(zip(evidence, right, strict=True)), "made up", halves=[row // 2 % 2 for row in range(40)])
+    found = cross_fit(list(zip(evidence, right, strict=True)), "made up")
+    assert (found.right == right).all() and ((found.confidence > 0.5) != found.right).all()
+    apart = cross_fit(list(zip(evidence, right, strict=True)), "made up", halves=[row // 2 % 2 for row in range(40)])
     assert apart.error < found.error
 
 

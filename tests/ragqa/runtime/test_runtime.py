@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines import card
-from pipelines.common.calibration import install
+from pipelines.common.calibration import install_calibration
 from ragqa import artefacts
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import ArtefactError, BadInput, Mismatch
@@ -141,7 +141,7 @@ def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small
     shutil.copytree(exported, tmp_path / "weights")
     reader, encoder = tmp_path / "weights" / "reader", tmp_path / "weights" / "encoder"
     before = (reader / "model.onnx").read_bytes()
-    install(Calibration((0.0, 2.0, 0.0, 0.0), "made up", 7), reader)
+    install_calibration(Calibration((0.0, 2.0, 0.0, 0.0), "made up", 7), reader)
     (tmp_path / "card.md").write_text("# A card\n")
     with pytest.raises(BadInput, match=r"--card .*none\.md: there is no such file"):
         card.put(tmp_path / "none.md", reader)
