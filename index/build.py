@@ -239,7 +239,7 @@ def _build_faiss(run: _Build, work: Path, folder: Path) -> None:
     )
     with run.time_stage("train"), run.progress.step("training", 1) as step:
         trained = parts.train(plan)
-        step.at(1)
+        step.advance_to(1)
     with run.time_stage("add"):
         files = parts.add(plan, trained, run.progress)
     with run.time_stage("merge"):

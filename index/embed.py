@@ -247,7 +247,7 @@ def _embed_missing(
     with prepare_shard_folder(task.out), progress.step("embedding", rows, "passages", done) as step:
         for record in _embed_on_cluster(task, missing, count) if count else _embed_here(task, missing):
             done += record.last - record.first
-            step.at(done)
+            step.advance_to(done)
     return count, time.perf_counter() - start
 
 

@@ -104,7 +104,7 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
 
         def record_part(rows: Rows, record: PartRecord) -> None:
             records[rows] = record
-            step.at(_count_rows(records))
+            step.advance_to(_count_rows(records))
 
         if missing:
             _add_missing(plan, trained, missing, record_part)

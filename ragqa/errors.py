@@ -1,8 +1,8 @@
-"""The errors ragqa raises on purpose: one line each that says what is wrong, where, and what to do."""
+"""Errors that ragqa raises on purpose: one line that says what is wrong, where, and what to do."""
 
 
 class RagqaError(Exception):
-    """Base of every error that is the input's or the machine's fault, not a bug."""
+    """Base class of errors that are caused by the input or the machine, not by a bug."""
 
 
 class BadInput(RagqaError):
@@ -26,7 +26,7 @@ class Mismatch(ArtefactError):
 
 
 class MissingExtra(RagqaError):
-    """Something was asked for that an optional extra of the package brings."""
+    """A feature needs an optional extra of the package that is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(
@@ -46,12 +46,12 @@ class RemoteError(RagqaError):
 
 
 class NonFiniteLoss(RagqaError):
-    """Training stopped before a step that would have spoiled the weights."""
+    """A loss or gradient is not finite; training stopped before it changed the weights."""
 
 
 class StaleIndex(RagqaError):
-    """The index is older than training allows, and no newer one is being made."""
+    """The index is older than training allows, and no newer one is being built."""
 
 
 class RefreshFailed(RagqaError):
-    """No index could be made from a snapshot of the weights; the one before it is still in use."""
+    """Building an index from a snapshot of the weights failed; the previous index is still in use."""

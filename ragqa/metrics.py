@@ -1,4 +1,4 @@
-"""Scores of answers and of retrieval against what is known to be right: pure functions.
+"""Metrics of answers and of retrieval, as pure functions.
 
 Rules: SQuAD 1.1 (Rajpurkar et al. 2016, official script), ORQA and NQ-open (Lee et al. 2019,
 ``orqa/utils/eval_utils.py``), DPR (Karpukhin et al. 2020, ``qa_validation.py``). Shares are in [0, 1].
@@ -12,25 +12,25 @@ from itertools import islice
 from typing import Literal
 
 from ragqa.matching import patterns
-from ragqa.matching.patterns import compiled
-from ragqa.text import normalize_answer, words
+from ragqa.matching.patterns import compile_pattern
+from ragqa.text import normalize_answer, split_words
 
 __all__ = [
     "accuracy_at",
     "answer_recall",
-    "compiled",
+    "compile_pattern",
     "exact_match",
     "f1",
     "first_rank",
     "has_answer",
-    "joined",
+    "join_tokens",
     "mean_reciprocal_rank",
-    "nfd",
     "normalize_answer",
+    "to_nfd",
 ]
 
 _SEPARATOR = "\x1f"
-"""Stands between tokens: a control character, and so never part of one."""
+"""Separator of tokens: a control character, which no token contains."""
 
 
 def exact_match(
@@ -40,116 +40,116 @@ def exact_match(
     regex: bool = False,
     unicode: Literal["NFD"] | None = "NFD",
 ) -> bool:
-    """Whether the prediction is one of the answers; None never is.
+    """Tell whether the prediction is one of the answers; None never is.
 
     Args:
-        prediction: as it was given.
-        answers: any of them is right.
+        prediction: the answer as it was given.
+        answers: gold answers, any of which is right.
         regex: the answers are patterns, matched from the start of the raw prediction and not
             necessarily to its end, without regard to case (CuratedTREC, by ORQA's rule); one that is
             no valid pattern matches nothing.
-        unicode: what happens before normalisation: ``NFD`` is the rule of ORQA, REALM and NQ-open,
-            None that of SQuAD 1.1 and DPR. Patterns take no part in it.
+        unicode: Unicode form before normalisation: ``NFD`` is the rule of ORQA, REALM and NQ-open,
+            None that of SQuAD 1.1 and DPR. Patterns are not affected.
     """
-    _check(answers)
+    _check_answers(answers)
     if prediction is None:
         return False
     if regex:
-        return any(p.match(prediction) is not None for answer in answers if (p := compiled(answer)))
-    said = normalize_answer(prediction, unicode=unicode)
-    return any(said == normalize_answer(answer, unicode=unicode) for answer in answers)
+        return any(p.match(prediction) is not None for answer in answers if (p := compile_pattern(answer)))
+    normalized = normalize_answer(prediction, unicode=unicode)
+    return any(normalized == normalize_answer(answer, unicode=unicode) for answer in answers)
 
 
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
-    """Best bag-of-tokens overlap with one of the answers (SQuAD 1.1, so without a Unicode step).
+    """Return the best bag-of-tokens overlap with one of the answers (SQuAD 1.1, so without a Unicode step).
 
     An empty side gives 0, even where ``exact_match`` gives True, as in the official script.
     """
-    _check(answers)
+    _check_answers(answers)
     if prediction is None:
         return 0.0
-    said = normalize_answer(prediction).split()
-    return max((_overlap(said, normalize_answer(answer).split()) for answer in answers), default=0.0)
+    tokens = normalize_answer(prediction).split()
+    return max((_token_f1(tokens, normalize_answer(answer).split()) for answer in answers), default=0.0)
 
 
-def _check(answers: Sequence[str]) -> None:
-    if isinstance(answers, str):  # its letters would be taken for the answers
+def _check_answers(answers: Sequence[str]) -> None:
+    if isinstance(answers, str):  # otherwise each letter would count as an answer
         raise TypeError(f"answers must be a list of texts, not the text {answers!r}")
 
 
-def _overlap(said: list[str], gold: list[str]) -> float:
-    common = sum((Counter(said) & Counter(gold)).values())
+def _token_f1(predicted: list[str], gold: list[str]) -> float:
+    common = sum((Counter(predicted) & Counter(gold)).values())
     if not common:
         return 0.0
-    precision, recall = common / len(said), common / len(gold)
+    precision, recall = common / len(predicted), common / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 
 def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False) -> bool:
-    """Whether the text of a passage holds one of the answers (DPR's rule; the title does not count).
+    """Tell whether the text of a passage holds one of the answers (DPR's rule; the title does not count).
 
-    The tokens of an answer must stand in the text one after the other, case and Unicode form aside.
-    Articles and punctuation count. An answer without tokens is held by nothing (in DPR's code by
-    everything). With ``regex`` the answers are patterns that are searched anywhere in the text.
+    The tokens of an answer must stand in the text one after the other; case and Unicode form do not matter,
+    articles and punctuation do. No passage holds an answer without tokens (in DPR's code every passage
+    does). With ``regex`` the answers are patterns that are searched anywhere in the text.
     """
-    _check(answers)
+    _check_answers(answers)
     if regex:
-        text = nfd(passage_text)
-        low = patterns.folded(text)
-        searches = (patterns.search(nfd(answer)) for answer in answers if answer.strip())
-        return any(search.finds(text, low) for search in searches if search)
-    runs = [run for answer in answers if (run := _run(answer))]
-    folded = _folded(passage_text)
-    # Most passages lack some token of every answer: that is seen without taking them apart.
-    runs = [run for run in runs if all(token in folded for token in run.folded)]
-    if not runs:
+        text = to_nfd(passage_text)
+        folded = patterns.fold_case(text)
+        searches = (patterns.compile_search(to_nfd(answer)) for answer in answers if answer.strip())
+        return any(search.matches(text, folded) for search in searches if search)
+    sequences = [sequence for answer in answers if (sequence := _tokenize_answer(answer))]
+    folded = _fold(passage_text)
+    # Most passages lack some token of every answer, which a substring search shows without tokenizing them.
+    sequences = [sequence for sequence in sequences if all(token in folded for token in sequence.folded)]
+    if not sequences:
         return False
-    text = joined(words(passage_text))
-    return any(run.joined in text for run in runs)
+    text = join_tokens(split_words(passage_text))
+    return any(sequence.joined in text for sequence in sequences)
 
 
-class _Run:
-    """The tokens of an answer, as they are looked for."""
+class _TokenSequence:
+    """The tokens of an answer in the two forms in which a passage is searched for them."""
 
     def __init__(self, tokens: list[str]) -> None:
-        self.joined = joined(tokens)
-        self.folded = [_folded(token) for token in tokens]
+        self.joined = join_tokens(tokens)
+        self.folded = [_fold(token) for token in tokens]
 
 
 @lru_cache(4096)
-def _run(answer: str) -> _Run | None:
-    tokens = words(answer)
-    return _Run(tokens) if tokens else None
+def _tokenize_answer(answer: str) -> _TokenSequence | None:
+    tokens = split_words(answer)
+    return _TokenSequence(tokens) if tokens else None
 
 
-def joined(tokens: list[str]) -> str:
-    """Tokens as one text, of which those of an answer are a part where they stand one after the other."""
+def join_tokens(tokens: list[str]) -> str:
+    """Join tokens to one text, which contains the joined tokens of an answer if the answer stands in it."""
     return _SEPARATOR + _SEPARATOR.join(tokens) + _SEPARATOR
 
 
-def _folded(text: str) -> str:
-    # How a sigma is lowered depends on its neighbours, and so on where the text is cut into tokens.
-    return nfd(text).lower().replace("ς", "σ")
+def _fold(text: str) -> str:
+    # The lower case of a capital sigma depends on its neighbours, and so on where the text is cut into tokens.
+    return to_nfd(text).lower().replace("ς", "σ")
 
 
-def nfd(text: str) -> str:
-    """Unicode's canonical decomposition: letters apart from their accents.
+def to_nfd(text: str) -> str:
+    """Return Unicode's canonical decomposition, which separates letters from their accents.
 
-    Of a pattern it may be none: an escaped accent is not, and CuratedTREC has a few.
+    A pattern may become invalid by it, such as one with an escaped accent: CuratedTREC has a few.
     """
     return unicodedata.normalize("NFD", text)
 
 
 def first_rank(marks: Iterable[bool]) -> int | None:
-    """Place, counted from 1, of the first hit that is marked; None if none is."""
+    """Return the rank, from 1, of the first hit that is marked; None if none is."""
     return next((rank for rank, marked in enumerate(marks, 1) if marked), None)
 
 
 def accuracy_at(ranks: Iterable[int | None], ks: Sequence[int]) -> dict[int, float]:
-    """Share of the questions whose first right hit has a rank of at most k, for each k.
+    """Return the share of questions whose first right hit has a rank of at most k, for each k.
 
-    ``ranks`` is consumed one by one; without any, every share is 0. With ranks of hits that hold an
-    answer this is DPR's top-k accuracy, with ranks of the gold passage gold-passage accuracy.
+    ``ranks`` is consumed one by one; without ranks every share is 0. With ranks of hits that hold an
+    answer this is DPR's top-k accuracy, with ranks of the gold passage it is gold-passage accuracy.
     """
     within, total = dict.fromkeys(ks, 0), 0
     for rank in ranks:
@@ -161,7 +161,7 @@ def accuracy_at(ranks: Iterable[int | None], ks: Sequence[int]) -> dict[int, flo
 
 
 def mean_reciprocal_rank(ranks: Iterable[int | None], *, cutoff: int | None = None) -> float:
-    """Mean of 1 / rank, 0 for None and for ranks beyond ``cutoff``; without ranks 0."""
+    """Return the mean of 1 / rank; None and ranks beyond ``cutoff`` count as 0, and no ranks give 0."""
     total, count = 0.0, 0
     for rank in ranks:
         count += 1
@@ -177,18 +177,18 @@ def answer_recall(
     *,
     regex: bool = False,
 ) -> dict[int, float]:
-    """Share of the questions with an answer in one of their first k passages, for each k.
+    """Return the share of questions with an answer in one of their first k passages, for each k.
 
-    Both iterables are consumed side by side, so that any number of questions fits.
+    Both iterables are consumed in step, so that any number of questions fits in memory.
 
     Raises:
         ValueError: they are of unequal length.
     """
     pairs = zip(passage_texts_per_question, answers_per_question, strict=True)
-    deepest = max(0, *ks, 0)
+    depth = max(0, *ks, 0)
     return accuracy_at(
         (
-            first_rank(has_answer(text, answers, regex=regex) for text in islice(texts, deepest))
+            first_rank(has_answer(text, answers, regex=regex) for text in islice(texts, depth))
             for texts, answers in pairs
         ),
         ks,

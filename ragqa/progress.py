@@ -1,4 +1,4 @@
-"""Progress of long work: the library says what it does, the command line draws it."""
+"""Progress of long work: the library reports it, the command line draws it."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -6,38 +6,38 @@ from typing import Protocol
 
 
 class Step(Protocol):
-    """One piece of work under way."""
+    """A piece of work in progress."""
 
-    def at(self, done: int) -> None:
-        """So many units are done, of the total that was announced."""
+    def advance_to(self, done: int) -> None:
+        """Report that ``done`` units of the announced total are done."""
         ...
 
 
 class Progress(Protocol):
-    """Told of each piece of work as it begins."""
+    """Shows pieces of work while they run."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """A context manager around a piece of work of ``total`` units, ``done`` of them by an earlier run."""
+        """Begin a piece of work of ``total`` units, of which an earlier run has done ``done``."""
         ...
 
 
 class Silent:
-    """Draws nothing: the default of the library."""
+    """Shows nothing: the default of the library."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """A step that nobody sees."""
+        """Begin a piece of work that is not shown."""
         return nullcontext(self)
 
-    def at(self, done: int) -> None:
-        """Nothing happens."""
+    def advance_to(self, done: int) -> None:
+        """Do nothing."""
 
 
 class Bars:
-    """Bars with rate and time left on standard error, by Rich."""
+    """Shows bars with rate and time left on standard error, by Rich."""
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """A bar; without a terminal, one line when the work is done."""
+        """Show a bar; without a terminal, print one line when the work is done."""
         from rich import progress
         from rich.console import Console
 
@@ -59,7 +59,7 @@ class Bars:
             class Bar:
                 done = before
 
-                def at(self, done: int) -> None:
+                def advance_to(self, done: int) -> None:
                     self.done = done
                     rate = (done - before) / scale / max(1e-9, bars.get_time() - began)
                     bars.update(task, completed=done / scale, rate=f"{rate:,.0f} {unit}/s")

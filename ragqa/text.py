@@ -1,4 +1,4 @@
-"""What texts are compared by: normalised answers, where they are merged and scored, and DPR's tokens."""
+"""Normal forms by which texts are compared: normalised answers and DPR's tokens."""
 
 import re
 import string
@@ -11,7 +11,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str:
-    """Lower-case, drop ASCII punctuation, then articles, then surplus white space.
+    """Lower-case a text and drop ASCII punctuation, then articles, then surplus white space.
 
     The order matters and is SQuAD's (Rajpurkar et al. 2016, official script). ``unicode="NFD"``
     decomposes first, as ORQA and NQ-open do; SQuAD and DPR do not.
@@ -22,32 +22,33 @@ def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
-def words(text: str) -> list[str]:
-    """Lower-cased tokens of the NFD form: runs of letters, digits and marks, or one other visible character.
+def split_words(text: str) -> list[str]:
+    """Return the lower-cased tokens of the NFD form: runs of letters, digits and marks, or one other visible character.
 
-    They are those of DPR's tokenizer (Karpukhin et al. 2020), by which a passage holds an answer.
+    This is DPR's tokenizer (Karpukhin et al. 2020), which decides whether a passage holds an answer.
     """
-    return [token.lower() for token in _tokens().findall(unicodedata.normalize("NFD", text))]
+    return [token.lower() for token in _token_pattern().findall(unicodedata.normalize("NFD", text))]
 
 
-def occurrence(text: str, answer: str) -> tuple[int, int] | None:
-    """First and last character of the first place where ``text`` holds ``answer``, by the rule of ``words``.
+def locate_answer(text: str, answer: str) -> tuple[int, int] | None:
+    """Return start and end of the first place where ``text`` holds ``answer``, or None.
 
-    As ``metrics.has_answer`` sees it: case, accents' form and what is between the tokens aside. None where it does not.
+    Places are compared by ``split_words``, as in ``metrics.has_answer``: case, the form of accents and what stands
+    between tokens do not matter.
     """
-    tokens = words(answer)
+    tokens = split_words(answer)
     if not tokens:
         return None
-    found = [(match.start(), match.end()) for match in _tokens().finditer(text)]
-    said = [unicodedata.normalize("NFD", text[start:end]).lower() for start, end in found]
-    for first in range(len(said) - len(tokens) + 1):
-        if said[first : first + len(tokens)] == tokens:
-            return found[first][0], found[first + len(tokens) - 1][1]
+    spans = [(match.start(), match.end()) for match in _token_pattern().finditer(text)]
+    text_tokens = [unicodedata.normalize("NFD", text[start:end]).lower() for start, end in spans]
+    for first in range(len(text_tokens) - len(tokens) + 1):
+        if text_tokens[first : first + len(tokens)] == tokens:
+            return spans[first][0], spans[first + len(tokens) - 1][1]
     return None
 
 
 @cache
-def _tokens() -> Any:
-    import regex  # Python's own re knows no Unicode categories
+def _token_pattern() -> Any:
+    import regex  # Python's own re has no Unicode categories
 
     return regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]", regex.UNICODE)

@@ -34,7 +34,7 @@ from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.questions import read_questions, read_squad
-from ragqa.text import normalize_answer, words
+from ragqa.text import normalize_answer, split_words
 from ragqa.types import Question
 
 NQ_GOLD, QED = "nq/test-a-gold-passages.jsonl.xz", "nq/train-with-passages.jsonl.xz"
@@ -103,7 +103,7 @@ def write_documents(config: CorpusConfig) -> dict[str, int]:
     split, seen, counts, room = make_word_splitter(), set(), Counter[str](), config.blocks
     with (config.out / "documents.jsonl").open("w", encoding="utf-8") as file:
         for name, title, text in read_gold_passages(config):
-            digest = blake2b(" ".join(words(text)).encode(), digest_size=16).digest()
+            digest = blake2b(" ".join(split_words(text)).encode(), digest_size=16).digest()
             if digest not in seen:
                 seen.add(digest)
                 file.write(json.dumps({"id": name, "title": title, "text": text}, ensure_ascii=False) + "\n")

@@ -84,6 +84,6 @@ def _pairs(store: PassageStore, finder: AnswerFinder, progress: Progress) -> Ite
     """Question and row [n, 2] of each answer that is found, by rising row."""
     with progress.step("answers", len(store), "passages") as step:
         for passages in store.iter_batches(size=_READ):
-            pairs = [(number, passage.id) for passage in passages for number in finder.held(passage.text)]
+            pairs = [(number, passage.id) for passage in passages for number in finder.find_questions(passage.text)]
             yield np.array(pairs, np.int32).reshape(-1, 2)
-            step.at(passages[-1].id + 1)
+            step.advance_to(passages[-1].id + 1)

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ragqa.metrics import compiled, exact_match, nfd
+from ragqa.metrics import compile_pattern, exact_match, to_nfd
 from ragqa.reading.windows import Window
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.text import words
+from ragqa.text import split_words
 
 WordpieceSpan = tuple[int, int]
 """First and last wordpiece of a span, counted among the passage's own wordpieces in a window."""
@@ -24,13 +24,13 @@ class GoldSpans:
     def __init__(self, tokenizer: TextTokenizer, answers: Sequence[str], *, regex: bool = False) -> None:
         """Prepare the answers, which are regular expressions if ``regex``."""
         self._answers = answers
-        self._patterns = [pattern for answer in answers if regex and (pattern := compiled(nfd(answer)))]
+        self._patterns = [pattern for answer in answers if regex and (pattern := compile_pattern(to_nfd(answer)))]
         self._sequences: dict[tuple[int, ...], list[str] | None] = {}
         # Byte-level vocabularies have other pieces for a word after a space.
         for answer in () if regex else answers:
             for pieces in tokenizer.many([answer.strip(), f" {answer.strip()}"]):
                 has_unknown = tokenizer.unknown in pieces.ids
-                self._sequences[tuple(pieces.ids)] = words(answer) if has_unknown else None
+                self._sequences[tuple(pieces.ids)] = split_words(answer) if has_unknown else None
         self._sequences.pop((), None)
 
     def find(self, window: Window, text: str) -> set[WordpieceSpan]:
@@ -50,12 +50,12 @@ class GoldSpans:
                 last = first + len(sequence) - 1
                 is_equal = tuple(ids[first : last + 1]) == sequence
                 # Unknown wordpieces are all alike, so the words themselves are compared, too.
-                if is_equal and (tokens is None or tokens == words(_text_of(window, text, first, last))):
+                if is_equal and (tokens is None or tokens == split_words(_text_of(window, text, first, last))):
                     yield first, last
 
     def _find_matches(self, window: Window, text: str) -> Iterator[WordpieceSpan]:
-        decomposed = nfd(text)
-        positions = [at for at, character in enumerate(text) for _ in nfd(character)]  # decomposed → text
+        decomposed = to_nfd(text)
+        positions = [at for at, character in enumerate(text) for _ in to_nfd(character)]  # decomposed → text
         for pattern in self._patterns:
             for match in pattern.finditer(decomposed):
                 if match.end() == match.start():

@@ -13,7 +13,7 @@ import numpy as np
 
 from ragqa.metrics import has_answer
 from ragqa.retrieval.base import Rows
-from ragqa.text import words
+from ragqa.text import split_words
 from ragqa.types import Hit, Passage, Question
 
 NGRAM = 3
@@ -73,7 +73,7 @@ def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit])
 
     The row is that of a passage that is equal, that contains it, or that shares most with it and is relevant.
     """
-    gold_words, texts = words(gold), [words(hit.passage.text) for hit in hits]
+    gold_words, texts = split_words(gold), [split_words(hit.passage.text) for hit in hits]
     for matches in (lambda text: text == gold_words, lambda text: _join(gold_words) in _join(text)):
         for hit, text in zip(hits, texts, strict=True):
             if matches(text):
@@ -90,8 +90,8 @@ def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
     """Tell whether a passage holds an answer or, if no answer is known, shares much with a gold passage."""
     if question.answers:
         return has_answer(passage.text, question.answers, regex=regex)
-    text = words(passage.text)
-    return any(measure_overlap(words(gold), text) >= OVERLAP_WITH_ANSWER for gold in list_gold_passages(question))
+    text = split_words(passage.text)
+    return any(measure_overlap(split_words(gold), text) >= OVERLAP_WITH_ANSWER for gold in list_gold_passages(question))
 
 
 def measure_overlap(one: list[str], other: list[str]) -> float:

@@ -47,7 +47,7 @@ def batches(
     with progress.step(title, len(items), "questions", done) as step:
         for first in range(done, len(items), size):
             yield items[first : first + size]
-            step.at(min(first + size, len(items)))
+            step.advance_to(min(first + size, len(items)))
 
 
 class Answered(Protocol):

@@ -28,7 +28,7 @@ class Teller:
             self._send(("at", self._done))
             self._send(("end",))
 
-    def at(self, done: int) -> None:
+    def advance_to(self, done: int) -> None:
         """So many units are done; sent a few times a second, and at the end of the step."""
         self._done, now = done, monotonic()
         if now - self._sent >= _PAUSE:
@@ -48,7 +48,7 @@ def repeat(messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Call
             opened = ExitStack()
             steps.append((opened, opened.enter_context(progress.step(*rest))))
         elif kind == "at":
-            steps[-1][1].at(*rest)
+            steps[-1][1].advance_to(*rest)
         elif kind == "end":
             steps.pop()[0].close()
         else:

@@ -108,7 +108,7 @@ class Run:
             row["utilisation"] = round(row.pop("flops") / self.peak / seconds, 4)
         self.log.write(self.step, **row, seconds=round(seconds, 4))
         self.state.step += 1
-        self.bar.at(self.state.step)
+        self.bar.advance_to(self.state.step)
 
     def alarm(self, step: int, lines: Iterable[str]) -> None:
         """Log and say what is wrong with retrieval."""

@@ -80,7 +80,7 @@ def _cut(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progress: 
             for number, pieces in enumerate(tokenizer.many([passage.titled for passage in passages]), first):
                 file.write(np.asarray(pieces.ids, np.int32).tobytes())
                 starts[number + 1] = starts[number] + len(pieces.ids)
-            step.at(first + len(passages))
+            step.advance_to(first + len(passages))
         if not starts[-1]:
             file.write(bytes(4))  # an empty file cannot be mapped
     np.save(aside / "starts.npy", starts)

@@ -1,4 +1,4 @@
-"""The demo: a small encyclopedia written for ragqa, its questions, and the index made of it."""
+"""The demo: a small encyclopedia written for ragqa, its questions, and its index."""
 
 import hashlib
 import json
@@ -11,13 +11,13 @@ from ragqa.progress import SILENT, Progress
 
 
 def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
-    """The directory of the demo index; made first, where it is not there or is not whole.
+    """Return the directory of the demo index, after building it if it is missing or damaged.
 
     It lies in the user's cache directory under a name that changes with the articles, the
-    encoder and the format, so that an updated ragqa makes a new one. A second process waits.
+    encoder and the format, so that an updated ragqa builds a new one. A second process waits for the first.
     """
     target = cache_dir() / f"demo-{_signature()}"
-    if not rebuild and _whole(target):
+    if not rebuild and _is_whole(target):
         return target
     with artefacts.report_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -25,12 +25,12 @@ def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
         from ragqa.indexing.build import IndexConfig, build_index
 
         with hold_lock(target.with_suffix(".lock"), wait=True):
-            if rebuild or not _whole(target):
+            if rebuild or not _is_whole(target):
                 build_index([demo_dir() / "articles"], target, IndexConfig(), progress=progress)
     return target
 
 
-def _whole(target: Path) -> bool:
+def _is_whole(target: Path) -> bool:
     try:
         artefacts.read_manifest(target, "index")
     except ArtefactError:

@@ -11,7 +11,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.evaluation.rows import Row, text_digest
 from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
-from ragqa.text import words
+from ragqa.text import split_words
 from ragqa.types import Passage
 
 _BATCH = 1000
@@ -63,7 +63,7 @@ def find_missing(
                         texts.see([text_digest(passage.text)])
                     if documents.missing:
                         documents.see(_names(passage.document))
-                step.at(batch[-1].id + 1)
+                step.advance_to(batch[-1].id + 1)
     return Missing(frozenset(answers.missing), frozenset(texts.missing), frozenset(documents.missing))
 
 
@@ -101,7 +101,7 @@ class _Answers:
     def want(self, number: int, answers: tuple[str, ...]) -> None:
         self.missing[number] = answers
         for answer in () if self._regex else answers:
-            if tokens := words(answer):  # a passage must have the longest, likely the rarest, to hold the answer
+            if tokens := split_words(answer):  # a passage must have the longest, likely the rarest, to hold the answer
                 self._by_token.setdefault(max(tokens, key=len), set()).add(number)
 
     def see(self, passage: Passage) -> None:
@@ -113,5 +113,5 @@ class _Answers:
         """Questions one of whose answers the passage may hold."""
         if self._regex or not self.missing:
             return list(self.missing)
-        tokens = self._by_token.keys() & set(words(passage.text))
+        tokens = self._by_token.keys() & set(split_words(passage.text))
         return [number for token in tokens for number in self._by_token[token]]

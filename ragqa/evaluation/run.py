@@ -207,7 +207,7 @@ def _ask_all(
             with artefacts.report_write_errors(file), file.open("a", encoding="utf-8") as rows:
                 rows.writelines(lines)
             done += len(lines)
-            step.at(done)
+            step.advance_to(done)
     system.finish()
     if not done:
         raise BadInput("no questions: there is nothing to score")

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.kinds import BREAKDOWNS
 from ragqa.evaluation.rows import Row
-from ragqa.metrics import compiled, nfd
-from ragqa.text import words
+from ragqa.metrics import compile_pattern, to_nfd
+from ragqa.text import split_words
 
 LOSSES = ("right", "not in the corpus", "not retrieved", "not read", "not chosen")
 """Where answers are lost, in the order of a question's way."""
@@ -112,11 +112,11 @@ class Tally:
         self._count_odd(row, regex)
 
     def _count_odd(self, row: Row, regex: bool) -> None:
-        self.blank += any(not answer.strip() if regex else not words(answer) for answer in row.answers)
+        self.blank += any(not answer.strip() if regex else not split_words(answer) for answer in row.answers)
         if regex:
-            valid = all(compiled(answer) for answer in row.answers)
+            valid = all(compile_pattern(answer) for answer in row.answers)
             self.invalid += not valid
-            self.invalid_in_text += valid and not all(compiled(nfd(answer)) for answer in row.answers)
+            self.invalid_in_text += valid and not all(compile_pattern(to_nfd(answer)) for answer in row.answers)
         self.no_prediction += row.prediction is None and bool(row.answers)
         self.no_confidence += row.prediction is not None and row.confidence is None
         self.most_hits = max(self.most_hits, len(row.hits))

@@ -219,8 +219,8 @@ def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress
         with progress.step("reading", count_input_bytes(paths), "B") as step, PassageWriter(part) as writer:
             for document in documents:
                 writer.add_document(document, split(document.text, document.body))
-                step.at(report.bytes_read)
-            step.at(report.bytes_read)
+                step.advance_to(report.bytes_read)
+            step.advance_to(report.bytes_read)
         if not writer.rows:
             raise BadInput(f"nothing to index in {', '.join(map(str, paths))}: {_counts(report)}")
         _report(folder).write_text(json.dumps(asdict(report)))  # before the passages count as made
@@ -256,7 +256,7 @@ def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: 
         for shard in missing:
             embed_shard(store, encoder, target, shard)
             done += shard.last - shard.first
-            step.at(done)
+            step.advance_to(done)
 
 
 def _dense(

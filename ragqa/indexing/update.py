@@ -286,7 +286,7 @@ class _Update:
             for at in range(0, len(added), _BATCH):
                 texts = [passage.titled for passage in added[at : at + _BATCH]]
                 vectors.append(encoder.encode(texts).astype(np.float16))
-                step.at(at + len(texts))
+                step.advance_to(at + len(texts))
         _save(folder / ADDED_FILE.format(len(files) + 1), np.concatenate(vectors))
 
     def compact(self) -> None:

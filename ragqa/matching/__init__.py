@@ -1,1 +1,1 @@
-"""Find which passages hold an answer, for many questions at once."""
+"""Search of passages for answers, for many questions at once."""

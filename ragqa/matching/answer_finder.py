@@ -1,82 +1,88 @@
-"""Which of many questions a passage answers: ``metrics.has_answer`` for all of them at once."""
+"""Search for the questions that a passage answers: ``metrics.has_answer`` for many questions at once."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from ragqa.matching import patterns
 from ragqa.matching.patterns import Search
-from ragqa.metrics import joined, nfd
-from ragqa.text import words
+from ragqa.metrics import join_tokens, to_nfd
+from ragqa.text import split_words
 
 _GRAM = 3
-"""Characters by which it is seen at once that a passage lacks most of what the patterns need."""
+"""Length of the prefixes, in characters, by which most patterns are ruled out for a passage at once."""
 
 
 class AnswerFinder:
-    """Finds, for a passage, the questions whose answers it holds.
+    """Finds the questions whose answers a passage holds.
 
-    A passage is taken apart once, and only answers whose longest token, likely the rarest, is in it are looked for.
-    A pattern is searched only where something that it needs stands.
+    A passage is tokenized once, and searched only for answers whose longest token, likely the rarest, is in it.
+    A pattern is searched only if a text that it needs is there.
     """
 
     def __init__(self, answers: Iterable[Sequence[str]], *, regex: bool = False) -> None:
-        """For questions 0 … Q - 1 with these answers, patterns if ``regex``."""
-        searched: dict[str, list[int]] = {}
-        runs: dict[str, tuple[str, list[int]]] = {}
-        for number, each in enumerate(answers):
-            for answer in each:
-                if regex and answer.strip():
-                    searched.setdefault(nfd(answer), []).append(number)
-                elif tokens := [] if regex else words(answer):
-                    runs.setdefault(joined(tokens), (max(tokens, key=len), []))[1].append(number)
-        self._by_token: dict[str, list[tuple[str, list[int]]]] = {}
-        for run, (token, numbers) in runs.items():
-            self._by_token.setdefault(token, []).append((run, numbers))
-        self._patterns = _Patterns(searched)
+        """Prepare the search.
 
-    def held(self, text: str) -> list[int]:
-        """The numbers, sorted, of the questions that have an answer in ``text``."""
-        tokens = words(text) if self._by_token else []
-        whole = joined(tokens)
+        Args:
+            answers: gold answers of the questions 0 … Q - 1.
+            regex: the answers are patterns.
+        """
+        questions_of_pattern: dict[str, list[int]] = {}
+        sequences: dict[str, tuple[str, list[int]]] = {}
+        for number, answers_of_question in enumerate(answers):
+            for answer in answers_of_question:
+                if regex and answer.strip():
+                    questions_of_pattern.setdefault(to_nfd(answer), []).append(number)
+                elif tokens := [] if regex else split_words(answer):
+                    sequences.setdefault(join_tokens(tokens), (max(tokens, key=len), []))[1].append(number)
+        self._by_token: dict[str, list[tuple[str, list[int]]]] = {}
+        for sequence, (token, numbers) in sequences.items():
+            self._by_token.setdefault(token, []).append((sequence, numbers))
+        self._patterns = _PatternIndex(questions_of_pattern)
+
+    def find_questions(self, text: str) -> list[int]:
+        """Return the numbers, sorted, of the questions that have an answer in ``text``."""
+        tokens = split_words(text) if self._by_token else []
+        joined_text = join_tokens(tokens)
         found: set[int] = set()
         for token in self._by_token.keys() & set(tokens):
-            for run, numbers in self._by_token[token]:
-                if run in whole:
+            for sequence, numbers in self._by_token[token]:
+                if sequence in joined_text:
                     found.update(numbers)
-        for numbers in self._patterns.found(text):
+        for numbers in self._patterns.find(text):
             found.update(numbers)
         return sorted(found)
 
 
-class _Patterns:
-    """Patterns, and whose answers they are, by the first characters of what each needs."""
+class _PatternIndex:
+    """Patterns with the numbers of their questions, by the first characters of the texts that each needs."""
 
     def __init__(self, numbers: dict[str, list[int]]) -> None:
         self._searches: list[tuple[Search, list[int]]] = []
         self._always: list[int] = []
         self._short: list[tuple[str, int]] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}
-        for pattern, own in numbers.items():
-            if search := patterns.search(pattern):
-                self._add(search, own)
+        for pattern, own_numbers in numbers.items():
+            if search := patterns.compile_search(pattern):
+                self._add(search, own_numbers)
 
-    def _add(self, search: Search, own: list[int]) -> None:
-        at = len(self._searches)
-        self._searches.append((search, own))
+    def _add(self, search: Search, numbers: list[int]) -> None:
+        position = len(self._searches)
+        self._searches.append((search, numbers))
         if search.needed is None:
-            self._always.append(at)
+            self._always.append(position)
         for text in search.needed or ():
-            place = self._by_gram.setdefault(text[:_GRAM], []) if len(text) >= _GRAM else self._short
-            place.append((text, at))
+            entries = self._by_gram.setdefault(text[:_GRAM], []) if len(text) >= _GRAM else self._short
+            entries.append((text, position))
 
-    def found(self, text: str) -> Iterator[list[int]]:
-        """The numbers of each pattern that is in ``text``."""
+    def find(self, text: str) -> Iterator[list[int]]:
+        """Yield the question numbers of each pattern that is found in ``text``."""
         if not self._searches:
             return
-        text = nfd(text)
-        low = patterns.folded(text)
-        grams = {low[at : at + _GRAM] for at in range(len(low) - _GRAM + 1)}
-        likely = [each for gram in self._by_gram.keys() & grams for each in self._by_gram[gram]]
-        for at in {*self._always, *(at for part, at in (*likely, *self._short) if part in low)}:
-            search, own = self._searches[at]
+        text = to_nfd(text)
+        folded = patterns.fold_case(text)
+        grams = {folded[start : start + _GRAM] for start in range(len(folded) - _GRAM + 1)}
+        entries = [entry for gram in self._by_gram.keys() & grams for entry in self._by_gram[gram]]
+        possible = {position for needed, position in (*entries, *self._short) if needed in folded}
+        for position in {*self._always, *possible}:
+            search, numbers = self._searches[position]
             if search.pattern.search(text):
-                yield own
+                yield numbers

@@ -17,7 +17,7 @@ from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.prior import Prior, make_prior
 from ragqa.reading.registry import ReaderKind
 from ragqa.runtime.scorer import RAW, SPREAD
-from ragqa.text import occurrence
+from ragqa.text import locate_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class GenerativeReader:
 
     def _locate(self, question: str, hit: Hit, text: str) -> Span | None:
         """Return the first span of the passage that is the answer, if the generator read that far."""
-        found = occurrence(hit.passage.text, text)
+        found = locate_answer(hit.passage.text, text)
         return Span(*found) if found and self._generator.reads(question, hit.passage, found[1]) else None
 
     def _compute_confidence(self, candidate: "Candidate") -> float:

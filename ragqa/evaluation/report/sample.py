@@ -15,7 +15,7 @@ from ragqa.evaluation.figures import reads
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.rows import Excerpt, Row
 from ragqa.evaluation.tally import loss_of
-from ragqa.metrics import compiled
+from ragqa.metrics import compile_pattern
 
 SIZE = 20
 """Questions shown of a group."""
@@ -184,7 +184,7 @@ def _clipped(start: int | None, end: int | None, length: int) -> tuple[int, int]
 
 def _gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
     """The longest gold answer that stands in the text letter for letter, case and white space aside; else 0, 0."""
-    patterns = (compiled(answer if regex else _literal(answer)) for answer in answers)
+    patterns = (compile_pattern(answer if regex else _literal(answer)) for answer in answers)
     matches = (pattern.search(text) for pattern in patterns if pattern)
     return max((match.span() for match in matches if match), key=lambda span: span[1] - span[0], default=(0, 0))
 

@@ -25,14 +25,14 @@ TOKENIZER = TextTokenizer(weights_dir() / "encoder")
 def test_the_questions_of_a_passage_by_hand() -> None:
     asked = [["1871"], ["Ada Holm", "Holm"], ["the engineer"], [], ["Holm Ada"], ["", "…"], ["brenna"], ["871"]]
     text = "Built in 1871 by the engineer Ada Holm, on Brenna …"
-    assert AnswerFinder(asked).held(text) == [0, 1, 2, 5, 6]
-    assert AnswerFinder(asked).held("") == []
+    assert AnswerFinder(asked).find_questions(text) == [0, 1, 2, 5, 6]
+    assert AnswerFinder(asked).find_questions("") == []
 
 
 def test_patterns_by_hand() -> None:
     asked = [[r"18\d\d"], [r"^ada"], ["("], [r"jos\u00e9", "holm|brandt"], [" "]]
-    assert AnswerFinder(asked, regex=True).held("Built in 1871.\nAda Holm") == [0, 1, 3]
-    assert AnswerFinder([["José"]], regex=True).held("Jose\u0301 Rizal") == [0]
+    assert AnswerFinder(asked, regex=True).find_questions("Built in 1871.\nAda Holm") == [0, 1, 3]
+    assert AnswerFinder([["José"]], regex=True).find_questions("Jose\u0301 Rizal") == [0]
 
 
 TEXTS = st.text(alphabet="ab Ñéσς1,.-\u0301", max_size=30)
@@ -41,7 +41,7 @@ TEXTS = st.text(alphabet="ab Ñéσς1,.-\u0301", max_size=30)
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(TEXTS.map(lambda t: t[:4]), max_size=3), max_size=8), TEXTS)
 def test_it_is_has_answer_for_all_at_once(asked: list[list[str]], text: str) -> None:
-    assert AnswerFinder(asked).held(text) == [n for n, each in enumerate(asked) if has_answer(text, each)]
+    assert AnswerFinder(asked).find_questions(text) == [n for n, each in enumerate(asked) if has_answer(text, each)]
 
 
 @pytest.fixture(scope="module")

@@ -485,7 +485,7 @@ class Heard:
         yield self
         assert self._open.pop() == name
 
-    def at(self, done: int) -> None:
+    def advance_to(self, done: int) -> None:
         self.last[self._open[-1]] = done
 
 
@@ -493,13 +493,13 @@ def test_what_one_process_tells_is_told_again() -> None:
     sent: list[tuple[Any, ...]] = []
     teller = Teller(sent.append)
     with teller.step("outer", 10, "steps", 3) as outer:
-        outer.at(4)
+        outer.advance_to(4)
         teller.notify("a line")
         for done in range(5, 10):
-            outer.at(done)
+            outer.advance_to(done)
     with teller.step("next", 2000) as following:
         for done in range(2001):
-            following.at(done)
+            following.advance_to(done)
     assert len(sent) < 100  # not one for each step
     heard, told = Heard(), []
     repeat(sent, heard, told.append)

@@ -199,7 +199,7 @@ def test_a_kill_at_any_step_loses_nothing(
 
 def test_changed_input_starts_clean(tmp_path: Path) -> None:
     class Stop(Silent):
-        def at(self, done: int) -> None:
+        def advance_to(self, done: int) -> None:
             if done >= 64:
                 raise KeyboardInterrupt
 

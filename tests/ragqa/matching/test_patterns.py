@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from ragqa.artefacts.paths import demo_dir
 from ragqa.matching import patterns
 from ragqa.matching.answer_finder import AnswerFinder
-from ragqa.metrics import has_answer, nfd
+from ragqa.metrics import has_answer, to_nfd
 
 
 def slow(pattern: str, text: str) -> bool:
-    found = patterns.compiled(nfd(pattern))
-    return bool(pattern.strip() and found and found.search(nfd(text)))
+    found = patterns.compile_pattern(to_nfd(pattern))
+    return bool(pattern.strip() and found and found.search(to_nfd(text)))
 
 
 @pytest.mark.parametrize(
@@ -46,29 +46,29 @@ def slow(pattern: str, text: str) -> bool:
     ],
 )
 def test_what_is_needed_by_hand(pattern: str, needed: set[str] | None) -> None:
-    search = patterns.search(nfd(pattern))
+    search = patterns.compile_search(to_nfd(pattern))
     assert search is not None and search.needed == (needed and frozenset(needed))
 
 
 def test_no_search_for_what_is_no_pattern() -> None:
-    assert patterns.search("(") is None
-    deep = patterns.compiled("(" * 90 + "x" + ")" * 90)
-    assert deep is not None and patterns.needed(deep) == {"x"}
+    assert patterns.compile_search("(") is None
+    deep = patterns.compile_pattern("(" * 90 + "x" + ")" * 90)
+    assert deep is not None and patterns.find_needed_texts(deep) == {"x"}
 
 
 def test_another_python_may_say_nothing_of_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then every text is searched."""
     monkeypatch.setattr(patterns, "import_module", lambda name: object())
-    assert patterns.needed(re.compile("abc")) is None
+    assert patterns.find_needed_texts(re.compile("abc")) is None
 
 
 def test_folding_finds_whatever_re_takes_for_a_sign_of_ascii() -> None:
     """Every character there is, decomposed, in any case; signs that are no letters have only one."""
-    every = {nfd(chr(code)) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000}
+    every = {to_nfd(chr(code)) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000}
     alone = "\n".join(text for text in every if len(text) == 1 and text != "\n")
     for letter in string.ascii_lowercase:
         found = re.findall(letter, alone, re.IGNORECASE | re.UNICODE)
-        assert len(found) >= 2 and all(patterns.folded(each) == letter for each in found)
+        assert len(found) >= 2 and all(patterns.fold_case(each) == letter for each in found)
 
 
 LITERAL = st.sampled_from(list("abkisKIS .19éßſK"))
@@ -94,7 +94,7 @@ def test_made_up_patterns_are_found_where_re_finds_them(asked: list[str], texts:
     finder = AnswerFinder([[each] for each in asked], regex=True)
     for text in texts:
         wanted = [number for number, each in enumerate(asked) if slow(each, text)]
-        assert finder.held(text) == wanted
+        assert finder.find_questions(text) == wanted
         assert [number for number, each in enumerate(asked) if has_answer(text, [each], regex=True)] == wanted
 
 
@@ -112,6 +112,6 @@ def test_those_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path) -
     found = 0
     for text in texts:
         wanted = [number for number, each in enumerate(asked) if any(slow(pattern, text) for pattern in each)]
-        assert finder.held(text) == wanted
+        assert finder.find_questions(text) == wanted
         found += len(wanted)
     assert found > 500  # else little was tried

@@ -25,7 +25,7 @@ from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.registry import open_reader
 from ragqa.retrieval.live import open_retriever
-from ragqa.text import occurrence
+from ragqa.text import locate_answer
 from ragqa.types import Answer, Hit
 
 HITS = [
@@ -210,7 +210,7 @@ def test_on_a_terminal_it_is_shown_once(
     ],
 )
 def test_where_an_answer_stands(text: str, answer: str, place: str | None) -> None:
-    found = occurrence(text, answer)
+    found = locate_answer(text, answer)
     assert (found and text[slice(*found)]) == place
 
 
