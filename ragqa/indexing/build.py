@@ -241,7 +241,7 @@ def _counts(report: CorpusReport) -> str:
 
 def _terms(store: PassageStore, part: Path, engine: str, progress: Progress) -> None:
     with progress.step(RetrieverKind.BM25, len(store), "passages") as step:
-        BM25.build(store, part, engine=engine, progress=step.at)
+        BM25.build(store, part, engine=engine, progress=step.advance_to)
 
 
 def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: Progress) -> None:

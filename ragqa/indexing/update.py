@@ -300,7 +300,7 @@ class _Update:
         store = PassageStore.open(made / "passages")
         if (self._folder / TERMS_FOLDER).is_dir():
             with self._progress.step(RetrieverKind.BM25, len(store), "passages") as step:
-                BM25.build(store, made / TERMS_FOLDER, engine=self._config["engine"], progress=step.at)
+                BM25.build(store, made / TERMS_FOLDER, engine=self._config["engine"], progress=step.advance_to)
         if (self._folder / VECTORS_FOLDER).is_dir():
             self._compact_vectors(kept, made / VECTORS_FOLDER)
         for part in list(made.iterdir()):

@@ -102,7 +102,7 @@ def build(
     if kind == IndexKind.FLAT:
         return None
     with progress.step(kind, len(vectors), "passages") as step:
-        build_faiss(vectors, kind, folder, device=device, progress=step.at)
+        build_faiss(vectors, kind, folder, device=device, progress=step.advance_to)
     return tune_index(vectors, kind, folder, recall=recall, queries=queries, progress=progress)
 
 
@@ -126,7 +126,7 @@ def tune_index(
     """Find the search effort of the index in ``folder``; arguments as for ``build``."""
     index = open_faiss(open_built_vectors(folder), kind, folder, device="cpu")
     with progress.step("tuning", len(vectors), "passages") as step:
-        return tune(index, vectors, kind, wanted=recall, queries_BD=queries, progress=step.at)
+        return tune(index, vectors, kind, wanted=recall, queries_BD=queries, progress=step.advance_to)
 
 
 class _UpdatedIndex:
