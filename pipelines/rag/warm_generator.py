@@ -29,9 +29,9 @@ from pipelines.common.config import AnsweringConfig, require
 from pipelines.common.data_sets import TrainingSet
 from pipelines.common.mining import QuestionFile
 from pipelines.common.negatives import list_gold_passages
+from pipelines.common.passage_sampler import PassageMix, PassageSampler
 from pipelines.common.questions import chosen, taught_and_asked
 from pipelines.common.run import Run, running
-from pipelines.common.passage_sampler import PassageMix, PassageSampler
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
@@ -149,7 +149,7 @@ class Batch:
         """What is read, what is said, and where of the one the other stands."""
         tokens = generator.seq2seq.tokens
         rows = generator.inputs(self.texts, [[each] for each in self.passages])
-        before = tokens.ids([generator.template.before(*each) for each in zip(self.texts, self.passages, strict=True)])
+        before = tokens.ids([generator.template.text_before(*each) for each in zip(self.texts, self.passages, strict=True)])
         made = []
         for row, mask, opening, answer in zip(rows.ids_NL, rows.mask_NL, before, self.answers, strict=True):
             ids = row[mask.bool()].tolist()

@@ -1,1 +1,1 @@
-"""Sequence-to-sequence generators: RAG, Fusion-in-Decoder, and their decoding."""
+"""Generators over seq2seq models: RAG, Fusion-in-Decoder, and their decoding."""

@@ -1,6 +1,6 @@
-"""Attention in which several rows of a decoder read one encoded text, whose keys and values exist once.
+"""Attention in which several decoder rows read one encoded text, whose keys and values are stored once.
 
-Legend: N texts, R rows of the decoder (R / N in a run read the same text), H heads, T queries, L keys, D width.
+Legend: N texts, R decoder rows (R / N consecutive ones read the same text), H heads, T queries, L keys, D width.
 """
 
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
 NAME = "ragqa_shared"
-"""What transformers' models know it by: ``attn_implementation``."""
+"""Name of the function in transformers (``attn_implementation``)."""
 
-_watched: ContextVar[list[Tensor] | None] = ContextVar("watched", default=None)
+_recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None)
 
 
 @contextmanager
 def record_weights() -> Iterator[list[Tensor]]:
-    """Collect the weights ``[R, H, T, L]`` with which a decoder that runs meanwhile looks at texts, layer by layer."""
-    seen: list[Tensor] = []
-    token = _watched.set(seen)
+    """Collect the cross-attention weights ``[R, H, T, L]`` of a decoder that runs in the block, layer by layer."""
+    recorded: list[Tensor] = []
+    token = _recorded.set(recorded)
     try:
-        yield seen
+        yield recorded
     finally:
-        _watched.reset(token)
+        _recorded.reset(token)
 
 
 def shared_attention(
@@ -43,10 +43,13 @@ def shared_attention(
     position_bias: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Queries ``[R, H, T, D]`` over keys ``[N, H, L, D]`` to ``[R, T, H, D]``; as transformers calls its attentions.
+    """Compute attention of queries ``[R, H, T, D]`` over keys and values ``[N, H, L, D]``, as transformers calls it.
 
-    Rows of one text are read as if they were one long row of queries: nothing of the text is copied. Only a decoder
-    that looks at texts does so, whose attention knows no positions, so ``position_bias`` (T5's) is nothing there.
+    The queries of all rows of a text are treated as one long row, so that nothing of the text is copied for a beam.
+    Only cross-attention has fewer texts than rows. It knows no positions, so T5's ``position_bias`` is dropped there.
+
+    Returns:
+        ``[R, T, H, D]``, and no weights.
     """
     rows, heads, length, width = query.shape
     texts = key.shape[0]
@@ -54,30 +57,31 @@ def shared_attention(
     if texts != rows:
         query = query.view(texts, -1, heads, length, width).transpose(1, 2).reshape(texts, heads, -1, width)
         position_bias = None
-    bias = _sum(attention_mask, position_bias, query.dtype)
+    bias = _add_biases(attention_mask, position_bias, query.dtype)
     mixed = _attend(module, query, key, value, bias, scaling, dropout)
     if texts != rows:
         mixed = mixed.view(texts, heads, -1, length, width).transpose(1, 2).reshape(rows, heads, length, width)
     return mixed.transpose(1, 2), None
 
 
-def _sum(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def _add_biases(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     if mask is None or bias is None:
-        both = bias if mask is None else mask
-        return None if both is None else both.to(dtype)
+        only = bias if mask is None else mask
+        return None if only is None else only.to(dtype)
     return (mask + bias).to(dtype)
 
 
 def _attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float, dropout: float
 ) -> Tensor:
-    seen = _watched.get()
-    if seen is None and (query.device.type, query.dtype) != ("cpu", torch.bfloat16):  # there a third of a step slower
+    recorded = _recorded.get()
+    # The fused kernel returns no weights, and in bfloat16 on a CPU it makes a training step a third slower.
+    if recorded is None and (query.device.type, query.dtype) != ("cpu", torch.bfloat16):
         return scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout, scale=scaling)
     score = (query * scaling) @ key.transpose(-1, -2)
     weights = (score if bias is None else score + bias).softmax(-1, dtype=torch.float32).to(value.dtype)
-    if seen is not None and not getattr(module, "is_causal", False):
-        seen.append(weights)
+    if recorded is not None and not getattr(module, "is_causal", False):
+        recorded.append(weights)
     return drop(weights, dropout, training=dropout > 0) @ value
 
 

@@ -1,4 +1,4 @@
-"""A seq2seq from any BERT-like encoder, for whoever has no other to begin with (Rothe et al. 2020)."""
+"""A seq2seq made from any BERT-like encoder, if there is no pretrained one (Rothe et al. 2020)."""
 
 import shutil
 import tempfile
@@ -25,16 +25,16 @@ _NAMES = {
 
 
 def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
-    """An encoder-decoder whose two halves begin as the encoder in the directory ``path``.
+    """Make an encoder-decoder whose two halves are initialised with the encoder in the directory ``path``.
 
-    The decoder's layers are copies of the encoder's first ``decoder_layers`` (by default all); its attention to the
-    encoder begins from nothing, and so does the layer before its vocabulary where ``path`` has no language model. An
-    answer begins behind [CLS] and ends with [SEP].
+    The decoder's layers are copies of the encoder's first ``decoder_layers``, by default all. Its cross-attention is
+    random, and so is the layer before its vocabulary if ``path`` has no language model. An answer starts after [CLS]
+    and ends with [SEP].
 
     Raises:
-        ArtefactError: there is no encoder, no tokenizer.json, or transformers has no decoder of its family.
+        ArtefactError: there is no encoder or no tokenizer.json, or transformers has no decoder of its family.
     """
-    encoder, tokens = load_encoder_module(path), _tokens(path)
+    encoder, tokens = load_encoder_module(path), _load_tokenizer(path)
     config = AutoConfig.from_pretrained(path, is_decoder=True, add_cross_attention=True)
     config.num_hidden_layers = decoder_layers or config.num_hidden_layers
     try:
@@ -52,18 +52,18 @@ def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2S
 
 
 def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
-    """The same of the encoder of the span reader in the directory ``path``, which has its tokenizer beside.
+    """Make the same from the encoder of the span reader in the directory ``path``.
 
-    It may read as much as the encoder can, whatever the reader was trained to: a generator is trained on.
+    Its inputs may be as long as the encoder allows, because the generator is trained further.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is no reader, or see ``from_encoder``.
+        ArtefactError, DamagedArtefact: there is no reader, or as in ``make_from_encoder``.
     """
     encoder: Any = load_reader(path).encoder
-    for own in ("reader_tokens", "reader_span"):
-        vars(encoder.config).pop(own, None)
+    for limit in ("reader_tokens", "reader_span"):
+        vars(encoder.config).pop(limit, None)
     with tempfile.TemporaryDirectory() as scratch, silence_transformers():
-        save_module(encoder, Path(scratch))  # by ``save_pretrained`` only the first of several processes would
+        save_module(encoder, Path(scratch))  # with ``save_pretrained`` only the first of several processes would write
         if (path / "tokenizer.json").is_file():
             shutil.copyfile(path / "tokenizer.json", Path(scratch, "tokenizer.json"))
         else:
@@ -71,8 +71,8 @@ def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Se
         return make_from_encoder(Path(scratch), decoder_layers=decoder_layers)
 
 
-def _tokens(path: Path) -> Seq2SeqTokenizer:
-    """The encoder's tokenizer as it is, its special tokens named: many directories hold no more than the one file."""
+def _load_tokenizer(path: Path) -> Seq2SeqTokenizer:
+    """Load tokenizer.json and name its special tokens, since many directories hold no other tokenizer file."""
     file = path / "tokenizer.json"
     if not file.is_file():
         raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")

@@ -1,7 +1,7 @@
-"""Fusion-in-Decoder: each passage is encoded alone, one decoder looks at all of them (Izacard & Grave 2021).
+"""Fusion-in-Decoder: passages are encoded separately and one decoder reads all of them (Izacard & Grave 2021).
 
-Legend: B questions, K passages a question, L tokens of a pair, S tokens of all of a question's pairs, T tokens of an
-answer, D width, H heads.
+Legend: B questions, K passages per question, L tokens of a pair, S tokens of all pairs of a question, R answers,
+T tokens of an answer, D width, H heads.
 """
 
 from collections.abc import Generator, Sequence
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ragqa.models.generation import attention
-from ragqa.models.generation.decoding import KEPT, Candidate, decode_token, stream_token
-from ragqa.models.generation.rag import MAX_ANSWER, MAX_INPUT, answer_scores
+from ragqa.models.generation.decoding import MAX_CACHED, Candidate, decode_token, stream_token
+from ragqa.models.generation.rag import MAX_ANSWER, MAX_INPUT, score_answers
 from ragqa.models.generation.search import Search
 from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
 from ragqa.models.generation.template import FID, Template, assemble_inputs, fits_input
@@ -21,7 +21,7 @@ from ragqa.types import Passage
 
 
 class FusionInDecoder(nn.Module):
-    """One answer from all passages together, over a seq2seq; the same face as ``RagGenerator``."""
+    """Fusion-in-Decoder over a seq2seq, with the interface of ``RagGenerator``."""
 
     kind = ReaderKind.FID
 
@@ -34,7 +34,7 @@ class FusionInDecoder(nn.Module):
         max_input: int = MAX_INPUT,
         max_answer: int = MAX_ANSWER,
     ) -> None:
-        """See ``RagGenerator``."""
+        """Wrap ``seq2seq``; the arguments are those of ``RagGenerator``."""
         super().__init__()
         self.seq2seq, self.template = seq2seq, template
         self.passages, self.max_input = passages, min(max_input, seq2seq.max_tokens)
@@ -42,37 +42,37 @@ class FusionInDecoder(nn.Module):
         self.retriever: str | None = None
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
-        """The pairs as the generator reads them; see ``template.assemble``."""
+        """Encode the pairs of questions and passages, see ``template.assemble_inputs``."""
         return assemble_inputs(self.seq2seq.tokens, self.template, questions, passages, self.max_input)
 
     def reads(self, question: str, passage: Passage, end: int) -> bool:
-        """Whether it reads the passage up to the character ``end``; see ``template.reads``."""
+        """Tell whether the passage is read up to the character ``end``, see ``template.fits_input``."""
         return fits_input(self.seq2seq.tokens, self.template, question, passage, end, self.max_input)
 
     def nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """-log p(y|x, all passages) of each answer ``[B]``; relevance says only which passages are there: not -inf."""
+        """Return -log p(y|x, all passages) of each answer ``[B]``; relevance only marks missing passages by -inf."""
         states, _ = self._fuse(inputs, relevance_BK)
         alone_B1 = torch.zeros_like(relevance_BK[:, :1])
-        return answer_scores(self.seq2seq, states, alone_B1, labels_BT, "token", smoothing)[0]
+        return score_answers(self.seq2seq, states, alone_B1, labels_BT, "token", smoothing)[0]
 
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: Search) -> list[list[Candidate]]:
-        """Each question's best answers; what stands for their posterior, ``_looked`` says."""
+        """Return the best answers of each question, with attention in place of the posterior."""
         with torch.no_grad():
             states, owner_BS = self._fuse(inputs, relevance_BK)
         found = decode_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
-        return self._looked(states, owner_BS, found, relevance_BK.shape[1])
+        return self._attribute_passages(states, owner_BS, found, relevance_BK.shape[1])
 
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: Search
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Greedy, token by token; see ``decoding.stream_token``."""
+        """Yield the tokens of a greedy search as they come, see ``decoding.stream_token``."""
         with torch.no_grad():
             states, owner_BS = self._fuse(inputs, relevance_BK)
         found = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
-        return self._looked(states, owner_BS, found, relevance_BK.shape[1])
+        return self._attribute_passages(states, owner_BS, found, relevance_BK.shape[1])
 
     def _fuse(self, inputs: Inputs, relevance_BK: Tensor) -> tuple[EncoderStates, Tensor]:
-        """A question's pairs side by side without their padding, and whose each token is ``[B, S]``."""
+        """Join the pairs of each question without padding; return them and the passage of each token ``[B, S]``."""
         states = self.seq2seq.encode(inputs)
         questions, passages = relevance_BK.shape
         mask_BKL = states.mask_NL.view(questions, passages, -1) & ~relevance_BK.isneginf().unsqueeze(-1)
@@ -83,32 +83,32 @@ class FusionInDecoder(nn.Module):
         return EncoderStates(hidden_BSD, mask_BS.gather(1, order_BS)), order_BS // mask_BKL.shape[2]
 
     @torch.no_grad()
-    def _looked(
+    def _attribute_passages(
         self, states: EncoderStates, owner_BS: Tensor, found: list[list[Candidate]], passages: int
     ) -> list[list[Candidate]]:
-        """The candidates, with where the decoder looked in place of the posterior, which this model has none of.
+        """Set the posterior of candidates to the attention that each passage received, since FiD has no posterior.
 
-        The share of the decoder's attention that falls on each passage, mean over its layers, its heads and the
-        answer's tokens: what says most of a passage's relevance (Izacard & Grave 2021b, section 3.1).
+        It is the share of the decoder's attention, averaged over layers, heads and the tokens of the answer, which is
+        the best indicator of a passage's relevance (Izacard & Grave 2021b, section 3.1).
         """
         pad, start = self.seq2seq.conventions.pad, self.seq2seq.conventions.start
         flat = [(row, candidate) for row, candidates in enumerate(found) for candidate in candidates]
         length = max(len(candidate.ids) for _, candidate in flat)
-        ids = [[start, *each.ids, *[pad] * (length - len(each.ids))][:length] for _, each in flat]
+        ids = [[start, *answer.ids, *[pad] * (length - len(answer.ids))][:length] for _, answer in flat]
         rows = torch.tensor([row for row, _ in flat], device=owner_BS.device)
         own = states[rows]
-        asked_RT = torch.tensor(ids, device=rows.device)
+        inputs_RT = torch.tensor(ids, device=rows.device)
         weights = self.seq2seq.layers * length * self.seq2seq.heads * own.mask_NL.shape[1]
         parts = []
-        for part in torch.arange(len(rows), device=rows.device).split(max(1, KEPT // weights)):
-            with attention.record_weights() as seen:
-                self.seq2seq.logits(own[part], asked_RT[part])
-            parts.append(torch.stack([layer.mean(1) for layer in seen]).mean(0))
+        for part in torch.arange(len(rows), device=rows.device).split(max(1, MAX_CACHED // weights)):
+            with attention.record_weights() as layers:
+                self.seq2seq.logits(own[part], inputs_RT[part])
+            parts.append(torch.stack([layer.mean(1) for layer in layers]).mean(0))
         weight_RTS = torch.cat(parts)
-        said_RT = torch.tensor([[place < len(each.ids) for place in range(length)] for _, each in flat]).to(rows.device)
-        mean_RS = (weight_RTS * said_RT.unsqueeze(-1)).sum(1) * own.mask_NL
+        counted_RT = torch.tensor([[t < len(answer.ids) for t in range(length)] for _, answer in flat]).to(rows.device)
+        mean_RS = (weight_RTS * counted_RT.unsqueeze(-1)).sum(1) * own.mask_NL
         share_RK = mean_RS.new_zeros(len(flat), passages).scatter_add_(1, owner_BS[rows], mean_RS)
         shares = iter((share_RK / share_RK.sum(-1, keepdim=True)).tolist())
         return [
-            [Candidate(each.ids, each.log_prob, tuple(next(shares))) for each in candidates] for candidates in found
+            [Candidate(answer.ids, answer.log_prob, tuple(next(shares))) for answer in answers] for answers in found
         ]

@@ -1,4 +1,4 @@
-"""The generators there are: which one lies in a directory, or in what others have published."""
+"""Kinds of generators, and saving and loading them; published RAG checkpoints, too."""
 
 import hashlib
 import json
@@ -21,30 +21,30 @@ from ragqa.models.tower import Tower
 from ragqa.reading.registry import ReaderKind
 
 FILE = "generator.json"
-"""Beside the weights: kind, template, and how it was trained, which is how it is asked."""
+"""File next to the weights with kind, template and the settings of training, which also apply to answering."""
 QUESTION_TOKENS = "question_encoder_tokenizer"
-"""Folder of the tokenizer through which questions go first, where they do; published checkpoints call it so."""
+"""Folder of the tokenizer by which questions are respelled, if they are; named as in published checkpoints."""
 TEMPLATES: dict[str, Template] = {
     ReaderKind.RAG_TOKEN: RAG,
     ReaderKind.RAG_SEQUENCE: RAG,
     ReaderKind.FID: FID,
     ReaderKind.CLOSED_BOOK: CLOSED_BOOK,
 }
-"""Kinds, and what each reads unless it is told otherwise."""
+"""Default template of each kind of generator."""
 
 _FILES = ("*.safetensors", "*.bin", "*.json", "*.model", "*.spm", "*.txt")
-"""What decides what a model answers: weights, settings, tokenizers (tokenizer.json, spiece.model, merges.txt …)."""
+"""Files that determine answers: weights, settings, tokenizers (tokenizer.json, spiece.model, merges.txt …)."""
 
 Generator = RagGenerator | FusionInDecoder
 
 
 @dataclass(frozen=True)
 class PublishedRag:
-    """What a checkpoint of RAG holds."""
+    """Contents of a published RAG checkpoint."""
 
     generator: RagGenerator
     questions: Tower
-    """Its vectors search an index that DPR's passage encoder made."""
+    """Question tower, for an index made with DPR's passage encoder."""
     question_tokens: Seq2SeqTokenizer
 
 
@@ -59,12 +59,12 @@ def make_generator(
     retriever: str | None = None,
     question_tokens: Seq2SeqTokenizer | None = None,
 ) -> Generator:
-    """A generator of one of the ``TEMPLATES``' kinds over a seq2seq; raises BadInput where there is no such kind."""
+    """Make a generator of one of the kinds in ``TEMPLATES``; raises BadInput if there is no such kind."""
     if kind not in TEMPLATES:
         raise BadInput(f"generator {kind!r}: one of {', '.join(TEMPLATES)} is needed")
     template = template or TEMPLATES[kind]
     if template.closed != (kind == ReaderKind.CLOSED_BOOK):
-        raise BadInput(f"template {template.text!r} is not for {kind}: a passage has its place in all but closed-book")
+        raise BadInput(f"template {template.text!r} is not for {kind}: every kind but closed-book needs {{passage}}")
     sizes: dict[str, Any] = {"template": template, "max_input": max_input, "max_answer": max_answer}
     if kind == ReaderKind.FID:
         return FusionInDecoder(seq2seq, passages=passages or 10, **sizes)
@@ -76,9 +76,9 @@ def make_generator(
 
 
 def save_generator(generator: Generator, path: Path) -> None:
-    """Write a directory of transformers' own format, and ``generator.json``."""
+    """Write a directory in transformers' format, and ``generator.json``."""
     generator.seq2seq.save(path)
-    asked = generator.question_tokens if isinstance(generator, RagGenerator) else None
+    question_tokens = generator.question_tokens if isinstance(generator, RagGenerator) else None
     row = {
         "kind": generator.kind,
         "template": generator.template.text,
@@ -86,16 +86,20 @@ def save_generator(generator: Generator, path: Path) -> None:
         "max_input": generator.max_input,
         "max_answer": generator.max_answer,
         "retriever": generator.retriever,
-        "respelled": asked is not None,
+        "respelled": question_tokens is not None,
         "vocabulary": generator.seq2seq.tokens.digest,
     }
-    if asked is not None:
-        asked.save(path / QUESTION_TOKENS)
+    if question_tokens is not None:
+        question_tokens.save(path / QUESTION_TOKENS)
     (path / FILE).write_text(json.dumps(row, indent=1) + "\n")
 
 
 def load_generator(source: str | Path, kind: str | None = None) -> Generator:
-    """The generator in a directory or on the hub: ours, a checkpoint of RAG, or a seq2seq that is used as ``kind``.
+    """Load the generator in a directory or on the hub.
+
+    Args:
+        source: directory of ``save_generator``, a published RAG checkpoint, or any seq2seq.
+        kind: kind as which a plain seq2seq is used.
 
     Raises:
         ArtefactError, DamagedArtefact: there is none, or it cannot be loaded.
@@ -103,18 +107,18 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
         BadInput: it is a plain seq2seq and ``kind`` is None, or it is of another kind.
     """
     if read_model_type(source) == "rag":
-        return _as(load_rag(source).generator, kind, source)
+        return _check_kind(load_rag(source).generator, kind, source)
     file = Path(source) / FILE
     if file.is_file():
-        return _as(_load_own(file), kind, source)
+        return _check_kind(_load_own(file), kind, source)
     seq2seq = Seq2Seq.load(source)
     if kind is None:
-        raise BadInput(f"{source} is a plain seq2seq: say which of {', '.join(TEMPLATES)} it is to be")
+        raise BadInput(f"{source} is a plain seq2seq: name its kind, one of {', '.join(TEMPLATES)}")
     return make_generator(seq2seq, kind)
 
 
 def fingerprint_generator(source: str | Path) -> str:
-    """16 hex digits for the weights, the tokenizers and the settings in a directory or on the hub."""
+    """Return 16 hex digits for the weights, tokenizers and settings in a directory or on the hub."""
     folder = Path(source)
     if not folder.is_dir():
         from transformers.utils.hub import cached_file
@@ -128,75 +132,76 @@ def fingerprint_generator(source: str | Path) -> str:
 
 
 def read_generator_kind(path: Path) -> str:
-    """The kind of a generator that was saved here; raises BadInput where there is none."""
+    """Return the kind of a saved generator; raises BadInput if there is none."""
     try:
         return str(json.loads((path / FILE).read_text())["kind"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path} is no generator that was trained here: it has no {FILE} that can be read") from error
+        raise BadInput(f"{path} is not a generator trained with ragqa: it has no readable {FILE}") from error
 
 
 def _load_own(file: Path) -> Generator:
     try:
         row = json.loads(file.read_text())
-        kind, told = str(row["kind"]), {"template": Template(str(row["template"])), "retriever": row.get("retriever")}
-        told |= {name: int(row[name]) for name in ("passages", "max_input")}
-        told["max_answer"] = int(row.get("max_answer", MAX_ANSWER))  # earlier ones do not say
+        kind = str(row["kind"])
+        settings: dict[str, Any] = {"template": Template(str(row["template"])), "retriever": row.get("retriever")}
+        settings |= {name: int(row[name]) for name in ("passages", "max_input")}
+        settings["max_answer"] = int(row.get("max_answer", MAX_ANSWER))  # not recorded by earlier versions
     except (ValueError, KeyError, TypeError, BadInput) as error:
         raise DamagedArtefact(f"{file} is damaged: {error!r}") from error
     if row.get("respelled"):
-        told["question_tokens"] = Seq2SeqTokenizer.load(file.parent / QUESTION_TOKENS)
+        settings["question_tokens"] = Seq2SeqTokenizer.load(file.parent / QUESTION_TOKENS)
     seq2seq = Seq2Seq.load(file.parent)
-    if row.get("vocabulary") not in (None, seq2seq.tokens.digest):  # earlier ones do not say
-        raise Mismatch(f"{file.parent} has another tokenizer than the generator there was saved with")
-    return make_generator(seq2seq, kind, **told)
+    if row.get("vocabulary") not in (None, seq2seq.tokens.digest):  # not recorded by earlier versions
+        raise Mismatch(f"{file.parent} has another tokenizer than the one its generator was saved with")
+    return make_generator(seq2seq, kind, **settings)
 
 
-def _as(generator: Generator, kind: str | None, source: str | Path) -> Generator:
+def _check_kind(generator: Generator, kind: str | None, source: str | Path) -> Generator:
     if kind not in (None, generator.kind):
         raise BadInput(f"{source} is a generator of kind {generator.kind}, not {kind}")
     return generator
 
 
 def read_model_type(source: str | Path) -> str:
-    """``model_type`` of the model in a directory or on the hub; raises ArtefactError where there is none."""
+    """Return the ``model_type`` of the model in a directory or on the hub; raises ArtefactError if there is none."""
     return str(load_config(source).model_type)
 
 
 def load_rag(source: str | Path) -> PublishedRag:
-    """A checkpoint in the format of ``facebook/rag-token-nq`` and ``facebook/rag-sequence-nq``.
+    """Load a checkpoint in the format of ``facebook/rag-token-nq`` and ``facebook/rag-sequence-nq``.
 
-    Its config.json says which of the two it is, and its separators, numbers of passages and tokens.
+    Its config.json gives the marginal, the separators, and the numbers of passages and tokens.
 
     Raises:
-        ArtefactError: it is none, weights are missing, or a tokenizer is not there or another model's.
+        ArtefactError: it is none, weights are missing, or a tokenizer is missing or belongs to another model.
     """
     config: Any = load_config(source)
     check_family(config.generator.model_type, f"the generator of {source}")
-    sequence = "RagSequence" in "".join(config.architectures or [])
+    is_sequence = "RagSequence" in "".join(config.architectures or [])
     model: Any = load_weights(
-        RagSequenceForGeneration if sequence else RagTokenForGeneration, source, {}, "checkpoint of RAG"
+        RagSequenceForGeneration if is_sequence else RagTokenForGeneration, source, {}, "checkpoint of RAG"
     )
     inner = model.rag
-    _restore(inner.generator, source)
+    _restore_conventions(inner.generator, source)
     tokens = Seq2SeqTokenizer.load(source, subfolder="generator_tokenizer", config=config.generator)
-    asked = Seq2SeqTokenizer.load(source, subfolder=QUESTION_TOKENS, config=config.question_encoder)
+    question_tokens = Seq2SeqTokenizer.load(source, subfolder=QUESTION_TOKENS, config=config.question_encoder)
     prefix = config.prefix or getattr(config.generator, "prefix", None) or ""
     generator = RagGenerator(
         Seq2Seq(inner.generator, tokens),
-        marginal="sequence" if sequence else "token",
+        marginal="sequence" if is_sequence else "token",
         template=Template(f"{prefix}{{title}}{config.title_sep}{{passage}}{config.doc_sep}{{question}}"),
         passages=config.n_docs,
         max_input=config.max_combined_length,
-        retriever=str(source),  # no index is made with it but that of ``pipelines.publish``, which says so
-        question_tokens=asked,
+        retriever=str(source),  # only ``pipelines.publish`` makes indexes with it, and records this name
+        question_tokens=question_tokens,
     )
-    return PublishedRag(generator, Tower.from_dpr(*dpr.split_dpr_encoder(inner.question_encoder)), asked)
+    return PublishedRag(generator, Tower.from_dpr(*dpr.split_dpr_encoder(inner.question_encoder)), question_tokens)
 
 
-def _restore(generator: Any, source: str | Path) -> None:
-    """Have the generator generate as the checkpoint says: a nested configuration loses what it says of that."""
+def _restore_conventions(generator: Any, source: str | Path) -> None:
+    """Restore the generation settings of a checkpoint, which transformers loses in nested configurations."""
     row = PretrainedConfig.get_config_dict(source)[0]
     for name in CONVENTIONS:
-        said = (each.get(name) for each in (row.get("generator") or {}, row))
-        if (value := next((each for each in said if each is not None), None)) is not None:
+        values = (settings.get(name) for settings in (row.get("generator") or {}, row))
+        if (value := next((value for value in values if value is not None), None)) is not None:
             setattr(generator.generation_config, name, value)

@@ -1,6 +1,6 @@
-"""RAG: a seq2seq that reads one passage at a time, and answers with all of them (Lewis et al. 2020).
+"""RAG: a seq2seq that reads one passage at a time and marginalises over all of them (Lewis et al. 2020).
 
-Legend: B questions, K passages a question, N = B * K pairs, T tokens of an answer, M positions that count.
+Legend: B questions, K passages per question, N = B * K pairs, T tokens of an answer, M positions that count.
 """
 
 from collections.abc import Generator, Sequence
@@ -22,13 +22,13 @@ from ragqa.types import Passage
 
 Marginal = Literal["token", "sequence"]
 MAX_INPUT = 300
-"""Tokens of a pair that are read (RAG's ``max_combined_length``)."""
+"""Largest length of a pair in tokens (RAG's ``max_combined_length``)."""
 MAX_ANSWER = 32
-"""Tokens of an answer, its end included."""
+"""Largest length of an answer in tokens, the end included."""
 
 
 class RagGenerator(nn.Module):
-    """RAG-Token or RAG-Sequence over a seq2seq; with the question alone (K = 1), the closed-book reader."""
+    """RAG-Token or RAG-Sequence over a seq2seq; with a template without passage (K = 1), the closed-book reader."""
 
     def __init__(
         self,
@@ -42,10 +42,17 @@ class RagGenerator(nn.Module):
         retriever: str | None = None,
         question_tokens: Seq2SeqTokenizer | None = None,
     ) -> None:
-        """As it was trained: with so many ``passages``, pairs of ``max_input`` tokens, answers of ``max_answer``.
+        """Wrap ``seq2seq`` with the settings of its training.
 
-        ``retriever`` is the fingerprint of the dual encoder whose scores were its prior; None where nobody knows.
-        ``question_tokens``: it was trained on questions as this tokenizer of the tower of questions spells them.
+        Args:
+            seq2seq: the model.
+            marginal: ``token`` or ``sequence``.
+            template: text of a pair.
+            passages: number of passages per question, K.
+            max_input: largest length of a pair in tokens.
+            max_answer: largest length of an answer in tokens.
+            retriever: fingerprint of the dual encoder whose scores were the prior; None if unknown.
+            question_tokens: tokenizer of the question tower, if questions were respelled by it.
         """
         super().__init__()
         if marginal not in ("token", "sequence"):
@@ -57,21 +64,23 @@ class RagGenerator(nn.Module):
 
     @property
     def kind(self) -> ReaderKind:
-        """Its name: ``rag-token``, ``rag-sequence`` or ``closed-book``."""
+        """Kind of reader: RAG-Token, RAG-Sequence or closed book."""
         if self.template.closed:
             return ReaderKind.CLOSED_BOOK
         return ReaderKind.RAG_TOKEN if self.marginal == "token" else ReaderKind.RAG_SEQUENCE
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
-        """The pairs as the generator reads them; see ``template.assemble``."""
-        return assemble_inputs(self.seq2seq.tokens, self.template, self._asked(questions), passages, self.max_input)
+        """Encode the pairs of questions and passages, see ``template.assemble_inputs``."""
+        return assemble_inputs(self.seq2seq.tokens, self.template, self._respell(questions), passages, self.max_input)
 
-    def _asked(self, questions: Sequence[str]) -> Sequence[str]:
-        return questions if self.question_tokens is None else self.question_tokens.respelled(questions)
+    def _respell(self, questions: Sequence[str]) -> Sequence[str]:
+        return questions if self.question_tokens is None else self.question_tokens.respell(questions)
 
     def reads(self, question: str, passage: Passage, end: int) -> bool:
-        """Whether it reads the passage up to the character ``end``; see ``template.reads``."""
-        return fits_input(self.seq2seq.tokens, self.template, self._asked([question])[0], passage, end, self.max_input)
+        """Tell whether the passage is read up to the character ``end``, see ``template.fits_input``."""
+        return fits_input(
+            self.seq2seq.tokens, self.template, self._respell([question])[0], passage, end, self.max_input
+        )
 
     def nll(
         self,
@@ -82,14 +91,14 @@ class RagGenerator(nn.Module):
         marginal: Marginal | None = None,
         smoothing: float = 0.0,
     ) -> Tensor:
-        """-log p(y|x) of each answer ``[B]``; see ``objectives.rag_token_nll`` and ``rag_sequence_nll``.
+        """Return -log p(y|x) of each answer ``[B]``, see ``objectives.rag_token_nll`` and ``rag_sequence_nll``.
 
         Args:
             inputs: N pairs.
-            relevance_BK: live scores, through which the gradient flows to the towers; -inf where there is no passage.
-            labels_BT: ``IGNORED`` behind the answer's end.
+            relevance_BK: live scores, whose gradient trains the towers; -inf where there is no passage.
+            labels_BT: labels, ``IGNORED`` after the answer's end.
             marginal: by default the generator's own.
-            smoothing: as in ``objectives``.
+            smoothing: see ``objectives``.
         """
         return self.scores(inputs, relevance_BK, labels_BT, marginal=marginal, smoothing=smoothing)[0]
 
@@ -102,14 +111,14 @@ class RagGenerator(nn.Module):
         marginal: Marginal | None = None,
         smoothing: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
-        """``nll`` and log p(y_i|x,z,y_<i) of the labels ``[B, K, T]``, of which it is made; 0 where none counts."""
+        """Return ``nll``, and log p(y_i|x,z,y_<i) of the labels ``[B, K, T]``; 0 at positions that do not count."""
         states = self.seq2seq.encode(inputs)
-        return answer_scores(self.seq2seq, states, relevance_BK, labels_BT, marginal or self.marginal, smoothing)
+        return score_answers(self.seq2seq, states, relevance_BK, labels_BT, marginal or self.marginal, smoothing)
 
     def generate(
         self, inputs: Inputs, relevance_BK: Tensor, search: Search, *, fast: bool = False
     ) -> list[list[Candidate]]:
-        """Each question's best answers; ``fast`` is for RAG-Sequence, see ``decoding.decode_sequence``.
+        """Return the best answers of each question; ``fast`` is for RAG-Sequence, see ``decoding.decode_sequence``.
 
         Raises:
             BadInput: a question has no passage.
@@ -123,40 +132,40 @@ class RagGenerator(nn.Module):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: Search
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Greedy RAG-Token, token by token; see ``decoding.stream_token``."""
+        """Yield the tokens of greedy RAG-Token as they come, see ``decoding.stream_token``."""
         with torch.no_grad():
             states = self.seq2seq.encode(inputs)
         return (yield from stream_token(self.seq2seq, states, relevance_BK, search))
 
 
-def answer_scores(
+def score_answers(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """``RagGenerator.scores`` from the states of the pairs; with K = 1 the two marginals are one."""
+    """Compute ``RagGenerator.scores`` from encoded pairs; with K = 1 the two marginals are equal."""
     passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED
     labels_NT = labels_BT.repeat_interleave(passages, 0)
     logits_MV = model.logits(states, model.decoder_inputs(labels_NT), labels_NT != IGNORED)
     chosen_BKT = counted_BT.unsqueeze(1).expand(-1, passages, -1)
     labels_M1 = labels_BT.unsqueeze(1).expand_as(chosen_BKT)[chosen_BKT].unsqueeze(1)
-    gold_BKT = _spread(gold_log_probs(logits_MV[:, None, None], labels_M1), chosen_BKT)
+    gold_BKT = _scatter(gold_log_probs(logits_MV[:, None, None], labels_M1), chosen_BKT)
     if marginal == "token" and smoothing:
-        return _smoothed(logits_MV, relevance_BK, labels_BT, smoothing), gold_BKT
+        return _smoothed_token_nll(logits_MV, relevance_BK, labels_BT, smoothing), gold_BKT
     if marginal == "token":
         return token_nll(gold_BKT, relevance_BK, counted_BT), gold_BKT
-    evenly = _spread(label_means(logits_MV[:, None, None], labels_M1), chosen_BKT) if smoothing else None
+    evenly = _scatter(label_means(logits_MV[:, None, None], labels_M1), chosen_BKT) if smoothing else None
     nll_B = sequence_nll(
         gold_BKT, relevance_BK, counted_BT, smoothing=smoothing, evenly=evenly, vocabulary=logits_MV.shape[-1]
     )
     return nll_B, gold_BKT
 
 
-def _spread(values: Tensor, chosen_BKT: Tensor) -> Tensor:
-    """Values of the chosen positions, in order, at their places; 0 elsewhere."""
+def _scatter(values: Tensor, chosen_BKT: Tensor) -> Tensor:
+    """Put the values of the chosen positions, in order, at their places; 0 elsewhere."""
     return torch.zeros_like(chosen_BKT, dtype=values.dtype).masked_scatter(chosen_BKT, values.flatten())
 
 
-def _smoothed(logits_MV: Tensor, relevance_BK: Tensor, labels_BT: Tensor, smoothing: float) -> Tensor:
-    """RAG-Token with smoothing, question by question: positions that do not count are nowhere."""
+def _smoothed_token_nll(logits_MV: Tensor, relevance_BK: Tensor, labels_BT: Tensor, smoothing: float) -> Tensor:
+    """Compute RAG-Token with smoothing, question by question, because only counted positions have logits."""
     passages, counts = relevance_BK.shape[1], (labels_BT != IGNORED).sum(-1).tolist()
     blocks = logits_MV.split([passages * count for count in counts])
     losses = [

@@ -1,4 +1,4 @@
-"""What a generator reads: question and passage as one text, and the passage cut where they do not fit.
+"""Input texts of generators: question and passage in a template, with the passage cut if they do not fit.
 
 Legend: N texts = B questions times K passages.
 """
@@ -18,34 +18,35 @@ _FIELD = re.compile(r"\{(title|passage|question)\}")
 
 @dataclass(frozen=True)
 class Template:
-    """A text with the fields ``{title}``, ``{passage}`` and ``{question}``."""
+    """Text with the fields ``{title}``, ``{passage}`` and ``{question}``."""
 
     text: str
 
     def __post_init__(self) -> None:
+        """Raise BadInput unless the question occurs once and the passage at most once."""
         if self.text.count("{question}") != 1 or self.text.count("{passage}") > 1:
-            raise BadInput(f"template {self.text!r}: {{question}} once and {{passage}} at most once are needed")
+            raise BadInput(f"template {self.text!r}: {{question}} is needed once and {{passage}} at most once")
 
     @property
     def closed(self) -> bool:
-        """Whether it is the question alone."""
+        """True if the template has no passage (closed book)."""
         return "{passage}" not in self.text
 
     def fill(self, question: str, passage: Passage | None = None) -> str:
-        """The text of one pair; without a passage title and text are empty."""
+        """Return the text of one pair; without a passage, title and text are empty."""
         return _fill(self.text, question, passage)
 
-    def before(self, question: str, passage: Passage) -> str:
-        """What of ``fill`` comes before the passage."""
+    def text_before(self, question: str, passage: Passage) -> str:
+        """Return the part of ``fill`` before the passage."""
         return _fill(self.text.partition("{passage}")[0], question, passage)
 
-    def behind(self, question: str, passage: Passage | None) -> str:
-        """What of ``fill`` comes after the passage."""
+    def text_after(self, question: str, passage: Passage | None) -> str:
+        """Return the part of ``fill`` after the passage."""
         return _fill(self.text.rpartition("{passage}")[2], question, passage)
 
 
 def _fill(text: str, question: str, passage: Passage | None) -> str:
-    # As the code of RAG does: titles in quotes lose them, two spaces become one.
+    # RAG's released code removes quotes around titles and doubled spaces, so checkpoints expect it.
     title = passage.title.removeprefix('"').removesuffix('"') if passage else ""
     values = {"title": title, "passage": passage.text if passage else "", "question": question}
     return _FIELD.sub(lambda match: values[match[1]], text).replace("  ", " ")
@@ -56,7 +57,7 @@ RAG = Template("{title} / {passage} // {question}")
 FID = Template("question: {question} title: {title} context: {passage}")
 """Izacard & Grave 2021, section 3."""
 CLOSED_BOOK = Template("{question}")
-"""Roberts et al. 2020; their checkpoints that were fine-tuned on one task have no prefix."""
+"""Roberts et al. 2020; their checkpoints for a single task have no prefix."""
 
 
 def assemble_inputs(
@@ -66,11 +67,18 @@ def assemble_inputs(
     passages: Sequence[Sequence[Passage]],
     max_tokens: int,
 ) -> Inputs:
-    """The N pairs of each question with its passages, a question's one after the other, padded to the longest.
+    """Encode the N pairs of each question with its passages, those of a question one after the other.
 
-    K is the largest number of passages of a question (1 for a closed book, whatever was found); where a question has
-    fewer, an empty passage stands, whose relevance is to be -inf. A pair that is too long loses the end of its
-    passage, and none of its question, unless that is too long even without a passage: see ``_shortened``.
+    K is the largest number of passages of a question, or 1 for a closed book. A question with fewer passages gets
+    empty ones, whose relevance must be -inf. A pair that is too long loses the end of its passage; the question is cut
+    only if it does not fit without a passage.
+
+    Args:
+        tokens: tokenizer of the generator.
+        template: text of a pair.
+        questions: B texts.
+        passages: passages of each question.
+        max_tokens: largest length of a pair.
 
     Raises:
         BadInput: the template alone is too long.
@@ -78,12 +86,12 @@ def assemble_inputs(
     count = 1 if template.closed else max(1, *map(len, passages))
     pairs: list[tuple[str, Passage | None]] = []
     for question, found in zip(questions, passages, strict=True):
-        own = [] if template.closed else list(found)
-        pairs += [(question, passage) for passage in [*own, *[None] * (count - len(own))]]
+        hits = [] if template.closed else list(found)
+        pairs += [(question, passage) for passage in [*hits, *[None] * (count - len(hits))]]
     rows = tokens.ids([template.fill(*pair) for pair in pairs])
     return tokens.pad_rows(
         [
-            row if len(row) <= max_tokens else _cut(tokens, template, row, *pair, max_tokens)
+            row if len(row) <= max_tokens else _cut_passage(tokens, template, row, *pair, max_tokens)
             for row, pair in zip(rows, pairs, strict=True)
         ]
     )
@@ -92,20 +100,20 @@ def assemble_inputs(
 def fits_input(
     tokens: Seq2SeqTokenizer, template: Template, question: str, passage: Passage, end: int, max_tokens: int
 ) -> bool:
-    """Whether the pair that ``assemble_inputs`` makes has the passage's text up to the character ``end``."""
+    """Tell whether the pair of ``assemble_inputs`` contains the passage's text up to the character ``end``."""
     read = replace(passage, text=passage.text[:end])
-    question = _fitting(tokens, template, question, max_tokens)
+    question = _fit_question(tokens, template, question, max_tokens)
     return len(tokens.ids([template.fill(question, read)])[0]) <= max_tokens
 
 
-def _fitting(tokens: Seq2SeqTokenizer, template: Template, question: str, max_tokens: int) -> str:
-    """The question, ``_shortened`` where it is too long even without a passage."""
+def _fit_question(tokens: Seq2SeqTokenizer, template: Template, question: str, max_tokens: int) -> str:
+    """Return the question, shortened if it is too long even without a passage."""
     if len(tokens.ids([template.fill(question)])[0]) <= max_tokens:
         return question
-    return _shortened(tokens, template, question, max_tokens)
+    return _shorten_question(tokens, template, question, max_tokens)
 
 
-def _cut(
+def _cut_passage(
     tokens: Seq2SeqTokenizer,
     template: Template,
     row: list[int],
@@ -113,26 +121,25 @@ def _cut(
     passage: Passage | None,
     max_tokens: int,
 ) -> list[int]:
-    """``row`` without as much of the passage's end as is too much."""
-    fitting = _fitting(tokens, template, question, max_tokens)
+    """Return ``row`` without the end of the passage that does not fit."""
+    fitting = _fit_question(tokens, template, question, max_tokens)
     if fitting != question:
         question, row = fitting, tokens.ids([template.fill(fitting, passage)])[0]
         if len(row) <= max_tokens:
             return row
     closing = len(tokens.ids([""])[0]) - tokens.opening
-    kept = len(tokens.encode_bare(template.behind(question, passage))) + closing
-    return [*row[: max_tokens - kept], *row[len(row) - kept :]]
+    tail = len(tokens.encode_bare(template.text_after(question, passage))) + closing
+    return [*row[: max_tokens - tail], *row[len(row) - tail :]]
 
 
-def _shortened(tokens: Seq2SeqTokenizer, template: Template, question: str, max_tokens: int) -> str:
-    """As much of a question's beginning as fits without a passage into what is read; into half of it, where there are
-    passages to be read, too."""
+def _shorten_question(tokens: Seq2SeqTokenizer, template: Template, question: str, max_tokens: int) -> str:
+    """Return the longest beginning of a question that fits, into half of the input if there are passages, too."""
 
     def length(characters: int) -> int:
         return len(tokens.ids([template.fill(question[:characters])])[0])
 
     room = max_tokens if template.closed else (max_tokens + length(0)) // 2
     if length(0) > max_tokens:
-        raise BadInput(f"template {template.text!r} alone is longer than the {max_tokens} tokens that are read")
-    kept = bisect_right(range(len(question)), room, key=length) - 1
-    return question[: max(kept, 0)]
+        raise BadInput(f"template {template.text!r} alone is longer than the {max_tokens} tokens of the input")
+    characters = bisect_right(range(len(question)), room, key=length) - 1
+    return question[: max(characters, 0)]

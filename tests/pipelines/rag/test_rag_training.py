@@ -238,5 +238,5 @@ def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: cl
     assert said["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
     with pytest.raises(BadInput, match="are both rag-token"):
         assemble.kinds((config.out / "generator", config.out / "system" / "rag-token"))
-    with pytest.raises(BadInput, match=r"is no generator that was trained here: it has no generator\.json"):
+    with pytest.raises(BadInput, match=r"is not a generator trained with ragqa: it has no readable generator\.json"):
         assemble.kinds((folders.encoder,))

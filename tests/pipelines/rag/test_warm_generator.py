@@ -179,7 +179,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
         ({"decoder_layers": 0}, "decoder_layers: above 0"),
         ({"fitted": 0}, "fitted: above 0"),
         ({"template": "{question}"}, "template: with {passage}"),
-        ({"template": "{passage}"}, "{question} once"),
+        ({"template": "{passage}"}, "{question} is needed once"),
     ],
 )
 def test_settings_that_cannot_be_meant(config: WarmGeneratorConfig, changed: dict[str, Any], said: str) -> None:

@@ -94,7 +94,7 @@ SEARCHES = {
 @pytest.mark.parametrize("marginal", CLASSES)
 def test_answers_are_those_of_transformers(name: str, marginal: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """RAG-Sequence over pairs of one length: there transformers lets beams look at padding, which is not followed."""
-    monkeypatch.setattr(decoding, "_ROOM", 1)  # candidates are scored one by one
+    monkeypatch.setattr(decoding, "_MAX_LOGITS", 1)  # candidates are scored one by one
     model = rag(GENERATORS[name](), marginal)
     ours = RagGenerator(Seq2Seq(GENERATORS[name](), wordless()), marginal=marginal)
     inputs = pairs(ours.seq2seq.conventions.pad, ragged=marginal == "token")
@@ -223,7 +223,7 @@ def test_a_question_is_answered_alike_alone_and_among_others(
     inputs, scores, search = pairs(1, ragged=True), relevance(), Search(beams, 9, returned=min(beams, 2))
     scores[1, 2:] = -torch.inf
     together = ours.generate(inputs, scores, search)
-    monkeypatch.setitem(seq2seq._GROUP, "cpu", 1)
+    monkeypatch.setitem(seq2seq._MIN_SAVING, "cpu", 1)
     for question, count in enumerate((K, 2, K)):
         own = list(range(question * K, question * K + count))
         alone = ours.generate(_rows(inputs, own), scores[question : question + 1, :count], search)[0]
@@ -242,8 +242,8 @@ def test_no_more_is_held_at_once_than_there_is_room_for(
     ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()), marginal=marginal)
     inputs, search = pairs(1, ragged=True), Search(beams, 6, returned=beams)
     whole = ours.generate(inputs, relevance(), search)
-    monkeypatch.setattr(decoding, "_ROOM", 2 * K * 6 * 60)
-    monkeypatch.setattr(seq2seq, "_MOST", 20)
+    monkeypatch.setattr(decoding, "_MAX_LOGITS", 2 * K * 6 * 60)
+    monkeypatch.setattr(seq2seq, "_MAX_ENCODED", 20)
     logits: list[int] = []
     read: list[int] = []
     model = ours.seq2seq.model
@@ -251,7 +251,7 @@ def test_no_more_is_held_at_once_than_there_is_room_for(
     model.model.encoder.layers[0].register_forward_hook(lambda _, given, __: read.append(given[0].shape[:2].numel()))
     found = ours.generate(inputs, relevance(), search)
     assert ids(found) == ids(whole)
-    assert max(logits) <= decoding._ROOM and max(read) <= 20 and len(read) > 2
+    assert max(logits) <= decoding._MAX_LOGITS and max(read) <= 20 and len(read) > 2
     for one, other in zip(
         (each for row in found for each in row), (each for row in whole for each in row), strict=True
     ):

@@ -153,8 +153,8 @@ def test_fusion_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = fused.generate(inputs, relevance, search)[0][0].posterior
     assert shares == pytest.approx((lengths / lengths.sum()).tolist(), abs=1e-5)
     whole = fused.generate(inputs, relevance, search)
-    monkeypatch.setattr(decoding, "KEPT", 1)  # questions are searched, and looked at, one by one
-    monkeypatch.setattr(fid, "KEPT", 1)
+    monkeypatch.setattr(decoding, "MAX_CACHED", 1)  # questions are searched, and looked at, one by one
+    monkeypatch.setattr(fid, "MAX_CACHED", 1)
     for row, other in zip(whole, fused.generate(inputs, relevance, search), strict=True):
         assert [each.ids for each in row] == [each.ids for each in other]
         for one, two in zip(row, other, strict=True):
@@ -190,7 +190,7 @@ def test_a_generator_is_saved_as_it_is(kind: str, tmp_path: Path) -> None:
     file.write_text(json.dumps({name: value for name, value in row.items() if name != "vocabulary"}))
     assert load_generator(tmp_path / "saved").kind == kind  # earlier ones do not say
     file.write_text(json.dumps(row | {"vocabulary": "0" * 16}))
-    with pytest.raises(Mismatch, match="saved has another tokenizer than the generator there was saved with"):
+    with pytest.raises(Mismatch, match="saved has another tokenizer than the one its generator was saved with"):
         load_generator(tmp_path / "saved")
     (tmp_path / "saved" / "generator.json").write_text("{}")
     with pytest.raises(DamagedArtefact, match=r"generator\.json is damaged: KeyError"):
@@ -235,7 +235,7 @@ def test_a_plain_seq2seq_must_be_told_what_it_is(tmp_path: Path) -> None:
     path = write_byt5(tmp_path)
     generator = load_generator(path, "closed-book")
     assert (generator.kind, generator.template, generator.passages) == ("closed-book", CLOSED_BOOK, 1)
-    with pytest.raises(BadInput, match="is a plain seq2seq: say which of rag-token, rag-sequence, fid, closed-book"):
+    with pytest.raises(BadInput, match="is a plain seq2seq: name its kind, one of rag-token, rag-sequence, fid, closed-book"):
         load_generator(path)
     with pytest.raises(BadInput, match="generator 'gpt': one of rag-token"):
         load_generator(path, "gpt")
@@ -301,7 +301,7 @@ def test_a_published_rag_reads_the_question_that_its_tower_read(tmp_path: Path) 
 def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
     write_rag(tmp_path, RagTokenForGeneration)
     shutil.rmtree(tmp_path / "generator_tokenizer")
-    with pytest.raises(ArtefactError, match=r"has no tokenizer|it is another model's"):
+    with pytest.raises(ArtefactError, match=r"has no tokenizer|it belongs to another model"):
         load_rag(tmp_path)
     row = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(row | {"generator": row["generator"] | {"model_type": "led"}}))
@@ -337,7 +337,7 @@ def test_encoders_of_dpr_are_towers(kind: Any, width: int, binary: bool, tmp_pat
 def test_half_of_dpr_is_no_encoder_of_both_sides(tmp_path: Path) -> None:
     for kind, line in (
         (DPRQuestionEncoder, "is DPR's encoder of questions only, and passages have another one: combine the two"),
-        (DPRContextEncoder, "is DPR's encoder of passages alone, and questions have one of their own: put them toget"),
+        (DPRContextEncoder, "is DPR's encoder of passages only, and questions have another one: combine"),
         (DPRReader, "holds DPRReader, not an encoder of DPR"),
     ):
         path = tmp_path / kind.__name__

@@ -411,7 +411,7 @@ def test_bad_generators_are_one_line(
     ours: Path, bart: Path, small: Path, index: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for setting, line in {
-        str(bart): "is a plain seq2seq: say which of rag-token",
+        str(bart): "is a plain seq2seq: name its kind, one of rag-token",
         f"fid:{ours}": "is a generator of kind rag-token, not fid",
         "rag-token:": "name the directory of the model behind the colon",
         "rag-token": "names no such reader",
@@ -442,7 +442,7 @@ def test_models_that_cannot_be_asked_are_one_line(
     places = {
         tmp_path / "gpt2": "is a gpt2, not one of the supported seq2seqs: bart, blenderbot,",
         changed(tmp_path / "small", bart, tokenizer=word_tokenizer(60)): "has 60 pieces, the model 300 embeddings",
-        changed(tmp_path / "alike", bart, tokenizer=word_tokenizer(size)): "it is another model's",
+        changed(tmp_path / "alike", bart, tokenizer=word_tokenizer(size)): "it belongs to another model",
         changed(tmp_path / "broken", bart): "has no tokenizer that can be loaded",
         changed(tmp_path / "torn", bart): "is not a seq2seq that can be loaded",
         tmp_path / "nowhere": "nowhere: no such directory",
