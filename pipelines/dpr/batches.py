@@ -1,4 +1,4 @@
-"""Batches of questions with their passages and hard negatives, for a dual encoder.
+"""Batches of questions with their passages and hard negatives for a dual encoder.
 
 Legend: B questions, P different passages.
 """
@@ -16,99 +16,120 @@ from ragqa.errors import BadInput
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Some questions and their passages, as wordpieces with [CLS] and [SEP], row by row."""
+class RetrievalBatch:
+    """Questions and their passages as wordpieces, with [CLS] and [SEP]."""
 
     questions: list[list[int]]
     passages: list[list[int]]
-    """Each once, whoever it came with: none is its own negative."""
+    """The different passages of all questions; each stands here once, so that none is its own negative."""
     positive_B: Tensor
-    """Row of each question's passage."""
+    """Row of each question's positive passage."""
     masked_BP: Tensor
-    """Passages that are known to be right for a question as well, and so are no negatives of it."""
+    """True for passages other than the positive that are known to be relevant, and so are no negatives."""
 
-    def evenly(self, count: int) -> "Batch":
-        """The same with some passages once more, as nobody's negatives, so that ``count`` processes can share them."""
-        more = -len(self.passages) % count
-        unseen_BM = torch.ones(len(self.questions), more, dtype=torch.bool)
+    def pad_passages(self, count: int) -> "RetrievalBatch":
+        """Return the batch with repeated passages, masked for all questions, so that ``count`` processes can share."""
+        missing = -len(self.passages) % count
+        masked_BM = torch.ones(len(self.questions), missing, dtype=torch.bool)
         return replace(
             self,
-            passages=[*self.passages, *(self.passages[0] for _ in range(more))],
-            masked_BP=torch.cat([self.masked_BP, unseen_BM], 1),
+            passages=[*self.passages, *(self.passages[0] for _ in range(missing))],
+            masked_BP=torch.cat([self.masked_BP, masked_BM], 1),
         )
 
 
-class PairBatches:
-    """The batch of a step is a pure function of (seed, step)."""
+@dataclass(frozen=True, kw_only=True)
+class RetrievalBatchShape:
+    """Sizes of a batch and of its texts."""
+
+    batch: int
+    """Questions of a batch."""
+    hard: int
+    """Hard negatives of each question."""
+    max_query: int
+    """Wordpieces of a question, [CLS] and [SEP] included."""
+    max_block: int
+    """Wordpieces of a passage, [CLS] and [SEP] included."""
+
+
+class RetrievalBatches:
+    """Batches of retrieval examples; each is a pure function of the seed and the step."""
 
     def __init__(
         self,
-        pairs: Sequence[RetrievalExample],
+        examples: Sequence[RetrievalExample],
         blocks: Blocks,
+        shape: RetrievalBatchShape,
         *,
-        batch: int,
-        hard: int,
-        max_query: int,
-        max_block: int,
         seed: tuple[int, int],
     ) -> None:
-        """Batches of ``batch`` questions, each with a positive and ``hard`` negatives.
+        """Prepare the batches.
+
+        Args:
+            examples: questions with positives and negatives.
+            blocks: the passages of the corpus as wordpieces.
+            shape: sizes of a batch.
+            seed: seed of the run, and number of the round.
 
         Raises:
-            BadInput: there are fewer pairs than a batch holds.
+            BadInput: there are fewer examples than a batch holds.
         """
-        if len(pairs) < batch:
-            raise BadInput(f"a batch holds {batch} questions, and {len(pairs)} can be trained on: lower --batch")
-        self._pairs, self._blocks, self._batch, self._hard = pairs, blocks, batch, hard
-        self._max_query, self._max_block, self._seed = max_query, max_block, seed
-        texts = dict.fromkeys(each for pair in pairs for each in pair.positives if isinstance(each, str))
+        if len(examples) < shape.batch:
+            raise BadInput(
+                f"a batch holds {shape.batch} questions, and {len(examples)} can be trained on: lower --batch"
+            )
+        self._examples, self._blocks, self._shape, self._seed = examples, blocks, shape, seed
+        positives = (positive for example in examples for positive in example.positives)
+        texts = dict.fromkeys(positive for positive in positives if isinstance(positive, str))
         self._texts = list(texts)
-        self._number = {text: len(blocks) + n for n, text in enumerate(texts)}
-        self.per_epoch = len(pairs) // batch
-        """Steps in which every question comes up once, but for a rest that is another one in every epoch."""
+        self._number_of = {text: len(blocks) + n for n, text in enumerate(texts)}
+        self.per_epoch = len(examples) // shape.batch
+        """Steps of an epoch; the questions left over are others in every epoch."""
 
-    def __getitem__(self, step: int) -> Batch:
+    def __getitem__(self, step: int) -> RetrievalBatch:
         epoch, at = divmod(step, self.per_epoch)
-        order = np.random.default_rng([*self._seed, epoch]).permutation(len(self._pairs))
+        order = np.random.default_rng([*self._seed, epoch]).permutation(len(self._examples))
         rng = np.random.default_rng([*self._seed, epoch, at])
-        chosen = [self._pairs[n] for n in order[at * self._batch : (at + 1) * self._batch]]
-        return self._collated(chosen, [self._drawn(pair, rng) for pair in chosen])
+        size = self._shape.batch
+        chosen = [self._examples[n] for n in order[at * size : (at + 1) * size]]
+        return self._collate(chosen, [self._sample(example, rng) for example in chosen])
 
-    def _drawn(self, pair: RetrievalExample, rng: np.random.Generator) -> list[int]:
-        """Numbers of a positive and then of hard negatives, from each who found some as often."""
-        own, pools = self._numbers(pair), [rows for rows in pair.negatives if len(rows)]
-        hard = [int(rng.choice(pools[rng.integers(len(pools))])) for _ in range(self._hard if pools else 0)]
-        return [own[rng.integers(len(own))], *hard]
+    def _sample(self, example: RetrievalExample, rng: np.random.Generator) -> list[int]:
+        """Draw the numbers of a positive and of hard negatives, equally often from each source of negatives."""
+        positives, pools = self._number_positives(example), [rows for rows in example.negatives if len(rows)]
+        count = self._shape.hard if pools else 0
+        hard = [int(rng.choice(pools[rng.integers(len(pools))])) for _ in range(count)]
+        return [positives[rng.integers(len(positives))], *hard]
 
-    def _numbers(self, pair: RetrievalExample) -> list[int]:
-        """Of a pair's positives: rows, and beyond the last of them the gold passages that the corpus does not hold."""
-        return [self._number[each] if isinstance(each, str) else each for each in pair.positives]
+    def _number_positives(self, example: RetrievalExample) -> list[int]:
+        """Return the numbers of the positives: rows, or numbers after the last row for texts."""
+        return [self._number_of[each] if isinstance(each, str) else each for each in example.positives]
 
-    def _collated(self, chosen: list[RetrievalExample], drawn: list[list[int]]) -> Batch:
-        """``drawn``: for each pair the numbers of its passages, the positive first."""
-        numbers = [number for each in drawn for number in each]
-        texts = [self._marked(self._ids(number), self._max_block) for number in numbers]
+    def _collate(self, examples: list[RetrievalExample], drawn: list[list[int]]) -> RetrievalBatch:
+        """Make a batch; ``drawn`` holds the numbers of each example's passages, the positive first."""
+        numbers = [number for passages in drawn for number in passages]
+        texts = [self._add_marks(self._load_ids(number), self._shape.max_block) for number in numbers]
         different = {text: n for n, text in enumerate(dict.fromkeys(texts))}
         column = np.array([different[text] for text in texts])
         positive = column[np.cumsum([0, *map(len, drawn)])[:-1]]
-        masked = np.zeros((len(chosen), len(different)), bool)
-        for row, pair in enumerate(chosen):
-            masked[row, column[np.isin(numbers, [*pair.known, *self._numbers(pair)])]] = True
+        masked = np.zeros((len(examples), len(different)), bool)
+        for row, example in enumerate(examples):
+            masked[row, column[np.isin(numbers, [*example.known, *self._number_positives(example)])]] = True
             masked[row, positive[row]] = False
-        asked = self._blocks.tokenizer.many([pair.question.text for pair in chosen])
-        return Batch(
-            [list(self._marked(pieces.ids, self._max_query)) for pieces in asked],
+        questions = self._blocks.tokenizer.many([example.question.text for example in examples])
+        return RetrievalBatch(
+            [list(self._add_marks(pieces.ids, self._shape.max_query)) for pieces in questions],
             [list(text) for text in different],
             torch.from_numpy(positive),
             torch.from_numpy(masked),
         )
 
-    def _ids(self, number: int) -> list[int]:
+    def _load_ids(self, number: int) -> list[int]:
         if number < len(self._blocks):
-            return self._blocks.ids(number, self._max_block)
+            return self._blocks.ids(number, self._shape.max_block)
         return self._blocks.tokenizer.pieces(self._texts[number - len(self._blocks)]).ids
 
-    def _marked(self, ids: list[int], limit: int) -> tuple[int, ...]:
-        """[CLS] … [SEP], cut to ``limit``."""
+    def _add_marks(self, ids: list[int], limit: int) -> tuple[int, ...]:
+        """Return [CLS] … [SEP], at most ``limit`` wordpieces."""
         first, last = self._blocks.tokenizer.special
         return (first, *ids[: limit - 2], last)

@@ -21,8 +21,8 @@ from pipelines import closed_book
 from pipelines.common.processes import absolute, cause, together
 from pipelines.common.relay import Teller, repeat
 from pipelines.dpr import train as dpr
-from pipelines.dpr.batches import Batch
-from pipelines.dpr.train import DprConfig
+from pipelines.dpr.batches import RetrievalBatch
+from pipelines.dpr.config import DprConfig
 from pipelines.joint import __main__ as joint
 from pipelines.orqa import fine_tune, inverse_cloze
 from pipelines.orqa.fine_tune import FineTuneConfig
@@ -155,7 +155,7 @@ def supervised(world: tiny.Tiny, small: Path, retriever: Path, out: Path) -> tup
         batch=12,
         chunk=5,
         rounds=2,
-        go_on=True,
+        continue_weights=True,
         depth=10,
         pool=5,
         no_export=True,
@@ -424,10 +424,10 @@ def test_a_generator_made_of_a_reader_takes_the_same_steps_in_two_processes(
 
 
 def test_passages_are_shared_evenly_and_none_counts_twice() -> None:
-    batch = Batch([[1], [2]], [[3], [4], [5]], torch.tensor([0, 2]), torch.tensor([[False, True, False]] * 2))
-    assert batch.evenly(1).passages == batch.evenly(3).passages == [[3], [4], [5]]
-    assert batch.evenly(2).passages == [[3], [4], [5], [3]]
-    assert batch.evenly(2).masked_BP.tolist() == [[False, True, False, True]] * 2
+    batch = RetrievalBatch([[1], [2]], [[3], [4], [5]], torch.tensor([0, 2]), torch.tensor([[False, True, False]] * 2))
+    assert batch.pad_passages(1).passages == batch.pad_passages(3).passages == [[3], [4], [5]]
+    assert batch.pad_passages(2).passages == [[3], [4], [5], [3]]
+    assert batch.pad_passages(2).masked_BP.tolist() == [[False, True, False, True]] * 2
 
 
 def test_a_device_that_is_not_there(small: Path, tmp_path: Path) -> None:

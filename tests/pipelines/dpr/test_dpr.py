@@ -26,8 +26,8 @@ from pipelines.common.mining import (
 from pipelines.common.negatives import RetrievalExample, make_example, measure_overlap
 from pipelines.common.tokenized_passages import Blocks
 from pipelines.dpr import train as dpr
-from pipelines.dpr.batches import PairBatches
-from pipelines.dpr.train import DprConfig
+from pipelines.dpr.batches import RetrievalBatches, RetrievalBatchShape
+from pipelines.dpr.config import DprConfig
 from ragqa.cli.config import parse_config
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
@@ -217,9 +217,10 @@ def blocks(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Blocks:
     return Blocks.open(index, TextTokenizer(small), folder / "cut")
 
 
-def batches(pairs: list[RetrievalExample], blocks: Blocks, **options: Any) -> PairBatches:
-    settings = {"batch": len(pairs), "hard": 1, "max_query": 64, "max_block": 64, "seed": (0, 1), **options}
-    return PairBatches(pairs, blocks, **settings)
+def batches(pairs: list[RetrievalExample], blocks: Blocks, **options: Any) -> RetrievalBatches:
+    seed = options.pop("seed", (0, 1))
+    settings = {"batch": len(pairs), "hard": 1, "max_query": 64, "max_block": 64, **options}
+    return RetrievalBatches(pairs, blocks, RetrievalBatchShape(**settings), seed=seed)
 
 
 def test_no_passage_is_its_own_negative(blocks: Blocks) -> None:
@@ -434,7 +435,7 @@ def test_the_second_round_trains_on_them(
 ) -> None:
     (chosen, _), _ = twice
     seen: list[list[RetrievalExample]] = []
-    monkeypatch.setattr(dpr, "train_round", lambda config, number, found, *rest: seen.append(found))
+    monkeypatch.setattr(dpr, "train_round", lambda config, this, *rest: seen.append(this.examples))
     dpr.main(chosen)
     own = [row["negatives"] for row in rows_of(chosen.out / "round-2" / "negatives.jsonl")]
     assert [len(pair.negatives) for pair in seen[0]] == [1] * len(own)
@@ -451,13 +452,13 @@ def test_a_further_round_leaves_the_first_as_it_is(twice: tuple[Trained, str]) -
         dpr.main(replace(chosen, lr=0.1))
 
 
-@pytest.mark.parametrize("go_on", [False, True])
-def test_where_a_round_begins(twice: tuple[Trained, str], small: Path, go_on: bool) -> None:
+@pytest.mark.parametrize("continue_weights", [False, True])
+def test_where_a_round_begins(twice: tuple[Trained, str], small: Path, continue_weights: bool) -> None:
     (chosen, _), _ = twice
-    begun = dpr.beginning(replace(chosen, go_on=go_on), 2).state_dict()
-    before = dpr.beginning(replace(chosen, encoder=None, retriever=chosen.out / "round-1" / "model"), 1).state_dict()
-    fresh = dpr.beginning(chosen, 1).state_dict()
-    expected, other = (before, fresh) if go_on else (fresh, before)
+    begun = dpr.load_start(replace(chosen, continue_weights=continue_weights), 2).state_dict()
+    before = dpr.load_start(replace(chosen, encoder=None, retriever=chosen.out / "round-1" / "model"), 1).state_dict()
+    fresh = dpr.load_start(chosen, 1).state_dict()
+    expected, other = (before, fresh) if continue_weights else (fresh, before)
     assert all(torch.equal(begun[name], expected[name]) for name in expected)
     assert not all(torch.equal(begun[name], other[name]) for name in other)
 
@@ -499,11 +500,11 @@ def test_a_round_leaves_the_weights_that_found_most(
         return {"recall@5": found[len(seen) - 1]}
 
     monkeypatch.setattr(retrieval_eval, "examine", examined)
-    options = {"steps": 6, "eval_every": 2, "rounds": 2, "batch": 8, "dev": world.dev, "go_on": True}
+    options = {"steps": 6, "eval_every": 2, "rounds": 2, "batch": 8, "dev": world.dev, "continue_weights": True}
     chosen = config(world, small, tmp_path / "run", **options)
     dpr.main(chosen)
     for number in (1, 2):  # the second goes on with the best of the first, and gets no better
-        written = DualEncoder.load(dpr.model_of(chosen, number)).questions.state_dict()
+        written = DualEncoder.load(dpr.round_folder(chosen, number) / "model").questions.state_dict()
         same = [n for n in range(8) if all(torch.equal(seen[n][name], written[name]) for name in written)]
         assert same == [2, 4]
     assert [row["best_step"] for row in read_rows(tmp_path / "run" / "round-1") if "recall@5" in row] == [0, 2, 4, 4]
@@ -534,7 +535,7 @@ def test_options_are_typed_or_read_from_a_file(tmp_path: Path) -> None:
     file = lines(tmp_path / "o.json", [{"corpus": "c", "out": "o", "encoder": "e", "questions": ["a", "b"]}])
     assert parse_config(DprConfig, None, ["--config", str(file), "--pooling", "mean"]) == chosen
     file = lines(tmp_path / "p.json", [{"corpus": "c", "out": "o", "questions": ["a"], "pooling": "max"}])
-    with pytest.raises(BadInput, match='pooling = "max": not of the type of the option'):
+    with pytest.raises(BadInput, match='pooling = "max" is not of the type of the option'):
         parse_config(DprConfig, None, ["--config", str(file)])
 
 
@@ -584,6 +585,6 @@ def test_a_corpus_without_terms(small: Path, world: World, tmp_path: Path) -> No
 
 
 def test_a_damaged_mark_of_a_finished_round_is_named(small: Path, world: World, tmp_path: Path) -> None:
-    (tmp_path / dpr.DONE).write_text("")
+    (tmp_path / dpr.DONE_FILE).write_text("")
     with pytest.raises(DamagedArtefact, match=r"done\.json is damaged"):
-        dpr.finished(config(world, small, tmp_path))
+        dpr.is_finished(config(world, small, tmp_path))

@@ -1,0 +1,92 @@
+"""Settings of DPR's training."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipelines.common.config import TrainingConfig, require
+from pipelines.common.data_sets import list_question_files
+from pipelines.common.mining import QuestionFile
+from ragqa.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class DprConfig(TrainingConfig):
+    """Settings of DPR's training. The defaults are DPR's for Natural Questions."""
+
+    corpus: Path
+    """Index directory of the passages, made with ``--retriever bm25``."""
+    encoder: Path | None = None
+    """Directory of the encoder that both towers begin from."""
+    retriever: Path | None = None
+    """Directory of a dual encoder to begin from instead, with its own width, pooling and towers."""
+    questions: tuple[Path, ...] = ()
+    """Files of training questions, with answers or with the passages that hold them; see docs/evaluate.md."""
+    patterns: tuple[Path, ...] = ()
+    """Files whose answers are regular expressions (CuratedTREC)."""
+    corpus_only: bool = False
+    """Leave out gold passages that the corpus does not hold. They have no titles and may be punctuated differently, as
+    QED's are, so that a model can tell them from the negatives by their form."""
+    dev: Path | None = None
+    """File of held-out questions to measure recall on; its questions are not trained on. Each round saves the weights
+    with the best recall@5, or the last ones without this file."""
+    dev_regex: bool = False
+    """The answers in ``dev`` are regular expressions (CuratedTREC)."""
+    sample: int | None = 500
+    """Number of questions of ``dev``."""
+    rounds: int = 1
+    """1: negatives of BM25; 2: then again with the retriever's own negatives as well; and so on."""
+    continue_weights: bool = False
+    """Begin later rounds with the weights of the round before (ANCE) instead of anew (DPR)."""
+    depth: int = 100
+    """Passages of a question among which its positive and its negatives are looked for."""
+    pool: int = 30
+    """Highest-ranked negatives of a question that are drawn from, for each retriever that found some."""
+    epochs: float = 40.0
+    """Passes over the questions in each round; DPR takes 100 for small sets (section 4.2)."""
+    steps: int | None = None
+    """Optimizer steps of a round, instead of ``epochs``."""
+    batch: int = 128
+    """Questions of a step."""
+    hard: int = 1
+    """Hard negatives of each question in a batch."""
+    chunk: int = 128
+    """Texts whose activations are in memory at a time; a smaller number takes longer, but changes no step."""
+    lr: float = 2e-5
+    """Peak learning rate."""
+    warmup: int | None = None
+    """Warm-up steps; by default 1237, or a tenth of all steps if that is less."""
+    weight_decay: float = 0.0
+    """Weight decay of matrices; biases and norms have none."""
+    clip: float = 2.0
+    """Largest norm of the gradient."""
+    width: int | None = None
+    """Width of a projection of the vectors; None takes them as the encoder has them."""
+    pooling: Literal["cls", "mean"] = "cls"
+    """Vector of a text: that of [CLS], or the mean over all wordpieces."""
+    shared: bool = False
+    """One tower for questions and passages."""
+    max_query: int = 64
+    """Wordpieces of a question, [CLS] and [SEP] included."""
+    max_block: int = 256
+    """Wordpieces of a passage, [CLS] and [SEP] included."""
+    eval_every: int = 1000
+    """Steps between two evaluations."""
+    workers: int = 0
+    """Ray actors that embed passages for an evaluation or for mining; 0 embeds in this process."""
+    no_export: bool = False
+    """Do not export the retriever to 8 bits."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for settings that cannot be used."""
+        has_no_negatives = self.batch == 1 and not self.hard
+        require(self, hard=(self.hard >= 0 and not has_no_negatives, "0 or more, and more than 0 with a batch of 1"))
+        if (self.encoder is None) == (self.retriever is None):
+            raise BadInput("one of --encoder and --retriever is needed: what training begins from")
+        if not self.files:
+            raise BadInput("--questions or --patterns is needed: files of training questions")
+
+    @property
+    def files(self) -> list[QuestionFile]:
+        """Files of training questions."""
+        return list_question_files(self.questions, self.patterns)

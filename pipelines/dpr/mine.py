@@ -1,0 +1,92 @@
+"""Mining of DPR's training examples: positives and negatives of BM25, then negatives of the retriever itself."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelines.common.mining import (
+    PassageSearch,
+    add_own_negatives,
+    build_temporary_index,
+    mine_examples,
+    mine_own_negatives,
+    read_examples,
+)
+from pipelines.common.negatives import RetrievalExample
+from pipelines.dpr.config import DprConfig
+from ragqa import artefacts
+from ragqa.progress import Progress
+from ragqa.questions import read_questions
+from ragqa.retrieval.base import PassageRetriever
+from ragqa.retrieval.dense import DenseRanker
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
+from ragqa.runtime.encoder import load_encoder
+
+EXAMPLES_FILE = "pairs.jsonl"
+"""File in the run's directory with the examples that BM25 gives."""
+NEGATIVES_FILE = "negatives.jsonl"
+"""File in a round's directory with the negatives of the retriever."""
+
+
+def mine_bm25_examples(config: DprConfig, progress: Progress, notify: Callable[[str], None]) -> list[RetrievalExample]:
+    """Return the training questions with the positives and negatives of BM25; mined unless that was done."""
+    index = artefacts.read_manifest(config.corpus, "index")
+    retriever = open_retriever(config.corpus, RetrieverKind.BM25)
+    identity = {
+        "corpus": index.parents["corpus"],
+        "engine": index.config["engine"],
+        "questions": [artefacts.checksum(file) for file in config.questions],
+        "patterns": [artefacts.checksum(file) for file in config.patterns],
+        "dev": config.dev and artefacts.checksum(config.dev),
+        "depth": config.depth,
+        "pool": config.pool,
+        "corpus-only": config.corpus_only,
+    }
+    file = config.out / EXAMPLES_FILE
+    if not file.is_file():
+        counts = mine_examples(
+            config.files,
+            PassageSearch(retriever, config.depth, config.pool),
+            file,
+            identity,
+            keep_texts=not config.corpus_only,
+            held_out=[question.text for question in read_questions(config.dev)] if config.dev else (),
+            progress=progress,
+        )
+        notify(f"{file}: {counts}")
+    return read_examples(file, identity)
+
+
+def mine_retriever_negatives(
+    config: DprConfig,
+    folder: Path,
+    retriever: Path,
+    examples: list[RetrievalExample],
+    progress: Progress,
+    notify: Callable[[str], None],
+) -> list[RetrievalExample]:
+    """Return the examples with negatives that a trained retriever ranks high; mined unless that was done.
+
+    Args:
+        config: settings of the run.
+        folder: directory of the round.
+        retriever: directory of the retriever of the round before.
+        examples: the examples that BM25 gives.
+        progress: receives the number of questions done.
+        notify: receives the counts, in one line.
+    """
+    folder.mkdir(exist_ok=True)
+    file, vectors = folder / NEGATIVES_FILE, folder / "vectors"
+    weights = [artefacts.checksum(each) for each in sorted(retriever.rglob("*.safetensors"))]
+    identity = {"pairs": artefacts.checksum(config.out / EXAMPLES_FILE), "retriever": weights}
+    if not file.is_file():
+        with build_temporary_index(
+            retriever, config.corpus, vectors, device=config.device, workers=config.workers, progress=progress
+        ) as (store, index):
+            ranker = DenseRanker(load_encoder(retriever, device=config.device), index)
+            search = PassageSearch(PassageRetriever(ranker, store), config.depth, config.pool)
+            counts = mine_own_negatives(examples, search, file, identity, progress=progress)
+        notify(f"{file}: {counts}")
+    shutil.rmtree(vectors, ignore_errors=True)
+    return add_own_negatives(file, identity, examples)
