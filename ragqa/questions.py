@@ -1,4 +1,4 @@
-"""Question sets as they come in files: JSON lines (NQ-open), DPR's TSV, and SQuAD 1.1's articles."""
+"""Readers of question files: JSON lines (NQ-open), DPR's TSV, and SQuAD 1.1's articles."""
 
 import ast
 import csv
@@ -22,7 +22,7 @@ _DAMAGED = (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError)
 
 @dataclass(frozen=True)
 class SquadQuestion:
-    """A question of SQuAD with its gold answers and the character where the first one starts (-1 without any)."""
+    """A question of SQuAD with its gold answers and the start of the first one in characters (-1 if there is none)."""
 
     id: str
     text: str
@@ -32,7 +32,7 @@ class SquadQuestion:
 
 @dataclass(frozen=True)
 class SquadParagraph:
-    """A paragraph of SQuAD, the title of its article, and the questions asked of it."""
+    """A paragraph of SQuAD with the title of its article and its questions."""
 
     title: str
     text: str
@@ -40,7 +40,7 @@ class SquadParagraph:
 
 
 def read_squad(path: Path) -> Iterator[SquadParagraph]:
-    """The paragraphs of a SQuAD 1.1 file (``.json``, ``.json.xz`` or ``.json.gz``) in their order.
+    """Yield the paragraphs of a SQuAD 1.1 file (``.json``, ``.json.xz`` or ``.json.gz``) in order.
 
     Raises:
         BadInput: the file cannot be read, or is not such a file.
@@ -50,8 +50,8 @@ def read_squad(path: Path) -> Iterator[SquadParagraph]:
             articles = json.loads(file.read().decode("utf-8-sig"))["data"]
         for article in articles:
             for paragraph in article["paragraphs"]:
-                questions = tuple(map(_squad_question, paragraph["qas"]))
-                title, text = _string(article["title"], "title"), _string(paragraph["context"], "context")
+                questions = tuple(map(_parse_squad_question, paragraph["qas"]))
+                title, text = _check_text(article["title"], "title"), _check_text(paragraph["context"], "context")
                 yield SquadParagraph(title.replace("_", " "), text, questions)
     except KeyError as error:
         raise BadInput(f"{path} is not a SQuAD 1.1 file: no {error}") from error
@@ -61,23 +61,23 @@ def read_squad(path: Path) -> Iterator[SquadParagraph]:
         raise BadInput(f"{path} is damaged: {error}") from error
 
 
-def _squad_question(row: dict[str, Any]) -> SquadQuestion:
+def _parse_squad_question(row: dict[str, Any]) -> SquadQuestion:
     answers = row["answers"]
     start = answers[0]["answer_start"] if answers else -1
-    texts = tuple(_string(answer["text"], "answer") for answer in answers)
-    return SquadQuestion(str(row["id"]), _text(row["question"]), texts, start)
+    texts = tuple(_check_text(answer["text"], "answer") for answer in answers)
+    return SquadQuestion(str(row["id"]), _check_question(row["question"]), texts, start)
 
 
 def read_questions(path: Path) -> Iterator[Question]:
-    """The questions of a file in their order, one by one.
+    """Yield the questions of a file in order, one by one.
 
-    - ``.jsonl``: an object a line, with ``question``, ``answers`` (or NQ-open's ``answer``; [] where
-      nothing answers it) and, if wanted, ``id``, ``documents`` (ids or ends of paths) and ``passages``
-      (texts), where the answer stands, and ``titles``, one for each of these; or QED's names of the same
+    - ``.jsonl``: an object per line, with ``question``, ``answers`` (or NQ-open's ``answer``; [] if the
+      question is unanswerable) and optionally ``id``, the gold ``documents`` (ids or ends of paths) and
+      ``passages`` (texts), and ``titles``, one for each gold passage; or QED's names of the same
     - ``.tsv``, ``.csv``: DPR's: the question, a tab, a Python list of answers
     - ``.json``: SQuAD 1.1, each question with its paragraph as the gold passage
 
-    Any of them may be compressed (``.xz``, ``.gz``). A question without an id has the number of its line.
+    Files may be compressed (``.xz``, ``.gz``). A question without an id gets the number of its line.
 
     Raises:
         BadInput: the file cannot be read or is of another kind.
@@ -91,7 +91,7 @@ def read_questions(path: Path) -> Iterator[Question]:
         return
     if not name.endswith((".jsonl", ".ndjson", ".tsv", ".csv")):
         raise BadInput(f"{path}: questions are read from .jsonl, .tsv, .csv (DPR) or .json (SQuAD 1.1) files")
-    parse = _tab_separated if name.endswith((".tsv", ".csv")) else _json_line
+    parse = _parse_tsv if name.endswith((".tsv", ".csv")) else _parse_json
     try:
         with _open(path) as file:
             for number, data in enumerate(file, 1):
@@ -109,7 +109,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 def _plain_name(path: Path) -> str:
-    """In lower case, and without what says that the file is compressed."""
+    """Return the file's name in lower case and without the suffix of its compression."""
     return path.name.lower().removesuffix(".xz").removesuffix(".gz")
 
 
@@ -123,7 +123,7 @@ def sample_questions(questions: Iterable[Question], total: int, count: int) -> I
 
 
 def is_squad(path: Path) -> bool:
-    """Whether a file, by its name, is one of SQuAD's."""
+    """Tell whether a file is one of SQuAD's, by its name."""
     return _plain_name(path).endswith(".json")
 
 
@@ -134,10 +134,10 @@ _QED = {
     "title_text": "titles",
     "example_id": "id",
 }
-"""Names of Natural Questions with explanations (Lamm et al. 2021), and ours."""
+"""Field names of QED (Lamm et al. 2021), and ours."""
 
 
-def _json_line(line: str, number: str) -> Question:
+def _parse_json(line: str, number: str) -> Question:
     row = json.loads(line)
     if not isinstance(row, dict):
         raise ValueError("an object with question and answers is needed")
@@ -146,20 +146,20 @@ def _json_line(line: str, number: str) -> Question:
     answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if answers is None:
         raise ValueError("no answers; give [] where nothing answers it")
-    passages, titles = (_texts(row.get(name, []), name) for name in ("passages", "titles"))
+    passages, titles = (_check_texts(row.get(name, []), name) for name in ("passages", "titles"))
     if titles and len(titles) != len(passages):
         raise ValueError("titles must be as many as passages")
     return Question(
-        text=_text(row.get("question")),
-        answers=_texts(answers, "answers"),
+        text=_check_question(row.get("question")),
+        answers=_check_texts(answers, "answers"),
         id=number if row.get("id") is None else str(row["id"]),
-        documents=_texts(row.get("documents", []), "documents"),
+        documents=_check_texts(row.get("documents", []), "documents"),
         passages=passages,
         titles=titles,
     )
 
 
-def _tab_separated(line: str, number: str) -> Question:
+def _parse_tsv(line: str, number: str) -> Question:
     try:
         question, *rest = next(csv.reader([line.rstrip("\r\n")], delimiter="\t"))
     except csv.Error as error:
@@ -168,27 +168,27 @@ def _tab_separated(line: str, number: str) -> Question:
         raise ValueError("one tab is needed, between the question and its answers")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a pattern's backslash is no escape of Python's
+            warnings.simplefilter("ignore")  # a pattern's backslash is not one of Python's escapes
             answers = ast.literal_eval(rest[0].strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError("the answers must be a Python list of texts") from error
-    return Question(_text(question), _texts(answers, "answers"), number)
+    return Question(_check_question(question), _check_texts(answers, "answers"), number)
 
 
-def _string(value: Any, name: str) -> str:
+def _check_text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"the {name} must be a text")
     return value
 
 
-def _text(value: Any) -> str:
+def _check_question(value: Any) -> str:
     if not isinstance(value, str) or not any(c.isprintable() and not c.isspace() for c in value):
         raise ValueError("the question must be a text that is not empty")
     return value
 
 
-def _texts(value: Any, name: str) -> tuple[str, ...]:
-    """A list of texts; a single text counts as one, not as its letters."""
+def _check_texts(value: Any, name: str) -> tuple[str, ...]:
+    """Return a list of texts as a tuple; a single text counts as a list of one."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{name} must be a list of texts")
@@ -207,7 +207,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
-    """Titles and texts as JSON lines that can be indexed, each different text as a document; how many these are."""
+    """Write titles and texts as JSON lines to be indexed, each distinct text once; return their number."""
     seen = set()
     with out.open("w", encoding="utf-8") as file:
         for row, (title, text) in enumerate(texts):

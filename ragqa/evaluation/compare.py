@@ -1,4 +1,4 @@
-"""Two reports on the same questions: what differs, and whether by more than chance."""
+"""Comparison of two reports on the same questions: differences, and whether chance explains them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from ragqa.evaluation.statistics import compare_paired
 
 @dataclass(frozen=True)
 class Comparison:
-    """Figures of ``a`` and ``b`` side by side, differences as a - b."""
+    """Figures of the reports ``a`` and ``b``, with differences as a - b."""
 
     a: Report
     b: Report
     figures: dict[str, Any]
 
     def pairs(self) -> Iterator[tuple[Row, Row]]:
-        """The rows of both, question by question."""
+        """Yield the rows of both, question by question."""
         return _pairs(self.a, self.b)
 
 
@@ -58,9 +58,9 @@ def compare(a: Report, b: Report) -> Comparison:
         "b": about_b,
         "questions": questions,
         "answerable": len(scores["em"]),
-        "em": _paired(scores["em"]) if read else None,
-        "f1": _paired(scores["f1"]) if read else None,
-        "answer_recall": {str(k): _paired(scores[str(k)]) for k in ks},
+        "em": _test_scores(scores["em"]) if read else None,
+        "f1": _test_scores(scores["f1"]) if read else None,
+        "answer_recall": {str(k): _test_scores(scores[str(k)]) for k in ks},
         "right": {name: right[name] for name in _RIGHT.values()} if read else None,
         "notes": _notes(about_a, about_b),
     }
@@ -83,20 +83,25 @@ def _pairs(a: Report, b: Report) -> Iterator[tuple[Row, Row]]:
         yield one, other
 
 
-def _paired(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
+def _test_scores(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
     if not scores:
         return None
-    ours, theirs = np.array(scores, np.float64).T
-    test = compare_paired(ours, theirs)
-    return {"a": float(ours.mean()), "b": float(theirs.mean()), "difference": asdict(test.difference), "p": test.p}
+    scores_a, scores_b = np.array(scores, np.float64).T
+    test = compare_paired(scores_a, scores_b)
+    return {
+        "a": float(scores_a.mean()),
+        "b": float(scores_b.mean()),
+        "difference": asdict(test.difference),
+        "p": test.p,
+    }
 
 
 def _notes(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """What else differs than the systems, or may explain the difference."""
+    """Note differences other than those of the systems, which may explain the scores."""
     notes = []
-    texts = [about["system"].get("corpus") for about in (a, b)]
-    same = None not in texts and texts[0] == texts[1]
-    for what, key in (
+    fingerprints = [about["system"].get("corpus") for about in (a, b)]
+    is_same_corpus = None not in fingerprints and fingerprints[0] == fingerprints[1]
+    for name, key in (
         ("corpora", "corpus"),
         ("splits", "split"),
         ("numbers of passages", "passages"),
@@ -105,8 +110,8 @@ def _notes(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
         ("machines", "hardware"),
     ):
         one, other = (about.get(key, about["system"].get(key)) for about in (a, b))
-        if one != other and None not in (one, other) and not (key == "corpus" and same):
-            notes.append(f"the {what} differ: {one} and {other}")
-    if a["corpus"] == b["corpus"] and None not in texts and not same:
+        if one != other and None not in (one, other) and not (key == "corpus" and is_same_corpus):
+            notes.append(f"the {name} differ: {one} and {other}")
+    if a["corpus"] == b["corpus"] and None not in fingerprints and not is_same_corpus:
         notes.append(f"the corpora have one name, {a['corpus']}, but not the same passages")
     return notes

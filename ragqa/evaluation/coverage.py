@@ -1,6 +1,6 @@
-"""What a corpus holds of a question set: answers, gold passages, gold documents.
+"""Coverage of a question set by a corpus: answers, gold passages and gold documents.
 
-What it does not hold no retriever can find, so scores are read beside it.
+No retriever can find what the corpus lacks, so coverage bounds the scores.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,78 +19,78 @@ _BATCH = 1000
 
 @dataclass(frozen=True)
 class Missing:
-    """Numbers of the questions of which the corpus lacks something."""
+    """Numbers of the questions for which the corpus lacks something."""
 
     answers: frozenset[int]
-    """No passage holds one of their answers (``metrics.has_answer``), and they were not answered rightly either."""
+    """Questions whose answers no passage holds (``metrics.has_answer``) and that were not answered correctly."""
     passages: frozenset[int]
-    """None of their gold passages is a passage of the corpus."""
+    """Questions none of whose gold passages is a passage of the corpus."""
     documents: frozenset[int]
-    """No passage is from one of their gold documents."""
+    """Questions for which no passage is from a gold document."""
 
     def to_json(self) -> dict[str, list[int]]:
-        """Sorted lists."""
+        """Return sorted lists of numbers."""
         return {name: sorted(numbers) for name, numbers in asdict(self).items()}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "Missing":
-        """What ``to_json`` gave."""
+        """Return the value from which ``to_json`` made ``row``."""
         return cls(*(frozenset(row[name]) for name in ("answers", "passages", "documents")))
 
 
 def find_missing(
     passages: PassageStore, rows: Iterable[Row], *, regex: bool = False, progress: Progress = SILENT
 ) -> Missing:
-    """Look for what the hits of ``rows`` lack in the whole corpus, reading every passage once.
+    """Search the whole corpus for what the hits of ``rows`` lack, reading every passage once.
 
-    In memory are numbers, answers and names of the questions that lack something. Patterns cost a search each in
-    every passage until they are found.
+    Numbers, answers and names of the questions that lack something are kept in memory. Each pattern costs a search in
+    every passage until it is found.
     """
-    answers, texts, documents = _Answers(regex), _Wanted(), _Wanted()
+    answers, texts, documents = _MissingAnswers(regex), _MissingNames(), _MissingNames()
     for row in rows:
         if row.answers and row.rank is None and row.loss not in ("right", "not chosen"):
-            answers.want(row.number, row.answers)
+            answers.add(row.number, row.answers)
         if row.passages and row.passage_rank is None:
-            texts.want(row.number, row.passages)
+            texts.add(row.number, row.passages)
         if row.documents and row.document_rank is None:
-            documents.want(row.number, row.documents)
+            documents.add(row.number, row.documents)
     if answers.missing or texts.missing or documents.missing:
         with progress.step("looking through the corpus", len(passages), "passages") as step:
             for batch in passages.iter_batches(size=_BATCH):
                 for passage in batch:
-                    answers.see(passage)
+                    answers.mark_seen(passage)
                     if texts.missing:
-                        texts.see([text_digest(passage.text)])
+                        texts.mark_seen([text_digest(passage.text)])
                     if documents.missing:
-                        documents.see(_names(passage.document))
+                        documents.mark_seen(_names_of(passage.document))
                 step.advance_to(batch[-1].id + 1)
     return Missing(frozenset(answers.missing), frozenset(texts.missing), frozenset(documents.missing))
 
 
-def _names(document: str) -> list[str]:
-    """The id of a document and all ends of its path, by which a question may name it."""
+def _names_of(document: str) -> list[str]:
+    """Return the id of a document and all ends of its path, by which a question may name it."""
     parts = document.split("/")
     return ["/".join(parts[n:]) for n in range(len(parts))]
 
 
-class _Wanted:
-    """Questions by what would do for them, until it is seen."""
+class _MissingNames:
+    """Questions by the names that would do for them, until one is seen."""
 
     def __init__(self) -> None:
         self.missing: set[int] = set()
         self._questions: dict[str, set[int]] = {}
 
-    def want(self, number: int, names: Iterable[str]) -> None:
+    def add(self, number: int, names: Iterable[str]) -> None:
         self.missing.add(number)
         for name in names:
             self._questions.setdefault(name, set()).add(number)
 
-    def see(self, names: Iterable[str]) -> None:
+    def mark_seen(self, names: Iterable[str]) -> None:
         for name in names:
             self.missing -= self._questions.pop(name, set())
 
 
-class _Answers:
+class _MissingAnswers:
     """Questions by their answers, until a passage holds one."""
 
     def __init__(self, regex: bool) -> None:
@@ -98,19 +98,19 @@ class _Answers:
         self._regex = regex
         self._by_token: dict[str, set[int]] = {}
 
-    def want(self, number: int, answers: tuple[str, ...]) -> None:
+    def add(self, number: int, answers: tuple[str, ...]) -> None:
         self.missing[number] = answers
         for answer in () if self._regex else answers:
             if tokens := split_words(answer):  # a passage must have the longest, likely the rarest, to hold the answer
                 self._by_token.setdefault(max(tokens, key=len), set()).add(number)
 
-    def see(self, passage: Passage) -> None:
-        for number in self._near(passage):
+    def mark_seen(self, passage: Passage) -> None:
+        for number in self._candidates(passage):
             if number in self.missing and has_answer(passage.text, self.missing[number], regex=self._regex):
                 del self.missing[number]
 
-    def _near(self, passage: Passage) -> list[int]:
-        """Questions one of whose answers the passage may hold."""
+    def _candidates(self, passage: Passage) -> list[int]:
+        """Return the questions one of whose answers the passage may hold."""
         if self._regex or not self.missing:
             return list(self.missing)
         tokens = self._by_token.keys() & set(split_words(passage.text))

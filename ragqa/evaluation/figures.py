@@ -1,4 +1,4 @@
-"""The figures of a report: everything that ``report.json`` says. Shares are in [0, 1].
+"""The figures of a report: the content of ``report.json``. Shares are in [0, 1].
 
 Shapes: N questions, of which A have gold answers.
 """
@@ -17,26 +17,26 @@ from ragqa.evaluation.tally import LOSSES, Tally
 from ragqa.metrics import accuracy_at, mean_reciprocal_rank
 
 KS = (1, 5, 20, 100)
-"""Depths at which retrieval is scored (DPR, Table 2, and k = 1)."""
+"""Numbers of hits at which retrieval is scored (DPR, Table 2, and k = 1)."""
 _POINTS = 200
-"""Points kept of a curve."""
+"""Number of points kept of a curve."""
 
 
-def reads(about: dict[str, Any]) -> bool:
-    """Whether the system answers, or only retrieves: then it describes its reader as None."""
+def is_reading(about: dict[str, Any]) -> bool:
+    """Tell whether the system answers; one that only retrieves describes its reader as None."""
     return about["system"].get("reader", "") is not None
 
 
 def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dict[str, Any]:
-    """What ``tally`` adds up to.
+    """Compute the figures of a run.
 
     Args:
-        tally: of all rows.
-        about: what was asked, of what, how; it stands first in the result.
-        missing: what the corpus lacks; None where nobody looked.
+        tally: all rows.
+        about: description of the run, which stands first in the result.
+        missing: what the corpus lacks; None if it was not searched.
     """
     answerable = tally.column("answerable") == 1
-    read = reads(about)
+    read = is_reading(about)
     # Predictions may come without passages, and a reader alone retrieves none.
     retrieved = tally.most_hits > 0 and bool(about["system"].get("depth"))
     f1 = tally.column("f1")[answerable]
@@ -73,7 +73,7 @@ def _interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
 
 
 def _depths(tally: Tally, about: dict[str, Any]) -> list[int]:
-    """The depths at which retrieval is scored: the usual ones, the passages read, and all the hits there are."""
+    """Return the depths at which retrieval is scored: ``KS``, the number of passages read, and of all hits."""
     deepest = min(about["system"].get("depth", 0), tally.most_hits)
     return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
 
@@ -86,9 +86,10 @@ def _recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict[str, An
 def _coverage(
     tally: Tally, answerable: npt.NDArray[np.bool_], missing: Missing | None
 ) -> dict[str, float | None] | None:
-    """Share of the questions with an answer in the corpus, and among the hits; what was answered rightly counts.
+    """Return the shares of questions with an answer in the corpus, and among the hits.
 
-    A system that answers out of these passages can hardly be right more often.
+    A question that was answered correctly counts as covered. A system that answers from these passages can hardly be
+    right more often.
     """
     if not answerable.any():
         return None
@@ -97,13 +98,13 @@ def _coverage(
 
 
 def _gold(tally: Tally, what: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
-    """Accuracy and reciprocal rank over the questions whose gold passage, or document, the corpus has."""
+    """Return accuracy and reciprocal rank over the questions whose gold passage, or document, the corpus has."""
     known, ranks = tally.gold[f"{what}_rank"], tally.ranks(f"{what}_rank")
     if not known:
         return None
     lacking = frozenset() if missing is None else missing.passages if what == "passage" else missing.documents
     held = [ranks[n] for n in known if n not in lacking]
-    # A corpus that was cut otherwise has none of these passages: a score of 0 would say nothing of the retriever.
+    # A corpus that is split differently has none of these passages: a score of 0 would say nothing about the retriever.
     scored = any(held) if missing is None else bool(held)
     accuracy = accuracy_at(held, _depths(tally, about))
     return {
@@ -116,18 +117,18 @@ def _gold(tally: Tally, what: str, about: dict[str, Any], missing: Missing | Non
 
 
 def _confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
-    """How far the confidence can be trusted. An answer to a question without one is wrong; no answer is a refusal."""
-    said = tally.column("predicted") == 1
+    """Measure the confidence. An answer to an unanswerable question is wrong; no answer is a declined one."""
+    is_answered = tally.column("predicted") == 1
     confidence, right = tally.column("confidence"), tally.column("em") * answerable
-    if not said.any() or tally.no_confidence:
+    if not is_answered.any() or tally.no_confidence:
         return None
-    coverage, risk = statistics.risk_coverage(confidence[said], right[said])
-    coverage = coverage * said.mean()
+    coverage, risk = statistics.risk_coverage(confidence[is_answered], right[is_answered])
+    coverage = coverage * is_answered.mean()
     kept = np.unique(np.linspace(0, len(coverage) - 1, _POINTS).astype(int))
-    answered = said & (np.nan_to_num(confidence) >= threshold)
+    answered = is_answered & (np.nan_to_num(confidence) >= threshold)
     return {
-        "calibration_error": statistics.calibration_error(confidence[said], right[said]),
-        "reliability": [asdict(b) for b in statistics.reliability(confidence[said], right[said])],
+        "calibration_error": statistics.calibration_error(confidence[is_answered], right[is_answered]),
+        "reliability": [asdict(b) for b in statistics.reliability(confidence[is_answered], right[is_answered])],
         "risk_coverage": [[float(coverage[n]), float(risk[n])] for n in kept],
         "area_under_risk": statistics.area_under_risk(coverage, risk),
         "right_at_half_coverage": statistics.accuracy_at_coverage(coverage, risk, 0.5),
@@ -174,8 +175,8 @@ def _seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | None:
 
 
 def _warnings(tally: Tally, about: dict[str, Any]) -> list[str]:
-    read = reads(about)
-    said = {
+    read = is_reading(about)
+    counts = {
         "have an empty gold answer: no passage holds it"
         + (", every prediction matches it" if about["rule"] == "regex" else ""): tally.blank,
         "have a gold answer that is no valid pattern, which matches nothing": tally.invalid,
@@ -183,4 +184,4 @@ def _warnings(tally: Tally, about: dict[str, Any]) -> list[str]:
         "with gold answers got no prediction, which counts as wrong": tally.no_prediction * read,
         "were answered without a confidence, so there are no figures of confidence": tally.no_confidence * read,
     }
-    return [f"{count} of {len(tally)} questions {what}" for what, count in said.items() if count]
+    return [f"{count} of {len(tally)} questions {problem}" for problem, count in counts.items() if count]

@@ -1,4 +1,4 @@
-"""Kinds of questions and answers by which scores are broken down: plain rules on words and digits."""
+"""Kinds of questions and answers for breakdowns of scores, by plain rules on words and digits."""
 
 import re
 from itertools import pairwise
@@ -36,7 +36,7 @@ _NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
 
 
 def question_word(question: Question) -> str:
-    """The first of who, what, which, when, where, why, how many, how in the question; else ``other``."""
+    """Return the first of who, what, which, when, where, why, how many, how in the question, or ``other``."""
     tokens = re.findall(r"[a-z]+", question.text.lower())
     for token, following in pairwise([*tokens, ""]):
         if token in _WORDS:
@@ -45,7 +45,7 @@ def question_word(question: Question) -> str:
 
 
 def answer_type(question: Question) -> str:
-    """date, number, name (every long word capitalised) or phrase, by the first gold answer."""
+    """Classify the first gold answer: date, number, name (every long word is capitalised) or phrase."""
     answer = question.answers[0].strip("\"'“”‘’ ") if question.answers else ""
     if not answer:
         return "none"
@@ -58,13 +58,13 @@ def answer_type(question: Question) -> str:
 
 
 def answer_length(question: Question) -> str:
-    """Words of the first gold answer."""
+    """Return the class of length of the first gold answer, in words."""
     count = len(question.answers[0].split()) if question.answers else 0
     return "none" if not count else f"{count}" if count < 4 else "4-5" if count < 6 else "6 or more"
 
 
 def question_length(question: Question) -> str:
-    """Words of the question."""
+    """Return the class of length of the question, in words."""
     count = len(question.text.split())
     return "up to 5" if count < 6 else "6-8" if count < 9 else "9-12" if count < 13 else "13 or more"
 
@@ -79,4 +79,4 @@ ORDER = {
     "question length (words)": ("up to 5", "6-8", "9-12", "13 or more"),
     "answer length (words)": ("none", "1", "2", "3", "4-5", "6 or more"),
 }
-"""Kinds that have an order of their own; others are shown by falling number of questions."""
+"""Order of kinds in the report; other breakdowns are ordered by falling number of questions."""

@@ -1,4 +1,4 @@
-"""One question, asked and scored: a line of ``rows.jsonl``."""
+"""Rows: one question with its answer and scores, as a line of ``rows.jsonl``."""
 
 import json
 import math
@@ -12,39 +12,39 @@ from ragqa.metrics import exact_match, f1, first_rank, has_answer
 from ragqa.types import Answer, Hit, Question, Span
 
 Loss = Literal["right", "not retrieved", "not read", "not chosen", "unanswerable"]
-"""Where an answer was lost; ``not retrieved`` is divided by whether the corpus holds it, once that is known."""
+"""Stage at which an answer was lost; ``not retrieved`` is split once it is known whether the corpus holds it."""
 _EXCERPT = 4000
-"""Characters kept of a passage that is shown."""
+"""Characters kept of a passage that the report shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """When a prediction is right and a passage holds an answer; see ``ragqa.metrics``."""
+    """The rule by which predictions are right and passages hold answers; see ``ragqa.metrics``."""
 
     regex: bool = False
     unicode: Literal["NFD"] | None = "NFD"
 
     @property
     def name(self) -> str:
-        """nq, squad or regex."""
+        """Name of the rule: nq, squad or regex."""
         return "regex" if self.regex else "nq" if self.unicode else "squad"
 
     @classmethod
     def named(cls, name: str) -> "Rule":
-        """The rule of this name; KeyError where there is none."""
+        """Return the rule of this name; raise KeyError if there is none."""
         return {"nq": cls(), "squad": cls(unicode=None), "regex": cls(regex=True)}[name]
 
 
 @dataclass(frozen=True)
-class Examined:
-    """What a system gave for a question."""
+class SystemResult:
+    """The answer and hits of a system for a question."""
 
     answer: Answer | None
-    """None where nothing is read, only retrieved; its confidence NaN where the system gives none."""
+    """None if only retrieval is scored; the confidence is NaN if the system gives none."""
     read: list[Hit]
     """The hits that were read."""
     found: list[Hit]
-    """The first hits, as deep as is scored; the same as those read, and more."""
+    """The hits to score: those that were read, and more."""
     retrieve_seconds: float | None = None
     read_seconds: float | None = None
 
@@ -54,7 +54,7 @@ class ScoredHit:
     """A passage, its retrieval score, and whether its text holds an answer."""
 
     passage: int
-    """Row in the store; of predictions the place in their list, from 0."""
+    """Row in the passage store; for predictions the position in their list, from 0."""
     score: float
     has_answer: bool
 
@@ -67,63 +67,63 @@ class Excerpt:
     document: str
     text: str
     rank: int | None = None
-    """Place among the hits, from 1."""
+    """Rank among the hits, from 1."""
     start: int | None = None
     end: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A question, what was found and said, and how right that is."""
+    """A question, its hits and prediction, and their scores."""
 
     number: int
-    """Place in the question set, from 0: a question that stands there twice has two rows."""
+    """Position in the question set, from 0; a question that occurs twice has two rows."""
     digest: str
-    """Of all that the question is, gold passages included: a row counts only for the very same one."""
+    """Digest of the question with its gold passages; the row is valid only for the same question."""
     id: str
     question: str
     answers: tuple[str, ...]
     documents: tuple[str, ...]
     """Gold documents, as the question names them."""
     passages: tuple[str, ...]
-    """Digests of the texts of its gold passages."""
+    """Digests of the texts of the gold passages."""
     prediction: str | None
     em: bool
     f1: float | None
-    """None for patterns, which have no tokens, and where nothing is read."""
+    """None for patterns, which have no tokens, and if nothing is read."""
     confidence: float | None
-    """None where the system gives none."""
+    """None if the system gives none."""
     loss: Loss | None
-    """None where nothing is read."""
+    """None if nothing is read."""
     read: int
-    """Hits that were read."""
+    """Number of hits that were read."""
     rank: int | None
-    """Place, from 1, of the first hit that holds an answer."""
+    """Rank, from 1, of the first hit that holds an answer."""
     passage_rank: int | None
-    """Place, from 1, of the first hit that is a gold passage."""
+    """Rank, from 1, of the first hit that is a gold passage."""
     document_rank: int | None
-    """Place, from 1, of the first hit from a gold document."""
+    """Rank, from 1, of the first hit from a gold document."""
     retrieve_seconds: float | None
     read_seconds: float | None
     cited: Excerpt | None
-    """Where the prediction stands."""
+    """Passage that the prediction is cited from."""
     holding: Excerpt | None
-    """The first hit that holds an answer, where it is not the one that is cited."""
+    """First hit that holds an answer, if it is not the cited one."""
     hits: tuple[ScoredHit, ...]
 
     @property
-    def asked(self) -> Question:
-        """The question as it was asked."""
+    def as_question(self) -> Question:
+        """Question as it was asked."""
         return Question(self.question, self.answers, self.id)
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the row as one line of JSON."""
         row = {**asdict(self), "hits": [[h.passage, round(h.score, 4), int(h.has_answer)] for h in self.hits]}
         return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
 
     @classmethod
     def from_json(cls, line: str) -> "Row":
-        """The row of a line; ValueError, KeyError or TypeError where it is none."""
+        """Return the row of a line; raise ValueError, KeyError or TypeError if it is not a row."""
         row: dict[str, Any] = json.loads(line)
         for name in ("answers", "documents", "passages"):
             row[name] = tuple(row[name])
@@ -133,14 +133,14 @@ class Row:
         return cls(**row)
 
 
-def score(number: int, question: Question, examined: Examined, rule: Rule) -> Row:
-    """Score what a system gave for a question."""
-    answer, found = examined.answer, examined.found
+def score(number: int, question: Question, result: SystemResult, rule: Rule) -> Row:
+    """Score the result of a system for a question."""
+    answer, found = result.answer, result.found
     prediction = answer.text if answer else None
-    holds = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in found]
+    has_answers = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in found]
     em = exact_match(prediction, question.answers, regex=rule.regex, unicode=rule.unicode)
-    rank = first_rank(holds)
-    cited = _cited(answer, found)
+    rank = first_rank(has_answers)
+    cited = _excerpt_cited(answer, found)
     holding = found[rank - 1] if rank and (cited is None or cited.rank != rank) else None
     passages = tuple(text_digest(text) for text in question.passages)
     return Row(
@@ -155,20 +155,20 @@ def score(number: int, question: Question, examined: Examined, rule: Rule) -> Ro
         em=em,
         f1=None if rule.regex or answer is None else f1(prediction, question.answers),
         confidence=None if answer is None or math.isnan(answer.confidence) else answer.confidence,
-        loss=_loss(em, question, examined.read, rank, rule) if answer else None,
-        read=len(examined.read),
+        loss=_find_loss(em, question, result.read, rank, rule) if answer else None,
+        read=len(result.read),
         rank=rank,
         passage_rank=first_rank(text_digest(hit.passage.text) in passages for hit in found) if passages else None,
         document_rank=first_rank(is_from(hit.passage.document, question.documents) for hit in found),
-        retrieve_seconds=examined.retrieve_seconds,
-        read_seconds=examined.read_seconds,
+        retrieve_seconds=result.retrieve_seconds,
+        read_seconds=result.read_seconds,
         cited=cited,
-        holding=_excerpt(holding, rank, _where(holding.passage.text, question.answers)) if holding else None,
-        hits=tuple(ScoredHit(hit.passage.id, hit.score, held) for hit, held in zip(found, holds, strict=True)),
+        holding=_excerpt(holding, rank, _locate_in(holding.passage.text, question.answers)) if holding else None,
+        hits=tuple(ScoredHit(hit.passage.id, hit.score, holds) for hit, holds in zip(found, has_answers, strict=True)),
     )
 
 
-def _loss(em: bool, question: Question, read: list[Hit], rank: int | None, rule: Rule) -> Loss:
+def _find_loss(em: bool, question: Question, read: list[Hit], rank: int | None, rule: Rule) -> Loss:
     if not question.answers:
         return "unanswerable"
     if em:
@@ -179,12 +179,12 @@ def _loss(em: bool, question: Question, read: list[Hit], rank: int | None, rule:
 
 
 def question_digest(question: Question) -> str:
-    """16 hex digits that change with anything the question is."""
+    """Return 16 hex digits that change with any field of the question."""
     return _digest(json.dumps(astuple(question)))
 
 
 def text_digest(text: str) -> str:
-    """16 hex digits of a text, white space aside."""
+    """Return 16 hex digits of a text, independent of white space."""
     return _digest(" ".join(text.split()))
 
 
@@ -193,18 +193,18 @@ def _digest(text: str) -> str:
 
 
 def is_from(document: str, names: Sequence[str]) -> bool:
-    """Whether a document is one of those named, by its id or by the end of its path."""
+    """Tell whether a document is one of ``names``: its id or the end of its path."""
     return any(document == name or document.endswith(f"/{name}") for name in names)
 
 
-def _where(text: str, answers: Sequence[str]) -> Span | None:
-    """About where an answer stands in a long text, so that it is part of what is shown."""
+def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
+    """Return roughly where an answer stands in a long text, so that the excerpt contains it."""
     lowered = text.lower()
-    places = [at for answer in answers if answer and (at := lowered.find(answer.lower())) >= 0]
-    return Span(min(places), min(places) + 1) if places else None
+    starts = [start for answer in answers if answer and (start := lowered.find(answer.lower())) >= 0]
+    return Span(min(starts), min(starts) + 1) if starts else None
 
 
-def _cited(answer: Answer | None, found: list[Hit]) -> Excerpt | None:
+def _excerpt_cited(answer: Answer | None, found: list[Hit]) -> Excerpt | None:
     if answer is None or answer.text is None or not answer.sources:
         return None
     source = answer.sources[0]
@@ -213,15 +213,15 @@ def _cited(answer: Answer | None, found: list[Hit]) -> Excerpt | None:
 
 
 def _excerpt(hit: Hit, rank: int | None, span: Span | None, *, marked: bool = False) -> Excerpt:
-    """A part of the passage around ``span``, which is the prediction where it is ``marked``."""
+    """Return the part of the passage around ``span``, which is the prediction if ``marked``."""
     text, low = hit.passage.text, 0
     if span is not None and len(text) > _EXCERPT:
         low = max(0, min(span.start, (span.start + span.end - _EXCERPT) // 2))
     start, end = (span.start - low, span.end - low) if span is not None and marked else (None, None)
-    return Excerpt(hit.passage.title, _named(hit.passage.document), text[low : low + _EXCERPT], rank, start, end)
+    return Excerpt(hit.passage.title, _shorten_path(hit.passage.document), text[low : low + _EXCERPT], rank, start, end)
 
 
-def _named(document: str) -> str:
-    """A document's id; of a file the end of its path, as a report is shown to others."""
+def _shorten_path(document: str) -> str:
+    """Return a document's id; for a file the end of its path, since reports are shown to others."""
     path = PurePath(document)
     return "/".join(path.parts[-2:]) if path.is_absolute() else document

@@ -1,4 +1,4 @@
-"""What is examined: a pipeline, a reader alone, or the predictions that another system left in a file."""
+"""Systems that can be evaluated: a pipeline, a reader alone, or the predictions of another system in a file."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ragqa import artefacts
 from ragqa.errors import BadInput, BadLine, Mismatch, RemoteError
-from ragqa.evaluation.rows import Examined
+from ragqa.evaluation.rows import SystemResult
 from ragqa.pipeline import Pipeline, clean_question
 from ragqa.reading.base import Reader
 from ragqa.retrieval.base import missing_shards
@@ -17,44 +17,44 @@ from ragqa.types import Answer, Hit, Passage, Question
 
 
 class System(Protocol):
-    """Answers questions, a batch at a time, in the order of the question set."""
+    """A system that answers questions, a batch at a time, in the order of the question set."""
 
     is_identified: bool
     """Whether ``describe`` distinguishes the system from any other, so that a run can be continued with it."""
 
-    def examine(self, questions: list[Question]) -> list[Examined]:
-        """What the system gives for each question."""
+    def examine(self, questions: list[Question]) -> list[SystemResult]:
+        """Return the result for each question."""
         ...
 
     def skip(self, question: Question) -> None:
-        """This question was examined by an earlier run."""
+        """Pass over a question that an earlier run has examined."""
         ...
 
     def finish(self) -> None:
-        """There are no more questions; raises where the system has more to say."""
+        """End the run; raise an error if the system has more results."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What the system is; a run goes on only with the same one.
+        """Describe the system; a run is continued only with the same description.
 
-        Keys that the report knows: ``depth``, hits that are scored (without it there is no answer recall); ``k``,
-        hits that are read; ``reader``, None where retrieval alone is scored; ``retriever``, ``fusion``, ``kind``,
+        Keys that the report uses: ``depth``, hits that are scored (without it there is no answer recall); ``k``,
+        hits that are read; ``reader``, None if retrieval alone is scored; ``retriever``, ``fusion``, ``kind``,
         ``encoder``, ``index``; ``passages`` and ``sources`` of the corpus, and ``corpus``, its fingerprint.
         """
         ...
 
 
 class EvaluatedPipeline:
-    """A pipeline, asked as ``Pipeline.ask`` asks it, and searched deeper for retrieval's own scores."""
+    """A pipeline that answers every question, and is searched deeper to score retrieval."""
 
     def __init__(self, pipeline: Pipeline, *, k: int | None, depth: int, read: bool) -> None:
-        """Examine ``pipeline``.
+        """Prepare a pipeline for evaluation.
 
         Args:
-            pipeline: what is asked.
+            pipeline: the pipeline.
             k: passages to read; by default the pipeline's own number.
-            depth: hits that are scored for answers.
-            read: whether questions are answered at all, or retrieval alone is scored.
+            depth: hits that are searched for answers.
+            read: whether questions are answered, or retrieval alone is scored.
         """
         self._pipeline, self._depth, self._read = pipeline, depth, read
         self.is_identified = pipeline.is_loaded
@@ -63,19 +63,19 @@ class EvaluatedPipeline:
             raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
 
     def describe(self) -> dict[str, Any]:
-        """What the pipeline is made of; raises RemoteError where a shard of its index is missing."""
+        """Describe the parts of the pipeline; raise RemoteError if a shard of its index is missing."""
         parts = {**self._pipeline.describe(), "k": self._k, "depth": self._depth}
         _refuse_partial(parts.get("missing", ()))
         return parts if self._read else {**parts, "k": 0, "reader": None}
 
     def skip(self, question: Question) -> None:
-        """Nothing to do: a question does not depend on those before it."""
+        """Do nothing: a question does not depend on those before it."""
 
     def finish(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
-    def examine(self, questions: list[Question]) -> list[Examined]:
-        """Ask; the seconds of a batch are divided evenly among its questions.
+    def examine(self, questions: list[Question]) -> list[SystemResult]:
+        """Answer the questions; the seconds of a batch are divided evenly among them.
 
         Raises:
             RemoteError: a shard of a served index did not answer.
@@ -87,13 +87,13 @@ class EvaluatedPipeline:
         retrieved = perf_counter()
         retrieve_seconds = (retrieved - began) * share
         if not self._read:
-            return [Examined(None, [], found, retrieve_seconds) for found in hits]
+            return [SystemResult(None, [], found, retrieve_seconds) for found in hits]
         answers = self._pipeline.reader.read(texts, hits)
         read_seconds = (perf_counter() - retrieved) * share
-        # An approximate index may find other passages when it is asked for more: what is read is what is asked for.
+        # An approximate index may find other passages for a larger k, so what is read is searched for on its own.
         deep = self._search(texts, self._depth) if self._depth > self._k else hits
         return [
-            Examined(answer, read, found[: self._depth], retrieve_seconds, read_seconds)
+            SystemResult(answer, read, found[: self._depth], retrieve_seconds, read_seconds)
             for answer, read, found in zip(answers, hits, deep, strict=True)
         ]
 
@@ -104,7 +104,7 @@ class EvaluatedPipeline:
 
 
 def _refuse_partial(shards: Iterable[str]) -> None:
-    """Raise RemoteError where there are any: the scores would be those of another, smaller collection."""
+    """Raise RemoteError if shards are missing: the scores would be those of another, smaller collection."""
     if names := ", ".join(shards):
         raise RemoteError(
             f"no answer from {names}: a part of the index is not scored as the whole; the rows so far are kept, start "
@@ -113,7 +113,7 @@ def _refuse_partial(shards: Iterable[str]) -> None:
 
 
 class GoldPassages:
-    """A reader alone: each question is read beside its gold passages (SQuAD's own task)."""
+    """A reader alone, which reads each question with its gold passages (SQuAD's own task)."""
 
     is_identified = True
 
@@ -121,17 +121,17 @@ class GoldPassages:
         self.reader = reader
 
     def describe(self) -> dict[str, Any]:
-        """The reader."""
+        """Describe the reader."""
         return {"reader": self.reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
 
     def skip(self, question: Question) -> None:
-        """Nothing to do: a question does not depend on those before it."""
+        """Do nothing: a question does not depend on those before it."""
 
     def finish(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
-    def examine(self, questions: list[Question]) -> list[Examined]:
-        """Read; the seconds of a batch are divided evenly among its questions.
+    def examine(self, questions: list[Question]) -> list[SystemResult]:
+        """Read the gold passages; the seconds of a batch are divided evenly among its questions.
 
         Raises:
             BadInput: a question names no gold passage.
@@ -139,17 +139,17 @@ class GoldPassages:
         for question in questions:
             if not question.passages:
                 raise BadInput(f"question '{question.text}' names no gold passage to be read")
-        hits = [[_hit(n, {"text": text}) for n, text in enumerate(question.passages)] for question in questions]
+        hits = [[_make_hit(n, {"text": text}) for n, text in enumerate(question.passages)] for question in questions]
         began = perf_counter()
         answers = self.reader.read([clean_question(question.text) for question in questions], hits)
         seconds = (perf_counter() - began) / len(questions)
-        return [Examined(answer, found, found, None, seconds) for answer, found in zip(answers, hits, strict=True)]
+        return [SystemResult(answer, found, found, None, seconds) for answer, found in zip(answers, hits, strict=True)]
 
 
 class Predictions:
-    """Answers, and passages if there are any, that another system wrote to a file.
+    """Answers, and passages if there are any, of another system in a file.
 
-    - ``.json``: an object of question id to answer, as SQuAD's script takes it
+    - ``.json``: an object from question id to answer, as for SQuAD's script
     - ``.jsonl``: an object a line, in the order of the questions and as many: ``prediction`` (null is no
       answer) and, if there are, ``question`` (checked), ``confidence`` (0 to 1) and ``ctxs`` (the passages in
       order, each with ``text``, ``title``, ``score``, as DPR and FiD have them)
@@ -162,9 +162,9 @@ class Predictions:
 
         Args:
             file: the predictions.
-            depth: the first so many passages of a prediction are scored, and count as read.
+            depth: number of passages of a prediction that are scored and count as read.
             read: False to score the passages alone.
-            all_asked: every line of a ``.jsonl`` has its question; False where only the first ones are asked.
+            all_asked: every line of a ``.jsonl`` has its question; False if only some questions are asked.
 
         Raises:
             BadInput: the file cannot be read or is of neither form.
@@ -183,10 +183,10 @@ class Predictions:
             raise BadInput(f"{file}: predictions are read from .json (id to answer) or .jsonl files")
         if self._by_id is not None and not isinstance(self._by_id, dict):
             raise BadInput(f"{file} must be an object of question id to answer")
-        self._lines = _lines(file) if self._by_id is None else iter(())
+        self._lines = _read_lines(file) if self._by_id is None else iter(())
 
     def describe(self) -> dict[str, Any]:
-        """The file, by its checksum."""
+        """Describe the file by its checksum."""
         parts = {"predictions": self._file.name, "sha256": self._sha256, "depth": self._depth}
         return parts if self._read else {**parts, "reader": None}
 
@@ -195,44 +195,44 @@ class Predictions:
         self.examine([question])
 
     def finish(self) -> None:
-        """Raises Mismatch where lines are left."""
+        """Raise Mismatch if lines are left."""
         if self._all_asked and (number := next(self._lines, (0, b""))[0]):
             raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
 
-    def examine(self, questions: list[Question]) -> list[Examined]:
-        """The predictions for these questions; one that is missing is no answer."""
+    def examine(self, questions: list[Question]) -> list[SystemResult]:
+        """Return the predictions for these questions; a missing one counts as no answer."""
         if self._by_id is not None:
-            return [self._of_id(question) for question in questions]
-        return [self._next(question) for question in questions]
+            return [self._predict_by_id(question) for question in questions]
+        return [self._read_next(question) for question in questions]
 
-    def _of_id(self, question: Question) -> Examined:
+    def _predict_by_id(self, question: Question) -> SystemResult:
         assert self._by_id is not None
         try:
-            return Examined(_answer(question.text, self._by_id.get(question.id), None), [], [])
+            return SystemResult(_make_answer(question.text, self._by_id.get(question.id), None), [], [])
         except TypeError as error:
             raise BadInput(f"{self._file}, id {question.id}: {error}") from error
 
-    def _next(self, question: Question) -> Examined:
+    def _read_next(self, question: Question) -> SystemResult:
         number, line = next(self._lines, (0, b""))
         if not number:
             raise Mismatch(f"{self._file} ends before the questions do: a prediction for each is needed")
         where = f"{self._file}:{number}"
         try:
             row = json.loads(line)
-            hits = [_hit(n, ctx) for n, ctx in enumerate((row.get("ctxs") or [])[: self._depth])]
+            hits = [_make_hit(n, ctx) for n, ctx in enumerate((row.get("ctxs") or [])[: self._depth])]
             if self._read and "prediction" not in row:
                 raise ValueError("no prediction; give null where there is none, or leave reading out")
-            answer = _answer(question.text, row.get("prediction"), row.get("confidence"))
+            answer = _make_answer(question.text, row.get("prediction"), row.get("confidence"))
             asked = row.get("question") or question.text
             if asked.strip() != question.text.strip():
                 raise Mismatch(f"{where}: it answers '{asked}', but the question here is '{question.text}'")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise BadLine(f"{where}: not a prediction: {_reason(error)}") from error
-        return Examined(answer if self._read else None, hits, hits)
+            raise BadLine(f"{where}: not a prediction: {_describe_error(error)}") from error
+        return SystemResult(answer if self._read else None, hits, hits)
 
 
-def _reason(error: Exception) -> str:
-    """What is wrong with a line, without Python's own words where they would say nothing."""
+def _describe_error(error: Exception) -> str:
+    """Describe what is wrong with a line, without those of Python's words that would not help."""
     if isinstance(error, KeyError):
         return f"a passage has no {error}"
     if isinstance(error, AttributeError) or "indices must be" in str(error) or "unhashable" in str(error):
@@ -240,21 +240,21 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+def _read_lines(file: Path) -> Iterator[tuple[int, bytes]]:
     with file.open("rb") as lines:
         yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
 
 
-def _answer(question: str, text: Any, confidence: Any) -> Answer:
+def _make_answer(question: str, text: Any, confidence: Any) -> Answer:
     if text is not None and not isinstance(text, str):
         raise TypeError(f"the prediction must be a text, not {text!r}")
-    said = math.nan if confidence is None else float(confidence)
-    if not (math.isnan(said) or 0 <= said <= 1):
+    probability = math.nan if confidence is None else float(confidence)
+    if not (math.isnan(probability) or 0 <= probability <= 1):
         raise TypeError(f"the confidence must be between 0 and 1, not {confidence!r}")
-    return Answer(question, text, 0.0, said)
+    return Answer(question, text, 0.0, probability)
 
 
-def _hit(number: int, ctx: dict[str, Any]) -> Hit:
+def _make_hit(number: int, ctx: dict[str, Any]) -> Hit:
     text = ctx["text"]
     if not isinstance(text, str):
         raise TypeError("the text of a passage must be a text")

@@ -1,4 +1,4 @@
-"""The rows of a run as columns of numbers: about a hundred bytes a question, whatever its texts are.
+"""Rows as columns of numbers: about a hundred bytes for a question, however long its texts are.
 
 Shapes: N questions.
 """
@@ -19,8 +19,8 @@ from ragqa.metrics import compile_pattern, to_nfd
 from ragqa.text import split_words
 
 LOSSES = ("right", "not in the corpus", "not retrieved", "not read", "not chosen")
-"""Where answers are lost, in the order of a question's way."""
-_NOWHERE = 0
+"""Stages at which answers are lost, from the corpus to the answer."""
+_NO_RANK = 0
 _COLUMNS = {
     "em": "b",
     "answerable": "b",
@@ -37,15 +37,15 @@ _COLUMNS = {
 
 
 class Tally:
-    """Counts rows; every array has a place for each."""
+    """Columns and counts of the rows of a run."""
 
     def __init__(self, rows: Iterable[Row], *, regex: bool = False, missing: Missing | None = None) -> None:
-        """Count ``rows``.
+        """Collect ``rows``.
 
         Args:
             rows: consumed one by one.
-            regex: their answers are patterns, which have neither type nor length.
-            missing: what the corpus lacks; None where nobody looked.
+            regex: answers are patterns, which have neither type nor length.
+            missing: what the corpus lacks; None if it was not searched.
         """
         self._columns: dict[str, array] = {name: array(code) for name, code in _COLUMNS.items()}
         self._kinds: dict[str, list[str]] = {
@@ -54,10 +54,10 @@ class Tally:
         self._digest = blake2b(digest_size=8)
         self.losses: Counter[str] = Counter()
         self.gold: dict[str, list[int]] = {"passage_rank": [], "document_rank": []}
-        """Places of the questions that name gold passages, or gold documents."""
+        """Positions of the questions that name gold passages, or gold documents."""
         self.blank = self.invalid = self.invalid_in_text = self.no_prediction = self.no_confidence = self.most_hits = 0
-        """Questions: a gold answer of no token, an invalid pattern, one that is invalid in NFD; answerable and without
-        a prediction; with one but without a confidence. Most hits of a question."""
+        """Numbers of questions with a gold answer without tokens, with an invalid pattern, with one invalid in NFD,
+        answerable without a prediction, and with a prediction but no confidence; largest number of hits."""
         for row in rows:
             self._add(row, regex, missing)
 
@@ -66,23 +66,23 @@ class Tally:
 
     @property
     def digest(self) -> str:
-        """16 hex digits that change with any question and their order."""
+        """16 hex digits that change with any question and with their order."""
         return self._digest.hexdigest()
 
     def column(self, name: str) -> npt.NDArray[np.float64]:
-        """[N] numbers: flags 0 or 1; f1, confidence and seconds NaN where there is none.
+        """Return [N] numbers: flags 0 or 1; f1, confidence and seconds are NaN if there is none.
 
-        em · answerable: has gold answers · predicted: the system gave an answer · held: right, or a hit holds an
-        answer · f1 · confidence · retrieve_seconds · read_seconds
+        The columns are em · answerable (has gold answers) · predicted (has an answer) · held (right, or a hit holds an
+        answer) · f1 · confidence · retrieve_seconds · read_seconds.
         """
         return np.asarray(self._columns[name], np.float64)
 
     def ranks(self, name: str) -> list[int | None]:
-        """[N] places from 1, None where nothing was found: rank (of an answer), passage_rank, document_rank."""
+        """Return [N] ranks from 1, None if nothing was found: rank (of an answer), passage_rank, document_rank."""
         return [rank or None for rank in self._columns[name]]
 
     def kinds(self) -> dict[str, npt.NDArray[np.str_]]:
-        """[N] kinds for each breakdown."""
+        """Return the [N] kinds of questions for each breakdown."""
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 
     def _add(self, row: Row, regex: bool, missing: Missing | None) -> None:
@@ -93,25 +93,25 @@ class Tally:
             row.em or row.rank is not None or row.loss == "not chosen",
             row.f1,
             row.confidence,
-            row.rank or _NOWHERE,
-            row.passage_rank or _NOWHERE,
-            row.document_rank or _NOWHERE,
+            row.rank or _NO_RANK,
+            row.passage_rank or _NO_RANK,
+            row.document_rank or _NO_RANK,
             row.retrieve_seconds,
             row.read_seconds,
         )
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(np.nan if value is None else value)
         for name, kinds in self._kinds.items():
-            kinds.append(sys.intern(BREAKDOWNS[name](row.asked)))
-        for name, known in (("passage_rank", row.passages), ("document_rank", row.documents)):
-            if known:
+            kinds.append(sys.intern(BREAKDOWNS[name](row.as_question)))
+        for name, gold in (("passage_rank", row.passages), ("document_rank", row.documents)):
+            if gold:
                 self.gold[name].append(len(self) - 1)
         self._digest.update(row.digest.encode())
         if row.loss:
             self.losses[loss_of(row, missing)] += 1
-        self._count_odd(row, regex)
+        self._count_anomalies(row, regex)
 
-    def _count_odd(self, row: Row, regex: bool) -> None:
+    def _count_anomalies(self, row: Row, regex: bool) -> None:
         self.blank += any(not answer.strip() if regex else not split_words(answer) for answer in row.answers)
         if regex:
             valid = all(compile_pattern(answer) for answer in row.answers)
@@ -123,6 +123,6 @@ class Tally:
 
 
 def loss_of(row: Row, missing: Missing | None) -> str:
-    """Where the answer of a row was lost, by what is known of the corpus; empty where nothing was read."""
-    lacking = row.loss == "not retrieved" and missing is not None and row.number in missing.answers
-    return "not in the corpus" if lacking else row.loss or ""
+    """Return the stage at which the answer of a row was lost; an empty text if nothing was read."""
+    is_missing = row.loss == "not retrieved" and missing is not None and row.number in missing.answers
+    return "not in the corpus" if is_missing else row.loss or ""

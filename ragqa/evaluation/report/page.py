@@ -1,7 +1,7 @@
-"""A report, or two side by side, as one HTML document that needs nothing else: no network, no script.
+"""The HTML page of a report or of a comparison, which needs no network and no script.
 
-What questions, passages and names hold is text: the templates escape everything but the plots, and the
-document forbids itself to load or run anything.
+Questions, passages and names are foreign text: the templates escape everything but the plots, and the page's own
+policy forbids it to load or run anything.
 """
 
 import re
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ragqa.errors import MissingExtra
 from ragqa.evaluation.compare import Comparison
-from ragqa.evaluation.figures import reads
+from ragqa.evaluation.figures import is_reading
 from ragqa.evaluation.report import plots
-from ragqa.evaluation.report.sample import SIZE, common_depth, is_read, is_regex, sample, sample_pairs
+from ragqa.evaluation.report.sample import SIZE, common_depth, is_read, is_regex, sample_pairs, sample_questions
 from ragqa.evaluation.report.store import Report
-from ragqa.evaluation.report.summary import RULES, gold_note, golds, percent, probability
+from ragqa.evaluation.report.summary import RULES, gold_figures, gold_note, percent, probability
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Figures = dict[str, Any]
 
 _NO_PLOTS = f"{MissingExtra('drawing the plots', 'eval')}, then: {{command}}"
 _WIKIPEDIA = 10_000_000
-"""Passages from which on a corpus may be all of Wikipedia (ORQA's has 13 million, DPR's 21 million)."""
+"""Number of passages from which a corpus may be all of Wikipedia (ORQA's has 13 million, DPR's 21 million)."""
 _MEANING = {
     "right": "the prediction matches a gold answer",
     "wrong": "the prediction matches no gold answer, and without passages nothing tells why",
@@ -40,7 +40,7 @@ _MEANING = {
 
 
 def render_page(report: Report) -> str:
-    """The page of a report; the same report gives the same text, byte for byte."""
+    """Return the page of a report; the same report gives the same bytes."""
     figures, about = report.figures, report.figures["about"]
     return _render(
         "page.html",
@@ -49,26 +49,27 @@ def render_page(report: Report) -> str:
         read=is_read(report),
         regex=is_regex(report),
         tiles=[tile for tile in _tiles(figures) if tile],
-        apart=_apart(about),
+        apart=_warn_about_corpus(about),
         setting=[row for row in _setting(about) if row[1] is not None],
         scores=list(_scores(figures)),
         confidence=figures["confidence"] and list(_confidence(figures["confidence"])),
-        golds=golds(figures),
+        golds=gold_figures(figures),
         depths=sorted(figures["answer_recall"], key=int),
         losses=figures["loss"],
         meaning=_meaning(figures),
-        groups=sample(report),
+        groups=sample_questions(report),
         sample_size=SIZE,
-        plots=_drawn(plots.report_plots, figures),
+        plots=_draw_plots(plots.report_plots, figures),
         no_plots=_NO_PLOTS.format(command="ragqa eval page DIR"),
     )
 
 
 def render_comparison_page(comparison: Comparison) -> str:
-    """The page of two reports on the same questions."""
+    """Return the page of two reports on the same questions."""
     figures, a, b = comparison.figures, comparison.a, comparison.b
     word = "right" if figures["right"] is not None else f"found an answer in the top {common_depth(comparison)}"
     titles = {name: f"{name} {word}" for name in ("only a", "only b", "neither", "both")}
+    smaller = min(figures["a"], figures["b"], key=lambda about: about["system"].get("passages") or 0)
     return _render(
         "comparison.html",
         figures=figures,
@@ -78,20 +79,22 @@ def render_comparison_page(comparison: Comparison) -> str:
         read_a=is_read(a),
         read_b=is_read(b),
         regex=is_regex(a),
-        apart=_apart(min(figures["a"], figures["b"], key=lambda about: about["system"].get("passages") or 0)),
+        apart=_warn_about_corpus(
+            min(figures["a"], figures["b"], key=lambda about: about["system"].get("passages") or 0)
+        ),
         tests=plots.differences(figures),
         settings=_both_settings(figures["a"], figures["b"]),
         untested=_side_by_side(_untested(a.figures), _untested(b.figures)),
         titles={**titles, "unanswerable": "no gold answers"},
         groups=sample_pairs(comparison),
         sample_size=SIZE,
-        plots=_drawn(plots.comparison_plots, figures, a.figures, b.figures),
+        plots=_draw_plots(plots.comparison_plots, figures, a.figures, b.figures),
         no_plots=_NO_PLOTS.format(command="ragqa eval compare A B --html FILE"),
     )
 
 
-def _drawn(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> list[plots.Plot] | None:
-    """None where matplotlib is missing."""
+def _draw_plots(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> list[plots.Plot] | None:
+    """Draw the plots, or return None if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -99,11 +102,11 @@ def _drawn(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> list[plo
     return draw(*figures)
 
 
-# --- what the tables say ---
+# --- content of the tables ---
 
 
-def _counted(about: Figures) -> str:
-    """The line that every table bears: what its figures are figures of."""
+def _describe_basis(about: Figures) -> str:
+    """Return the line above every table: the corpus, split and questions of its figures."""
     passages = about["system"].get("passages")
     parts = [
         f"corpus: {_cut(about['corpus'], 200)}",
@@ -114,7 +117,8 @@ def _counted(about: Figures) -> str:
     return " · ".join(parts)
 
 
-def _apart(about: Figures) -> str:
+def _warn_about_corpus(about: Figures) -> str:
+    """Return the sentence that limits comparisons to scores on the same corpus."""
     passages = about["system"].get("passages")
     if passages is not None and passages >= _WIKIPEDIA:
         return "Scores hold for this corpus only: set them beside scores on the same corpus and split, and no others."
@@ -126,7 +130,7 @@ def _apart(about: Figures) -> str:
 
 
 def _tiles(figures: Figures) -> Iterator[dict[str, str] | None]:
-    """The figures a person looks for first."""
+    """Yield the figures that a reader looks for first."""
     bound, seconds, system = figures["coverage_bound"], figures["seconds"], figures["about"]["system"]
     yield _interval_tile("Exact match (EM)", figures["em"])
     held = bound and (bound["retrieved"] if bound["corpus"] is None else bound["corpus"])
@@ -142,8 +146,8 @@ def _tiles(figures: Figures) -> Iterator[dict[str, str] | None]:
         yield _tile("Time per question", _milliseconds(seconds[last]["p50"]), "ms", f"{share}, {last}")
 
 
-def _tile(name: str, value: str, unit: str, says: str) -> dict[str, str]:
-    return {"name": name, "value": value, "unit": unit, "says": says}
+def _tile(name: str, value: str, unit: str, explanation: str) -> dict[str, str]:
+    return {"name": name, "value": value, "unit": unit, "says": explanation}
 
 
 def _interval_tile(name: str, interval: Figures | None) -> dict[str, str] | None:
@@ -151,7 +155,7 @@ def _interval_tile(name: str, interval: Figures | None) -> dict[str, str] | None
 
 
 def _scores(figures: Figures) -> Iterator[tuple[str, float, Figures | None]]:
-    """Name, share and interval of what is measured of answers, and of what bounds it."""
+    """Yield name, share and interval of the scores of answers, and of their bound."""
     for name, key in (("exact match (EM)", "em"), ("F1", "f1")):
         if figures[key]:
             yield name, figures[key]["value"], figures[key]
@@ -162,11 +166,11 @@ def _scores(figures: Figures) -> Iterator[tuple[str, float, Figures | None]]:
 
 
 def _meaning(figures: Figures) -> dict[str, str]:
-    """What the groups of questions are."""
+    """Return the meaning of each group of questions."""
     bound, depth = figures["coverage_bound"], figures["about"]["system"].get("depth", 0)
-    meaning = {name: says.format(depth=depth) for name, says in _MEANING.items()}
-    looked = bound is not None and bound["corpus"] is not None
-    others = ", but another of the corpus does" if looked else "; whether another does was not looked for"
+    meaning = {name: text.format(depth=depth) for name, text in _MEANING.items()}
+    is_searched = bound is not None and bound["corpus"] is not None
+    others = ", but another of the corpus does" if is_searched else "; whether another does was not looked for"
     return {**meaning, "not retrieved": meaning["not retrieved"] + others}
 
 
@@ -190,7 +194,7 @@ def _percent_sign(share: float | None) -> str:
 
 
 def _setting(about: Figures) -> list[tuple[str, Any]]:
-    """What was asked, of what, how; None for what a system does not say."""
+    """Return what was asked and how, by name; None for what the system does not tell."""
     system = about["system"]
     passages = system.get("passages")
     return [
@@ -198,8 +202,8 @@ def _setting(about: Figures) -> list[tuple[str, Any]]:
         ("passages", "not known" if passages is None else f"{passages:,}"),
         ("split", about["split"] or "not named"),
         ("questions", f"{about['questions']:,}, {about['answerable']:,} of them with gold answers"),
-        ("scoring rule", RULES[about["rule"]] if reads(about) else None),
-        *_parts(system),
+        ("scoring rule", RULES[about["rule"]] if is_reading(about) else None),
+        *_system_parts(system),
         ("passages looked through for answers", system.get("depth")),
         ("asked at a time", about["batch"]),
         ("date", about["date"]),
@@ -208,7 +212,7 @@ def _setting(about: Figures) -> list[tuple[str, Any]]:
     ]
 
 
-def _parts(system: Figures) -> list[tuple[str, Any]]:
+def _system_parts(system: Figures) -> list[tuple[str, Any]]:
     if "predictions" in system:
         return [("predictions of another system", system["predictions"])]
     return [
@@ -217,15 +221,15 @@ def _parts(system: Figures) -> list[tuple[str, Any]]:
             "fusion",
             system.get("fusion") or (DEFAULT_FUSION if system.get("retriever") == RetrieverKind.HYBRID else None),
         ),
-        ("index", _kind(system)),
+        ("index", _describe_index(system)),
         ("encoder", system.get("encoder")),
         ("reader", system.get("reader", "not known") or "none: retrieval alone is scored"),
         ("passages read (k)", system.get("k") or None),
     ]
 
 
-def _kind(system: Figures) -> str | None:
-    """Kind and fingerprint of the index."""
+def _describe_index(system: Figures) -> str | None:
+    """Return kind and fingerprint of the index."""
     parts = [str(part) for part in (system.get("kind"), system.get("index")) if part]
     return ", ".join(parts) or None
 
@@ -235,18 +239,18 @@ def _both_settings(a: Figures, b: Figures) -> list[tuple[str, Any, Any]]:
 
 
 def _side_by_side(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
-    """Rows by name, without those that neither side has."""
-    ours, theirs = dict(a), dict(b)
-    rows = [(name, ours.get(name), theirs.get(name)) for name in dict.fromkeys([*ours, *theirs])]
-    return [(name, one, other) for name, one, other in rows if (one, other) != (None, None)]
+    """Join rows by name, without those that neither side has."""
+    rows_a, rows_b = dict(a), dict(b)
+    rows = [(name, rows_a.get(name), rows_b.get(name)) for name in dict.fromkeys([*rows_a, *rows_b])]
+    return [row for row in rows if row[1:] != (None, None)]
 
 
 def _untested(figures: Figures) -> Iterator[tuple[str, str]]:
-    """Figures that are shown side by side without a test of their difference."""
+    """Yield figures that are shown side by side without a test of their difference."""
     if bound := figures["coverage_bound"]:
         yield "an answer occurs in the corpus (coverage bound)", _percent_sign(bound["corpus"])
         yield "an answer occurs in the passages looked through", _percent_sign(bound["retrieved"])
-    for name, gold in golds(figures):
+    for name, gold in gold_figures(figures):
         if gold["accuracy"]:
             yield f"mean reciprocal rank (MRR) of the {name}, top {gold['depth']}", f"{gold['mrr']:.3f}"
     yield from list(_confidence(figures["confidence"]))[:3] if figures["confidence"] else ()
@@ -256,7 +260,7 @@ def _untested(figures: Figures) -> Iterator[tuple[str, str]]:
             yield f"time per question ({last}), {name}, ms", _milliseconds(seconds[last][key])
 
 
-# --- how values are written ---
+# --- format of values ---
 
 
 @cache
@@ -267,12 +271,12 @@ def _environment() -> "Environment":
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_visible,
+        finalize=_make_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
-        counted=_counted,
+        counted=_describe_basis,
         cut=_cut,
         cut_left=_cut_left,
         edges=_edges,
@@ -292,13 +296,13 @@ def _render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(values)
 
 
-# What HTML does not allow or nobody can see, and what reverses the text that follows it.
+# Characters that HTML does not allow or that are invisible, and those that reverse the text after them.
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _REVERSING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 
 
-def _visible(value: Any) -> Any:
-    """Whatever a template puts out: a dash for what there is not, and no character that a page must not hold."""
+def _make_visible(value: Any) -> Any:
+    """Return a value as a template prints it: a dash for None, and no character that a page must not contain."""
     if value is None:
         return "–"
     if isinstance(value, str) and not hasattr(value, "__html__"):
@@ -307,7 +311,7 @@ def _visible(value: Any) -> Any:
 
 
 def _cut(value: Any, most: int) -> str | None:
-    """At most so many characters, whatever was written there; None stays None."""
+    """Cut a text to ``most`` characters; None stays None."""
     if value is None:
         return None
     text = str(value)
@@ -319,7 +323,7 @@ def _cut_left(text: str, most: int) -> str:
 
 
 def _edges(interval: Figures | None) -> str | None:
-    """None where all questions score alike: resampling them says nothing of others."""
+    """Return the interval, or None if all questions score alike: resampling them tells nothing about others."""
     if interval is None or interval["low"] == interval["high"]:
         return None
     return f"{percent(interval['low'])}–{percent(interval['high'])}"
@@ -331,7 +335,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _signed(share: float) -> str:
-    """With its sign, and no minus before what is rounded to nothing."""
+    """Return a share in percent with its sign, and without a minus before a rounded zero."""
     return f"{round(100 * share, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
 
 

@@ -1,4 +1,4 @@
-"""The plots of a report and of a comparison, as SVG that takes its colours from the page around it.
+"""Plots of a report and of a comparison, as SVG that takes its colours from the page.
 
 They need the extra ``eval``. Coordinates are shares in percent, as on the page.
 """
@@ -19,7 +19,7 @@ Draw = Callable[["Axes"], None]
 
 INK, SOFT, LINE, ONE, TWO = "#010101", "#020202", "#030303", "#040404", "#050505"
 _COLOURS = {INK: "ink", SOFT: "soft", LINE: "line", ONE: "one", TWO: "two"}
-"""Stand-ins, which become the page's CSS variables: it has a light and a dark set, both safe for the colour-blind."""
+"""Placeholder colours, replaced by the page's CSS variables: it has a light and a dark set, both colour-blind safe."""
 _STYLE: dict[Any, Any] = {
     "axes.edgecolor": LINE,
     "axes.grid": True,
@@ -42,12 +42,12 @@ _STYLE: dict[Any, Any] = {
     "ytick.labelcolor": INK,
 }
 _WIDTH = 5.8
-"""Inches."""
+"""Width of a plot in inches."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing, what it shows, and how it is read."""
+    """A plot with its title, and how to read it."""
 
     title: str
     svg: str
@@ -55,7 +55,7 @@ class Plot:
 
 
 def report_plots(figures: Figures) -> list[Plot]:
-    """Whatever the figures of a report allow to be drawn.
+    """Draw all plots that the figures of a report allow.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -71,7 +71,7 @@ def report_plots(figures: Figures) -> list[Plot]:
 
 
 def comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot]:
-    """The same of a comparison and of the figures of its two reports."""
+    """Draw all plots of a comparison ``figures`` of the reports with figures ``a`` and ``b``."""
     plots = []
     if tests := differences(figures):
         plots.append(_differences_plot(tests))
@@ -83,7 +83,7 @@ def comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot]:
 
 
 def differences(figures: Figures) -> dict[str, Figures]:
-    """What was tested in a comparison, by name."""
+    """Return the tests of a comparison by name."""
     named = {"EM": figures["em"], "F1": figures["f1"]}
     named |= {f"answer recall @{k}": test for k, test in figures["answer_recall"].items()}
     return {name: test for name, test in named.items() if test is not None}
@@ -96,34 +96,42 @@ def _recall_plot(figures: Figures) -> Plot:
     golds = {"passage": figures["gold_passage"], "document": figures["gold_document"]}
 
     def draw(axes: "Axes") -> None:
-        _recall(axes, figures["answer_recall"], ONE, "o-", "an answer among the first k (95 % interval)")
+        _draw_recall(axes, figures["answer_recall"], ONE, "o-", "an answer among the first k (95 % interval)")
         for (name, gold), style in zip(golds.items(), ("s--", "^:"), strict=True):
             if gold and gold["accuracy"]:
                 ks = sorted(map(int, gold["accuracy"]))
                 shares = [100 * gold["accuracy"][str(k)] for k in ks]
                 axes.errorbar(ks, shares, fmt=style, color=TWO, label=f"the gold {name} among the first k")
-        _recall_axes(axes, figures["answer_recall"])
+        _set_recall_axes(axes, figures["answer_recall"])
 
     says = "Share of the questions with a passage that holds an answer among the first k."
     return _plot("recall", "Answer recall by number of passages", says, draw)
 
 
-def _recall(axes: "Axes", recall: Figures, colour: str, style: str, label: str) -> None:
+def _draw_recall(axes: "Axes", recall: Figures, colour: str, style: str, label: str) -> None:
     ks = sorted(int(k) for k, interval in recall.items() if interval)
     value, low, high = ([100 * recall[str(k)][key] for k in ks] for key in ("value", "low", "high"))
     axes.fill_between(ks, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.errorbar(ks, value, [_off(value, low), _off(high, value)], fmt=style, color=colour, capsize=3, label=label)
+    axes.errorbar(
+        ks,
+        value,
+        [_error_lengths(value, low), _error_lengths(high, value)],
+        fmt=style,
+        color=colour,
+        capsize=3,
+        label=label,
+    )
 
 
-def _recall_axes(axes: "Axes", *recalls: Figures) -> None:
+def _set_recall_axes(axes: "Axes", *recalls: Figures) -> None:
     ks = sorted({int(k) for recall in recalls for k in recall})
     axes.set(xscale="log", ylim=(0, 103), xlabel="k, passages (log scale)", ylabel="% of questions")
     axes.set_xticks(ks, map(str, ks))
     axes.set_xticks([], minor=True)
 
 
-def _off(high: list[float], low: list[float]) -> list[float]:
-    """Lengths of error bars; the mean of few values may lie outside of rounding's reach, never below 0."""
+def _error_lengths(high: list[float], low: list[float]) -> list[float]:
+    """Return the lengths of error bars, never negative: a mean may lie outside its interval by rounding."""
     return [max(0.0, one - other) for one, other in zip(high, low, strict=True)]
 
 
@@ -146,27 +154,27 @@ def _risk_plot(confidence: Figures) -> Plot:
     declining = confidence["declining"]
 
     def draw(axes: "Axes") -> None:
-        full = _risk(axes, confidence, ONE, "-", "answered from the most confident on")
+        full = _draw_risk(axes, confidence, ONE, "-", "answered from the most confident on")
         axes.axhline(full, color=SOFT, linestyle=":", linewidth=1.4, label=f"all answered: {full:.1f} % wrong")
         if declining["right_of_answered"] is not None:
             at, risk = 100 * declining["answered"], 100 - 100 * declining["right_of_answered"]
             label = f"declined below {declining['below']:g}: {at:.1f} % answered, {risk:.1f} % of them wrong"
             axes.plot([at], [risk], "D", color=TWO, markersize=8, label=label, zorder=4, clip_on=False)
-        _risk_axes(axes)
+        _set_risk_axes(axes)
 
     area = f"{confidence['area_under_risk']:.3f}"
     says = "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
     return _plot("risk", f"Risk and coverage (area under the curve, AURC, {area})", says, draw)
 
 
-def _risk(axes: "Axes", confidence: Figures, colour: str, style: str, label: str) -> float:
-    """Draws the curve; returns the risk where everything is answered."""
+def _draw_risk(axes: "Axes", confidence: Figures, colour: str, style: str, label: str) -> float:
+    """Draw the curve and return the risk if everything is answered."""
     coverage, risk = ([100 * point[n] for point in confidence["risk_coverage"]] for n in (0, 1))
     axes.plot(coverage, risk, style, color=colour, label=label)
     return risk[-1]
 
 
-def _risk_axes(axes: "Axes") -> None:
+def _set_risk_axes(axes: "Axes") -> None:
     axes.set(xlim=(0, 101), xlabel="coverage: % of questions answered", ylabel="risk: % of them wrong")
     axes.set_ylim(0, max(5.0, 1.08 * axes.dataLim.y1))
 
@@ -201,21 +209,23 @@ def _breakdown_plot(number: int, name: str, rows: list[Figures], overall: Figure
         if overall:
             value = 100 * overall["value"]
             axes.axvline(value, color=SOFT, linestyle=":", linewidth=1.4, label=f"all questions: {value:.1f}")
-        _intervals(axes, {f"{row['kind']} ({row['questions']:,})": row["em"] for row in rows})
+        _draw_intervals(axes, {f"{row['kind']} ({row['questions']:,})": row["em"] for row in rows})
         axes.set(xlim=(-3, 103), xlabel="EM, % (95 % interval)")
 
-    return _plot(f"kind{number}", f"EM by {name}", "In brackets the number of questions.", draw, _rows_high(len(rows)))
+    return _plot(
+        f"kind{number}", f"EM by {name}", "In brackets the number of questions.", draw, _rows_height(len(rows))
+    )
 
 
-def _rows_high(rows: int) -> float:
+def _rows_height(rows: int) -> float:
     return 1.3 + 0.32 * rows
 
 
-def _intervals(axes: "Axes", intervals: dict[str, Figures]) -> None:
-    """A point with its error bar for each, from the top down."""
+def _draw_intervals(axes: "Axes", intervals: dict[str, Figures]) -> None:
+    """Draw a point with its error bar for each interval, from the top down."""
     value, low, high = ([100 * interval[key] for interval in intervals.values()] for key in ("value", "low", "high"))
     places = range(len(intervals))
-    bars = [_off(value, low), _off(high, value)]
+    bars = [_error_lengths(value, low), _error_lengths(high, value)]
     axes.errorbar(value, places, xerr=bars, fmt="o", color=ONE, capsize=3, linewidth=1.6, clip_on=False)
     axes.set_yticks(places, list(intervals))
     axes.set_ylim(len(intervals) - 0.4, -0.6)
@@ -227,9 +237,9 @@ def _intervals(axes: "Axes", intervals: dict[str, Figures]) -> None:
 
 def _both_recalls_plot(a: Figures, b: Figures) -> Plot:
     def draw(axes: "Axes") -> None:
-        _recall(axes, a["answer_recall"], ONE, "o-", "a")
-        _recall(axes, b["answer_recall"], TWO, "s--", "b")
-        _recall_axes(axes, a["answer_recall"], b["answer_recall"])
+        _draw_recall(axes, a["answer_recall"], ONE, "o-", "a")
+        _draw_recall(axes, b["answer_recall"], TWO, "s--", "b")
+        _set_recall_axes(axes, a["answer_recall"], b["answer_recall"])
 
     says = "Share of the questions with a passage that holds an answer among the first k, with 95 % intervals."
     return _plot("recall", "Answer recall by number of passages", says, draw)
@@ -238,8 +248,8 @@ def _both_recalls_plot(a: Figures, b: Figures) -> Plot:
 def _both_risks_plot(a: Figures, b: Figures) -> Plot:
     def draw(axes: "Axes") -> None:
         for name, confidence, colour, style in (("a", a, ONE, "-"), ("b", b, TWO, "--")):
-            _risk(axes, confidence, colour, style, f"{name} (AURC {confidence['area_under_risk']:.3f})")
-        _risk_axes(axes)
+            _draw_risk(axes, confidence, colour, style, f"{name} (AURC {confidence['area_under_risk']:.3f})")
+        _set_risk_axes(axes)
 
     says = "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
     return _plot("risk", "Risk and coverage", says, draw)
@@ -248,19 +258,19 @@ def _both_risks_plot(a: Figures, b: Figures) -> Plot:
 def _differences_plot(tests: dict[str, Figures]) -> Plot:
     def draw(axes: "Axes") -> None:
         axes.axvline(0, color=SOFT, linewidth=1.4)
-        _intervals(axes, {name: test["difference"] for name, test in tests.items()})
+        _draw_intervals(axes, {name: test["difference"] for name, test in tests.items()})
         widest = max(1.0, *(abs(edge) for edge in axes.dataLim.intervalx))
         axes.set(xlim=(-1.1 * widest, 1.1 * widest), xlabel="a − b, percentage points (95 % interval)")
 
     says = "To the right of 0 a is better, to the left b; a difference whose interval holds 0 may be chance."
-    return _plot("differences", "Differences", says, draw, _rows_high(len(tests)))
+    return _plot("differences", "Differences", says, draw, _rows_height(len(tests)))
 
 
 # --- drawing ---
 
 
 def _plot(key: str, title: str, says: str, draw: Draw, height: float = 3.9) -> Plot:
-    """``key`` keeps the ids of one plot apart from those of the others on a page."""
+    """Draw a plot; ``key`` distinguishes its ids from those of other plots on the page."""
     with _style():
         from matplotlib.figure import Figure
 
@@ -269,13 +279,13 @@ def _plot(key: str, title: str, says: str, draw: Draw, height: float = 3.9) -> P
         draw(axes)
         axes.set_axisbelow(True)
         if axes.get_legend_handles_labels()[1]:
-            figure.legend(loc="outside upper left")  # beside the axes it can hide nothing
+            figure.legend(loc="outside upper left")  # outside the axes, where it hides nothing
         return Plot(title, _svg(figure, key, title), says)
 
 
 @contextmanager
 def _style() -> Iterator[None]:
-    """Our settings and not the user's, whose own come back afterwards: the same figures give the same bytes."""
+    """Use these settings instead of the user's, so that the same figures give the same bytes."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -292,7 +302,7 @@ def _svg(figure: "Figure", key: str, title: str) -> str:
 
 
 def embeddable(svg: str, key: str, title: str) -> str:
-    """An SVG document of matplotlib's as an element of a page."""
+    """Turn an SVG document of matplotlib into an element of a page."""
     from markupsafe import escape
 
     svg = svg[svg.index("<svg") :]
@@ -303,11 +313,11 @@ def embeddable(svg: str, key: str, title: str) -> str:
     svg = re.sub(r"<svg[^>]*>", f'<svg {box[0]} role="img" aria-label="{escape(title)}">', svg, count=1)
     for colour, name in _COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
-    return _own_ids(svg, key)
+    return _rename_ids(svg, key)
 
 
-def _own_ids(svg: str, key: str) -> str:
-    """Ids that something refers to, renamed by their order; the others go."""
+def _rename_ids(svg: str, key: str) -> str:
+    """Rename ids that something refers to by their order, and drop the others."""
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
     names = {old: f"{key}-{n}" for n, old in enumerate(i for i in re.findall(r' id="([^"]+)"', svg) if i in used)}
     svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)

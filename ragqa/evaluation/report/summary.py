@@ -1,4 +1,4 @@
-"""A report, or two of them, in a few lines of text."""
+"""Summary of a report, or of a comparison, in a few lines of text."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ RULES = {
 
 
 def format_summary(report: Report) -> str:
-    """What was asked, of what, and the figures a person looks for first."""
+    """Return what was asked, and the figures that a reader looks for first, as text."""
     figures = report.figures
     about = figures["about"]
     lines = [
@@ -23,15 +23,19 @@ def format_summary(report: Report) -> str:
         f"corpus: {corpus(about)}",
         f"rule {RULES[about['rule']]}",
         "",
-        *_line("exact match", figures["em"]),
-        *_line("F1", figures["f1"]),
-        *[line for k, recall in figures["answer_recall"].items() for line in _line(f"answer recall @{k}", recall)],
+        *_interval_line("exact match", figures["em"]),
+        *_interval_line("F1", figures["f1"]),
+        *[
+            line
+            for k, recall in figures["answer_recall"].items()
+            for line in _interval_line(f"answer recall @{k}", recall)
+        ],
     ]
     if bound := figures["coverage_bound"]:
         held = "not looked for" if bound["corpus"] is None else f"{percent(bound['corpus'])} %"
         found = f"among the hits {percent(bound['retrieved'])} %"
         lines.append(f"{'answer in the corpus':24}{held:>7}   {found}; a system over it is hardly right more often")
-    lines += [line for name, gold in golds(figures) for line in _gold(name, gold)]
+    lines += [line for name, gold in gold_figures(figures) for line in _gold_lines(name, gold)]
     if loss := figures["loss"]:
         lines.append(f"{'questions':24}" + " · ".join(f"{name} {count}" for name, count in loss.items()))
     lines += _confidence(figures["confidence"]) + _seconds(figures["seconds"], about["batch"])
@@ -39,14 +43,14 @@ def format_summary(report: Report) -> str:
     return "\n".join(lines)
 
 
-def golds(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """What is known of gold passages and gold documents, by name."""
+def gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the figures of gold passages and gold documents that there are, by name."""
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 
 
 def gold_note(gold: dict[str, Any], name: str) -> str:
-    """How many questions its figures are of, and the reciprocal rank."""
+    """Describe how many questions the figures are of, and the reciprocal rank."""
     named = f"{name.capitalize()}s: {gold['questions']:,} questions name some"
     held = "" if gold["in_corpus"] is None else f", for {gold['in_corpus']:,} of them they are in the corpus"
     if gold["accuracy"] is None:
@@ -54,7 +58,7 @@ def gold_note(gold: dict[str, Any], name: str) -> str:
     return f"{named}{held}; mean reciprocal rank (MRR) among the first {gold['depth']}: {gold['mrr']:.3f}."
 
 
-def _gold(name: str, gold: dict[str, Any]) -> list[str]:
+def _gold_lines(name: str, gold: dict[str, Any]) -> list[str]:
     if gold["accuracy"] is None:
         return [f"{name:24}{gold_note(gold, name)}"]
     accuracy = " ".join(f"@{k} {percent(share)}" for k, share in gold["accuracy"].items())
@@ -63,7 +67,7 @@ def _gold(name: str, gold: dict[str, Any]) -> list[str]:
 
 
 def heading(about: dict[str, Any]) -> str:
-    """Name, split and number of the questions."""
+    """Return name, split and number of the questions."""
     split = f", {about['split']}" if about["split"] else ""
     without = about["questions"] - about["answerable"]
     count = about["questions"]
@@ -73,22 +77,22 @@ def heading(about: dict[str, Any]) -> str:
 
 
 def corpus(about: dict[str, Any]) -> str:
-    """What the passages are, and how many."""
+    """Return name and number of the passages."""
     passages = about["system"].get("passages")
     return about["corpus"] + (f", {passages:,} passage{'s' * (passages != 1)}" if passages else "")
 
 
 def percent(share: float) -> str:
-    """With one decimal."""
+    """Format a share in percent with one decimal."""
     return f"{100 * share:.1f}"
 
 
 def probability(p: float) -> str:
-    """With four decimals, or below what they can say."""
+    """Format a probability with four decimals, or as less than the smallest of these."""
     return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
 
 
-def _line(name: str, interval: dict[str, float] | None) -> list[str]:
+def _interval_line(name: str, interval: dict[str, float] | None) -> list[str]:
     if interval is None:
         return []
     value, low, high = (percent(interval[key]) for key in ("value", "low", "high"))
@@ -127,7 +131,7 @@ def _seconds(seconds: dict[str, dict[str, float]] | None, batch: int) -> list[st
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Both systems, the difference with its interval, and how likely chance alone makes one so large."""
+    """Return both systems' figures, differences with intervals, and the probability of chance, as text."""
     figures = comparison.figures
     lines = [f"a: {comparison.a.path}", f"b: {comparison.b.path}", ""]
     lines += [f"{name}: {heading(figures[name])}; corpus: {corpus(figures[name])}" for name in ("a", "b")]

@@ -22,7 +22,7 @@ from ragqa.evaluation.compare import compare
 from ragqa.evaluation.coverage import find_missing
 from ragqa.evaluation.kinds import answer_length, answer_type, question_word
 from ragqa.evaluation.report.summary import format_comparison, format_summary
-from ragqa.evaluation.rows import Examined, Row, Rule, score
+from ragqa.evaluation.rows import Row, Rule, SystemResult, score
 from ragqa.evaluation.systems import GoldPassages, Predictions
 from ragqa.metrics import has_answer
 from ragqa.pipeline import Pipeline
@@ -613,7 +613,7 @@ WORDS = st.text(alphabet="ab ÁáΣςσ.-\u0301\u00a0é", min_size=0, max_size=8
 
 
 def row_of(number: int, question: Question) -> Row:
-    return score(number, question, Examined(Answer("", None, 0.0, 0.0), [], []), Rule())
+    return score(number, question, SystemResult(Answer("", None, 0.0, 0.0), [], []), Rule())
 
 
 @given(texts=st.lists(WORDS, min_size=1, max_size=8), answers=st.lists(st.lists(WORDS, max_size=3), max_size=6))

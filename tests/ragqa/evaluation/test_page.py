@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from ragqa.evaluation import Report, evaluate
 from ragqa.evaluation.compare import compare
 from ragqa.evaluation.report.page import render_comparison_page, render_page
-from ragqa.evaluation.report.sample import SIZE, Piece, Sampler, sample, shown
-from ragqa.evaluation.rows import Examined, Excerpt, Row
+from ragqa.evaluation.report.sample import SIZE, Piece, Sampler, sample_questions, show_row
+from ragqa.evaluation.rows import Excerpt, Row, SystemResult
 from ragqa.evaluation.systems import Predictions
 from ragqa.types import Answer, Hit, Passage, Question, Source, Span
 
@@ -36,11 +36,11 @@ pytest.importorskip("jinja2")
 class Fake:
     """A system that gives what it is told, question by question."""
 
-    examined: dict[str, Examined]
+    examined: dict[str, SystemResult]
     described: dict[str, Any]
     is_identified: bool = True
 
-    def examine(self, questions: list[Question]) -> list[Examined]:
+    def examine(self, questions: list[Question]) -> list[SystemResult]:
         return [self.examined[question.id] for question in questions]
 
     def skip(self, question: Question) -> None:
@@ -69,15 +69,17 @@ def found() -> list[Hit]:
     return [Hit(Passage(n, f"d{n}", f"Title {n}", text, "", 0, len(text)), 1 - n / 9) for n, text in enumerate(TEXTS)]
 
 
-def read(said: str | None, confidence: float = 0.5) -> Examined:
+def read(said: str | None, confidence: float = 0.5) -> SystemResult:
     """Every passage found, two of them read; the answer is cited from the first that holds it."""
     hits = found()
     cited = next(((hit, hit.passage.text.find(said)) for hit in hits if said and said in hit.passage.text), None)
     sources = (Source(cited[0], Span(cited[1], cited[1] + len(said)), 1.0),) if cited and said else ()
-    return Examined(Answer("", said, 0.0, confidence, sources), hits[:2], hits, 0.01, 0.3)
+    return SystemResult(Answer("", said, 0.0, confidence, sources), hits[:2], hits, 0.01, 0.3)
 
 
-def report(folder: Path, examined: dict[str, Examined] | None = None, system: Any = None, **settings: Any) -> Report:
+def report(
+    folder: Path, examined: dict[str, SystemResult] | None = None, system: Any = None, **settings: Any
+) -> Report:
     given = examined or {id: read(said, 0.2 * n) for n, (id, said) in enumerate(SAID.items(), 1)}
     made = Fake(given, SYSTEM if system is None else system)
     return evaluate(made, QUESTIONS, out=folder / "a.report", name="demo", **{"corpus": "encyclopedia", **settings})
@@ -272,7 +274,7 @@ def test_warnings_are_shown(tmp_path: Path) -> None:
 
 def test_questions_are_grouped_by_where_the_answer_was_lost(full: Report) -> None:
     html = render_page(full)
-    groups = {group.name: [item.row.id for item in group.shown] for group in sample(full)}
+    groups = {group.name: [item.row.id for item in group.shown] for group in sample_questions(full)}
     assert groups == {name: [name] for name in ("not chosen", "not read", "not retrieved", "right", "unanswerable")}
     for name in groups:
         assert f'<section id="group-{name.replace(" ", "-")}">' in html
@@ -305,7 +307,7 @@ def test_questions_that_the_corpus_cannot_answer_are_told_apart(full: Report, tm
     (tmp_path / "rows.jsonl").write_bytes((full.path / "rows.jsonl").read_bytes())
     (tmp_path / "missing.json").write_text(json.dumps({"answers": [3], "passages": [], "documents": []}))
     made = Report(tmp_path, {**looked, "loss": {**looked["loss"], "not in the corpus": 1, "not retrieved": 0}})
-    groups = {group.name: [item.row.id for item in group.shown] for group in sample(made)}
+    groups = {group.name: [item.row.id for item in group.shown] for group in sample_questions(made)}
     assert groups["not in the corpus"] == ["not retrieved"] and "not retrieved" not in groups
     assert rows_of(render_page(made), "Answers")["an answer occurs in the corpus (coverage bound)"] == ["75.0", "–"]
     assert rows_of(render_page(made), "Where answers are lost")["not in the corpus"][:2] == ["1", "25.0"]
@@ -355,20 +357,20 @@ EXCERPT = "ab Ada Holm cd"
     ],
 )
 def test_what_is_marked(span: tuple[int | None, int | None], answers: tuple[str, ...], pieces: list[Any]) -> None:
-    made = shown(row(0, answers=answers, cited=Excerpt("", "", EXCERPT, 1, *span)), regex=False)
+    made = show_row(row(0, answers=answers, cited=Excerpt("", "", EXCERPT, 1, *span)), regex=False)
     assert [(p.text, "s" * p.said + "g" * p.gold) for p in made.cited] == pieces
 
 
 def test_patterns_are_marked_and_shown_as_code(tmp_path: Path) -> None:
     html = render_page(report(tmp_path, regex=True, split="x"))
     assert Parsed(html).all("code").count("Bo Berg") == 1
-    made = shown(row(0, answers=("[", "A.a", r"H\w+m"), cited=Excerpt("", "", EXCERPT)), regex=True)
+    made = show_row(row(0, answers=("[", "A.a", r"H\w+m"), cited=Excerpt("", "", EXCERPT)), regex=True)
     assert [piece.text for piece in made.cited if piece.gold] == ["Holm"]
 
 
 @given(st.text(max_size=3000), st.integers(-5, 4000), st.integers(-5, 4000), st.lists(st.text(max_size=3), max_size=3))
 def test_pieces_are_the_passage(text: str, start: int, end: int, answers: list[str]) -> None:
-    cited = shown(row(0, answers=tuple(answers), cited=Excerpt("", "", text, 1, start, end)), regex=False).cited
+    cited = show_row(row(0, answers=tuple(answers), cited=Excerpt("", "", text, 1, start, end)), regex=False).cited
     kept = "".join(piece.text for piece in cited if piece not in (Piece("… "), Piece(" …")))
     assert kept in text and len(kept) <= 2100
     assert len(text) > 700 or kept == text
@@ -485,7 +487,7 @@ def test_references_lead_somewhere(full: Report) -> None:
 
 
 def test_retrieval_alone(tmp_path: Path) -> None:
-    given = {question.id: Examined(None, [], found(), 0.01) for question in QUESTIONS}
+    given = {question.id: SystemResult(None, [], found(), 0.01) for question in QUESTIONS}
     html = render_page(report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None}))
     assert [group.split(" (")[0] for group in Parsed(html).all("a")[-3:]] == ["not retrieved", "found", "unanswerable"]
     assert "prediction</dt>" not in html and "EM" not in rows_of(html, "What could be answered")
@@ -609,7 +611,7 @@ def test_comparison(full: Report, tmp_path: Path) -> None:
 
 
 def test_comparison_of_retrieval(full: Report, tmp_path: Path) -> None:
-    given = {question.id: Examined(None, [], found()[:1] * 3, 0.01) for question in QUESTIONS}
+    given = {question.id: SystemResult(None, [], found()[:1] * 3, 0.01) for question in QUESTIONS}
     other = report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None, "retriever": "bm25"})
     html = render_comparison_page(compare(other, full))
     found_by = [link.split(" found an answer in the top 3")[0] for link in Parsed(html).all("a")[-4:-1]]

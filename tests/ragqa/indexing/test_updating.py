@@ -25,7 +25,7 @@ from ragqa.corpus.blocks import make_word_splitter as word_blocks
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.errors import ArtefactError, BadInput, BadLine, DamagedArtefact, Mismatch
 from ragqa.evaluation.coverage import find_missing
-from ragqa.evaluation.rows import Examined, Rule, score
+from ragqa.evaluation.rows import Rule, SystemResult, score
 from ragqa.indexing import update
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import UpdateReport, format_summary, update_index
@@ -1089,7 +1089,7 @@ def test_a_corpus_does_not_hold_the_answers_of_what_was_deleted(tmp_path: Path, 
     texts = {f"d{n}": f"text {n} holds answer{n}" for n in range(1100)}
     index = made(tmp_path, texts, retriever="bm25")
     change(index, {"d1050": "text 1050 holds another"}, [f"d{n}" for n in range(100)], compact=False)
-    nothing = Examined(Answer("?", None, 0.0, 0.0), [], [])
+    nothing = SystemResult(Answer("?", None, 0.0, 0.0), [], [])
     answers = ("answer7", "answer500", "answer1050", "another")
     rows = [score(n, Question("?", (answer,)), nothing, Rule()) for n, answer in enumerate(answers)]
     assert find_missing(open_retriever(index).passages, rows).answers == {0, 2}
