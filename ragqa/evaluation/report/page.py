@@ -79,9 +79,7 @@ def render_comparison_page(comparison: Comparison) -> str:
         read_a=is_read(a),
         read_b=is_read(b),
         regex=is_regex(a),
-        apart=_warn_about_corpus(
-            min(figures["a"], figures["b"], key=lambda about: about["system"].get("passages") or 0)
-        ),
+        apart=_warn_about_corpus(smaller),
         tests=plots.differences(figures),
         settings=_both_settings(figures["a"], figures["b"]),
         untested=_side_by_side(_untested(a.figures), _untested(b.figures)),
