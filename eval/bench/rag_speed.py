@@ -39,8 +39,9 @@ from transformers import (
 from eval.bench.process import memory
 from eval.bench.record import report
 from ragqa.models.generation.decoding import Candidate
-from ragqa.models.generation.rag import MAX_INPUT, Marginal, RagGenerator
-from ragqa.models.generation.search import Search
+from ragqa.models.generation.limits import MAX_INPUT
+from ragqa.models.generation.rag import Marginal, RagGenerator
+from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs
@@ -181,7 +182,9 @@ def train(ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, labels_BT: T
     return rows(meters, kinds)
 
 
-def decode(ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, search: Search, steps: int) -> dict[str, Any]:
+def decode(
+    ours: RagGenerator, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings, steps: int
+) -> dict[str, Any]:
     """Thorough decoding by both, in turn."""
     theirs = their_model(ours.seq2seq, "sequence", relevance_BK.shape[1]).eval()
     rules = ours.seq2seq.conventions
@@ -314,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ours.marginal, passages = "sequence", found.long(args.passages, args.decoding_tokens, ours.eval())
     ours.max_input = args.decoding_tokens
     inputs = ours.inputs(found.questions, passages).to(args.device)
-    search = Search(args.beams, args.longest, shortest=2)
+    search = SearchSettings(args.beams, args.longest, shortest=2)
     figures["decoding_inputs"] = lengths(inputs.mask_NL)
     figures["decode_thorough"] = decode(ours, inputs, relevance, search, args.steps)
     report(

@@ -112,7 +112,7 @@ def written(generator: Generator, texts: list[str], passages: list[list[Passage]
     generator.eval()
     inputs = generator.inputs(texts, passages).to(relevance_BK.device)
     with autocast(relevance_BK.device):
-        found = generator.generate(inputs, relevance_BK, searches.Search(longest=generator.max_answer))
+        found = generator.generate(inputs, relevance_BK, searches.SearchSettings(longest=generator.max_answer))
     generator.train(training)
     return [generator.seq2seq.tokens.decode(candidates[0].ids) for candidates in found]
 

@@ -149,7 +149,9 @@ class Batch:
         """What is read, what is said, and where of the one the other stands."""
         tokens = generator.seq2seq.tokens
         rows = generator.inputs(self.texts, [[each] for each in self.passages])
-        before = tokens.ids([generator.template.text_before(*each) for each in zip(self.texts, self.passages, strict=True)])
+        before = tokens.ids(
+            [generator.template.text_before(*each) for each in zip(self.texts, self.passages, strict=True)]
+        )
         made = []
         for row, mask, opening, answer in zip(rows.ids_NL, rows.mask_NL, before, self.answers, strict=True):
             ids = row[mask.bool()].tolist()

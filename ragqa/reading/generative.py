@@ -23,7 +23,7 @@ from ragqa.types import Alternative, Answer, Hit, Source, Span
 if TYPE_CHECKING:
     from ragqa.models.generation.decoding import Candidate
     from ragqa.models.generation.generators import Generator
-    from ragqa.models.generation.search import Search
+    from ragqa.models.generation.search import SearchSettings
 _UNSUPPORTED = "in none of the passages that were read"
 _INCOMPLETE = "\ufffd"
 """Placeholder that a tokenizer of bytes writes for a character that is not complete yet."""
@@ -268,13 +268,13 @@ def _resolve_decoding(generator: "Generator", wanted: Decoding) -> Decoding:
     return replace(wanted, max_answer=longest)
 
 
-def _make_search(kind: ReaderKind, decoding: Decoding, alternatives: int) -> "Search":
+def _make_search(kind: ReaderKind, decoding: Decoding, alternatives: int) -> "SearchSettings":
     """Return the search settings; RAG-Sequence can return the answers of all passages, however few its beams."""
-    from ragqa.models.generation.search import Search
+    from ragqa.models.generation.search import SearchSettings
 
     assert decoding.max_answer is not None
     count = 1 + alternatives
-    return Search(
+    return SearchSettings(
         beams=decoding.beams,
         longest=decoding.max_answer,
         shortest=decoding.min_answer,

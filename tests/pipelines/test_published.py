@@ -19,7 +19,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.generation.generators import load_rag
-from ragqa.models.generation.search import Search
+from ragqa.models.generation.search import SearchSettings
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.encoder import load_encoder
@@ -79,7 +79,7 @@ def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert {source["document"] for source in row["sources"]} == {passages[n].document for n in best.indices.tolist()}
     generator = load_rag(tmp_path / "rag").generator.eval()
     inputs = generator.inputs([QUESTION], [[passages[n] for n in best.indices.tolist()]])
-    ((wanted,),) = generator.generate(inputs, best.values[None], Search(longest=5))
+    ((wanted,),) = generator.generate(inputs, best.values[None], SearchSettings(longest=5))
     assert row["answer"] == generator.seq2seq.tokens.decode(wanted.ids) != ""
     weights = {passages[n].document: weight for n, weight in zip(best.indices.tolist(), wanted.posterior, strict=True)}
     found = {source["document"]: source["weight"] for source in row["sources"]}

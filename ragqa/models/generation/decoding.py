@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ragqa.errors import BadInput
-from ragqa.models.generation.search import Search, collect_answers, cut_at_end, search_beams, search_greedily
+from ragqa.models.generation.search import SearchSettings, collect_answers, cut_at_end, search_beams, search_greedily
 from ragqa.models.generation.seq2seq import DecoderRun, EncoderStates, Seq2Seq
 from ragqa.objectives import IGNORED, sequence_nll, token_nll
 
@@ -72,7 +72,9 @@ def _expand_groups(groups: Tensor, size: int) -> Tensor:
 
 
 @torch.no_grad()
-def decode_token(model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: Search) -> list[list[Candidate]]:
+def decode_token(
+    model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
+) -> list[list[Candidate]]:
     """Decode RAG-Token: one search per question over the mixture of its K passages (Lewis et al. 2020, section 2.5).
 
     With K = 1 that is plain seq2seq decoding. The posterior of a candidate is the expected share of its tokens that
@@ -100,7 +102,7 @@ def decode_token(model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, se
 
 @torch.no_grad()
 def stream_token(
-    model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: Search
+    model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
     """Yield the tokens ``[B]`` of a greedy ``decode_token`` as they come, and return its candidates."""
     prior_BK = _compute_prior(relevance_BK)
@@ -117,7 +119,7 @@ def stream_token(
 
 @torch.no_grad()
 def decode_sequence(
-    model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: Search, *, fast: bool = False
+    model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings, *, fast: bool = False
 ) -> list[list[Candidate]]:
     """Decode RAG-Sequence: one search per passage, whose candidates are ranked together by p(y|x).
 
@@ -150,7 +152,7 @@ def _compute_prior(relevance_BK: Tensor) -> Tensor:
 
 
 def _split_questions(
-    model: Seq2Seq, states: EncoderStates, prior_BK: Tensor, search: Search
+    model: Seq2Seq, states: EncoderStates, prior_BK: Tensor, search: SearchSettings
 ) -> Iterator[tuple[DecoderRun, Tensor]]:
     """Yield decoder runs and priors for as many questions at a time as memory allows."""
     passages = prior_BK.shape[1]
@@ -162,7 +164,7 @@ def _split_questions(
         yield DecoderRun(model, states[slice(begin * passages, (begin + len(own)) * passages)]), own
 
 
-def _search(model: Seq2Seq, run: DecoderRun, prior_GP: Tensor, search: Search) -> list[list[tuple[Ids, float]]]:
+def _search(model: Seq2Seq, run: DecoderRun, prior_GP: Tensor, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
     """Return the answers of each search, best first, and their scores."""
     scorer, rules = PassageMixture(run, prior_GP), model.conventions
     if search.beams > 1:
@@ -173,7 +175,7 @@ def _search(model: Seq2Seq, run: DecoderRun, prior_GP: Tensor, search: Search) -
     return [[(ids, gain / len(ids) ** search.length_penalty)] for ids, gain in zip(rows, gains, strict=True)]
 
 
-def _merge_fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], search: Search) -> list[Candidate]:
+def _merge_fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], search: SearchSettings) -> list[Candidate]:
     """Merge the candidates of one question, scored by the searches that found them."""
     joint: dict[Ids, Tensor] = {}
     for passage, found in enumerate(rows):

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ragqa.models.generation import attention
 from ragqa.models.generation.decoding import MAX_CACHED, Candidate, decode_token, stream_token
-from ragqa.models.generation.rag import MAX_ANSWER, MAX_INPUT, score_answers
-from ragqa.models.generation.search import Search
+from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
+from ragqa.models.generation.rag import score_answers
+from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
 from ragqa.models.generation.template import FID, Template, assemble_inputs, fits_input
 from ragqa.models.inputs import Inputs
@@ -55,7 +56,7 @@ class FusionInDecoder(nn.Module):
         alone_B1 = torch.zeros_like(relevance_BK[:, :1])
         return score_answers(self.seq2seq, states, alone_B1, labels_BT, "token", smoothing)[0]
 
-    def generate(self, inputs: Inputs, relevance_BK: Tensor, search: Search) -> list[list[Candidate]]:
+    def generate(self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings) -> list[list[Candidate]]:
         """Return the best answers of each question, with attention in place of the posterior."""
         with torch.no_grad():
             states, owner_BS = self._fuse(inputs, relevance_BK)
@@ -63,7 +64,7 @@ class FusionInDecoder(nn.Module):
         return self._attribute_passages(states, owner_BS, found, relevance_BK.shape[1])
 
     def stream(
-        self, inputs: Inputs, relevance_BK: Tensor, search: Search
+        self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
         """Yield the tokens of a greedy search as they come, see ``decoding.stream_token``."""
         with torch.no_grad():

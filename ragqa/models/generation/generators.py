@@ -12,7 +12,8 @@ from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.models import dpr
 from ragqa.models.generation.fid import FusionInDecoder
-from ragqa.models.generation.rag import MAX_ANSWER, MAX_INPUT, RagGenerator
+from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
+from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, Template
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ragqa.errors import BadInput
 from ragqa.models.generation.decoding import Candidate, decode_sequence, decode_token, stream_token
-from ragqa.models.generation.search import Search
+from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
+from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
 from ragqa.models.generation.template import RAG, Template, assemble_inputs, fits_input
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
@@ -21,10 +22,6 @@ from ragqa.reading.registry import ReaderKind
 from ragqa.types import Passage
 
 Marginal = Literal["token", "sequence"]
-MAX_INPUT = 300
-"""Largest length of a pair in tokens (RAG's ``max_combined_length``)."""
-MAX_ANSWER = 32
-"""Largest length of an answer in tokens, the end included."""
 
 
 class RagGenerator(nn.Module):
@@ -116,7 +113,7 @@ class RagGenerator(nn.Module):
         return score_answers(self.seq2seq, states, relevance_BK, labels_BT, marginal or self.marginal, smoothing)
 
     def generate(
-        self, inputs: Inputs, relevance_BK: Tensor, search: Search, *, fast: bool = False
+        self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings, *, fast: bool = False
     ) -> list[list[Candidate]]:
         """Return the best answers of each question; ``fast`` is for RAG-Sequence, see ``decoding.decode_sequence``.
 
@@ -130,7 +127,7 @@ class RagGenerator(nn.Module):
         return decode_sequence(self.seq2seq, states, relevance_BK, search, fast=fast)
 
     def stream(
-        self, inputs: Inputs, relevance_BK: Tensor, search: Search
+        self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
         """Yield the tokens of greedy RAG-Token as they come, see ``decoding.stream_token``."""
         with torch.no_grad():

@@ -18,7 +18,7 @@ _NEVER = -1e9
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSettings:
     """Settings of the search for answers."""
 
     beams: int = 1
@@ -80,7 +80,7 @@ class _Beams:
         return _Beams(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search) -> Tensor:
+def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: SearchSettings) -> Tensor:
     """Restrict the log-probabilities ``[..., V]`` of token number ``step`` to allowed tokens."""
     if rules.never:
         log_probs = log_probs.index_fill(-1, log_probs.new_tensor(rules.never, dtype=torch.long), -torch.inf)
@@ -94,7 +94,7 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
 
 
 def search_greedily(
-    scorer: TokenScorer, searches: int, rules: Conventions, search: Search, device: torch.device
+    scorer: TokenScorer, searches: int, rules: Conventions, search: SearchSettings, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the most probable token of each search ``[G]`` and its log-probability ``[G]``, step by step.
 
@@ -113,7 +113,7 @@ def search_greedily(
 
 
 def search_beams(
-    scorer: TokenScorer, searches: int, rules: Conventions, search: Search, device: torch.device
+    scorer: TokenScorer, searches: int, rules: Conventions, search: SearchSettings, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Run beam search; return ids ``[G, W, T]``, best first, and their scores ``[G, W]``.
 
@@ -141,7 +141,7 @@ def search_beams(
 
 
 def _advance(
-    state: _Beams, log_probs_GWV: Tensor, step: int, rules: Conventions, search: Search
+    state: _Beams, log_probs_GWV: Tensor, step: int, rules: Conventions, search: SearchSettings
 ) -> tuple[_Beams, Tensor, Tensor]:
     """Take one step of every search; return the new state, and each beam's parent and last token ``[G, W]``."""
     beams, vocabulary = search.beams, log_probs_GWV.shape[-1]

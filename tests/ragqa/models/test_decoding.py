@@ -14,7 +14,7 @@ from ragqa.errors import BadInput, Mismatch
 from ragqa.models.generation import decoding, seq2seq
 from ragqa.models.generation.decoding import Candidate
 from ragqa.models.generation.rag import RagGenerator
-from ragqa.models.generation.search import Search
+from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.inputs import Inputs
 
@@ -50,7 +50,7 @@ def relevance() -> torch.Tensor:
     return torch.randn(B, K)
 
 
-def theirs(model: Any, marginal: str, inputs: Inputs, search: Search) -> list[tuple[int, ...]]:
+def theirs(model: Any, marginal: str, inputs: Inputs, search: SearchSettings) -> list[tuple[int, ...]]:
     """Answers of transformers' RAG, without starts, and without what is behind their ends."""
     said = model.generator.generation_config
     options: dict[str, Any] = {
@@ -83,10 +83,10 @@ def ids(found: list[list[Candidate]]) -> list[tuple[int, ...]]:
 
 
 SEARCHES = {
-    "greedy": Search(longest=7, shortest=2),
-    "beams": Search(beams=3, longest=7, shortest=2, returned=2),
-    "long beams": Search(beams=4, longest=8, shortest=3, length_penalty=2.0, returned=3),
-    "short beams": Search(beams=3, longest=8, shortest=2, length_penalty=-0.5, returned=2),
+    "greedy": SearchSettings(longest=7, shortest=2),
+    "beams": SearchSettings(beams=3, longest=7, shortest=2, returned=2),
+    "long beams": SearchSettings(beams=4, longest=8, shortest=3, length_penalty=2.0, returned=3),
+    "short beams": SearchSettings(beams=3, longest=8, shortest=2, length_penalty=-0.5, returned=2),
 }
 
 
@@ -120,7 +120,7 @@ def test_a_plain_model_answers_as_generate(name: str) -> None:
     ours = Seq2Seq(PLAIN[name](), wordless())
     ours.model.load_state_dict(model.state_dict())
     inputs = pairs(ours.conventions.pad, ragged=True)
-    search = Search(beams=3, longest=12, returned=3)
+    search = SearchSettings(beams=3, longest=12, returned=3)
     options = {"num_beams": 3, "num_return_sequences": 3, "max_length": 13, "early_stopping": False}
     rows = model.generate(inputs.ids_NL, attention_mask=inputs.mask_NL, **options)[:, 1:].tolist()
     with torch.no_grad():
@@ -164,7 +164,9 @@ def test_thorough_decoding_finds_the_best_of_all_answers(tiny: Any) -> None:
     model, inputs, prior, scores = tiny
     every = {answer: float((score.sum(-1) + prior).logsumexp(0)) for answer, score in scores.items()}
     assert sum(map(torch.exp, map(torch.tensor, every.values()))) == pytest.approx(1.0, abs=1e-4)
-    found = RagGenerator(model, marginal="sequence").generate(inputs, prior[None], Search(60, 3, returned=400))[0]
+    found = RagGenerator(model, marginal="sequence").generate(inputs, prior[None], SearchSettings(60, 3, returned=400))[
+        0
+    ]
     assert found[0].ids == max(every, key=lambda answer: every[answer])
     assert [each.log_prob for each in found] == sorted((each.log_prob for each in found), reverse=True)
     assert len({each.ids for each in found}) == len(found) > 60
@@ -176,7 +178,7 @@ def test_thorough_decoding_finds_the_best_of_all_answers(tiny: Any) -> None:
 def test_the_mixture_finds_the_best_of_all_answers(tiny: Any) -> None:
     model, inputs, prior, scores = tiny
     every = {answer: float((score + prior[:, None]).logsumexp(0).sum()) for answer, score in scores.items()}
-    search = Search(60, 3, length_penalty=0.0, returned=60)
+    search = SearchSettings(60, 3, length_penalty=0.0, returned=60)
     found = RagGenerator(model, marginal="token").generate(inputs, prior[None], search)[0]
     best = sorted(every, key=lambda answer: -every[answer])
     assert [each.ids for each in found[:20]] == best[:20]
@@ -194,12 +196,12 @@ def test_fast_decoding_counts_what_a_passages_own_beam_found(tiny: Any) -> None:
             [
                 each.ids
                 for each in RagGenerator(model).generate(
-                    _rows(inputs, [z]), torch.zeros(1, 1), Search(beams, 3, returned=beams)
+                    _rows(inputs, [z]), torch.zeros(1, 1), SearchSettings(beams, 3, returned=beams)
                 )[0]
             ]
             for z in range(K)
         ]
-        found = generator.generate(inputs, prior[None], Search(beams, 3, returned=99), fast=True)[0]
+        found = generator.generate(inputs, prior[None], SearchSettings(beams, 3, returned=99), fast=True)[0]
         assert {each.ids for each in found} == {answer for row in alone for answer in row}
         for each in found:
             own = torch.tensor([each.ids in row for row in alone])
@@ -220,7 +222,7 @@ def test_a_question_is_answered_alike_alone_and_among_others(
 ) -> None:
     """Alone, its pairs are padded less, and with as many passages as it has."""
     ours = RagGenerator(Seq2Seq(tiny_bart(spread=0.3), wordless()), marginal=marginal)
-    inputs, scores, search = pairs(1, ragged=True), relevance(), Search(beams, 9, returned=min(beams, 2))
+    inputs, scores, search = pairs(1, ragged=True), relevance(), SearchSettings(beams, 9, returned=min(beams, 2))
     scores[1, 2:] = -torch.inf
     together = ours.generate(inputs, scores, search)
     monkeypatch.setitem(seq2seq._MIN_SAVING, "cpu", 1)
@@ -240,7 +242,7 @@ def test_no_more_is_held_at_once_than_there_is_room_for(
 ) -> None:
     """Room for two of the three questions; the encoder reads 20 tokens at once."""
     ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()), marginal=marginal)
-    inputs, search = pairs(1, ragged=True), Search(beams, 6, returned=beams)
+    inputs, search = pairs(1, ragged=True), SearchSettings(beams, 6, returned=beams)
     whole = ours.generate(inputs, relevance(), search)
     monkeypatch.setattr(decoding, "_MAX_LOGITS", 2 * K * 6 * 60)
     monkeypatch.setattr(seq2seq, "_MAX_ENCODED", 20)
@@ -264,7 +266,7 @@ def test_no_more_is_held_at_once_than_there_is_room_for(
 @pytest.mark.parametrize("name", GENERATORS)
 def test_a_stream_says_what_greedy_decoding_finds(name: str) -> None:
     ours = RagGenerator(Seq2Seq(GENERATORS[name](), wordless()))
-    inputs, search = pairs(ours.seq2seq.conventions.pad, ragged=True), Search(longest=6)
+    inputs, search = pairs(ours.seq2seq.conventions.pad, ragged=True), SearchSettings(longest=6)
     stream, said = ours.stream(inputs, relevance(), search), []
     with pytest.raises(StopIteration) as end:
         while True:
@@ -288,8 +290,8 @@ def test_posteriors_are_shares(scores: list[float], marginal: Any, fast: bool, b
     one = _rows(pairs(1, ragged=True), [0])
     count = len(scores)
     same = Inputs(one.ids_NL.expand(count, -1), one.mask_NL.expand(count, -1))
-    found = ours.generate(same, torch.tensor([scores]), Search(beams, 5, returned=beams), fast=fast)[0]
-    alone = ours.generate(one, torch.zeros(1, 1), Search(beams, 5, returned=beams), fast=fast)[0]
+    found = ours.generate(same, torch.tensor([scores]), SearchSettings(beams, 5, returned=beams), fast=fast)[0]
+    alone = ours.generate(one, torch.zeros(1, 1), SearchSettings(beams, 5, returned=beams), fast=fast)[0]
     for each, single in zip(found, alone, strict=True):
         assert each.ids == single.ids and each.log_prob == pytest.approx(single.log_prob, abs=1e-3)
         assert sum(each.posterior) == pytest.approx(1.0, abs=1e-5)
@@ -300,9 +302,9 @@ def test_what_cannot_be_answered_is_one_line() -> None:
     ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()))
     scores = torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]])
     with pytest.raises(BadInput, match="question 1 of the batch has no passage to answer from"):
-        ours.generate(pairs(1, ragged=True, count=4), scores, Search())
+        ours.generate(pairs(1, ragged=True, count=4), scores, SearchSettings())
     ours.train()
     with pytest.raises(Mismatch, match="in training mode"):
-        ours.generate(pairs(1, ragged=True, count=4), torch.zeros(2, 2), Search())
+        ours.generate(pairs(1, ragged=True, count=4), torch.zeros(2, 2), SearchSettings())
     with pytest.raises(BadInput, match="beams, longest and returned are 1 or more"):
-        Search(beams=0)
+        SearchSettings(beams=0)

@@ -45,7 +45,7 @@ from ragqa.models.generation.generators import (
     save_generator,
 )
 from ragqa.models.generation.rag import RagGenerator
-from ragqa.models.generation.search import Search
+from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.generation.template import CLOSED_BOOK, Template
 from ragqa.models.inputs import Inputs
@@ -135,7 +135,7 @@ def test_fusion_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = FusionInDecoder(model)
     inputs, relevance, _ = batch(1)
     relevance[1, 1:] = -torch.inf
-    search = Search(beams=2, longest=5, returned=2)
+    search = SearchSettings(beams=2, longest=5, returned=2)
     found = fused.generate(inputs, relevance, search)
     order = torch.tensor([question * K + place for question in range(B) for place in (2, 0, 3, 1)])
     turned = fused.generate(Inputs(inputs.ids_NL[order], inputs.mask_NL[order]), relevance[:, [2, 0, 3, 1]], search)
@@ -159,11 +159,11 @@ def test_fusion_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [each.ids for each in row] == [each.ids for each in other]
         for one, two in zip(row, other, strict=True):
             assert one.posterior == pytest.approx(two.posterior, abs=1e-6)
-    stream = fused.stream(inputs, relevance, Search(longest=5))
+    stream = fused.stream(inputs, relevance, SearchSettings(longest=5))
     with pytest.raises(StopIteration) as end:
         while True:
             next(stream)
-    assert end.value.value == fused.generate(inputs, relevance, Search(longest=5))
+    assert end.value.value == fused.generate(inputs, relevance, SearchSettings(longest=5))
 
 
 @pytest.mark.parametrize("kind", ["rag-token", "rag-sequence", "fid", "closed-book"])
@@ -181,7 +181,7 @@ def test_a_generator_is_saved_as_it_is(kind: str, tmp_path: Path) -> None:
     found = [[passage("Genji", "a novel"), passage("Heian", "a court")], [passage("Genji", "a novel")]]
     inputs = generator.inputs(["who?", "when?"], found)
     relevance = torch.zeros(2, 1) if kind == "closed-book" else torch.tensor([[0.0, 0.0], [0.0, -torch.inf]])
-    answers = [each.generate(inputs, relevance, Search(longest=4)) for each in (generator, again)]
+    answers = [each.generate(inputs, relevance, SearchSettings(longest=4)) for each in (generator, again)]
     assert answers[0] == answers[1]
     with pytest.raises(BadInput, match=f"is a generator of kind {kind}, not other"):
         load_generator(tmp_path / "saved", "other")
@@ -235,7 +235,9 @@ def test_a_plain_seq2seq_must_be_told_what_it_is(tmp_path: Path) -> None:
     path = write_byt5(tmp_path)
     generator = load_generator(path, "closed-book")
     assert (generator.kind, generator.template, generator.passages) == ("closed-book", CLOSED_BOOK, 1)
-    with pytest.raises(BadInput, match="is a plain seq2seq: name its kind, one of rag-token, rag-sequence, fid, closed-book"):
+    with pytest.raises(
+        BadInput, match="a plain seq2seq: name its kind, one of rag-token, rag-sequence, fid, closed-book"
+    ):
         load_generator(path)
     with pytest.raises(BadInput, match="generator 'gpt': one of rag-token"):
         load_generator(path, "gpt")

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel
 
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.rag import RagGenerator
-from ragqa.models.generation.search import Search
+from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.inputs import Inputs
 from ragqa.models.tower import Tower
@@ -73,6 +73,6 @@ def test_passages_come_to_be_found_and_read(marginal: Literal["token", "sequence
         optimizer.step()
     inputs, relevance_BK, labels_BT, right_BK = read()
     assert (relevance_BK.softmax(-1) * right_BK).sum(-1).mean() > 0.9  # 1/4 by chance
-    found = generator.eval().generate(inputs, relevance_BK.detach(), Search(longest=3, shortest=1))
+    found = generator.eval().generate(inputs, relevance_BK.detach(), SearchSettings(longest=3, shortest=1))
     said = [row[0].ids[:2] for row in found]
     assert sum(ids == tuple(wanted) for ids, wanted in zip(said, labels_BT.tolist(), strict=True)) >= 15

@@ -17,7 +17,7 @@ from ragqa.cli import ask
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.decoding import Candidate
 from ragqa.models.generation.generators import load_generator, make_generator, save_generator
-from ragqa.models.generation.search import Search
+from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.pipeline import Pipeline
 from ragqa.reading.base import Decoding, RetrieverIdentity
@@ -309,7 +309,7 @@ def test_decoding_is_what_the_command_line_says(
     generator: Any = load_generator(bart, kind).eval()
     inputs = generator.inputs([QUESTION], [[hit.passage for hit in found[0]]])
     relevance = torch.tensor([[hit.score for hit in found[0]]])
-    search = Search(beams=3, longest=6, shortest=2, returned=5 if kind == "rag-sequence" else 3)
+    search = SearchSettings(beams=3, longest=6, shortest=2, returned=5 if kind == "rag-sequence" else 3)
     (wanted,) = generator.generate(inputs, relevance, search, **({"fast": True} if fast else {}))
     row = json.loads(out)
     texts = list(dict.fromkeys(generator.seq2seq.tokens.decode(each.ids) for each in wanted))
