@@ -28,8 +28,9 @@ from ragqa import artefacts
 from ragqa.artefacts import Manifest, resume
 from ragqa.cli.config import parse_config, report_errors, resolve_shared_path
 from ragqa.errors import BadInput, Mismatch
-from ragqa.indexing.build import encode_sample_questions, format_recall
+from ragqa.indexing.build import encode_sample_questions
 from ragqa.indexing.embed import open_shards
+from ragqa.indexing.summary import format_recall
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import faiss_build, mips

@@ -35,7 +35,8 @@ def index(
     as_json: CountsAsJsonOption = False,
 ) -> None:
     """Index documents; an interrupted run is continued."""
-    from ragqa.indexing.build import IndexConfig, build_index, format_summary
+    from ragqa.indexing.build import IndexConfig, build_index
+    from ragqa.indexing.summary import format_build
     from ragqa.progress import Bars
 
     config = IndexConfig(
@@ -51,7 +52,7 @@ def index(
         device=device,
     )
     report = build_index(paths, out, config, progress=Bars())
-    say(format_summary(report, out, as_json=as_json))
+    say(format_build(report, out, as_json=as_json))
 
 
 def update(
@@ -68,7 +69,8 @@ def update(
     as_json: CountsAsJsonOption = False,
 ) -> None:
     """Add, delete and replace documents; open pipelines pick up the change on their next search."""
-    from ragqa.indexing.update import format_summary, update_index
+    from ragqa.indexing.summary import format_update
+    from ragqa.indexing.update import update_index
     from ragqa.progress import Bars
 
     report = update_index(
@@ -80,4 +82,4 @@ def update(
         device=device,
         progress=Bars(),
     )
-    say(format_summary(report, index, as_json=as_json))
+    say(format_update(report, index, as_json=as_json))

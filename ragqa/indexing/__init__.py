@@ -1,1 +1,1 @@
-"""Build and update index directories."""
+"""Building and updating of index directories."""

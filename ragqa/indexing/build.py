@@ -1,12 +1,12 @@
-"""Documents to an index directory, in steps that a killed run does not do again.
+"""Build an index directory from documents, in steps that a run after a kill does not repeat.
 
-    passages/       what can be found: Arrow, memory-mapped        (corpus.store)
-    bm25/           the terms                                      (retrieval.bm25)
-    dense/          vectors.npy, and FAISS's file where one is     (retrieval.mips)
+    passages/       passages in memory-mapped Arrow files          (ragqa.corpus.store)
+    bm25/           terms                                          (ragqa.retrieval.bm25)
+    dense/          vectors.npy, and the file of FAISS, if any     (ragqa.retrieval.vectors)
     manifest.json   written last
 
-Work goes on in ``.NAME.building`` beside the target, under a lock; what is whole of the index lies
-there in ``made/``, the vectors in one file for 512 passages. The target changes at the end, at once.
+A build works in ``.NAME.building`` next to the target, under a lock. Finished parts of the index are in its ``made/``,
+and every 512 passages have a file of vectors. At the end the target is replaced at once.
 """
 
 import hashlib
@@ -16,14 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ragqa import __version__, artefacts
 from ragqa.artefacts import resume
 from ragqa.corpus import hub
-from ragqa.corpus.blocks import make_splitter
+from ragqa.corpus.blocks import DEFAULT_SIZES, make_splitter
 from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk_files
@@ -53,63 +52,64 @@ from ragqa.runtime.encoder import (
 from ragqa.runtime.tokens import TextTokenizer
 
 SHARD = 512
-"""Passages whose vectors are one file, and so the most that a kill costs."""
+"""Passages whose vectors share a file, and so the most that are embedded again after a kill."""
 SAMPLE = 400
-"""Questions on which recall is tried."""
+"""Questions on which recall is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexConfig:
-    """How documents become an index."""
+    """Options of an index."""
 
     retriever: str = DEFAULT_RETRIEVER
-    """What the index can do: bm25, dense, or hybrid, which is both."""
+    """Retriever of the index: bm25, dense, or hybrid, which is both."""
     kind: str = DEFAULT_KIND
-    """Of the dense part: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     recall: float = mips.RECALL
-    """Share of the 20 nearest passages that an approximate kind is to find."""
+    """Share of the 20 nearest passages that an approximate kind has to find."""
     questions: str | None = None
-    """File of sample questions on which that is tried; without it some are made up from the passages."""
+    """File of sample questions to measure recall on; by default some are made up from the passages."""
     encoder: str = DEFAULT
-    """Export, Hugging Face directory or hub name."""
+    """Export, Hugging Face directory or hub name of the encoder."""
     engine: str = DEFAULT_ENGINE
-    """Of BM25: tantivy or lucene."""
+    """Engine of BM25: tantivy or lucene."""
     blocks: str = "words"
-    """What a passage is: words, sentences or wordpieces."""
+    """Unit of the passage size: words, sentences or wordpieces."""
     block_size: int | None = None
-    """Words (100 by default) or wordpieces (288) of a passage."""
+    """Passage size in words (100 by default) or wordpieces (288)."""
     skip_bad: bool = False
+    """Leave out and count malformed input instead of stopping."""
     device: str = "cpu"
-    """Where torch encoders and FAISS run; exports run on the CPU."""
+    """Device of torch encoders and FAISS; exports run on the CPU."""
 
     def __post_init__(self) -> None:
         choices = {
             "retriever": tuple(RetrieverKind),
             "kind": tuple(IndexKind),
             "engine": tuple(TermEngine),
-            "blocks": ("words", "sentences", "wordpieces"),
+            "blocks": tuple(DEFAULT_SIZES),
         }
-        wrong = [
+        errors = [
             f"{name} '{getattr(self, name)}': choose one of {', '.join(allowed)}"
             for name, allowed in choices.items()
             if getattr(self, name) not in allowed
         ]
         if not 0 < self.recall <= 1:
-            wrong.append(f"recall {self.recall}: a share above 0 and up to 1")
-        if self.retriever in list(RetrieverKind) and not self.dense and self.kind != IndexKind.FLAT:
-            wrong.append(f"kind {self.kind} is for vectors, and an index of {self.retriever} has none")
+            errors.append(f"recall {self.recall}: a share above 0 and up to 1")
+        if self.retriever in choices["retriever"] and not self.needs_vectors and self.kind != IndexKind.FLAT:
+            errors.append(f"kind {self.kind} is for vectors, and an index of {self.retriever} has none")
         elif self.kind == IndexKind.FLAT and (self.questions or self.recall != mips.RECALL):
-            wrong.append("recall and questions are for approximate kinds: flat finds everything")
-        if wrong:
-            raise BadInput("; ".join(wrong))
+            errors.append("recall and questions are for approximate kinds: flat finds everything")
+        if errors:
+            raise BadInput("; ".join(errors))
 
     @property
-    def dense(self) -> bool:
+    def needs_vectors(self) -> bool:
         """Whether vectors are part of the index."""
         return RetrieverKind(self.retriever).needs_vectors
 
     @property
-    def sparse(self) -> bool:
+    def needs_terms(self) -> bool:
         """Whether terms are part of the index."""
         return RetrieverKind(self.retriever).needs_terms
 
@@ -117,61 +117,64 @@ class IndexConfig:
 def build_index(
     paths: Sequence[Path], out: Path, config: IndexConfig | None = None, *, progress: Progress = SILENT
 ) -> CorpusReport:
-    """Read documents, cut them into passages and index them into the directory ``out``.
+    """Read documents, cut them into passages and index them.
+
+    Args:
+        paths: files, folders, and names of data sets ``hf:…``.
+        out: directory of the index; an index that is there is replaced.
+        config: options of the index.
+        progress: reports progress.
+
+    Returns:
+        The report on the documents that were read.
 
     Raises:
-        BadInput: nothing to index, an unreadable file, a directory that is not an index, a full disk.
+        BadInput: there is nothing to index, a file cannot be read, ``out`` is no index, or the disk is full.
         MissingExtra: the configuration needs a package that is not installed.
     """
     config = config or IndexConfig()
     if isinstance(paths, str | Path):
         raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
-    # A citation leads back, and an encoder is found, from wherever the index is used.
+    # Citations and the encoder must be found from any working directory in which the index is used.
     paths = [hub.make_absolute(path) for path in paths]
     if config.questions:
         config = replace(config, questions=str(Path(config.questions).absolute()))
     if Path(config.encoder).exists():
         config = replace(config, encoder=str(Path(config.encoder).absolute()))
     artefacts.check_replaceable(out, "index")
-    encoder = _check_parts(config)
+    encoder = _load_parts(config)
     queries = encode_sample_questions(config.questions, encoder) if encoder and config.questions else None
-    with resume.open_workspace(out, _signature(paths, out, config, encoder)) as folder:
+    with resume.open_workspace(out, _compute_signature(paths, config, encoder)) as folder:
+        build = _IndexBuild(folder, paths, config, encoder, queries, progress)
         if not resume.is_complete(folder):
-            _make(folder, paths, config, encoder, queries, progress)
-        report = CorpusReport(**json.loads(_report(folder).read_text()))
+            build.run()
+        report = CorpusReport(**json.loads(build.report_file.read_text()))
         resume.move_into_place(folder, out)
     return report
 
 
-def _make(
-    folder: Path,
-    paths: Sequence[Path],
-    config: IndexConfig,
-    encoder: TextEncoder | None,
-    queries: np.ndarray | None,
-    progress: Progress,
-) -> None:
-    """All of the index, but for what an earlier run left whole."""
-    made = folder / "made"
-    _passages(folder, paths, config, progress)
-    store = PassageStore.open(made / "passages")
-    if config.sparse:
-        _once(made, TERMS_FOLDER, lambda part: _terms(store, part, config.engine, progress))
-    if encoder is not None:
-        _vectors(folder, store, encoder, progress)
-        _once(made, VECTORS_FOLDER, lambda part: _dense(folder, part, store, config, queries, progress))
-    search = json.loads(_search(folder).read_text()) if encoder else None
-    settings = {**asdict(config), "passages": len(store), "sources": [str(p) for p in paths], "search": search}
-    parents = {"encoder": encoder.fingerprint} if encoder else {}
-    artefacts.write_manifest(made, "index", settings, {"corpus": store.fingerprint(), **parents})
+def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
+    """Encode up to ``SAMPLE`` random questions of a file, to measure recall on.
+
+    Returns:
+        Their vectors [B, D].
+
+    Raises:
+        BadInput: the file cannot be read or has no questions.
+    """
+    questions = [question.text for question in read_questions(Path(file))]
+    if not questions:
+        raise BadInput(f"no questions in {file}")
+    chosen = np.random.default_rng(0).permutation(len(questions))[:SAMPLE]
+    return encoder.encode_questions([questions[row] for row in np.sort(chosen)])
 
 
-def _check_parts(config: IndexConfig) -> TextEncoder | None:
-    """The encoder, if one is needed; raises now what would else be raised after hours of work."""
-    if config.sparse:
+def _load_parts(config: IndexConfig) -> TextEncoder | None:
+    """Return the encoder, if one is needed; raise now the errors that would otherwise come after hours of work."""
+    if config.needs_terms:
         check_engine(config.engine)
-    if not config.dense:
+    if not config.needs_vectors:
         return None
     mips.check_kind(config.kind, config.device)
     if config.kind == IndexKind.FLAT and config.device != "cpu" and is_export(encoder_path(config.encoder)):
@@ -182,8 +185,8 @@ def _check_parts(config: IndexConfig) -> TextEncoder | None:
     return load_encoder(config.encoder, device=config.device)
 
 
-def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Changes with ragqa, the configuration, the encoder, and any input file's path, size or time."""
+def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
+    """Return a digest of ragqa's version, the options, the encoder, and path, size and time of every input file."""
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
         if hub.is_hub_name(file):
@@ -196,8 +199,93 @@ def _signature(paths: Sequence[Path], out: Path, config: IndexConfig, encoder: T
     return hashlib.sha256(json.dumps([maker, stats], default=str).encode()).hexdigest()
 
 
-def _once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
-    """Make the part ``name`` of ``folder`` unless an earlier run left it whole."""
+@dataclass(frozen=True)
+class _IndexBuild:
+    """Steps of a build in the working directory ``folder``; each does only what an earlier run left unfinished."""
+
+    folder: Path
+    paths: Sequence[Path]
+    config: IndexConfig
+    encoder: TextEncoder | None
+    queries: np.ndarray | None
+    """Vectors of sample questions [B, D]."""
+    progress: Progress
+
+    @property
+    def report_file(self) -> Path:
+        """File of the report on the documents that were read."""
+        return self.folder / "report.json"
+
+    @property
+    def _search_file(self) -> Path:
+        """File of the tuned search settings, until the manifest has them."""
+        return self.folder / "search.json"
+
+    def run(self) -> None:
+        """Make all parts of the index, and its manifest last."""
+        made = self.folder / "made"
+        _make_once(made, "passages", self._write_passages)
+        store = PassageStore.open(made / "passages")
+        if self.config.needs_terms:
+            _make_once(made, TERMS_FOLDER, lambda part: self._write_terms(store, part))
+        search = None
+        if self.encoder is not None:
+            if not (made / VECTORS_FOLDER).is_dir():
+                self._embed(store, self.encoder)
+            _make_once(made, VECTORS_FOLDER, lambda part: self._index_vectors(store, part))
+            search = json.loads(self._search_file.read_text())
+        sources = [str(path) for path in self.paths]
+        settings = {**asdict(self.config), "passages": len(store), "sources": sources, "search": search}
+        parents = {"encoder": self.encoder.fingerprint} if self.encoder else {}
+        artefacts.write_manifest(made, "index", settings, {"corpus": store.fingerprint(), **parents})
+
+    def _write_passages(self, part: Path) -> None:
+        config, report, tokenizer = self.config, CorpusReport(), None
+        if config.blocks == "wordpieces":
+            tokenizer = TextTokenizer(tokenizer_folder(config.encoder))
+        split = make_splitter(config.blocks, config.block_size, tokenizer)
+        documents = read_documents(self.paths, skip_bad=config.skip_bad, report=report)
+        size = count_input_bytes(self.paths)
+        with self.progress.step("reading", size, "B") as step, PassageWriter(part) as writer:
+            for document in documents:
+                writer.add_document(document, split(document.text, document.body))
+                step.advance_to(report.bytes_read)
+            step.advance_to(report.bytes_read)
+        if not writer.rows:
+            raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {_format_counts(report)}")
+        self.report_file.write_text(json.dumps(asdict(report)))  # before the passages count as made
+
+    def _write_terms(self, store: PassageStore, part: Path) -> None:
+        with self.progress.step(RetrieverKind.BM25, len(store), "passages") as step:
+            BM25.build(store, part, engine=self.config.engine, progress=step.advance_to)
+
+    def _embed(self, store: PassageStore, encoder: TextEncoder) -> None:
+        """Write a file of vectors for every ``SHARD`` passages."""
+        target = self.folder / "vectors"
+        shards = split_into_shards(len(store), SHARD)
+        missing = [shard for shard in shards if not read_shard_record(target, shard, encoder.fingerprint)]
+        done = len(store) - sum(shard.last - shard.first for shard in missing)
+        with prepare_shard_folder(target), self.progress.step("embedding", len(store), "passages", done) as step:
+            for shard in missing:
+                embed_shard(store, encoder, target, shard)
+                done += shard.last - shard.first
+                step.advance_to(done)
+
+    def _index_vectors(self, store: PassageStore, part: Path) -> None:
+        tuned = mips.build(
+            open_shards(self.folder / "vectors", len(store)),
+            self.config.kind,
+            part,
+            device=self.config.device,
+            recall=self.config.recall,
+            queries=self.queries,
+            progress=self.progress,
+        )
+        self._search_file.write_text(json.dumps(tuned and tuned.as_dict()))  # before the vectors count as made
+
+
+def _make_once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
+    """Make the part ``name`` of ``folder`` unless an earlier run finished it."""
     if (folder / name).is_dir():
         return
     aside = folder / f".{name}"
@@ -207,107 +295,7 @@ def _once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
     aside.rename(folder / name)
 
 
-def _passages(folder: Path, paths: Sequence[Path], config: IndexConfig, progress: Progress) -> None:
-    report = CorpusReport()
-
-    def make(part: Path) -> None:
-        tokenizer = None
-        if config.blocks == "wordpieces":
-            tokenizer = TextTokenizer(tokenizer_folder(config.encoder))
-        split = make_splitter(config.blocks, config.block_size, tokenizer)
-        documents = read_documents(paths, skip_bad=config.skip_bad, report=report)
-        with progress.step("reading", count_input_bytes(paths), "B") as step, PassageWriter(part) as writer:
-            for document in documents:
-                writer.add_document(document, split(document.text, document.body))
-                step.advance_to(report.bytes_read)
-            step.advance_to(report.bytes_read)
-        if not writer.rows:
-            raise BadInput(f"nothing to index in {', '.join(map(str, paths))}: {_counts(report)}")
-        _report(folder).write_text(json.dumps(asdict(report)))  # before the passages count as made
-
-    _once(folder / "made", "passages", make)
-
-
-def _report(folder: Path) -> Path:
-    """Where it is kept what was read, and what was not."""
-    return folder / "report.json"
-
-
-def _counts(report: CorpusReport) -> str:
+def _format_counts(report: CorpusReport) -> str:
     counts = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v and k != "bytes_read"}
-    said = ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in counts.items()) or "no documents"
-    return f"{said} ({report.notes[0]})" if report.notes else said
-
-
-def _terms(store: PassageStore, part: Path, engine: str, progress: Progress) -> None:
-    with progress.step(RetrieverKind.BM25, len(store), "passages") as step:
-        BM25.build(store, part, engine=engine, progress=step.advance_to)
-
-
-def _vectors(folder: Path, store: PassageStore, encoder: TextEncoder, progress: Progress) -> None:
-    """A file of vectors for every ``SHARD`` passages."""
-    target = folder / "vectors"
-    if (folder / "made" / VECTORS_FOLDER).is_dir():
-        return
-    parts = split_into_shards(len(store), SHARD)
-    missing = [shard for shard in parts if not read_shard_record(target, shard, encoder.fingerprint)]
-    done = len(store) - sum(shard.last - shard.first for shard in missing)
-    with prepare_shard_folder(target), progress.step("embedding", len(store), "passages", done) as step:
-        for shard in missing:
-            embed_shard(store, encoder, target, shard)
-            done += shard.last - shard.first
-            step.advance_to(done)
-
-
-def _dense(
-    folder: Path,
-    part: Path,
-    store: PassageStore,
-    config: IndexConfig,
-    queries: np.ndarray | None,
-    progress: Progress,
-) -> None:
-    vectors = open_shards(folder / "vectors", len(store))
-    tuned = mips.build(
-        vectors, config.kind, part, device=config.device, recall=config.recall, queries=queries, progress=progress
-    )
-    _search(folder).write_text(json.dumps(tuned and tuned.as_dict()))  # before the vectors count as made
-
-
-def _search(folder: Path) -> Path:
-    """Where it is kept how hard the index is to be searched, until the manifest says it."""
-    return folder / "search.json"
-
-
-def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
-    """Vectors [B, D] of some of the questions in ``file``, on which recall is tried; raises as ``read_questions``."""
-    questions = [question.text for question in read_questions(Path(file))]
-    if not questions:
-        raise BadInput(f"no questions in {file}")
-    chosen = np.random.default_rng(0).permutation(len(questions))[:SAMPLE]
-    return encoder.encode_questions([questions[row] for row in np.sort(chosen)])
-
-
-def format_summary(report: CorpusReport, out: Path, *, as_json: bool = False) -> str:
-    """What was indexed and what was left out, for people or for machines."""
-    manifest = artefacts.peek_manifest(out)
-    if as_json:
-        found = {name: manifest.config[name] for name in ("passages", "search")}
-        return json.dumps({"index": str(out), **found, **asdict(report)})
-    size = sum(file["size"] for file in manifest.files.values()) / 1e6
-    search = manifest.config["search"]
-    counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
-    said = ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
-    lines = [f"{said}, {size:.1f} MB in {out}", *([format_recall(search)] if search else [])]
-    return "\n".join([*lines, *report.describe_problems()])
-
-
-def format_recall(search: dict[str, Any]) -> str:
-    """What the tuning of an index found, for people."""
-    sample = f"{search['queries']} {'made-up queries' if search['made_up'] else 'questions'}"
-    line = f"recall@20 {search['recall']:.3f} on {sample}"
-    if search["sure"]:
-        return line
-    if search["recall"] >= search["wanted"]:
-        return f"{line}: too few to be sure of the {search['wanted']} that is wanted"
-    return f"{line}: less than the {search['wanted']} that is wanted, and no effort reaches it"
+    listed = ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in counts.items()) or "no documents"
+    return f"{listed} ({report.notes[0]})" if report.notes else listed

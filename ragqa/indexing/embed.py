@@ -1,10 +1,10 @@
-"""Passages to vectors, a shard of rows a file: what is whole is never made twice.
+"""Embedding of passages in shards of rows, each with a file of its own, so that a finished shard is never redone.
 
     0000000000.npy     float16 [rows of the shard, D]
-    0000000000.json    first and last row, checksum, encoder: written last, so a shard without it is not there
+    0000000000.json    first and last row, checksum, encoder; written last, so a shard without it is unfinished
 
-A shard is encoded at once, by one encoder, and so comes out the same whoever makes it and when: batches are
-cut within the shard, never across shards or by who happens to be free.
+One encoder encodes a shard at once, with batches that never cross shards. So its vectors do not depend on which worker
+makes it, or when.
 """
 
 import hashlib
@@ -27,51 +27,53 @@ from ragqa.retrieval.vectors.store import VectorsOnDisk
 from ragqa.runtime.encoder import TextEncoder
 
 PARTIAL = ".writing"
-"""Folder, among the shards while they are made, of the files that are not whole yet."""
+"""Folder of unfinished files, next to the shards while they are made."""
 
 
 @dataclass(frozen=True)
 class EmbeddingShard:
-    """Rows ``first … last`` (exclusive) of a passage store."""
+    """Shard of a passage store: rows ``first`` to ``last`` (exclusive)."""
 
     first: int
     last: int
 
     @property
     def vectors(self) -> str:
-        """Name of the file of its vectors."""
+        """Name of the file with its vectors."""
         return f"{self.first:010d}.npy"
 
     @property
     def record(self) -> str:
-        """Name of the file that says that it is whole."""
+        """Name of the file with its record, which shows that it is finished."""
         return f"{self.first:010d}.json"
 
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What a finished shard is."""
+    """Record of a finished shard."""
 
     first: int
     last: int
     encoder: str
     """Fingerprint of the encoder that made it."""
     bytes: int
+    """Size of the file of vectors."""
     sha256: str
+    """Its SHA-256, in hexadecimal."""
     device: str = ""
-    """Processor or GPU that it was made on, where that was said."""
+    """Processor or GPU that made it, if known."""
 
 
 def split_into_shards(rows: int, size: int) -> list[EmbeddingShard]:
-    """The shards of a store of ``rows``, of ``size`` rows each but the last."""
+    """Return the shards of a store of ``rows`` rows, each of ``size`` rows but the last."""
     return [EmbeddingShard(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
 @contextmanager
 def prepare_shard_folder(folder: Path) -> Iterator[None]:
-    """Make ``folder`` ready for ``embed_shard``; nothing half written is in it afterwards.
+    """Prepare ``folder`` for ``embed_shard``, and remove unfinished files afterwards.
 
-    A worker that outlives its job finds no place to write any more, and so cannot litter what is finished.
+    A worker that outlives its job finds no place to write then, and cannot leave files among the finished ones.
     """
     remove_partial_files(folder)
     (folder / PARTIAL).mkdir(parents=True, exist_ok=True)
@@ -82,23 +84,28 @@ def prepare_shard_folder(folder: Path) -> Iterator[None]:
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove what is half written in ``folder``, whoever is still at it.
-
-    Renamed first: what another process writes meanwhile would keep the folder from being removed.
-    """
-    aside, gone = folder / PARTIAL, folder / f"{PARTIAL}.gone"
-    shutil.rmtree(gone, ignore_errors=True)
+    """Remove the unfinished files in ``folder``, even while other processes write them."""
+    # Renamed first, since a file that another process writes meanwhile would keep the folder from being removed.
+    partial, removed = folder / PARTIAL, folder / f"{PARTIAL}.gone"
+    shutil.rmtree(removed, ignore_errors=True)
     with suppress(OSError):
-        aside.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+        partial.rename(removed)
+    shutil.rmtree(removed, ignore_errors=True)
 
 
 def embed_shard(
     store: PassageStore, encoder: TextEncoder, folder: Path, shard: EmbeddingShard, *, device: str = ""
 ) -> ShardRecord:
-    """Encode title and text of the rows of ``shard`` and write its files into ``folder``, a ``prepare_shard_folder``.
+    """Encode title and text of the rows of a shard and write its files.
 
-    Deleted rows have a vector, too, so that rows and vectors count the same.
+    Deleted rows get a vector, too, so that there are as many vectors as rows.
+
+    Args:
+        store: the passages.
+        encoder: encoder of passages.
+        folder: where to write, within ``prepare_shard_folder``.
+        shard: rows to encode.
+        device: processor or GPU to name in the record.
     """
     texts = [passage.titled for passage in store.read_rows(shard.first, shard.last)]
     buffer = io.BytesIO()
@@ -106,30 +113,32 @@ def embed_shard(
     data = buffer.getvalue()
     checksum = hashlib.sha256(data).hexdigest()
     record = ShardRecord(shard.first, shard.last, encoder.fingerprint, len(data), checksum, device)
-    _write(folder / shard.vectors, data)
-    _write(folder / shard.record, json.dumps(asdict(record)).encode())
+    _write_whole(folder / shard.vectors, data)
+    _write_whole(folder / shard.record, json.dumps(asdict(record)).encode())
     return record
 
 
-def _write(file: Path, data: bytes) -> None:
-    aside = file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"  # two workers may be at the same shard
+def _write_whole(file: Path, data: bytes) -> None:
+    aside = (
+        file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"
+    )  # unique, since two workers may make the same shard
     aside.write_bytes(data)
     aside.replace(file)
 
 
 def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:
-    """The record of a shard that is there with all its bytes, made by this encoder; None where it is to be made."""
+    """Return the record of a finished shard made by this encoder, or None if the shard has to be made."""
     try:
         record = ShardRecord(**json.loads((folder / shard.record).read_text()))
         size = (folder / shard.vectors).stat().st_size
     except (OSError, ValueError, TypeError):
         return None
-    whole = (record.first, record.last, record.encoder, record.bytes) == (shard.first, shard.last, encoder, size)
-    return record if whole else None
+    is_finished = (record.first, record.last, record.encoder, record.bytes) == (shard.first, shard.last, encoder, size)
+    return record if is_finished else None
 
 
 def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Path]:
-    """Files whose bytes are not those that were written: reads them all."""
+    """Yield the files whose content has changed since it was written; reads all of them."""
     for record in records:
         file = folder / EmbeddingShard(record.first, record.last).vectors
         try:
@@ -140,13 +149,13 @@ def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Pat
 
 
 def open_shards(folder: Path, rows: int) -> StackedVectors:
-    """The vectors [rows, D] of all shards in ``folder``, which stay on disk.
+    """Open the vectors [rows, D] of all shards in ``folder``, which stay on disk.
 
     Raises:
-        DamagedArtefact: they are not as many as there are rows.
+        DamagedArtefact: the number of vectors is not ``rows``.
     """
     files = sorted(folder.glob("*.npy"))
-    found = StackedVectors([VectorsOnDisk(file) for file in files]) if files else ()
-    if len(found) != rows or not isinstance(found, StackedVectors):
-        raise DamagedArtefact(f"{folder} holds {len(found)} vectors for {rows} passages: embed them again")
-    return found
+    vectors = StackedVectors([VectorsOnDisk(file) for file in files]) if files else ()
+    if len(vectors) != rows or not isinstance(vectors, StackedVectors):
+        raise DamagedArtefact(f"{folder} holds {len(vectors)} vectors for {rows} passages: embed them again")
+    return vectors

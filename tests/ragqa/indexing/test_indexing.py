@@ -16,7 +16,8 @@ from conftest import kill_at_every_step
 from ragqa import artefacts
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import BadInput, BadLine, MissingExtra
-from ragqa.indexing.build import IndexConfig, build_index, format_summary
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.indexing.summary import format_build
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Silent
 from ragqa.retrieval.live import open_retriever
@@ -41,9 +42,9 @@ def test_counts_are_reported(tmp_path: Path) -> None:
     (tmp_path / "in" / "d.bin").write_bytes(b"\x00" * 100)
     report = build_index([tmp_path / "in"], tmp_path / "out", SMALL)
     assert (report.documents, report.empty, report.undecodable, report.binary) == (2, 1, 1, 1)
-    row = json.loads(format_summary(report, tmp_path / "out", as_json=True))
+    row = json.loads(format_build(report, tmp_path / "out", as_json=True))
     assert row["passages"] == 2
-    assert "1 empty, 1 undecodable, 1 binary" in format_summary(report, tmp_path / "out")
+    assert "1 empty, 1 undecodable, 1 binary" in format_build(report, tmp_path / "out")
 
 
 def test_nothing_to_index_leaves_nothing(tmp_path: Path) -> None:

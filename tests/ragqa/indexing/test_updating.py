@@ -28,7 +28,8 @@ from ragqa.evaluation.coverage import find_missing
 from ragqa.evaluation.rows import Rule, SystemResult, score
 from ragqa.indexing import update
 from ragqa.indexing.build import IndexConfig, build_index
-from ragqa.indexing.update import UpdateReport, format_summary, update_index
+from ragqa.indexing.summary import format_update
+from ragqa.indexing.update import UpdateReport, update_index
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import LiveRetriever, open_retriever
@@ -74,7 +75,7 @@ class Words:
 def encoder(monkeypatch: pytest.MonkeyPatch) -> Words:
     """In place of every encoder."""
     words = Words()
-    for module in ("retrieval.dense", "indexing.build", "indexing.update"):
+    for module in ("retrieval.dense", "indexing.build", "indexing.compact", "indexing.update"):
         monkeypatch.setattr(f"ragqa.{module}.load_encoder", lambda *_, **__: words)
     return words
 
@@ -532,7 +533,7 @@ def test_the_same_id_twice_in_a_file_is_named_and_changes_nothing(tmp_path: Path
     assert content(index) == before
     report = update_index(index, add=[file], skip_bad=True)
     assert counts(report) == (1, 0, 0, 0) and report.corpus.bad == 1
-    shown = format_summary(report, index)
+    shown = format_update(report, index)
     assert shown.startswith("1 added") and "left out or mended: 1 bad" in shown and "twice.jsonl:2" in shown
     assert counts(update_index(index, add=[file, file], skip_bad=True)) == (0, 0, 1, 0)
 
@@ -1022,7 +1023,7 @@ def test_a_version_is_opened_as_a_whole(tmp_path: Path, encoder: Words) -> None:
     opened_by_hand = []
 
     def load() -> Retriever:
-        retriever = open_retriever(index)._now
+        retriever = open_retriever(index)._retriever
         opened_by_hand.append(len(retriever.passages))
         for add in updates:
             change(index, add, compact=False)

@@ -1,0 +1,71 @@
+"""Effect of an update on the documents of an index: which are added, replaced, unchanged and deleted.
+
+A document is identified by its id and its path, since different files may use the same ids. A new document replaces
+those with the same id in other files, so that corrections can come in a file of their own. Documents of the files that
+are being added are not replaced that way.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ragqa.corpus.sources import Document
+
+DocumentKey = tuple[str, str]
+"""Id and path of a document."""
+_BATCH_DOCUMENTS = 1000
+_BATCH_CHARACTERS = 32 << 20
+"""Characters after which a batch ends early."""
+
+
+@dataclass
+class DocumentChanges:
+    """Documents that were read to be added, by what became of them."""
+
+    written: set[DocumentKey] = field(default_factory=set)
+    """Documents whose passages were written: new ones, and those with another text than in the index."""
+    unchanged: set[DocumentKey] = field(default_factory=set)
+    """Documents that are in the index as they are."""
+    left_out: set[DocumentKey] = field(default_factory=set)
+    """Documents without passages: empty ones and duplicates."""
+
+    @property
+    def all(self) -> set[DocumentKey]:
+        """All documents that were read."""
+        return self.written | self.unchanged | self.left_out
+
+    def find_removed(
+        self, indexed: set[DocumentKey], to_delete: set[DocumentKey]
+    ) -> tuple[set[DocumentKey], dict[str, int]]:
+        """Return the documents to remove from the index, and how many are added, replaced, unchanged and deleted.
+
+        Args:
+            indexed: documents in the index that share an id with those that were read or are to be deleted.
+            to_delete: documents that the user wants to delete; those that are also added unchanged stay.
+        """
+        new_ids = {identifier for identifier, _ in self.all - indexed}
+        superseded = {key for key in indexed - self.all if key[0] in new_ids}
+        removed = (indexed & (self.written | self.left_out | (to_delete - self.unchanged))) | superseded
+        added_ids = {identifier for identifier, _ in self.written - indexed}
+        superseded_ids = {identifier for identifier, _ in superseded}
+        replaced = {key for key in self.written if key in indexed or key[0] in superseded_ids}
+        counts = {
+            "added": len(self.written - replaced),
+            "replaced": len(replaced),
+            "unchanged": len(self.unchanged),
+            "deleted": len([key for key in removed - self.written if key not in superseded or key[0] not in added_ids]),
+        }
+        return removed, counts
+
+
+def iter_document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    """Yield the documents in batches that fit into memory, to be compared with the index together."""
+    batch: list[Document] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if len(batch) == _BATCH_DOCUMENTS or characters > _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch

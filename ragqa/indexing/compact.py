@@ -1,0 +1,91 @@
+"""Compaction: write the passages, terms and vectors of an updated index anew, without the deleted rows."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ragqa.corpus.store import PassageStore, PassageWriter
+from ragqa.errors import RagqaError
+from ragqa.indexing.build import encode_sample_questions
+from ragqa.progress import Progress
+from ragqa.retrieval.bm25 import BM25
+from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind
+from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.arrays import SelectedVectors
+from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.store import open_vectors
+from ragqa.runtime.encoder import load_encoder
+
+
+def compact_index(
+    folder: Path, config: dict[str, Any], encoder: str | None, *, device: str, progress: Progress
+) -> dict[str, Any]:
+    """Rewrite the parts of the index in ``folder`` as a build would: rows in order, none deleted, nothing embedded.
+
+    Args:
+        folder: directory of the index, to which only this process writes.
+        config: configuration in its manifest.
+        encoder: fingerprint of the encoder that made its vectors.
+        device: where torch encoders and FAISS run.
+        progress: reports progress.
+
+    Returns:
+        The changed entries of the configuration.
+    """
+    compacted = folder / ".compact"
+    old = PassageStore.open(folder / "passages")
+    live_rows = np.setdiff1d(np.arange(len(old)), old.deleted)
+    with PassageWriter(compacted / "passages") as writer:
+        for batch in old.iter_batches():
+            for passage in batch:
+                writer.add_passage(passage)
+    store = PassageStore.open(compacted / "passages")
+    if (folder / TERMS_FOLDER).is_dir():
+        with progress.step(RetrieverKind.BM25, len(store), "passages") as step:
+            BM25.build(store, compacted / TERMS_FOLDER, engine=config["engine"], progress=step.advance_to)
+    changes = {"built": len(store)}
+    if (folder / VECTORS_FOLDER).is_dir():
+        changes["search"] = _compact_vectors(folder, config, encoder, live_rows, device, progress)
+    for part in list(compacted.iterdir()):
+        shutil.rmtree(folder / part.name)
+        part.rename(folder / part.name)
+    compacted.rmdir()
+    return changes
+
+
+def _compact_vectors(
+    folder: Path,
+    config: dict[str, Any],
+    encoder: str | None,
+    rows: npt.NDArray[np.int64],
+    device: str,
+    progress: Progress,
+) -> Any:
+    """Build the vector index of these rows; return the settings of its search."""
+    target = folder / ".compact" / VECTORS_FOLDER
+    target.mkdir()
+    tuned = mips.build(
+        SelectedVectors(open_vectors(folder / VECTORS_FOLDER), rows),
+        config["kind"],
+        target,
+        device=device,
+        recall=config.get("recall", mips.RECALL),
+        queries=_encode_questions(config, encoder, device),
+        progress=progress,
+    )
+    return tuned and tuned.as_dict()
+
+
+def _encode_questions(config: dict[str, Any], encoder: str | None, device: str) -> npt.NDArray[np.float32] | None:
+    """Return vectors of the sample questions of the build, or None if they or the encoder have changed since."""
+    file = config.get("questions")
+    if not file or config["kind"] == IndexKind.FLAT:
+        return None
+    try:
+        loaded = load_encoder(config["encoder"], device=device)
+        return encode_sample_questions(file, loaded) if loaded.fingerprint == encoder else None
+    except (RagqaError, OSError):  # an update must not fail because the sample questions are gone
+        return None

@@ -1,0 +1,47 @@
+"""Results of builds and updates as text for people, or as one line of JSON."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ragqa import artefacts
+from ragqa.corpus.sources import CorpusReport
+from ragqa.indexing.update import UpdateReport
+
+
+def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) -> str:
+    """Describe what was indexed into the directory ``index``, and what was left out."""
+    manifest = artefacts.peek_manifest(index)
+    if as_json:
+        settings = {name: manifest.config[name] for name in ("passages", "search")}
+        return json.dumps({"index": str(index), **settings, **asdict(report)})
+    size = sum(file["size"] for file in manifest.files.values()) / 1e6
+    search = manifest.config["search"]
+    counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
+    listed = ", ".join(f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts)
+    lines = [f"{listed}, {size:.1f} MB in {index}", *([format_recall(search)] if search else [])]
+    return "\n".join([*lines, *report.describe_problems()])
+
+
+def format_recall(search: dict[str, Any]) -> str:
+    """Describe the recall that the tuning of an approximate index measured."""
+    sample = f"{search['queries']} {'made-up queries' if search['made_up'] else 'questions'}"
+    line = f"recall@20 {search['recall']:.3f} on {sample}"
+    if search["sure"]:
+        return line
+    if search["recall"] >= search["wanted"]:
+        return f"{line}: too few to be sure of the {search['wanted']} that is wanted"
+    return f"{line}: less than the {search['wanted']} that is wanted, and no effort reaches it"
+
+
+def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
+    """Describe what an update changed in the directory ``index``."""
+    if as_json:
+        return json.dumps({"index": str(index), **asdict(report)})
+    kinds = ("added", "replaced", "unchanged", "deleted")
+    counts = [f"{count} {kind}" for kind in kinds if (count := getattr(report, kind))]
+    done = ", ".join([*counts, *["compacted"] * report.compacted])
+    passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
+    line = f"{done}: {passages} in {index} ({report.seconds:.1f} s)"
+    return "\n".join([line, *report.corpus.describe_problems()])
