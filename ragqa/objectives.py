@@ -1,8 +1,8 @@
 """Losses as pure functions on tensors, in nats.
 
-Legend: B questions, K passages a question, L positions, V vocabulary, S candidate spans a passage, P passages of a
-batch, D width; where a shape begins with ``...``, leading dimensions are free. ``relevance`` is the score f(x, z) of
-a passage by the live towers: p(z|x) is its softmax over K (REALM, Guu et al. 2020, section 3.2).
+Legend: B questions, K passages per question, L positions, T positions of an answer, V vocabulary, S candidate spans per
+passage, P passages of a batch, D width; a shape that begins with ``...`` has any leading dimensions. ``relevance`` is
+the score f(x, z) of a passage by the live towers; p(z|x) is its softmax over K (REALM, Guu et al. 2020, section 3.2).
 """
 
 from typing import Literal
@@ -18,20 +18,20 @@ IGNORED = -100
 def realm_mlm_nll(
     logits: Tensor, relevance: Tensor, labels: Tensor, *, marginal: Literal["token", "sequence"] = "token"
 ) -> Tensor:
-    """Negative log-likelihood of masked tokens, marginalised over the passages.
+    """Compute the negative log-likelihood of masked tokens, marginalised over the passages.
 
-    ``token`` (the released code of REALM): -log of the sum over z of p(z|x) p(y_j|z,x), mean over the masked tokens.
-    ``sequence`` (the paper, section 3.2): p(y|z,x) is the product over the masked tokens of x; mean over the
-    questions that have any. Probabilities are mixed, never logits.
+    Probabilities are mixed, never logits.
 
     Args:
         logits: ``[B, K, L, V]`` of the knowledge-augmented encoder.
         relevance: ``[B, K]``.
-        labels: ``[B, L]``, ``IGNORED`` where a position does not count.
-        marginal: see above.
+        labels: ``[B, L]``, ``IGNORED`` at positions that do not count.
+        marginal: ``token`` (released code of REALM) is -log of the sum over z of p(z|x) p(y_j|z,x), averaged over the
+            masked tokens. In ``sequence`` (the paper, section 3.2) p(y|z,x) is the product over the masked tokens of
+            x, and the loss is averaged over the questions that have any.
 
     Returns:
-        A scalar; 0 where nothing counts.
+        A scalar; 0 if nothing counts.
     """
     gold_BKL = gold_log_probs(logits, labels)
     counted_BL = labels != IGNORED
@@ -39,35 +39,41 @@ def realm_mlm_nll(
 
 
 def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """-log p(y|x) of RAG-Sequence: one passage gives the whole answer (Lewis et al. 2020, section 2.1).
+    """Compute -log p(y|x) of RAG-Sequence: one passage gives the whole answer (Lewis et al. 2020, section 2.1).
 
     Args:
-        logits: ``[B, K, T, V]`` of the generator, each position predicting the label that stands there.
+        logits: ``[B, K, T, V]`` of the generator, each position predicting its own label.
         relevance: ``[B, K]``; -inf where a question has fewer than K passages.
-        labels: ``[B, T]``, ``IGNORED`` where a position does not count.
-        smoothing: share of the loss that asks for every entry of the vocabulary alike, as in RAG's released code. It
-            counts the passage's prior once for every entry, which is followed here: at 0.1 that is what RAG trained
-            with.
+        labels: ``[B, T]``, ``IGNORED`` at positions that do not count.
+        smoothing: weight of label smoothing over the vocabulary. As in RAG's released code, the passage's prior
+            counts once per vocabulary entry; RAG was trained with 0.1.
 
     Returns:
         ``[B]``; 0 where nothing counts.
     """
-    evenly = label_means(logits, labels) if smoothing else None
+    means = label_means(logits, labels) if smoothing else None
     return sequence_nll(
         gold_log_probs(logits, labels),
         relevance,
         labels != IGNORED,
         smoothing=smoothing,
-        evenly=evenly,
+        means=means,
         vocabulary=logits.shape[-1],
     )
 
 
 def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """-log p(y|x) of RAG-Token: each token is given by any passage (section 2.1); see ``rag_sequence_nll``.
+    """Compute -log p(y|x) of RAG-Token: each token is given by any passage (Lewis et al. 2020, section 2.1).
 
-    ``smoothing`` is of the mixture over the passages, whose probabilities it needs for the whole vocabulary; without
-    it nothing of that size is made.
+    Args:
+        logits: ``[B, K, T, V]`` of the generator, each position predicting its own label.
+        relevance: ``[B, K]``; -inf where a question has fewer than K passages.
+        labels: ``[B, T]``, ``IGNORED`` at positions that do not count.
+        smoothing: weight of label smoothing on the mixture over the passages. It needs the mixture's probabilities of
+            the whole vocabulary; without it nothing of that size is computed.
+
+    Returns:
+        ``[B]``; 0 where nothing counts.
     """
     nll_B = token_nll(gold_log_probs(logits, labels), relevance, labels != IGNORED)
     if not smoothing:
@@ -78,21 +84,24 @@ def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothin
 
 
 def gold_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """``[B, K, L]``: log p(y_j|z,x) of the labels ``[B, L]``; 0 at positions that do not count."""
+    """Return log p(y_j|z,x) ``[B, K, L]`` of the labels ``[B, L]``; 0 at positions that do not count."""
     target_BKL = labels.unsqueeze(1).expand(logits.shape[:-1])
     flat = cross_entropy(logits.flatten(0, -2), target_BKL.flatten(), ignore_index=IGNORED, reduction="none")
     return -flat.view(target_BKL.shape)
 
 
 def label_means(logits: Tensor, labels: Tensor) -> Tensor:
-    """``[B, K, L]``: log p(v|z,x), mean over the vocabulary; 0 at positions that do not count."""
+    """Return the mean of log p(v|z,x) over the vocabulary ``[B, K, L]``; 0 at positions that do not count."""
     return (logits.mean(-1) - logits.logsumexp(-1)) * (labels != IGNORED).unsqueeze(1)
 
 
 def token_nll(gold: Tensor, relevance: Tensor, counted: Tensor) -> Tensor:
-    """``[B]``: -log of the product over positions of the sum over z of p(z|x) p(y_j|z,x).
+    """Return -log of the product over positions of the sum over z of p(z|x) p(y_j|z,x), ``[B]``.
 
-    ``gold [B, K, L]`` are the labels' own log-probabilities, ``counted [B, L]`` says which of them count.
+    Args:
+        gold: ``[B, K, L]`` log-probabilities of the labels.
+        relevance: ``[B, K]``.
+        counted: ``[B, L]`` bool, true at positions that count.
     """
     nll_BL = -(gold + relevance.log_softmax(-1).unsqueeze(-1)).logsumexp(1)
     return (nll_BL * counted).sum(-1)
@@ -104,28 +113,34 @@ def sequence_nll(
     counted: Tensor,
     *,
     smoothing: float = 0.0,
-    evenly: Tensor | None = None,
+    means: Tensor | None = None,
     vocabulary: int = 1,
 ) -> Tensor:
-    """``[B]``: -log of the sum over z of p(z|x) times the product over positions of p(y_j|z,x); see ``token_nll``.
+    """Return -log of the sum over z of p(z|x) times the product over positions of p(y_j|z,x), ``[B]``.
 
-    ``smoothing`` needs ``evenly [B, K, L]``, the ``label_means``, and the size of the vocabulary.
+    Args:
+        gold: ``[B, K, L]`` log-probabilities of the labels.
+        relevance: ``[B, K]``.
+        counted: ``[B, L]`` bool, true at positions that count.
+        smoothing: weight of label smoothing, see ``rag_sequence_nll``.
+        means: ``[B, K, L]`` result of ``label_means``; needed for smoothing.
+        vocabulary: size of the vocabulary; needed for smoothing.
     """
     prior_BK = relevance.log_softmax(-1)
     any_B = counted.any(-1)
     nll_B = -((gold * counted.unsqueeze(1)).sum(-1) + prior_BK).logsumexp(-1) * any_B
     if not smoothing:
         return nll_B
-    assert evenly is not None
-    together_BK = (evenly * counted.unsqueeze(1)).sum(-1)
-    evenly_B = (vocabulary * (together_BK + prior_BK)).logsumexp(-1) / vocabulary
-    return (1 - smoothing) * nll_B - smoothing * evenly_B * any_B
+    assert means is not None
+    means_BK = (means * counted.unsqueeze(1)).sum(-1)
+    means_B = (vocabulary * (means_BK + prior_BK)).logsumexp(-1) / vocabulary
+    return (1 - smoothing) * nll_B - smoothing * means_B * any_B
 
 
 def marginal_nll(
     gold: Tensor, relevance: Tensor, counted: Tensor, *, marginal: Literal["token", "sequence"] = "token"
 ) -> Tensor:
-    """``realm_mlm_nll`` from the labels' own log-probabilities ``[B, K, L]``, where ``counted [B, L]``."""
+    """Compute ``realm_mlm_nll`` from the labels' log-probabilities ``gold [B, K, L]``, where ``counted [B, L]``."""
     if marginal == "token":
         return token_nll(gold, relevance, counted).sum() / counted.sum().clamp_min(1)
     if marginal != "sequence":
@@ -134,62 +149,69 @@ def marginal_nll(
 
 
 def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
-    """Negative log-likelihood of the correct spans, normalised over all passages together.
+    """Compute the negative log-likelihood of the correct spans, normalised over all passages together.
 
-    P(z, s) is the softmax over every span of every passage of ``span_logits + relevance``; the
-    loss is -log of the sum over the correct spans (ORQA, Lee et al. 2019, section 4; REALM,
-    Guu et al. 2020, section 3.2 and released code).
+    P(z, s) is the softmax of ``span_logits + relevance`` over all spans of all passages, and the loss is -log of the
+    sum over the correct spans (ORQA, Lee et al. 2019, section 4; REALM, Guu et al. 2020, section 3.2 and released
+    code).
 
     Args:
-        span_logits: ``[..., K, S]``; spans that do not exist carry a very negative value.
-        relevance: ``[..., K]``, the passage's own score, added to each of its spans.
-        correct: ``[..., K, S]`` bool, the spans that are a gold answer.
-        hard: of the correct spans only the most probable one counts (hard EM, Min et al. 2019, section 3.2).
+        span_logits: ``[..., K, S]``; impossible spans have a very negative value.
+        relevance: ``[..., K]``, score of the passage, added to each of its spans.
+        correct: ``[..., K, S]`` bool, true for spans that are a gold answer.
+        hard: count only the most probable correct span (hard EM, Min et al. 2019, section 3.2).
 
     Returns:
         ``[...]``; 0 where no span is correct.
     """
-    return _nll_of((span_logits + relevance.unsqueeze(-1)).flatten(-2), correct.flatten(-2), hard=hard)
+    return _correct_nll((span_logits + relevance.unsqueeze(-1)).flatten(-2), correct.flatten(-2), hard=hard)
 
 
-def distilled_kl(score: Tensor, taught: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """How far the softmax of ``score`` is from that of a teacher's scores, both ``[..., S]``: ``[...]``.
+def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """Compute the Kullback-Leibler divergence from a teacher's softmax at ``temperature``.
 
-    The Kullback-Leibler divergence at ``temperature``, times its square, so that gradients keep their size (Hinton et
-    al. 2015, section 2).
+    It is multiplied by the squared temperature, so that gradients keep their size (Hinton et al. 2015, section 2).
+
+    Args:
+        score: ``[..., S]``.
+        teacher: ``[..., S]``, scores of the teacher.
+        temperature: by which both scores are divided.
+
+    Returns:
+        ``[...]``.
     """
-    log_p, log_q = (taught / temperature).log_softmax(-1), (score / temperature).log_softmax(-1)
+    log_p, log_q = (teacher / temperature).log_softmax(-1), (score / temperature).log_softmax(-1)
     return temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
 def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
-    """Negative log-likelihood of the passages that hold an answer (ORQA's "early" term, section 7.1).
+    """Compute the negative log-likelihood of the passages with an answer (ORQA's "early" loss, section 7.1).
 
     Args:
-        relevance: ``[..., K]`` of a larger beam than is read.
-        has_answer: ``[..., K]`` bool.
+        relevance: ``[..., K]`` of more passages than are read.
+        has_answer: ``[..., K]`` bool, true for passages with an answer.
 
     Returns:
-        ``[...]``; 0 where no passage holds one.
+        ``[...]``; 0 where no passage has one.
     """
-    return _nll_of(relevance, has_answer)
+    return _correct_nll(relevance, has_answer)
 
 
-def _nll_of(score: Tensor, right: Tensor, *, hard: bool = False) -> Tensor:
-    """-log of the share of the softmax that is ``right``, over the last dimension; 0 where nothing is."""
-    log_rights = score.masked_fill(~right, torch.finfo(score.dtype).min)
-    nll = score.logsumexp(-1) - (log_rights.amax(-1) if hard else log_rights.logsumexp(-1))
-    return torch.where(right.any(-1), nll, torch.zeros_like(nll))
+def _correct_nll(score: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
+    """Return -log of the softmax mass of the correct elements of the last dimension; 0 where there are none."""
+    correct_score = score.masked_fill(~correct, torch.finfo(score.dtype).min)  # with -inf the gradient would be NaN
+    nll = score.logsumexp(-1) - (correct_score.amax(-1) if hard else correct_score.logsumexp(-1))
+    return torch.where(correct.any(-1), nll, torch.zeros_like(nll))
 
 
 def in_batch_nll(queries: Tensor, passages: Tensor, positive: Tensor, *, masked: Tensor | None = None) -> Tensor:
-    """Cross-entropy of each query's own passage among all of the batch (DPR, section 3.2; ORQA's inverse cloze).
+    """Compute the cross-entropy of each query's passage in the batch (DPR, section 3.2; ORQA's inverse cloze).
 
     Args:
         queries: ``[B, D]``.
-        passages: ``[P, D]``, the positives and whatever negatives there are.
-        positive: ``[B]`` integers: the row of each query's passage.
-        masked: ``[B, P]`` bool: passages that do not compete for a query, its own not among them.
+        passages: ``[P, D]``, positives and negatives.
+        positive: ``[B]`` integers, the row of each query's passage.
+        masked: ``[B, P]`` bool, true for passages that do not compete for a query; never for its own.
 
     Returns:
         A scalar, the mean over the queries.

@@ -1,4 +1,4 @@
-"""Losses against hand-computed values and numbers from an independent implementation."""
+"""Losses agree with hand computation and with independent implementations."""
 
 import math
 from pathlib import Path
@@ -19,7 +19,7 @@ from ragqa.objectives import (
 )
 
 
-def test_two_passages_two_spans_by_hand() -> None:
+def test_span_nll_of_two_passages_agrees_with_hand_computation() -> None:
     # exp of span + relevance: passage 0: 1, 2; passage 1 (relevance log 3): 3, 3. Correct: 2 and 3.
     spans = torch.tensor([[0.0, math.log(2)], [0.0, 0.0]])
     relevance = torch.tensor([0.0, math.log(3)])
@@ -27,7 +27,7 @@ def test_two_passages_two_spans_by_hand() -> None:
     assert span_nll(spans, relevance, correct).item() == pytest.approx(-math.log(5 / 9), abs=1e-6)
 
 
-def test_nothing_correct_costs_nothing_and_has_no_gradient() -> None:
+def test_span_nll_without_a_correct_span_is_zero_without_gradient() -> None:
     spans = torch.randn(2, 3, 4, requires_grad=True)
     correct = torch.zeros(2, 3, 4, dtype=torch.bool)
     correct[1, 2, 1] = True
@@ -40,12 +40,12 @@ def test_nothing_correct_costs_nothing_and_has_no_gradient() -> None:
 
 @pytest.fixture(scope="module")
 def realm() -> dict[str, torch.Tensor]:
-    """Random tensors, and what the REALM classes of transformers 4.39.3 computed from them."""
+    """Return random tensors, and the results of the REALM classes of transformers 4.39.3."""
     data = np.load(Path(__file__).parents[1] / "data" / "realm.npz")
     return {name: torch.from_numpy(data[name]) for name in data.files}
 
 
-def test_the_marginal_over_passages_is_that_of_realm(realm: dict[str, torch.Tensor]) -> None:
+def test_masked_token_nll_agrees_with_realm(realm: dict[str, torch.Tensor]) -> None:
     relevance = realm["relevance"].clone().requires_grad_()
     labels = realm["labels"].long().masked_fill(realm["mlm_mask"] == 0, IGNORED)
     loss = realm_mlm_nll(realm["mlm_logits"], relevance, labels)
@@ -54,28 +54,28 @@ def test_the_marginal_over_passages_is_that_of_realm(realm: dict[str, torch.Tens
     assert torch.allclose(relevance.grad, realm["mlm_grad_relevance"], atol=1e-5)
 
 
-def test_the_terms_of_fine_tuning_are_those_of_realm(realm: dict[str, torch.Tensor]) -> None:
+def test_fine_tuning_losses_agree_with_realm(realm: dict[str, torch.Tensor]) -> None:
     gold_KAS = (realm["span_starts"] == realm["gold_starts"][..., None]) & (
         realm["span_ends"] == realm["gold_ends"][..., None]
     )
     correct = (gold_KAS & (realm["gold_starts"] >= 0)[..., None]).any(1)
     relevance = realm["reader_relevance"].clone().requires_grad_()
     read = span_nll(realm["span_logits"], relevance, correct)
-    found = retrieval_nll(relevance, realm["has_answer"].bool())
-    (read + found).backward()
+    retrieve = retrieval_nll(relevance, realm["has_answer"].bool())
+    (read + retrieve).backward()
     assert read.item() == pytest.approx(realm["reader_loss"].item(), abs=1e-5)
-    assert found.item() == pytest.approx(realm["retriever_loss"].item(), abs=1e-5)
+    assert retrieve.item() == pytest.approx(realm["retriever_loss"].item(), abs=1e-5)
     assert torch.allclose(relevance.grad, realm["reader_grad_relevance"], atol=1e-5)
 
 
-def by_hand(prior: list[float], likelihood: list[list[float]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [1, K, L, 2] and relevance [1, K] with these p(z|x) and p(y_j|z,x), all labels 0."""
+def make_inputs(prior: list[float], likelihood: list[list[float]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits [1, K, L, 2] and relevance [1, K] with these p(z|x) and p(y_j|z,x), for labels 0."""
     p = torch.tensor(likelihood)
     return torch.stack([p, 1 - p], dim=-1).log().unsqueeze(0), torch.tensor([prior]).log()
 
 
-def test_tokens_and_sequences_are_marginalised_apart() -> None:
-    logits, relevance = by_hand([0.75, 0.25], [[0.5, 0.1], [0.2, 0.8]])
+def test_token_and_sequence_marginals_agree_with_hand_computation() -> None:
+    logits, relevance = make_inputs([0.75, 0.25], [[0.5, 0.1], [0.2, 0.8]])
     labels = torch.zeros(1, 2, dtype=torch.long)
     token = -(math.log(0.75 * 0.5 + 0.25 * 0.2) + math.log(0.75 * 0.1 + 0.25 * 0.8)) / 2
     sequence = -math.log(0.75 * 0.5 * 0.1 + 0.25 * 0.2 * 0.8)
@@ -83,8 +83,8 @@ def test_tokens_and_sequences_are_marginalised_apart() -> None:
     assert realm_mlm_nll(logits, relevance, labels, marginal="sequence").item() == pytest.approx(sequence)
 
 
-def test_positions_and_questions_that_do_not_count_change_nothing() -> None:
-    logits, relevance = by_hand([0.75, 0.25], [[0.5, 0.1], [0.2, 0.8]])
+def test_ignored_positions_and_questions_change_nothing() -> None:
+    logits, relevance = make_inputs([0.75, 0.25], [[0.5, 0.1], [0.2, 0.8]])
     labels = torch.tensor([[0, IGNORED], [IGNORED, IGNORED]])
     both, scores = logits.repeat(2, 1, 1, 1), relevance.repeat(2, 1)
     for marginal in ("token", "sequence"):
@@ -93,9 +93,9 @@ def test_positions_and_questions_that_do_not_count_change_nothing() -> None:
         assert realm_mlm_nll(both[1:], scores[1:], labels[1:], marginal=marginal).item() == 0.0
 
 
-def test_a_passage_that_helps_more_than_average_rises() -> None:
-    """The gradient of REALM, section 3.3: (p(y|z,x) / p(y|x) - 1) p(z|x), for a single masked token."""
-    logits, relevance = by_hand([0.6, 0.3, 0.1], [[0.2], [0.9], [0.05]])
+def test_the_gradient_raises_passages_that_help_more_than_average() -> None:
+    """Compare with REALM, section 3.3: (p(y|z,x) / p(y|x) - 1) p(z|x) for a single masked token."""
+    logits, relevance = make_inputs([0.6, 0.3, 0.1], [[0.2], [0.9], [0.05]])
     relevance.requires_grad_()
     realm_mlm_nll(logits, relevance, torch.zeros(1, 1, dtype=torch.long)).backward()
     prior, likelihood = torch.tensor([0.6, 0.3, 0.1]), torch.tensor([0.2, 0.9, 0.05])
@@ -106,8 +106,8 @@ def test_a_passage_that_helps_more_than_average_rises() -> None:
 RAG = {"sequence": rag_sequence_nll, "token": rag_token_nll}
 
 
-def test_a_teacher_by_hand() -> None:
-    """Scores 0, 0 are (1/2, 1/2); a teacher's 2 ln 3, 0 at temperature 2 are (3/4, 1/4)."""
+def test_distillation_agrees_with_hand_computation() -> None:
+    """Scores 0, 0 give (1/2, 1/2); a teacher's 2 ln 3, 0 at temperature 2 give (3/4, 1/4)."""
     taught = torch.tensor([[2 * math.log(3), 0.0]])
     score = torch.zeros(1, 2, requires_grad=True)
     kl = distilled_kl(score, taught, temperature=2.0)
@@ -121,8 +121,8 @@ def test_a_teacher_by_hand() -> None:
 
 @pytest.mark.parametrize("marginal", RAG)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_losses_of_generation_are_those_of_rag(marginal: str, smoothing: float) -> None:
-    """Random tensors, and what the RAG classes of transformers 5.23 computed from them."""
+def test_generator_losses_agree_with_rag(marginal: str, smoothing: float) -> None:
+    """Compare with the results of the RAG classes of transformers 5.23 on random tensors."""
     data = np.load(Path(__file__).parents[1] / "data" / "rag.npz")
     rag = {name: torch.from_numpy(data[name]) for name in data.files}
     relevance = rag["doc_scores"].clone().requires_grad_()
@@ -132,8 +132,8 @@ def test_the_losses_of_generation_are_those_of_rag(marginal: str, smoothing: flo
     assert torch.allclose(relevance.grad, rag[f"{marginal}_grad_eps{smoothing}"], atol=1e-5)
 
 
-def test_an_answer_of_two_tokens_by_hand() -> None:
-    logits, relevance = by_hand([0.75, 0.25], [[0.5, 0.1], [0.2, 0.8]])
+def test_generator_losses_of_two_tokens_agree_with_hand_computation() -> None:
+    logits, relevance = make_inputs([0.75, 0.25], [[0.5, 0.1], [0.2, 0.8]])
     labels = torch.zeros(1, 2, dtype=torch.long)
     token = -math.log((0.75 * 0.5 + 0.25 * 0.2) * (0.75 * 0.1 + 0.25 * 0.8))
     sequence = -math.log(0.75 * 0.5 * 0.1 + 0.25 * 0.2 * 0.8)
@@ -143,7 +143,7 @@ def test_an_answer_of_two_tokens_by_hand() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("marginal", RAG)
-def test_a_passage_that_is_not_there_changes_nothing(marginal: str, smoothing: float) -> None:
+def test_a_missing_passage_changes_nothing(marginal: str, smoothing: float) -> None:
     torch.manual_seed(0)
     logits, relevance, labels = torch.randn(2, 3, 4, 5), torch.randn(2, 3), torch.randint(0, 5, (2, 4))
     labels[1] = IGNORED
@@ -155,7 +155,7 @@ def test_a_passage_that_is_not_there_changes_nothing(marginal: str, smoothing: f
     assert torch.isfinite(more.grad).all() and not more.grad[:, 3].any()
 
 
-def test_a_beam_without_the_answer_says_nothing() -> None:
+def test_retrieval_nll_without_an_answer_is_zero_without_gradient() -> None:
     relevance = torch.tensor([[1.0, 2.0, 0.5], [3.0, 1.0, 1.0]], requires_grad=True)
     loss = retrieval_nll(relevance, torch.tensor([[False, True, True], [False, False, False]]))
     expected = -math.log((math.exp(2) + math.exp(0.5)) / (math.exp(1) + math.exp(2) + math.exp(0.5)))
@@ -164,7 +164,7 @@ def test_a_beam_without_the_answer_says_nothing() -> None:
     assert torch.isfinite(relevance.grad).all() and not relevance.grad[1].any()
 
 
-def test_each_query_competes_for_its_passage_with_those_of_all() -> None:
+def test_in_batch_nll_agrees_with_hand_computation() -> None:
     queries, passages = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     own = torch.tensor([0, 2])
     first = -math.log(math.e / (math.e + 1 + math.e))

@@ -1,18 +1,18 @@
-"""A generator made of an encoder begins by copying: its attention to what it reads is fitted, without a training step.
+"""Initialisation of cross-attention that lets a generator made from an encoder copy before any training step.
 
-No encoder has weights for a decoder's attention to what it reads. Begun at random (Rothe et al. 2020) it takes
-thousands of steps until the decoder copies, and an answer out of a passage is a copy. The encoder's states say well
-which piece stands where, so three linear maps, by least squares, are enough for a beginning:
+An encoder has no weights for a decoder's cross-attention. Initialised at random (Rothe et al. 2020), a decoder needs
+thousands of steps until it copies, and an answer from a passage is a copy. The encoder's states tell well which token
+is at which position, so three linear maps, fitted by least squares, are a sufficient start:
 
-- values: from the encoder's state to the embedding of the piece that stands there;
-- keys, from the encoder's state to the piece before it, and queries, from the decoder's state to the piece that was
-  said last, both to coordinates in which embeddings of unlike pieces are far apart: they meet where the text goes on;
-- values are turned, and the layer before the vocabulary turns them back: so what the decoder said last, which is added
-  to them, is no piece any more. The vocabulary's bias is how often a piece comes up.
+- Values map the encoder's state to the embedding of the token at its position.
+- Keys map the encoder's state to the token before it, and queries map the decoder's state to its last token. Both map
+  to coordinates in which embeddings of different tokens are far apart, so they match where the text continues.
+- Values are rotated, and the layer before the vocabulary rotates them back. So the decoder's last token, which is added
+  to them, does not look like a token any more. The bias of the vocabulary is the frequency of the tokens.
 
-An encoder that was a span reader's knows more, namely where the answer of a question stands. Two coordinates of each
-head are kept for that: one by which the first token of an answer looks to where answers begin, one by which the others
-look to where they stand. Both are linear in the encoder's state, by the likelihood of the places.
+The encoder of a span reader also knows where the answer to a question is. Two coordinates of each head are reserved for
+that: with one the first token of an answer attends to the start of answers, with the other the later tokens attend to
+their positions. Both are linear in the encoder's state, fitted by the likelihood of the positions.
 
 Legend: N texts, L tokens of a text, T tokens of an answer, M tokens of all texts, V vocabulary, D width, H heads.
 """
@@ -31,20 +31,20 @@ from ragqa.errors import BadInput
 from ragqa.models.generation.seq2seq import Seq2Seq
 
 _RIDGE = 1e-2
-"""Share of the mean variance that is added to each."""
+"""Ridge penalty: share of the mean variance that is added to each variance."""
 _SHARPNESS = 1.5
-"""Of queries: tokens that match stand out of some hundred others."""
+"""Scale of queries with which a matching token stands out among some hundred others."""
 _SHIFT = 4.0
-"""What a state is moved by before the activation, which then leaves it as it is; the norm behind takes it off again."""
+"""Shift of a state into the linear range of the activation; the following norm removes it again."""
 _GAIN = 3.0
-"""How much longer a value is than what it is added to."""
+"""Length of a value relative to the state that it is added to."""
 _DECAY = 1e-3
-"""Of the weights by which places are told, beside the mean likelihood."""
+"""Weight decay in the fit of positions."""
 _BATCH = 32
 
 
 class _LeastSquares:
-    """Weight ``[E, D]`` and bias ``[E]`` of the linear map from x to y, whose rows come in parts."""
+    """Fit weight ``[E, D]`` and bias ``[E]`` of a linear map from x to y, whose rows are added in parts."""
 
     def __init__(self) -> None:
         self._within: Tensor | float = 0.0
@@ -63,22 +63,25 @@ class _LeastSquares:
 
 @dataclass(frozen=True)
 class Example:
-    """An answer to be written, and what is read for it, as ids."""
+    """Answer to be written and the text to be read for it, as ids."""
 
     ids: list[int]
     answer: list[int]
-    """Its end included."""
+    """Tokens of the answer, the end included."""
     places: list[int]
-    """Where the answer begins in what is read, wherever it stands; it goes on from there."""
+    """All positions in the text at which the answer begins."""
 
 
 def begin_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128) -> None:
-    """Fit the last layer's attention to what is read, and what follows the layers, to ``texts``.
+    """Fit the cross-attention of the last layer, and the layers after it, so that the decoder copies.
 
-    The model is one of ``encoder_decoder.from_encoder``; some hundred texts of what it will read do.
+    Args:
+        model: result of ``encoder_decoder.make_from_encoder``.
+        texts: some hundred texts of the kind that it will read.
+        max_tokens: length to which texts are cut.
 
     Raises:
-        BadInput: there are no texts, or it is a family with other parts than BERT's and RoBERTa's.
+        BadInput: there are no texts, or the model does not have the layers of BERT or RoBERTa.
     """
     parts = _parts(model)
     rows = [row[:max_tokens] for row in model.tokens.ids(texts) if len(row) > 2]
@@ -88,12 +91,14 @@ def begin_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128
 
 
 def begin_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
-    """The same, and have an answer begin where the encoder knows that answers begin.
+    """Fit the same layers, and let an answer begin where a span reader's encoder expects answers to begin.
 
-    The encoder is a span reader's; some hundred ``examples`` of what it will read do.
+    Args:
+        model: result of ``encoder_decoder.make_from_reader``.
+        examples: some hundred examples of the kind that it will read.
 
     Raises:
-        BadInput: no answer stands in what is read for it, or it is a family with other parts than BERT's and RoBERTa's.
+        BadInput: no text holds its answer, or the model does not have the layers of BERT or RoBERTa.
     """
     parts = _parts(model)
     standing = [example for example in examples if example.places]
@@ -102,27 +107,27 @@ def begin_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
     _copy(model, parts, [example.ids for example in standing])
     _look(model, parts, standing)
     with torch.no_grad():
-        parts.bias_V.zero_()  # answers have other words than passages
+        parts.bias_V.zero_()  # token frequencies of passages are not those of answers
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """What is fitted."""
+    """Layers that are fitted."""
 
     cross: Any
-    """Attention of the last layer to what is read."""
+    """Cross-attention of the last layer."""
     feed: nn.Linear
-    """The last of the feed-forward layers behind it."""
+    """Second feed-forward layer after it."""
     transform: nn.Linear
-    """The layer before the vocabulary."""
+    """Layer before the vocabulary."""
     norm: nn.LayerNorm
-    """Its own."""
+    """Norm of that layer."""
     bias_V: Tensor
-    """Of the vocabulary."""
+    """Bias of the vocabulary."""
 
 
 def _copy(model: Seq2Seq, parts: _Parts, rows: Sequence[list[int]]) -> None:
-    """Values, keys and queries of texts that are written as they are read."""
+    """Fit values, keys and queries to texts that are copied."""
     embedding_VD = model.model.get_encoder().get_input_embeddings().weight.detach().float().cpu()
     pieces_M = torch.tensor([piece for row in rows for piece in row])
     count_V = torch.bincount(pieces_M, minlength=len(embedding_VD)).float()
@@ -144,7 +149,7 @@ def _copy(model: Seq2Seq, parts: _Parts, rows: Sequence[list[int]]) -> None:
         transform.weight.copy_(turn_DD)
         for layer in (out, transform, parts.feed):
             nn.init.zeros_(layer.bias)
-        nn.init.zeros_(parts.feed.weight)  # what it was made for is no longer what comes
+        nn.init.zeros_(parts.feed.weight)  # it was trained for other inputs than it gets now
         transform.bias.add_(_SHIFT)
         parts.norm.reset_parameters()
         often_V = (count_V + 1).log()
@@ -152,7 +157,7 @@ def _copy(model: Seq2Seq, parts: _Parts, rows: Sequence[list[int]]) -> None:
 
 
 def _look(model: Seq2Seq, parts: _Parts, examples: Sequence[Example]) -> None:
-    """Two coordinates of each head: where answers begin, for their first token; where they stand, for the others."""
+    """Fit two coordinates of each head to the starts of answers, and to the positions of their later tokens."""
     first = _LeastSquares()
     states, begins, stands = [], [], []
     start_D = torch.zeros(0)
@@ -164,7 +169,7 @@ def _look(model: Seq2Seq, parts: _Parts, examples: Sequence[Example]) -> None:
         of_first_T2 = torch.zeros(len(decoder_TD), 2)
         of_first_T2[0, 0] = of_first_T2[1:, 1] = 1
         first.add(decoder_TD, of_first_T2)
-        start_D = decoder_TD[0]  # the same for all: nothing was said yet
+        start_D = decoder_TD[0]  # equal for all examples: nothing is decoded yet
     state_NLD = pad_sequence(states, batch_first=True)
     inside_NL = pad_sequence([torch.ones(len(each), dtype=torch.bool) for each in states], batch_first=True)
     sought_2D = torch.stack(
@@ -174,24 +179,24 @@ def _look(model: Seq2Seq, parts: _Parts, examples: Sequence[Example]) -> None:
     heads, width = own.num_attention_heads, own.attention_head_size
     with torch.no_grad():
         device = own.query.weight.device
-        asked_D = own.query(start_D.to(device)).cpu()  # the first token looks for nothing else
+        asked_D = own.query(start_D.to(device)).cpu()  # the first token must attend to nothing else
         own.query.weight.sub_(torch.outer(asked_D, asks_2D[0]).to(device))
         own.query.bias.sub_((asked_D * asks_2[0]).to(device))
         for layer, weight_2D, bias_2 in ((own.query, asks_2D, asks_2), (own.key, sought_2D, torch.zeros(2))):
-            scale = width**0.5 if layer is own.query else 1.0  # which attention divides by
+            scale = width**0.5 if layer is own.query else 1.0  # attention divides by it
             layer.weight.view(heads, width, -1)[:, :2] = scale * weight_2D.to(device)
             layer.bias.view(heads, width)[:, :2] = scale * bias_2.to(device)
 
 
 def _shares(length: int, places: Sequence[int], behind: Sequence[int] | range) -> Tensor:
-    """``[L]``: the same share for each of the places so far ``behind`` those where an answer begins."""
+    """Return a uniform distribution ``[L]`` over the positions at distances ``behind`` from the ``places``."""
     shares_L = torch.zeros(length)
     shares_L[[place + at for place in places for at in behind]] = 1.0
     return shares_L / shares_L.sum()
 
 
 def _told(state_NLD: Tensor, inside_NL: Tensor, share_NL: Tensor) -> Tensor:
-    """Weights ``[D]`` by which a softmax over the states of a text is most like ``share_NL``: a convex problem."""
+    """Fit weights ``[D]`` whose softmax over the states of a text is closest to ``share_NL``; the problem is convex."""
     weight_D = torch.zeros(state_NLD.shape[-1], requires_grad=True)
     solver = torch.optim.LBFGS([weight_D], max_iter=60, line_search_fn="strong_wolfe")
 
@@ -224,8 +229,10 @@ def _parts(model: Seq2Seq) -> _Parts:
 
 
 def _coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Embeddings less their mean; these again where all directions vary alike, in a random order of directions, so that
-    every head of attention, which sees some of the coordinates, tells pieces apart; and a random turn ``[D, D]``."""
+    """Return centred embeddings, whitened embeddings in a random basis, and a random rotation ``[D, D]``.
+
+    The random basis lets every attention head, which sees only some of the coordinates, tell tokens apart.
+    """
     share_V = count_V / count_V.sum()
     piece_VD = embedding_VD - share_V @ embedding_VD
     size, direction_DD = torch.linalg.eigh((piece_VD.T * share_V) @ piece_VD)
@@ -237,9 +244,9 @@ def _coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor,
 def _states(
     model: Seq2Seq, cross: nn.Module, rows: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Of each text its ids, the encoder's states ``[L, D]``, and those of the decoder before it reads ``[T, D]``.
+    """Yield for each text its ids, the encoder's states ``[L, D]`` and the decoder's before cross-attention ``[T, D]``.
 
-    The decoder is given what it is to write: where that is what it reads, its own ids, else shifted behind the start.
+    The decoder's input is the text itself if it is copied, or else the answer shifted behind the start.
     """
     device, training = model.model.device, model.training
     model.eval()
@@ -249,7 +256,7 @@ def _states(
         given = said if rows is answers else [[model.conventions.start, *each[:-1]] for each in said]
         ids_NT = model.tokens.pad_rows(given).ids_NL.to(device)
         first_NT = torch.zeros_like(ids_NT, dtype=torch.bool)
-        first_NT[:, 0] = True  # logits cost more than all else, and none is wanted
+        first_NT[:, 0] = True  # logits cost more than everything else and are not needed
         with torch.no_grad(), _seen(cross) as seen:
             states = model.encode(inputs)
             model.logits(states, ids_NT, first_NT)
@@ -262,7 +269,7 @@ def _states(
 
 @contextmanager
 def _seen(module: nn.Module) -> Iterator[list[Tensor]]:
-    """What the module is given first, call by call."""
+    """Collect the first input of each call of the module."""
     seen: list[Tensor] = []
     hook = module.register_forward_pre_hook(
         lambda _, given, named: seen.append(given[0] if given else named["hidden_states"]), with_kwargs=True

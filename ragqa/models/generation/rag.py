@@ -149,9 +149,9 @@ def score_answers(
         return _smoothed_token_nll(logits_MV, relevance_BK, labels_BT, smoothing), gold_BKT
     if marginal == "token":
         return token_nll(gold_BKT, relevance_BK, counted_BT), gold_BKT
-    evenly = _scatter(label_means(logits_MV[:, None, None], labels_M1), chosen_BKT) if smoothing else None
+    means = _scatter(label_means(logits_MV[:, None, None], labels_M1), chosen_BKT) if smoothing else None
     nll_B = sequence_nll(
-        gold_BKT, relevance_BK, counted_BT, smoothing=smoothing, evenly=evenly, vocabulary=logits_MV.shape[-1]
+        gold_BKT, relevance_BK, counted_BT, smoothing=smoothing, means=means, vocabulary=logits_MV.shape[-1]
     )
     return nll_B, gold_BKT
 
