@@ -36,7 +36,7 @@ from ragqa.indexing.embed import (
     split_into_shards,
 )
 from ragqa.progress import SILENT, Bars, Progress
-from ragqa.runtime.encoder import DEFAULT, PRECISIONS, encoder_path, is_export, load_encoder
+from ragqa.runtime.encoder import DEFAULT_ENCODER, PRECISIONS, get_encoder_path, is_export, load_encoder
 
 CLUSTER_ATTEMPTS = 3
 """Consecutive failures of Ray without a finished shard after which the job stops."""
@@ -52,7 +52,7 @@ class EmbedConfig:
     """Index directory whose passages are embedded; ``ragqa index --retriever bm25`` makes one."""
     out: Path
     """Directory of the vectors. Shards finished by an earlier run stay."""
-    encoder: str = DEFAULT
+    encoder: str = DEFAULT_ENCODER
     """Export, Hugging Face directory or hub name."""
     gpus: bool = False
     """One actor per GPU; otherwise one per CPU core, with one thread each."""
@@ -157,7 +157,7 @@ def _count_rows(shards: list[EmbeddingShard]) -> int:
 
 def _identify_encoder(config: EmbedConfig) -> tuple[str, str]:
     """Return fingerprint and precision of the encoder; loading it here finds its faults before any actor starts."""
-    if config.gpus and is_export(encoder_path(config.encoder)):
+    if config.gpus and is_export(get_encoder_path(config.encoder)):
         raise BadInput(f"--gpus: encoder '{config.encoder}' is exported for the CPU; name torch weights in --encoder")
     encoder = load_encoder(config.encoder, precision=config.precision or ("bfloat16" if config.gpus else None))
     return encoder.fingerprint, encoder.precision

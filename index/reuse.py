@@ -10,7 +10,7 @@ from index.embed import IDENTITY
 from ragqa import artefacts
 from ragqa.errors import ArtefactError
 from ragqa.indexing.embed import PARTIAL, EmbeddingShard, ShardRecord, prepare_shard_folder
-from ragqa.runtime.encoder import identity, load_encoder, torch_encoder, towers
+from ragqa.runtime.encoder import compute_identity, find_towers, load_encoder, load_torch_encoder
 
 
 def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
@@ -50,8 +50,8 @@ def _identify_passage_tower(name: str) -> str | None:
     if not Path(name).is_dir():
         return None
     try:
-        _, path, settings = torch_encoder(towers(name)[0])
-        return identity(path, settings)
+        _, path, settings = load_torch_encoder(find_towers(name)[0])
+        return compute_identity(path, settings)
     except (ArtefactError, OSError):
         return None
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragqa.errors import BadInput
-from ragqa.runtime.export import CARD, amending
+from ragqa.runtime.export import CARD_FILE, amend_export
 
 
 def put(card: Path, of: Path) -> None:
@@ -27,8 +27,8 @@ def put(card: Path, of: Path) -> None:
         card.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"--card {card} is not in UTF-8: {error}") from error
-    with amending(of) as folder:
-        shutil.copyfile(card, folder / CARD)
+    with amend_export(of) as folder:
+        shutil.copyfile(card, folder / CARD_FILE)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -41,7 +41,7 @@ class CopyingGenerator(nn.Module):
     def __init__(self, objects: list[str], tokenizer: TextTokenizer, marginal: Literal["token", "sequence"]) -> None:
         super().__init__()
         self.kind, self.marginal = f"rag-{marginal}", marginal
-        self._ids = {name: tokenizer.pieces(name).ids for name in objects}
+        self._ids = {name: tokenizer.tokenize(name).ids for name in objects}
         self._size = 1 + max(map(max, self._ids.values()))
         self.seq2seq = SimpleNamespace(tokens=SimpleNamespace(labels=self.labels))
 

@@ -147,7 +147,7 @@ def beside(args: argparse.Namespace, count: int, ours: float) -> dict[str, Any]:
     texts = args.work / "texts.json"
     texts.write_text(json.dumps([passage.titled for batch in store.iter_batches() for passage in batch]))
     tokenizer, began = TextTokenizer(args.models / "encoder"), time.perf_counter()
-    tokens = [len(tokenizer.text_input(text, 256).ids) for text in json.loads(texts.read_text())]
+    tokens = [len(tokenizer.encode_text(text, 256).ids) for text in json.loads(texts.read_text())]
     tokenising = time.perf_counter() - began
     peer = [args.peer_python, str(Path(__file__).with_name("peer.py")), str(args.models), "x", "--passages", str(texts)]
     peer_rate = json.loads(timed(peer)["out"])["passages_per_s"]

@@ -54,7 +54,7 @@ class Tower(nn.Module):
         self._tokenizer = TextTokenizer(TOKENIZER)
 
     def forward(self, texts: list[str]) -> Tensor:
-        inputs = [torch.tensor(self._tokenizer.text_input(text, TOKENS).ids) for text in texts]
+        inputs = [torch.tensor(self._tokenizer.encode_text(text, TOKENS).ids) for text in texts]
         ids_BL = nn.utils.rnn.pad_sequence(inputs, batch_first=True)
         mask_BL1 = nn.utils.rnn.pad_sequence([torch.ones_like(i) for i in inputs], batch_first=True).unsqueeze(-1)
         hidden_BLD = self.model(input_ids=ids_BL, attention_mask=mask_BL1.squeeze(-1)).last_hidden_state

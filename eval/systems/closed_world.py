@@ -347,10 +347,10 @@ def mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
     from pipelines.common.masked_text import Text
     from pipelines.realm.retrieve import NULL
 
-    ids, labels = tokenizer.pieces(statement).ids, tokenizer.pieces(fact.object).ids
+    ids, labels = tokenizer.tokenize(statement).ids, tokenizer.tokenize(fact.object).ids
     first = next(place for place in range(len(ids)) if ids[place : place + len(labels)] == labels)
     places = list(range(first, first + len(labels)))
-    masked = [*ids[:first], *[tokenizer.mask] * len(labels), *ids[first + len(labels) :]]
+    masked = [*ids[:first], *[tokenizer.mask_id] * len(labels), *ids[first + len(labels) :]]
     return Text(NULL, masked, places, labels)
 
 

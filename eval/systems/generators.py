@@ -164,12 +164,12 @@ def make_index(runner: Runner, config: GeneratorsConfig) -> None:
     from index.embed import EmbedConfig, embed
     from ragqa.artefacts.paths import weights_dir
     from ragqa.runtime.export import export
-    from ragqa.runtime.restore import restore
+    from ragqa.runtime.restore import restore_weights
 
     (retriever,) = runner.train([RETRIEVER])
     if not runner.paths["reader"].is_dir():
         with artefacts.replace_directory(runner.paths["reader"]) as folder:
-            restore(weights_dir() / "reader", config.encoder, folder)
+            restore_weights(weights_dir() / "reader", config.encoder, folder)
     index, exported, passages = config.work / "index", config.work / "export", config.corpus / INDEX
     if index.is_dir():
         return

@@ -262,9 +262,9 @@ def open_pipeline(config: AblationConfig, name: str, retriever: Path | None) -> 
     from index.embed import EmbedConfig, embed
     from ragqa.pipeline import Pipeline
     from ragqa.retrieval.base import PassageRetriever
-    from ragqa.runtime.encoder import DEFAULT
+    from ragqa.runtime.encoder import DEFAULT_ENCODER
 
-    passages, out, encoder = config.corpus / INDEX, config.work / name, str(retriever or DEFAULT)
+    passages, out, encoder = config.corpus / INDEX, config.work / name, str(retriever or DEFAULT_ENCODER)
     if name in ("bm25", "random"):
         by_terms = Pipeline.load(passages, retriever="bm25")
         store = PassageStore.open(passages / "passages")

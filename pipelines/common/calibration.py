@@ -16,7 +16,7 @@ from ragqa.reading.calibration import BASIC_FEATURES, Calibration, Evidence, fit
 from ragqa.reading.generative import GenerativeReader
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
-from ragqa.runtime.export import amending
+from ragqa.runtime.export import amend_export
 from ragqa.types import Question
 
 MIN_ANSWERS = 10
@@ -115,7 +115,7 @@ def install_calibration(calibration: Calibration, reader: Path) -> None:
     if registry.is_generator(reader):
         calibration.save(reader)
         return
-    with amending(reader) as folder:
+    with amend_export(reader) as folder:
         calibration.save(folder)
 
 

@@ -28,8 +28,8 @@ class GoldSpans:
         self._sequences: dict[tuple[int, ...], list[str] | None] = {}
         # Byte-level vocabularies have other pieces for a word after a space.
         for answer in () if regex else answers:
-            for pieces in tokenizer.many([answer.strip(), f" {answer.strip()}"]):
-                has_unknown = tokenizer.unknown in pieces.ids
+            for pieces in tokenizer.tokenize_batch([answer.strip(), f" {answer.strip()}"]):
+                has_unknown = tokenizer.unknown_id in pieces.ids
                 self._sequences[tuple(pieces.ids)] = split_words(answer) if has_unknown else None
         self._sequences.pop((), None)
 

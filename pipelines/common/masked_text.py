@@ -162,7 +162,7 @@ class MaskedTexts:
         self._batch, self._room, self._seed = batch, max_text - 2, seed
         self._shares = {"random_rate": 0.0, "keep_rate": 0.0} if masks_only else {}
         self._together = together
-        self._others = np.asarray(tokenizer.ordinary)  # once: they are some tens of thousands
+        self._others = np.asarray(tokenizer.ordinary_ids)  # once: they are some tens of thousands
 
     def __getitem__(self, step: int) -> MaskedBatch:
         """This process's share of the batch of a step."""
@@ -183,13 +183,13 @@ class MaskedTexts:
     def masked(self, row: int, text: str, rng: np.random.Generator) -> Text | None:
         """A stretch of ``text`` with something masked; None where there is nothing."""
         start, end = stretch(text, rng, self._room)
-        pieces = cut(self._tokenizer.pieces(text[start:end]), self._room)
+        pieces = cut(self._tokenizer.tokenize(text[start:end]), self._room)
         if not pieces.ids:
             return None
         positions = self._chooses(text[start:end], pieces, rng)
         if not len(positions):
             return None
-        mask = self._tokenizer.mask
+        mask = self._tokenizer.mask_id
         ids = masking.corrupt(
             pieces.ids, positions, rng, mask=mask, vocabulary=self._others, per_run=self._together, **self._shares
         )
@@ -197,7 +197,7 @@ class MaskedTexts:
 
     def collate(self, texts: list[Text]) -> MaskedBatch:
         """Texts as a batch."""
-        first, last = self._tokenizer.special
+        first, last = self._tokenizer.special_ids
         width = max(len(text.positions) for text in texts)
         positions = torch.zeros(len(texts), width, dtype=torch.long)
         labels = torch.full((len(texts), width), IGNORED)

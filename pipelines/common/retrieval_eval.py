@@ -46,8 +46,8 @@ class Examination:
 
 def as_asked(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
     """[CLS] question [SEP] of each, as retrieval encodes it."""
-    first, last = tokenizer.special
-    return [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.many(list(texts))]
+    first, last = tokenizer.special_ids
+    return [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.tokenize_batch(list(texts))]
 
 
 def live_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:

@@ -65,7 +65,7 @@ class Blocks:
 
     def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
         """[CLS] passage [SEP] of each row, as an index embeds them; row -1 is the null passage, empty."""
-        first, last = self.tokenizer.special
+        first, last = self.tokenizer.special_ids
         return pad_rows([[first, *self.ids(row, max_tokens - 2), last] for row in rows])
 
 
@@ -77,7 +77,7 @@ def _cut(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progress: 
     with (aside / "ids.bin").open("wb") as file, progress.step("wordpieces", len(store), "passages") as step:
         for first in range(0, len(store), _READ):
             passages = store.read_rows(first, min(first + _READ, len(store)))
-            for number, pieces in enumerate(tokenizer.many([passage.titled for passage in passages]), first):
+            for number, pieces in enumerate(tokenizer.tokenize_batch([passage.titled for passage in passages]), first):
                 file.write(np.asarray(pieces.ids, np.int32).tobytes())
                 starts[number + 1] = starts[number] + len(pieces.ids)
             step.advance_to(first + len(passages))

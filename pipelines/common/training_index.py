@@ -27,7 +27,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import Vectors
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
-from ragqa.runtime.encoder import tokenizer_folder
+from ragqa.runtime.encoder import find_tokenizer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.types import Passage, Question
@@ -125,7 +125,7 @@ class Library:
         )
         vectors = open_shards(work / "vectors", len(store))
         index = _index(vectors, work / "index", kind, device if kind == IndexKind.FLAT else "cpu", store, progress)
-        tokenizer = TextTokenizer(tokenizer_folder(str(retriever)))
+        tokenizer = TextTokenizer(find_tokenizer(str(retriever)))
         return cls(store, source.parents["corpus"], tokenizer, index, vectors)
 
     @classmethod

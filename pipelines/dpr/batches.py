@@ -116,7 +116,7 @@ class RetrievalBatches:
         for row, example in enumerate(examples):
             masked[row, column[np.isin(numbers, [*example.known, *self._number_positives(example)])]] = True
             masked[row, positive[row]] = False
-        questions = self._blocks.tokenizer.many([example.question.text for example in examples])
+        questions = self._blocks.tokenizer.tokenize_batch([example.question.text for example in examples])
         return RetrievalBatch(
             [list(self._add_marks(pieces.ids, self._shape.max_query)) for pieces in questions],
             [list(text) for text in different],
@@ -127,9 +127,9 @@ class RetrievalBatches:
     def _load_ids(self, number: int) -> list[int]:
         if number < len(self._blocks):
             return self._blocks.ids(number, self._shape.max_block)
-        return self._blocks.tokenizer.pieces(self._texts[number - len(self._blocks)]).ids
+        return self._blocks.tokenizer.tokenize(self._texts[number - len(self._blocks)]).ids
 
     def _add_marks(self, ids: list[int], limit: int) -> tuple[int, ...]:
         """Return [CLS] … [SEP], at most ``limit`` wordpieces."""
-        first, last = self._blocks.tokenizer.special
+        first, last = self._blocks.tokenizer.special_ids
         return (first, *ids[: limit - 2], last)

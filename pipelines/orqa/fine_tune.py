@@ -41,7 +41,7 @@ from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
-from ragqa.runtime.scorer import torch_scorer
+from ragqa.runtime.scorer import make_torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
@@ -194,7 +194,7 @@ def evaluate(model: OpenQA, library: Shelf, asked: Asked, config: FineTuneConfig
     the beam, or of those that are read.
     """
     model.eval()
-    scorer = torch_scorer(model.reader, model.tokenizer, config.out, "in training", device=config.device)
+    scorer = make_torch_scorer(model.reader, model.tokenizer, config.out, "in training", device=config.device)
     reader = ExtractiveReader(scorer, UNCALIBRATED)
     beam = min(config.beam, library.store.live_count)
     depths = {**{f"recall@{k}": k for k in KS}, "in_beam": beam, "in_read": config.read}

@@ -116,14 +116,16 @@ class ClozeBatches:
             )
         passages = blocks.store.get(rows)
         pairs = []
-        for passage, pieces in zip(passages, blocks.tokenizer.many([each.titled for each in passages]), strict=True):
+        for passage, pieces in zip(
+            passages, blocks.tokenizer.tokenize_batch([each.titled for each in passages]), strict=True
+        ):
             title, sentences = by_sentence(passage, pieces)
             question, block = make_inverse_cloze_pair(sentences, rng, keep_rate=config.kept)
             pairs.append((question, [*title, *block]))
         return self._marked(pairs, [passage.text for passage in passages])
 
     def _marked(self, pairs: Sequence[tuple[list[int], list[int]]], texts: Sequence[Hashable]) -> Pairs:
-        first, last = self._blocks.tokenizer.special
+        first, last = self._blocks.tokenizer.special_ids
         cut = ((q[: self._config.max_query - 2], p[: self._config.max_block - 2]) for q, p in pairs)
         marked = [([first, *question, last], [first, *passage, last]) for question, passage in cut]
         numbers = {text: number for number, text in enumerate(texts)}

@@ -298,7 +298,7 @@ def main(
 def check(config: PretrainConfig) -> None:
     """Raise now, as ``main`` would after days of a warm start, for all that is wrong but with the retriever."""
     KnowledgeAugmentedEncoder.from_encoder(config.encoder)
-    _ = TextTokenizer(config.encoder).mask
+    _ = TextTokenizer(config.encoder).mask_id
     for index in (config.corpus, config.texts):
         if index is not None:
             passages_of(index)

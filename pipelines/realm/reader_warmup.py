@@ -104,7 +104,7 @@ class GivenPassages:
         """The passage of a text with the text cut out of it."""
         passage, (start, end) = self._blocks.store[text.row], text.place
         rest = replace(passage, text=f"{passage.text[:start]}{passage.text[end:]}")
-        return self._blocks.tokenizer.pieces(rest.titled).ids
+        return self._blocks.tokenizer.tokenize(rest.titled).ids
 
 
 def train_step(
@@ -171,7 +171,7 @@ def main(config: WarmReaderConfig, *, finds: Tagger | None = None, progress: Pro
         for step in run.left(config.save_every):
             batch = texts[step]
             passages = given.at(step, batch.texts)
-            train_step(run, model, batch.to(config.device), passages, blocks.tokenizer.special, config)
+            train_step(run, model, batch.to(config.device), passages, blocks.tokenizer.special_ids, config)
     if parallel.is_first_process():
         write_model(model, config.out / "model")
     return config.out / "model"

@@ -91,7 +91,7 @@ def read(
     [B, K, M, …]: by default the labels' log-probabilities.
     """
     passages = [[blocks.ids(int(row), limit) for row in rows] for rows in rows_BK]
-    return read_beside(reader, batch, passages, blocks.tokenizer.special, score)
+    return read_beside(reader, batch, passages, blocks.tokenizer.special_ids, score)
 
 
 def read_beside(

@@ -47,7 +47,7 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
                 f"{path} is of another kind or size than {readers[-1]}: "
                 "only readers of one kind and size can be averaged"
             )
-        if not TextTokenizer(path).cuts_like(tokenizer):
+        if not TextTokenizer(path).tokenizes_like(tokenizer):
             raise Mismatch(
                 f"{path} has other wordpieces than {readers[-1]}: only readers with one tokenizer can be averaged"
             )

@@ -48,7 +48,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.live import LiveRetriever, open_retriever
-from ragqa.runtime.scorer import torch_scorer
+from ragqa.runtime.scorer import make_torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
@@ -144,7 +144,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the scores of all exams, and ``em``, the mean of their exact matches."""
     reader.eval()
-    scorer = torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
+    scorer = make_torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
     answering = ExtractiveReader(scorer, UNCALIBRATED)
     with autocast(config.device):  # half the time of float32, and as in training
         scores = {name: value for exam in exams for name, value in exam.grade(answering).items()}
@@ -182,7 +182,7 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
     if config.teacher is None:
         return reader, None
     teacher = load_reader(config.teacher)
-    if not isinstance(teacher, SpanReader) or not TextTokenizer(config.teacher).cuts_like(tokenizer):
+    if not isinstance(teacher, SpanReader) or not TextTokenizer(config.teacher).tokenizes_like(tokenizer):
         raise BadInput(f"--teacher {config.teacher}: a reader of this recipe with the encoder's wordpieces is needed")
     if (longest := max_sequence_tokens(teacher.config)) < reader.max_tokens:
         raise BadInput(f"--teacher {config.teacher} reads {longest} wordpieces at most: lower --max-input to that")

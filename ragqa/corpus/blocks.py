@@ -32,7 +32,7 @@ class WordpieceOffsets(Protocol):
 class WordpieceTokenizer(Protocol):
     """Tokenizer that a splitter can use, such as ``ragqa.runtime.tokens.TextTokenizer``."""
 
-    def pieces(self, text: str) -> WordpieceOffsets:
+    def tokenize(self, text: str) -> WordpieceOffsets:
         """Return the wordpieces of ``text``."""
         ...
 
@@ -130,7 +130,7 @@ def _measure_words(
     text: str, first: int, last: int, size: int, tokenizer: WordpieceTokenizer
 ) -> Iterator[tuple[int, int, int]]:
     """Yield start, end and wordpieces of the words in ``text[first:last]``, longer ones than ``size`` in parts."""
-    offsets = tokenizer.pieces(text[first:last]).offsets
+    offsets = tokenizer.tokenize(text[first:last]).offsets
     piece = 0
     for word in _WORD.finditer(text, first, last):
         start, end = word.span()

@@ -42,12 +42,12 @@ from ragqa.retrieval.registry import (
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 from ragqa.runtime.encoder import (
-    DEFAULT,
+    DEFAULT_ENCODER,
     TextEncoder,
-    encoder_path,
+    find_tokenizer,
+    get_encoder_path,
     is_export,
     load_encoder,
-    tokenizer_folder,
 )
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -69,7 +69,7 @@ class IndexConfig:
     """Share of the 20 nearest passages that an approximate kind has to find."""
     questions: str | None = None
     """File of sample questions to measure recall on; by default some are made up from the passages."""
-    encoder: str = DEFAULT
+    encoder: str = DEFAULT_ENCODER
     """Export, Hugging Face directory or hub name of the encoder."""
     engine: str = DEFAULT_ENGINE
     """Engine of BM25: tantivy or lucene."""
@@ -177,7 +177,7 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
     if not config.needs_vectors:
         return None
     mips.check_kind(config.kind, config.device)
-    if config.kind == IndexKind.FLAT and config.device != "cpu" and is_export(encoder_path(config.encoder)):
+    if config.kind == IndexKind.FLAT and config.device != "cpu" and is_export(get_encoder_path(config.encoder)):
         raise BadInput(
             f"--device {config.device}: encoder '{config.encoder}' is exported for the CPU; "
             "name a directory or a hub name with torch weights in --encoder"
@@ -242,7 +242,7 @@ class _IndexBuild:
     def _write_passages(self, part: Path) -> None:
         config, report, tokenizer = self.config, CorpusReport(), None
         if config.blocks == "wordpieces":
-            tokenizer = TextTokenizer(tokenizer_folder(config.encoder))
+            tokenizer = TextTokenizer(find_tokenizer(config.encoder))
         split = make_splitter(config.blocks, config.block_size, tokenizer)
         documents = read_documents(self.paths, skip_bad=config.skip_bad, report=report)
         size = count_input_bytes(self.paths)

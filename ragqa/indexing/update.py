@@ -38,7 +38,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors.store import ADDED_FILE
-from ragqa.runtime.encoder import load_encoder, tokenizer_folder
+from ragqa.runtime.encoder import find_tokenizer, load_encoder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
 
@@ -206,7 +206,7 @@ class _NewVersion:
         """Write the passages of the documents in ``add`` that the index does not have as they are."""
         config, tokenizer, changes = self._config, None, DocumentChanges()
         if config["blocks"] == "wordpieces":
-            tokenizer = TextTokenizer(tokenizer_folder(config["encoder"]))
+            tokenizer = TextTokenizer(find_tokenizer(config["encoder"]))
         split = make_splitter(config["blocks"], config["block_size"], tokenizer)
         documents = read_documents(
             add,

@@ -138,7 +138,7 @@ class ExtractiveReader:
         room = count_question_room(self._max_tokens)
         if len(question) <= room:  # a wordpiece has at least one character, so do not tokenize
             return None
-        count = len(self._scorer.tokenizer.pieces(question).ids)
+        count = len(self._scorer.tokenizer.tokenize(question).ids)
         return f"the question has {count:,} wordpieces; its first {room} were read" if count > room else None
 
     def _make_answer(self, question: str, hits: list[Hit], found: list[SpanAnswer]) -> Answer:

@@ -85,13 +85,13 @@ def make_windows(
     """
     if max_tokens < MIN_WINDOW:
         raise BadInput(f"a reader of {max_tokens} wordpieces has no place for a passage: {MIN_WINDOW} are needed")
-    question_ids = tokenizer.pieces(question).ids[: count_question_room(max_tokens)]
-    titles = tokenizer.many([title for title, _ in passages])
-    texts = tokenizer.many([text for _, text in passages])
-    last = tokenizer.special[1]
+    question_ids = tokenizer.tokenize(question).ids[: count_question_room(max_tokens)]
+    titles = tokenizer.tokenize_batch([title for title, _ in passages])
+    texts = tokenizer.tokenize_batch([text for _, text in passages])
+    last = tokenizer.special_ids[1]
     for row, (title, pieces) in enumerate(zip(titles, texts, strict=True)):
         title_ids = title.ids[: min(MAX_TITLE, max_tokens // 8)]
-        prefix, first_segment = tokenizer.reader_prefix(question_ids, title_ids)
+        prefix, first_segment = tokenizer.make_reader_prefix(question_ids, title_ids)
         width = max_tokens - len(prefix) - 1
         overlap = min(OVERLAP, width // 2)
         begins, ends = _find_word_edges(passages[row][1], pieces)

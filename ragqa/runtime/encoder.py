@@ -1,4 +1,4 @@
-"""Text encoders: texts in, vectors out, by whichever engine runs them."""
+"""Text encoders: vectors of texts, computed by ONNX Runtime or torch."""
 
 import hashlib
 import json
@@ -14,22 +14,21 @@ from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
-DEFAULT = "default"
+DEFAULT_ENCODER = "default"
 """Name of the encoder that comes with the package."""
 PRECISIONS = ("float32", "bfloat16", "float16")
-"""What a model can be run in by torch; float16 on a GPU only. An export runs in ``int8``."""
+"""Precisions of torch models; float16 needs a GPU. An export runs in ``int8``."""
 
-
-_MODULES = (
+_OPTIONAL_FILES = (
     "modules.json",
     "1_Pooling/config.json",
     *(f"{part}/{file}" for part in ("2_Dense", "3_LayerNorm") for file in ("config.json", "model.safetensors")),
 )
-"""Of a sentence-transformers model on the hub, where it has them."""
+"""Files that a sentence-transformers model on the hub may have."""
 
 
 class TextEncoder:
-    """Texts to vectors; ``load_encoder`` makes one."""
+    """Turns texts into vectors; ``load_encoder`` makes one."""
 
     def __init__(
         self,
@@ -39,29 +38,37 @@ class TextEncoder:
         precision: str,
         questions: Runner | None = None,
     ) -> None:
-        """``runner`` encodes passages, and questions too where nothing else does."""
+        """Make an encoder of runners.
+
+        Args:
+            runner: encodes passages, and questions too unless ``questions`` is given.
+            tokenizer: tokenizer of both.
+            config: width, limits and identity of the model.
+            precision: one of ``PRECISIONS``, or ``int8``.
+            questions: runner of the question tower, if it is another one.
+        """
         self._passages, self._questions, self._tokenizer = runner, questions or runner, tokenizer
         self.precision = precision
         """One of ``PRECISIONS``, or ``int8``."""
         self.width: int = config["width"]
         """Length of a vector, D."""
         self.max_tokens: int = config["max_tokens"]
-        """Wordpieces of a passage that are read; the rest is cut."""
+        """Maximum length of a passage in wordpieces; the rest is cut."""
         self.question_tokens: int = config.get("question_tokens", self.max_tokens)
-        """The same of a question."""
+        """Maximum length of a question in wordpieces; the rest is cut."""
         self.fingerprint: str = config["identity"]
-        """Same for the same weights, pooling and tokenizer, whatever engine or precision runs them."""
+        """Digest of weights, pooling and tokenizer; the same for every engine and precision."""
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
-        """Vectors ``[N, D]`` float32 of N passages, unit length where the model normalises (most do)."""
+        """Return vectors [N, D] float32 of N passages, of unit length if the model normalises (most do)."""
         return self._run(self._passages, texts, self.max_tokens)
 
     def encode_questions(self, texts: Iterable[str]) -> np.ndarray:
-        """Vectors ``[N, D]`` float32 of N questions: another tower's, where the encoder has two."""
+        """Return vectors [N, D] float32 of N questions, from the question tower if there are two."""
         return self._run(self._questions, texts, self.question_tokens)
 
     def _run(self, runner: Runner, texts: Iterable[str], limit: int) -> np.ndarray:
-        inputs = [self._tokenizer.text_input(text, limit) for text in texts]
+        inputs = [self._tokenizer.encode_text(text, limit) for text in texts]
         vectors = [outputs[0] for outputs in runner.run(inputs)]
         return np.stack(vectors).astype(np.float32) if vectors else np.empty((0, self.width), np.float32)
 
@@ -73,23 +80,20 @@ def load_encoder(
     precision: str | None = None,
     threads: int | None = None,
 ) -> TextEncoder:
-    """The encoder ``name``: an export, a Hugging Face directory, or a hub name.
-
-    None is the one that comes with the package. An export runs in ONNX Runtime on the CPU, whatever
-    ``device`` says; everything else runs in torch, which the extra ``torch`` brings, on ``device``.
+    """Load an encoder.
 
     Args:
-        name: see above.
-        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        name: export, Hugging Face directory, or hub name; None for the encoder that comes with the package.
+        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models; an export runs in ONNX Runtime on the CPU.
         precision: one of ``PRECISIONS``; by default float32 on a CPU, bfloat16 on a GPU, int8 for an export.
-        threads: cores that one encoder may take; by default all there are (torch: what it is set to).
+        threads: number of cores to use; by default all (ONNX Runtime), or torch's own setting.
 
     Raises:
-        BadInput: such a model cannot be run in ``precision``.
-        MissingExtra: torch is needed and not there.
+        BadInput: the model cannot be run in ``precision`` or on ``device``.
+        MissingExtra: torch is needed and not installed.
         ArtefactError, DamagedArtefact: the directory is no encoder, or not whole.
     """
-    path = encoder_path(name)
+    path = get_encoder_path(name)
     if precision not in (None, "int8", *PRECISIONS):
         raise BadInput(f"precision {precision!r}: one of {', '.join(PRECISIONS)} is needed")
     if is_export(path):
@@ -98,34 +102,34 @@ def load_encoder(
                 f"encoder '{name}' is exported in 8 bits and cannot be run in {precision}: name torch weights"
             )
         config = artefacts.read_manifest(path, "encoder").config
-        asked = OnnxRunner(path / "questions", config["questions"], threads) if "questions" in config else None
-        return TextEncoder(OnnxRunner(path, config, threads), TextTokenizer(path), config, "int8", asked)
+        questions = OnnxRunner(path / "questions", config["questions"], threads) if "questions" in config else None
+        return TextEncoder(OnnxRunner(path, config, threads), TextTokenizer(path), config, "int8", questions)
     if precision == "int8":
         raise BadInput(f"encoder '{name}' is not exported: it cannot be run in int8")
-    if path.exists() and not all((Path(part) / "config.json").is_file() for part in towers(str(path))):
+    if path.exists() and not all((Path(part) / "config.json").is_file() for part in find_towers(str(path))):
         raise ArtefactError(f"{path} is not an encoder: neither {artefacts.MANIFEST} nor config.json is in it")
     check_model(str(name))
     check_device(device)
     return _load_torch(str(name), device, precision or ("float32" if device == "cpu" else "bfloat16"), threads)
 
 
-def encoder_path(name: str | Path | None) -> Path:
-    """The directory that ``name`` stands for; a hub name stands for none that exists."""
-    return weights_dir() / "encoder" if name is None or name == DEFAULT else Path(name)
+def get_encoder_path(name: str | Path | None) -> Path:
+    """Return the directory of an encoder; for a hub name, a path that does not exist."""
+    return weights_dir() / "encoder" if name is None or name == DEFAULT_ENCODER else Path(name)
 
 
 def is_export(path: Path) -> bool:
-    """Whether ``path`` is an exported model."""
+    """Tell whether ``path`` is an exported model."""
     return (path / artefacts.MANIFEST).is_file()
 
 
-def torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
-    """A torch function (ids, mask, types) -> (vectors,), the directory it came from, its settings.
+def load_torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
+    """Load an encoder as a torch function (ids, mask, types) -> (vectors,); return it, its directory and its settings.
 
     Pooling, projection and normalisation are those of a sentence-transformers directory; a plain encoder
     is pooled by the mean and normalised.
     """
-    path = _downloaded(name)
+    path = _download(name)
     from ragqa.models.tower import Tower
 
     tower = Tower.load(path, name).eval()
@@ -135,17 +139,17 @@ def torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
         "pooling": tower.pooling,
         "normalise": tower.unit_length,
     }
-    return _Vectors(tower), path, settings
+    return _TowerFunction(tower), path, settings
 
 
-def tokenizer_folder(name: str) -> Path:
-    """The directory with the ``tokenizer.json`` of an encoder, downloaded if ``name`` is one of the hub's."""
-    path = Path(towers(str(encoder_path(name)))[0])
-    return path if path.is_dir() else _downloaded(name)
+def find_tokenizer(name: str) -> Path:
+    """Return the directory with the ``tokenizer.json`` of an encoder; download it if ``name`` is a hub name."""
+    path = Path(find_towers(str(get_encoder_path(name)))[0])
+    return path if path.is_dir() else _download(name)
 
 
-def _downloaded(name: str) -> Path:
-    """The directory ``name``, or that of the hub's model with all that is read of it but the weights."""
+def _download(name: str) -> Path:
+    """Return the directory ``name``, or that of a hub model with its configuration and tokenizer downloaded."""
     if Path(name).is_dir():
         return Path(name)
     try:
@@ -158,7 +162,7 @@ def _downloaded(name: str) -> Path:
         with silence_transformers():
             path = Path(str(cached_file(name, "config.json"))).parent
             cached_file(name, "tokenizer.json")
-            for optional in _MODULES:
+            for optional in _OPTIONAL_FILES:
                 cached_file(name, optional, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
@@ -166,22 +170,22 @@ def _downloaded(name: str) -> Path:
     return path
 
 
-def identity(path: Path, settings: dict[str, Any]) -> str:
-    """16 hex digits for the weights, the tokenizer and the settings."""
+def compute_identity(path: Path, settings: dict[str, Any]) -> str:
+    """Return a digest, 16 hexadecimal digits, of the weights, the tokenizer and the settings."""
     weights = [*sorted(path.glob("*.safetensors")), *sorted(path.glob("[1-9]_*/*.safetensors"))]
     parts = [artefacts.checksum(file) for file in weights]
     parts += [artefacts.checksum(path / "tokenizer.json"), json.dumps(settings, sort_keys=True)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
-class _Vectors:
-    """A tower, called with ids, mask, types."""
+class _TowerFunction:
+    """A tower as a function of ids, mask and types."""
 
     def __init__(self, tower: Any) -> None:
         self.model = tower
 
     def __call__(self, ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
-        # Dropout would make other vectors each time; one forgotten layer is enough.
+        # In training mode dropout changes the vectors at each call; a single layer left in it is enough.
         if any(part.training for part in self.model.modules()):
             raise Mismatch("the encoder is in training mode, and dropout would spoil its vectors: call eval() first")
         return (self.model(ids, mask),)
@@ -193,25 +197,25 @@ def _load_torch(name: str, device: str, precision: str, threads: int | None) -> 
     if threads is not None:
         torch.set_num_threads(threads)
     runners, path, config = [], Path(name), dict[str, Any]()
-    for part in towers(name):
-        function, path, settings = torch_encoder(part)
+    for part in find_towers(name):
+        function, path, settings = load_torch_encoder(part)
         function.model.to(device=device, dtype=getattr(torch, precision))
         runners.append(TorchRunner(function, device=device))
-        config = joined(config, {**settings, "identity": identity(path, settings)})
+        config = join_towers(config, {**settings, "identity": compute_identity(path, settings)})
     return TextEncoder(runners[0], TextTokenizer(path), config, precision, runners[-1])
 
 
-def towers(name: str) -> list[str]:
-    """The directories of passages' and questions' towers; just ``name`` where one does both."""
-    two = [Path(name) / part for part in ("passages", "questions")]
-    return [str(part) for part in two] if all(part.is_dir() for part in two) else [name]
+def find_towers(name: str) -> list[str]:
+    """Return the directories of the passage and the question tower, or just ``name`` if one model is both."""
+    towers = [Path(name) / part for part in ("passages", "questions")]
+    return [str(tower) for tower in towers] if all(tower.is_dir() for tower in towers) else [name]
 
 
-def joined(passages: dict[str, Any], questions: dict[str, Any]) -> dict[str, Any]:
-    """The configuration of an encoder with two towers; each alone is one of one.
+def join_towers(passages: dict[str, Any], questions: dict[str, Any]) -> dict[str, Any]:
+    """Join the configurations of two towers; an empty one for passages returns that of the questions.
 
     Raises:
-        Mismatch: their vectors do not compare.
+        Mismatch: their vectors are not equally wide.
     """
     if not passages:
         return questions

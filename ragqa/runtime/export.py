@@ -1,8 +1,7 @@
-"""Export a trained encoder or reader to 8-bit ONNX: the one way from ``models/`` to a CPU.
+"""Export a trained encoder or reader to 8-bit ONNX, to run it on a CPU without torch.
 
-Weights are quantised per channel, activations when the model runs (dynamic quantisation). The
-word embeddings go into a file of their own, so that a reader whose embeddings stayed those of an
-encoder can share them.
+Weights are quantised per channel, activations when the model runs (dynamic quantisation). The word embeddings go into
+a file of their own, so that a reader can share those of the encoder it was trained from.
 """
 
 import logging
@@ -19,13 +18,21 @@ import numpy as np
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
 from ragqa.runtime import encoder as encoders
-from ragqa.runtime.runner import session
+from ragqa.runtime.runner import create_session
 
-EMBEDDINGS = "embeddings.bin"
-CARD = "README.md"
-KINDS = ("encoder", "reader")
-OWN = (artefacts.MANIFEST, "model.onnx", EMBEDDINGS, "tokenizer.json", "questions", artefacts.CALIBRATION, CARD)
-"""What lies in an export."""
+EMBEDDINGS_FILE = "embeddings.bin"
+CARD_FILE = "README.md"
+_KINDS = ("encoder", "reader")
+_FILES = (
+    artefacts.MANIFEST,
+    "model.onnx",
+    EMBEDDINGS_FILE,
+    "tokenizer.json",
+    "questions",
+    artefacts.CALIBRATION,
+    CARD_FILE,
+)
+"""Everything that may be in the directory of an export."""
 
 
 def export(source: str | Path, out: Path, *, share: Path | None = None, card: Path | None = None) -> artefacts.Manifest:
@@ -33,15 +40,19 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
     Args:
         source: directory of a reader of ``ragqa.models``, or directory or hub name of an encoder.
-        out: directory to write; replaced as a whole when the export is whole. An export of the same weights there
-            leaves its calibration and its card to the new one, which has none of its own.
-        share: export of an encoder with the same word embeddings, to use its file.
-        card: Markdown model card to put beside the weights as README.md.
+        out: directory to write; it is replaced when the export is complete. If it holds an export of the same
+            weights, its calibration and model card are kept unless the source brings others.
+        share: export of an encoder with the same word embeddings, whose file to use.
+        card: Markdown model card to copy beside the weights as README.md.
+
+    Returns:
+        The manifest of the export.
 
     Raises:
         MissingExtra: torch, transformers or onnx is not installed.
         Mismatch: ``share`` has other embeddings.
-        BadInput: there is no such card.
+        BadInput: there is no such card, or ``out`` holds something else.
+        ArtefactError: there is no model at ``source``, or ONNX Runtime cannot compute it in 8 bits.
     """
     if card is not None and not card.is_file():
         raise BadInput(f"--card {card}: there is no such file")
@@ -51,31 +62,33 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
         import transformers  # noqa: F401
     except ImportError as error:
         raise MissingExtra("exporting a model", "torch") from error
-    artefacts.check_replaceable(out, *KINDS)
-    artefacts.check_no_other_files(out, OWN)
-    first, *second = encoders.towers(str(source))
-    kind, module, path, config = _trained(first)
+    artefacts.check_replaceable(out, *_KINDS)
+    artefacts.check_no_other_files(out, _FILES)
+    first, *second = encoders.find_towers(str(source))
+    kind, module, path, config = _load_model(first)
     with artefacts.replace_directory(out) as folder:
-        config["embeddings"] = _write(module, kind, folder, out, share)
+        config["embeddings"] = _write_model(module, kind, folder, out, share)
         if second:
-            _, module, _, asked = _trained(second[0])
-            config = encoders.joined(config, asked)
-            config["questions"] = {"embeddings": _write(module, kind, folder / "questions", out / "questions", None)}
+            _, module, _, questions = _load_model(second[0])
+            config = encoders.join_towers(config, questions)
+            config["questions"] = {
+                "embeddings": _write_model(module, kind, folder / "questions", out / "questions", None)
+            }
         shutil.copyfile(path / "tokenizer.json", folder / "tokenizer.json")
-        for name, given in {artefacts.CALIBRATION: path / artefacts.CALIBRATION, CARD: card}.items():
-            _add(folder, name, given, out, config["identity"])
+        for name, given in {artefacts.CALIBRATION: path / artefacts.CALIBRATION, CARD_FILE: card}.items():
+            _copy_small_file(folder, name, given, out, config["identity"])
         return artefacts.write_manifest(folder, kind, config, {"weights": config["identity"]})
 
 
 @contextmanager
-def amending(path: Path) -> Iterator[Path]:
-    """A copy of an exported encoder or reader to add small files to; sealed, it takes its place if the block ends well.
+def amend_export(path: Path) -> Iterator[Path]:
+    """Yield a copy of an export to add small files to; it replaces the export unless the block raises.
 
     Raises:
         ArtefactError, DamagedArtefact: ``path`` is no export, or not whole.
     """
     kind = artefacts.peek_manifest(path).kind
-    if kind not in KINDS:
+    if kind not in _KINDS:
         raise ArtefactError(f"{path} is a ragqa {kind}, not an exported encoder or reader")
     manifest = artefacts.read_manifest(path, kind)
     with artefacts.replace_directory(path) as folder:
@@ -84,8 +97,8 @@ def amending(path: Path) -> Iterator[Path]:
         artefacts.write_manifest(folder, kind, manifest.config, manifest.parents)
 
 
-def _add(folder: Path, name: str, given: Path | None, out: Path, identity: str) -> None:
-    """Put ``given`` into ``folder`` or, where there is none, what an export of the same weights at ``out`` has."""
+def _copy_small_file(folder: Path, name: str, given: Path | None, out: Path, identity: str) -> None:
+    """Copy the file ``given`` into ``folder``, or else the one of an export of the same weights at ``out``."""
     if given is None or not given.is_file():
         try:
             given = out / name if artefacts.peek_manifest(out).parents.get("weights") == identity else None
@@ -95,18 +108,18 @@ def _add(folder: Path, name: str, given: Path | None, out: Path, identity: str) 
         shutil.copyfile(given, folder / name)
 
 
-def _write(module: Any, kind: str, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Write a model into ``folder``, which will be ``out``; where its embeddings are."""
+def _write_model(module: Any, kind: str, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
+    """Write a model into ``folder``, to be renamed to ``out``; return the description of its embeddings."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        model = _quantised(module, kind, Path(scratch))
+        model = _quantise(module, kind, Path(scratch))
     embeddings = _split_embeddings(model, folder, out, share)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     return embeddings
 
 
-def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
-    """Kind, module (ids, types) -> outputs, directory and config of the model at ``source``."""
+def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
+    """Return kind, module (ids, types) -> outputs, directory and config of the model at ``source``."""
     import torch
 
     from ragqa.models import readers
@@ -118,8 +131,8 @@ def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
         raise ArtefactError(f"{path} has no model.safetensors to export")
     is_reader = readers.read_reader_kind(path) is not None
 
-    class Alone(torch.nn.Module):
-        """The model on one unpadded text: no mask, so none is computed."""
+    class SingleText(torch.nn.Module):
+        """The model for one unpadded text: without a mask, none is computed."""
 
         def __init__(self, model: Any, function: Any) -> None:
             super().__init__()
@@ -132,15 +145,15 @@ def _trained(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
         reader = readers.load_reader(path).eval()
         choose_attention(reader, UNPADDED)
         config = {**readers.describe_reader(reader), "identity": artefacts.checksum(weights)[:16]}
-        return "reader", Alone(reader, reader), path, config
-    function, path, settings = encoders.torch_encoder(str(source))
+        return "reader", SingleText(reader, reader), path, config
+    function, path, settings = encoders.load_torch_encoder(str(source))
     choose_attention(function.model, UNPADDED)
-    config = {**settings, "identity": encoders.identity(path, settings)}
-    return "encoder", Alone(function.model, function), path, config
+    config = {**settings, "identity": encoders.compute_identity(path, settings)}
+    return "encoder", SingleText(function.model, function), path, config
 
 
-def _quantised(module: Any, kind: str, scratch: Path) -> Any:
-    """The module as an optimised ONNX model with 8-bit weights."""
+def _quantise(module: Any, kind: str, scratch: Path) -> Any:
+    """Return the module as an optimised ONNX model with 8-bit weights."""
     import onnx
     import onnxruntime
     import torch
@@ -149,7 +162,7 @@ def _quantised(module: Any, kind: str, scratch: Path) -> Any:
     ids = torch.arange(16).unsqueeze(0)
     outputs = ["vector"] if kind == "encoder" else list(module.model.outputs)
     length = {1: torch.export.Dim.DYNAMIC}
-    with warnings.catch_warnings(), _silent():
+    with warnings.catch_warnings(), _silence_logging():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,
@@ -162,31 +175,31 @@ def _quantised(module: Any, kind: str, scratch: Path) -> Any:
             external_data=False,
             verbose=False,
         )
-        # Fused once, here: opening is then three times faster than fusing in every process.
+        # Fuse once, here: a process then opens the model three times faster than if it fused it itself.
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(scratch / "fused.onnx")
         options.log_severity_level = 3
-        session(scratch / "full.onnx", options)
-        # Signed weights: unsigned ones run at 0.6 of the speed on AVX-512 VNNI. Half their range, so 7 bits: without
-        # VNNI, sums of two products are kept in 16 bits, and those of the whole range do not fit.
-        signed = {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
-        quantize_dynamic(scratch / "fused.onnx", scratch / "int8.onnx", **signed)
+        create_session(scratch / "full.onnx", options)
+        # Signed weights: unsigned ones run at 0.6 of the speed on AVX-512 VNNI. Half the range of 8 bits
+        # (reduce_range): CPUs without VNNI add two products in 16 bits, where those of the full range overflow.
+        options_int8 = {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
+        quantize_dynamic(scratch / "fused.onnx", scratch / "int8.onnx", **options_int8)
         _check_runs(scratch / "int8.onnx")
     return onnx.load(scratch / "int8.onnx")
 
 
 def _check_runs(model: Path) -> None:
-    """Raise ArtefactError where ONNX Runtime cannot compute it: DeBERTa's products of positions in 8 bits, say."""
+    """Raise ArtefactError if ONNX Runtime cannot compute the model, such as DeBERTa's position products in 8 bits."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    runs = session(model, options)
+    loaded = create_session(model, options)
     ids = np.arange(9)[None]
     try:
-        runs.run(None, {each.name: ids if each.name == "input_ids" else ids * 0 for each in runs.get_inputs()})
-    except Exception as error:  # of its own kinds
+        loaded.run(None, {item.name: ids if item.name == "input_ids" else ids * 0 for item in loaded.get_inputs()})
+    except Exception as error:  # its own types, which have no common base
         reason = str(error).strip().split("\n")[0][:200]
         raise ArtefactError(
             f"ONNX Runtime cannot compute this model in 8 bits ({reason}): answer with its torch directory"
@@ -194,8 +207,8 @@ def _check_runs(model: Path) -> None:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """No lines of exporter and quantiser on what is not installed, and what was done before quantising."""
+def _silence_logging() -> Iterator[None]:
+    """Suppress log lines of exporter and quantiser about packages they miss and steps they recommend."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -205,22 +218,22 @@ def _silent() -> Iterator[None]:
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Move the word embeddings out of ``model`` into a file, or point to the shared one."""
+    """Move the word embeddings of ``model`` into a file, or refer to the shared one; return their description."""
     from onnx import TensorProto, numpy_helper
 
     tensor = max(model.graph.initializer, key=lambda t: int(np.prod(t.dims)))
     table = np.ascontiguousarray(numpy_helper.to_array(tensor))
-    file = folder / EMBEDDINGS
+    file = folder / EMBEDDINGS_FILE
     table.tofile(file)
-    digest, location = artefacts.checksum(file), EMBEDDINGS
+    digest, location = artefacts.checksum(file), EMBEDDINGS_FILE
     if share is not None:
-        if artefacts.read_manifest(share, "encoder").files[EMBEDDINGS]["sha256"] != digest:
+        if artefacts.read_manifest(share, "encoder").files[EMBEDDINGS_FILE]["sha256"] != digest:
             raise Mismatch(f"the embeddings of {share} are not those of this model: export without --share")
         file.unlink()
-        location = _relative(share / EMBEDDINGS, out)
+        location = _relative_path(share / EMBEDDINGS_FILE, out)
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", EMBEDDINGS), ("offset", "0"), ("length", str(table.nbytes))):
+    for key, value in (("location", EMBEDDINGS_FILE), ("offset", "0"), ("length", str(table.nbytes))):
         entry = tensor.external_data.add()
         entry.key, entry.value = key, value
     return {
@@ -232,7 +245,7 @@ def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -
     }
 
 
-def _relative(target: Path, base: Path) -> str:
+def _relative_path(target: Path, base: Path) -> str:
     import os
 
     return Path(os.path.relpath(target.resolve(), base.resolve())).as_posix()

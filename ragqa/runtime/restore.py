@@ -1,6 +1,6 @@
-"""Torch weights of an exported reader: what training goes on from where only the 8-bit model is at hand.
+"""Restore torch weights from an exported reader, to continue training if only the 8-bit model is at hand.
 
-The weights are those that the CPU reads with, so rounded to 8 bits: what they lose is what the export lost.
+The weights are those that the CPU uses, rounded to 8 bits; nothing more is lost.
 """
 
 import shutil
@@ -13,23 +13,23 @@ import numpy as np
 from ragqa import artefacts
 from ragqa.errors import DamagedArtefact, Mismatch, MissingExtra
 
-_OWN = "function."
-"""What the exporter puts before a reader's own names."""
+_READER_PREFIX = "function."
+"""Prefix that the exporter puts before a reader's own parameter names."""
 
 
-def restore(exported: Path, like: Path, out: Path) -> None:
-    """Write the torch reader whose export lies in ``exported`` into the directory ``out``, its tokenizer beside.
+def restore_weights(exported: Path, like: Path, out: Path) -> None:
+    """Write the torch reader of an export into the directory ``out``, with its tokenizer.
 
     Args:
-        exported: directory that ``ragqa export`` wrote of a reader, or the one that comes with ragqa.
-        like: directory of the encoder that the reader was made of: its shape is in no export.
-        out: as ``ragqa.models`` saves readers; a reader there is replaced.
+        exported: directory of an exported reader.
+        like: directory of the encoder that the reader was trained from; an export does not hold its architecture.
+        out: directory to write; a reader there is replaced.
 
     Raises:
-        BadInput: something else lies at ``out``, or beside a reader there.
+        BadInput: ``out`` holds something other than a reader.
         MissingExtra: torch, transformers or onnx is not installed.
         ArtefactError, DamagedArtefact: there is no exported reader, or it is not whole.
-        Mismatch: it is not of the shape of ``like``, or has another tokenizer; or is not a reader of starts and ends.
+        Mismatch: the reader has another shape or tokenizer than ``like``, or does not score starts and ends.
     """
     try:
         import onnx
@@ -50,10 +50,12 @@ def restore(exported: Path, like: Path, out: Path) -> None:
     reader.config.reader_tokens = config["max_tokens"]
     if config.get("max_span"):
         reader.config.reader_span = config["max_span"]
-    weights = _weights(onnx.load(exported / "model.onnx", load_external_data=False).graph, _table(exported, config))
-    told = {name: torch.from_numpy(value) for name, value in weights.items() if name in reader.state_dict()}
+    weights = _read_weights(
+        onnx.load(exported / "model.onnx", load_external_data=False).graph, _read_embeddings(exported, config)
+    )
+    known = {name: torch.from_numpy(value) for name, value in weights.items() if name in reader.state_dict()}
     try:
-        missing, _ = reader.load_state_dict(told, strict=False)
+        missing, _ = reader.load_state_dict(known, strict=False)
     except RuntimeError as error:
         raise Mismatch(f"{exported} is not of the shape of {like}: {' '.join(str(error).split())[:200]}") from error
     if missing:
@@ -63,8 +65,8 @@ def restore(exported: Path, like: Path, out: Path) -> None:
         shutil.copyfile(own, folder / "tokenizer.json")
 
 
-def _table(exported: Path, config: dict[str, Any]) -> np.ndarray:
-    """The word embeddings, which lie in a file of their own."""
+def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
+    """Return the word embeddings, which have a file of their own."""
     row = config["embeddings"]
     file = exported / row["file"]
     if not file.is_file() or artefacts.checksum(file) != row["sha256"]:
@@ -72,43 +74,43 @@ def _table(exported: Path, config: dict[str, Any]) -> np.ndarray:
     return np.fromfile(file, np.dtype(row["dtype"])).reshape(row["shape"])
 
 
-def _weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
-    """Every parameter by its own name, in float32.
+def _read_weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
+    """Return every parameter in float32, by its name in torch.
 
-    Those of matrix products have lost theirs on the way: the bias that is added to the product still has it.
+    The exporter renames the factors of matrix products; the bias added to a product still has its own name.
     """
     from onnx import TensorProto, numpy_helper
 
-    held = {
-        each.name: table if each.data_location == TensorProto.EXTERNAL else numpy_helper.to_array(each)
-        for each in graph.initializer
+    initializers = {
+        tensor.name: table if tensor.data_location == TensorProto.EXTERNAL else numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
     }
     uses = defaultdict(list)
     for node in graph.node:
         for name in node.input:
             uses[name].append(node)
-    found = {}
-    for name, value in held.items():
+    weights = {}
+    for name, value in initializers.items():
         stem = name.removesuffix("_quantized")
-        own = stem.removeprefix(_OWN)
+        own = stem.removeprefix(_READER_PREFIX)
         if stem != name:  # MatMulInteger's are [in, out], with a scale for each output
-            value = _float(value, held[f"{stem}_scale"], held[f"{stem}_zero_point"])
-            if not stem.startswith(_OWN):
-                value, own = value.T, _bias_behind(uses, name).removesuffix("bias") + "weight"
+            value = _dequantise(value, initializers[f"{stem}_scale"], initializers[f"{stem}_zero_point"])
+            if not stem.startswith(_READER_PREFIX):
+                value, own = value.T, _find_bias(uses, name).removesuffix("bias") + "weight"
         if value.dtype == np.float32:
-            found[own] = np.array(value, order="C")
-    return found
+            weights[own] = np.array(value, order="C")
+    return weights
 
 
-def _float(value: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+def _dequantise(value: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
     return ((value.astype(np.int32) - zero.astype(np.int32)) * scale).astype(np.float32)
 
 
-def _bias_behind(uses: dict[str, list[Any]], name: str) -> str:
-    """Name of the bias that is added to the product of which ``name`` is a factor."""
+def _find_bias(uses: dict[str, list[Any]], name: str) -> str:
+    """Return the name of the bias that is added to the product of which ``name`` is a factor."""
     while len(nodes := uses[name]) == 1:
-        biases = [each for each in nodes[0].input if each.startswith(_OWN) and each.endswith("bias")]
-        if biases:  # where the norm behind is fused in, its own bias comes before
-            return biases[-1].removeprefix(_OWN)
+        biases = [key for key in nodes[0].input if key.startswith(_READER_PREFIX) and key.endswith("bias")]
+        if biases:  # a layer norm fused into the node lists its own bias first
+            return biases[-1].removeprefix(_READER_PREFIX)
         name = nodes[0].output[0]
     return ""

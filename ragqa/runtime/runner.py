@@ -1,8 +1,4 @@
-"""The two engines that run a model: ONNX Runtime, one text a call, and torch, in batches.
-
-A runner takes token sequences and gives each one's outputs back, in order; which of the two it
-is, nobody else knows.
-"""
+"""Runners: ONNX Runtime with one text a call, and torch in batches, behind one interface."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -18,53 +14,54 @@ from ragqa.runtime.tokens import TokenInput
 
 Outputs = tuple[np.ndarray, ...]
 
-SLOWER = ("SkipLayerNormFusion", "BiasGeluFusion")
-"""What ONNX Runtime fuses into an operator that takes longer on a CPU than its parts: five times as long for a sum and
-its layer norm, and half as long again for a bias and GELU (one core of a Xeon, onnxruntime 1.31)."""
+# Both replace operators by one that is slower on a CPU than its parts: five times for a sum and its layer norm, one and
+# a half times for a bias and GELU (one core of a Xeon, onnxruntime 1.31).
+DISABLED_FUSIONS = ("SkipLayerNormFusion", "BiasGeluFusion")
 
 
 class Runner(Protocol):
-    """Runs a model over token sequences."""
+    """Runs a model on token sequences."""
 
     engine: ClassVar[str]
-    """Its name."""
+    """Name of the engine."""
 
     def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
-        """The outputs of each sequence, in order, free of its neighbours'."""
+        """Return the outputs of each sequence, in order."""
         ...
 
 
-def cores() -> int:
-    """Processors this process may use."""
+def count_cores() -> int:
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class OnnxRunner:
-    """An exported model: one text a call on one thread, a call on each core.
+    """Runs an exported model: one text a call, one thread a call, calls on all cores.
 
-    Dynamic quantisation takes one scale for a whole tensor, so a text in a batch would come out
-    differently beside other texts; alone it never does, and on a CPU it is faster, too.
-    So many ``threads`` run; by default one a core.
+    Dynamic quantisation uses one scale for a whole tensor, so in a batch the result for a text would depend on the
+    other texts. Alone it never does, and on a CPU that is faster, too.
     """
 
     engine: ClassVar[str] = "onnx"
 
     def __init__(self, path: Path, config: dict[str, Any], threads: int | None = None) -> None:
+        """Load the export at ``path``; ``threads`` is the number of calls at a time, by default one a core."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
+        # One thread a call: threads within a call wait for each other, calls on different cores do not.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        self._table = onnxruntime.OrtValue.ortvalue_from_numpy(_embeddings(path, config["embeddings"]))
+        self._table = onnxruntime.OrtValue.ortvalue_from_numpy(_map_embeddings(path, config["embeddings"]))
         options.add_external_initializers([config["embeddings"]["name"]], [self._table])
-        self._session = session(path / "model.onnx", options)
-        self._pool = ThreadPoolExecutor(threads or cores(), thread_name_prefix="onnx")
+        self._session = create_session(path / "model.onnx", options)
+        self._pool = ThreadPoolExecutor(threads or count_cores(), thread_name_prefix="onnx")
 
     def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
-        """Each output without its batch dimension."""
-        return list(self._pool.map(self._one, inputs))
+        """Return the outputs of each sequence, without a batch dimension."""
+        return list(self._pool.map(self._run_one, inputs))
 
-    def _one(self, item: TokenInput) -> Outputs:
+    def _run_one(self, item: TokenInput) -> Outputs:
         ids = np.asarray(item.ids, dtype=np.int64)[None]
         types = np.zeros_like(ids)
         types[:, item.first_segment :] = 1
@@ -72,17 +69,17 @@ class OnnxRunner:
         return tuple(output[0] for output in outputs)
 
 
-def session(model: Path, options: Any) -> Any:
-    """ONNX Runtime's session of a model on a CPU, its graph optimised as ``options`` say, but for ``SLOWER``."""
+def create_session(model: Path, options: Any) -> Any:
+    """Create an ONNX Runtime session of a model on the CPU, without the fusions that make it slower."""
     import onnxruntime
 
     return onnxruntime.InferenceSession(
-        str(model), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER
+        str(model), options, providers=["CPUExecutionProvider"], disabled_optimizers=DISABLED_FUSIONS
     )
 
 
-def _embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
-    """The word embeddings, memory-mapped: two models of one family share the file and its pages."""
+def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
+    """Map the word embeddings into memory: two models that share the file also share its pages."""
     file = path / table["file"]
     if file.parent.resolve() != path.resolve():
         if not file.parent.is_dir():
@@ -94,7 +91,7 @@ def _embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
 
 
 class TorchRunner:
-    """A torch function over padded batches, sorted by length, within a budget of tokens."""
+    """Runs a torch function on padded batches; sequences are sorted by length, so that little is padding."""
 
     engine: ClassVar[str] = "torch"
 
@@ -105,10 +102,11 @@ class TorchRunner:
         device: str,
         batch_tokens: int = 16_384,
     ) -> None:
+        """Run ``function`` (ids, mask, types) on ``device`` in batches of at most ``batch_tokens``."""
         self._function, self._device, self._batch_tokens = function, device, batch_tokens
 
     def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
-        """Outputs with a token dimension keep their padding; readers know their lengths."""
+        """Return the outputs of each sequence, in order; a token dimension keeps its padding."""
         import torch
 
         order = sorted(range(len(inputs)), key=lambda i: -len(inputs[i].ids))
@@ -116,29 +114,35 @@ class TorchRunner:
         while order:
             size = max(1, self._batch_tokens // len(inputs[order[0]].ids))
             rows, order = order[:size], order[size:]
-            length = len(inputs[rows[0]].ids)
-            ids = torch.zeros(len(rows), length, dtype=torch.long)
-            mask, types = torch.zeros_like(ids), torch.zeros_like(ids)
-            for n, row in enumerate(rows):
-                item = inputs[row]
-                ids[n, : len(item.ids)] = torch.tensor(list(item.ids))
-                mask[n, : len(item.ids)] = 1
-                types[n, item.first_segment : len(item.ids)] = 1
+            batch = _pad([inputs[row] for row in rows])
             with torch.inference_mode():
-                outputs = self._function(*(t.to(self._device) for t in (ids, mask, types)))
+                outputs = self._function(*(tensor.to(self._device) for tensor in batch))
             arrays = [output.float().cpu().numpy() for output in outputs]
             for n, row in enumerate(rows):
                 results[row] = tuple(array[n] for array in arrays)
         return results
 
 
+def _pad(items: list[TokenInput]) -> tuple[Any, Any, Any]:
+    """Return ids, attention mask and token types of sequences, the longest first, padded to its length."""
+    import torch
+
+    ids = torch.zeros(len(items), len(items[0].ids), dtype=torch.long)
+    mask, types = torch.zeros_like(ids), torch.zeros_like(ids)
+    for n, item in enumerate(items):
+        ids[n, : len(item.ids)] = torch.tensor(list(item.ids))
+        mask[n, : len(item.ids)] = 1
+        types[n, item.first_segment : len(item.ids)] = 1
+    return ids, mask, types
+
+
 def check_device(device: str) -> None:
-    """Raise unless torch is there and sees ``device``."""
+    """Raise MissingExtra if torch is not installed, BadInput if it does not see ``device``."""
     try:
         import torch
     except ImportError as error:
         raise MissingExtra(f"running a model on {device}", "torch") from error
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
+    except (RuntimeError, AssertionError) as error:  # the latter if torch was built without CUDA
         raise BadInput(f"--device {device}: torch sees none on this machine; use --device cpu") from error

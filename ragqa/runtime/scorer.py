@@ -1,4 +1,4 @@
-"""Span scorers: what an extractive reader computes, by whichever engine runs it.
+"""Span scorers: the scores of all spans of a sequence, computed by ONNX Runtime or torch.
 
 Legend: L tokens of a sequence, P of them, W longest span in tokens.
 """
@@ -18,22 +18,28 @@ from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 
 RAW, SPREAD = "raw", "spread"
-"""What of a retrieval score counts in answering: the score itself, where the reader learned beside the retriever, or
-how many standard deviations of the question's scores it lies behind the best one, for scores of any scale."""
+"""Forms of a retrieval score in a reader's prior.
+
+``raw`` is the score itself, for a reader trained together with its retriever; ``spread`` is its distance to the best
+score of the question in standard deviations, for scores of any scale.
+"""
 
 
 @dataclass(frozen=True)
 class SpanScores:
-    """Of one sequence: a score for each token as start ``[L]`` and as end ``[L]``, one for the passage."""
+    """Scores of one sequence from a reader that scores start and end of a span separately."""
 
     start: np.ndarray
+    """[L], score of each token as the start of an answer."""
     end: np.ndarray
+    """[L], score of each token as the end of an answer."""
     relevance: float
+    """Score of the passage."""
     longest: int | None = None
-    """Tokens of a span at most, where the reader learned no longer ones."""
+    """Maximum length of a span in tokens, if the reader was trained with one."""
 
     def table(self, part: slice, longest: int) -> np.ndarray:
-        """``[P, W]`` of the tokens in ``part``: start + end + relevance of the span of w + 1 tokens from p."""
+        """Return [P, W] for the tokens in ``part``: start + end + relevance of the span of w + 1 tokens from p."""
         longest = min(longest, self.longest or longest)
         start, end = self.start[part].astype(np.float64), self.end[part]
         ends = np.full(len(end) + longest - 1, -np.inf)
@@ -42,24 +48,26 @@ class SpanScores:
         return scores
 
     def plus(self, prior: float) -> "SpanScores":
-        """The same of a passage that is so much the more likely."""
+        """Return the scores with a log-prior of the passage added."""
         return replace(self, relevance=self.relevance + prior)
 
 
 @dataclass(frozen=True)
 class SpanTable:
-    """Of one sequence: a score for each span, ``[L, W]``, that of (i, w) being of the tokens i … i + w."""
+    """Scores of one sequence from a reader that scores each span as a whole."""
 
     spans: np.ndarray
+    """[L, W], score of the span of tokens i … i + w."""
     relevance: float = 0.0
+    """Score of the passage."""
 
     def table(self, part: slice, longest: int) -> np.ndarray:
-        """As that of ``SpanScores``; W is not more than the reader was made for."""
+        """Return [P, W] for the tokens in ``part``; W is at most what the reader was trained for."""
         scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
         return scores
 
     def plus(self, prior: float) -> "SpanTable":
-        """As that of ``SpanScores``."""
+        """Return the scores with a log-prior of the passage added."""
         return replace(self, relevance=self.relevance + prior)
 
 
@@ -67,49 +75,57 @@ Scores = SpanScores | SpanTable
 
 
 class SpanScorer:
-    """Token sequences to span scores; ``load_scorer`` makes one."""
+    """Computes span scores of token sequences; ``load_scorer`` makes one."""
 
     def __init__(self, runner: Runner, tokenizer: TextTokenizer, config: dict[str, Any], path: Path) -> None:
         self._runner = runner
         self.tokenizer = tokenizer
         self.path = path
-        """Where it was loaded from; what else belongs to the reader lies there."""
+        """Directory it was loaded from, which also holds the calibration."""
         self.max_tokens: int = config["max_tokens"]
-        """Longest sequence in wordpieces."""
+        """Maximum length of a sequence in wordpieces."""
         self.prior: str = config.get("prior", SPREAD)
         """``RAW`` or ``SPREAD``."""
         longest = config.get("max_span")
         self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {longest}"
-        """Of what computes, be it the same weights in 8 bits or in float32, of its windows and longest spans."""
-        ends = partial(_of_ends, longest)
-        self._scores: Callable[..., Scores] = _of_spans if config.get("reader") == "mlp" else ends
+        """Identity of weights, engine, window length and longest span; 8-bit and float32 weights differ in it."""
+        from_ends = partial(_make_scores, longest)
+        self._make_scores: Callable[..., Scores] = _make_table if config.get("reader") == "mlp" else from_ends
 
     def score(self, inputs: Sequence[TokenInput]) -> list[Scores]:
-        """The scores of each sequence, in order."""
+        """Return the scores of each sequence, in order."""
         return [
-            self._scores(len(item.ids), *outputs)
+            self._make_scores(len(item.ids), *outputs)
             for item, outputs in zip(inputs, self._runner.run(inputs), strict=True)
         ]
 
 
-def _of_ends(longest: int | None, length: int, start: np.ndarray, end: np.ndarray, relevance: np.ndarray) -> SpanScores:
+def _make_scores(
+    longest: int | None, length: int, start: np.ndarray, end: np.ndarray, relevance: np.ndarray
+) -> SpanScores:
     return SpanScores(start[:length], end[:length], float(relevance), longest)
 
 
-def _of_spans(length: int, spans: np.ndarray) -> SpanTable:
+def _make_table(length: int, spans: np.ndarray) -> SpanTable:
     return SpanTable(spans[:length])
 
 
 def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
-    """The scorer at ``path``: an export, or the torch directory of a reader of ``ragqa.models``.
+    """Load the scorer of a reader.
 
-    None is the one that comes with the package. Exports run on the CPU, torch models on ``device``.
-    Raises as ``load_encoder`` does.
+    Args:
+        path: export, or torch directory of a reader of ``ragqa.models``; None for the one that comes with the package.
+        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models; exports run on the CPU.
+
+    Raises:
+        ArtefactError, DamagedArtefact: there is no reader, or it is not whole.
+        MissingExtra: torch is needed and not installed.
+        BadInput: torch does not see ``device``.
     """
     path = weights_dir() / "reader" if path is None else path
     if (path / artefacts.MANIFEST).is_file():
         manifest = artefacts.read_manifest(path, "reader")
-        # The file as it is: another exporter makes another one of the same weights, which rounds otherwise.
+        # The identity is that of the exported file: another exporter rounds the same weights differently.
         config = {**manifest.config, "identity": manifest.files["model.onnx"]["sha256"][:16]}
         return SpanScorer(OnnxRunner(path, config), TextTokenizer(path), config, path)
     if not (path / "config.json").is_file():
@@ -119,16 +135,16 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
     reader = load_reader(path).eval().to(device)
     identity = artefacts.checksum(path / "model.safetensors")[:16]
-    return torch_scorer(reader, TextTokenizer(path), path, identity, device=device)
+    return make_torch_scorer(reader, TextTokenizer(path), path, identity, device=device)
 
 
-def torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:
-    """The scorer of a reader of ``ragqa.models`` on ``device``, which may be in training otherwise."""
+def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:
+    """Return the scorer of a torch reader on ``device``; the reader may go on training between calls."""
     from ragqa.models.readers import describe_reader
 
-    def outputs(ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
-        found = reader(ids, mask, types)
-        return found if isinstance(found, tuple) else (found,)
+    def run_reader(ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
+        outputs = reader(ids, mask, types)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
 
     config = {**describe_reader(reader), "identity": identity}
-    return SpanScorer(TorchRunner(outputs, device=device), tokenizer, config, path)
+    return SpanScorer(TorchRunner(run_reader, device=device), tokenizer, config, path)

@@ -45,7 +45,7 @@ def test_the_loss_is_that_of_each_masked_piece_read_without_padding(config: Mask
     torch.manual_seed(0)
     model = KnowledgeAugmentedEncoder.from_config(config.encoder).eval()
     long, short = Text(0, [9, 4, 7, 4, 5], [1, 3], [8, 6]), Text(1, [4, 5], [0], [9])
-    first, last = tokenizer.special
+    first, last = tokenizer.special_ids
     losses = []
     with torch.no_grad():
         for text in (long, short):

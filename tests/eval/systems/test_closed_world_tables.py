@@ -71,8 +71,8 @@ def test_a_retriever_learns_from_a_reader_that_copies(
     """The fast version of the slow test below: the reader need not learn first."""
     config = realm_config(folders, start, retriever, tmp_path / "run", seed=0, steps=100)
     tokenizer = TextTokenizer(folders.encoder)
-    objects = [tokenizer.pieces(name).ids[0] for name in world.objects]
-    reader = CopyingReader(objects, 5 + max(objects + list(tokenizer.ordinary)))
+    objects = [tokenizer.tokenize(name).ids[0] for name in world.objects]
+    reader = CopyingReader(objects, 5 + max(objects + list(tokenizer.ordinary_ids)))
     monkeypatch.setattr(pretrain.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
     pretrain.main(replace(config, **QUICK), finds=ObjectTagger(world.objects))
     found = recall(config.out)
@@ -122,8 +122,8 @@ def test_one_retriever_learns_from_masked_words_then_from_both(
     """The fast version of joint training below."""
     config = joint_config(folders, start, retriever, None, tmp_path / "run", seed=0, steps=100)
     tokenizer = TextTokenizer(folders.encoder)
-    pieces = {piece for name in world.objects for piece in tokenizer.pieces(name).ids}
-    reader = CopyingReader(sorted(pieces), 5 + max(*pieces, *tokenizer.ordinary))
+    pieces = {piece for name in world.objects for piece in tokenizer.tokenize(name).ids}
+    reader = CopyingReader(sorted(pieces), 5 + max(*pieces, *tokenizer.ordinary_ids))
     generator = CopyingGenerator(world.objects, tokenizer, "token")
     monkeypatch.setattr(joint.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
     monkeypatch.setattr(joint, "begun_generator", lambda *_: generator)

@@ -26,8 +26,8 @@ def test_held_out_facts_are_never_trained_on(world: World, tmp_path: Path) -> No
         assert not both or fact.object in others
         assert any(passage in corpus for passage in fact.passages())
     tokenizer = TextTokenizer(folders.encoder)
-    names = [tokenizer.pieces(fact.entity).ids for fact in world.known]
-    (unknown,) = tokenizer.pieces("?").ids
+    names = [tokenizer.tokenize(fact.entity).ids for fact in world.known]
+    (unknown,) = tokenizer.tokenize("?").ids
     assert all(len(name) >= 3 and unknown not in name for name in names)
     assert len({piece for name in names for piece in name}) < 230  # so each stands in several names
 

@@ -25,7 +25,7 @@ from pipelines.orqa.__main__ import OrqaConfig
 from pipelines.realm import __main__ as realm
 from pipelines.realm.__main__ import RealmConfig
 from ragqa import artefacts
-from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RagqaError
 from ragqa.metrics import exact_match, has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -121,7 +121,7 @@ def test_it_answers_in_a_process_without_torch(trained: OrqaConfig, tmp_path: Pa
         json.loads(answer)["answer"] in question["answers"] for answer, question in zip(answers, asked, strict=True)
     ]
     assert sum(right) >= 24, f"{sum(right)} of {len(asked)}"
-    with pytest.raises(artefacts.ArtefactError, match="does not exist"):
+    with pytest.raises(ArtefactError, match="does not exist"):
         Pipeline.load(tmp_path / "alone")
 
 

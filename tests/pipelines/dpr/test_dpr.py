@@ -233,7 +233,7 @@ def test_no_passage_is_its_own_negative(blocks: Blocks) -> None:
         pair(5, ("w99",), (), []),
         pair(6, ("w15",), (), [0]),
     ]
-    first, last = blocks.tokenizer.special
+    first, last = blocks.tokenizer.special_ids
     word = {WORDS.index(f"w{n}"): n for n in range(1100)}
     batch = batches(pairs, blocks)[0]
     assert all(ids[0] == first and ids[-1] == last and len(ids) == 3 for ids in batch.questions + batch.passages)

@@ -23,7 +23,7 @@ from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.readers import load_reader
 from ragqa.reading.windows import make_windows
 from ragqa.runtime.encoder import load_encoder
-from ragqa.runtime.scorer import torch_scorer
+from ragqa.runtime.scorer import make_torch_scorer
 from ragqa.training.log import read_rows
 from ragqa.training.meter import measure_peak_flops
 
@@ -95,7 +95,7 @@ def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeyp
 
     encoder = load_encoder(config.retriever)
     passages = library.store.get(list(range(len(library.store))))
-    scorer = torch_scorer(model.reader.eval(), model.tokenizer, Path(), "", device="cpu")
+    scorer = make_torch_scorer(model.reader.eval(), model.tokenizer, Path(), "", device="cpu")
     vectors = encoder.encode([passage.titled for passage in passages]).astype(np.float16).astype(np.float32)
     wanted: dict[str, list[Any]] = {"retrieval": [], "span": [], "beam": [], "read": []}
     for at in batch:

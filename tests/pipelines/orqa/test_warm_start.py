@@ -47,7 +47,7 @@ def opened(config: WarmStartConfig, deleted: range) -> Blocks:
 def test_deleted_passages_are_not_trained_on(config: WarmStartConfig, thin: float | None) -> None:
     blocks = opened(config, range(0, 30))
     batches = ClozeBatches(replace(config, thin=thin, kept=1.0), blocks)
-    first, last = blocks.tokenizer.special
+    first, last = blocks.tokenizer.special_ids
     left = [[first, *blocks.ids(row, 30), last] for row in range(30, 40)]
     assert all(passage in left for step in range(5) for passage in batches[step].passages)
     with pytest.raises(BadInput, match="holds 10 passages, a batch 11"):
@@ -99,7 +99,7 @@ def test_sentences_are_cut_out_of_what_the_index_embeds(tmp_path: Path, pieces: 
         tokenizer = Tokenizer(models.BPE(alphabet, []))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    whole = TextTokenizer(tmp_path).pieces(passage.titled)
+    whole = TextTokenizer(tmp_path).tokenize(passage.titled)
     title, sentences = by_sentence(passage, whole)
     assert [*title, *(piece for sentence in sentences for piece in sentence)] == whole.ids
     assert [len(title), *map(len, sentences)] == ([2, 4, 3, 4] if pieces == "words" else [8, 15, 12, 16])

@@ -155,7 +155,7 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
     model, batch = model_of(config), batch_of(config, world, blocks)
     index = Fixed([4, 2, 7])
-    first, last = blocks.tokenizer.special
+    first, last = blocks.tokenizer.special_ids
     with torch.no_grad():
         found = guess(model, index, blocks, batch, [NULL] * 4, replace(config, k=4))
         loss = pretrain.marginal_nll(found.gold_BKM, found.relevance_BK, batch.labels_BM != IGNORED, marginal=marginal)
@@ -539,7 +539,7 @@ def test_masked_texts_are_a_function_of_the_step(folders: closed_world.WorldFold
         assert [text.ids for text in one.texts] == [text.ids for text in other.texts]
         assert one.x.ids_NL.shape[1] <= 12
         for row, text in enumerate(one.texts):
-            whole = blocks.tokenizer.pieces(blocks.store[text.row].text).ids
+            whole = blocks.tokenizer.tokenize(blocks.store[text.row].text).ids
             restored = list(text.ids)
             for place, label in zip(text.positions, text.labels, strict=True):
                 restored[place] = label
@@ -547,7 +547,7 @@ def test_masked_texts_are_a_function_of_the_step(folders: closed_world.WorldFold
             counted = one.labels_BM[row] != IGNORED
             at = one.positions_BM[row][counted]
             if kind == "uniform":
-                assert set(one.x.ids_NL[row][at].tolist()) == {blocks.tokenizer.mask}
+                assert set(one.x.ids_NL[row][at].tolist()) == {blocks.tokenizer.mask_id}
         assert any(a.ids != b.ids for a, b in zip(one.texts, texts[8].texts, strict=True))
 
 
@@ -559,7 +559,7 @@ def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.WorldFold
         chooses = chooser(kind, None, rate=0.5, count=1)
         texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, together=kind == "spans", **options)
         runs = [text for text in texts[0].texts if text.positions[-1] - text.positions[0] == len(text.positions) - 1]
-        masked = [{text.ids[at] == blocks.tokenizer.mask for at in text.positions} for text in runs]
+        masked = [{text.ids[at] == blocks.tokenizer.mask_id for at in text.positions} for text in runs]
         mixed[kind] = sum(len(each) > 1 for each in masked)
     assert mixed["spans"] == 0 < mixed["words"]
 

@@ -496,7 +496,7 @@ def test_an_answer_that_cannot_be_marked_does_not_make_its_passage_wrong(
     config = ReaderConfig(train=(file,), encoder=weights_dir() / "encoder", out=tmp_path, batch=2, max_span=width)
     made = batches(config, negatives=1.0, hard=0.0, whole=1.0)
     tokenizer, read = TextTokenizer(config.encoder), Counter()
-    texts = [tokenizer.pieces(row["passages"][0]).ids for row in rows]
+    texts = [tokenizer.tokenize(row["passages"][0]).ids for row in rows]
     for step in range(10):
         (reads,) = made[step]
         for n in range(len(reads.ids_NL)):

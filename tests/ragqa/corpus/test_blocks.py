@@ -29,7 +29,7 @@ class Letters:
     def __init__(self, width: int = 1) -> None:
         self.width = width
 
-    def pieces(self, text: str) -> SimpleNamespace:
+    def tokenize(self, text: str) -> SimpleNamespace:
         offsets = [
             (start, min(start + self.width, word.end()))
             for word in re.finditer(r"\S+", text)
@@ -118,7 +118,7 @@ def test_wordpieces() -> None:
 
 def test_words_without_pieces_belong_to_a_block_all_the_same() -> None:
     class Nothing:
-        def pieces(self, text: str) -> SimpleNamespace:
+        def tokenize(self, text: str) -> SimpleNamespace:
             return SimpleNamespace(offsets=[])
 
     assert cut(make_wordpiece_splitter(3, tokenizer=Nothing()), " a b c d ") == ["a b c d"]
@@ -126,7 +126,7 @@ def test_words_without_pieces_belong_to_a_block_all_the_same() -> None:
 
 def test_pieces_that_share_a_character_are_not_cut_apart() -> None:
     class Bytes:
-        def pieces(self, text: str) -> SimpleNamespace:
+        def tokenize(self, text: str) -> SimpleNamespace:
             offsets = [(i, i + 1) for i, char in enumerate(text) if not char.isspace() for _ in char.encode()]
             return SimpleNamespace(offsets=offsets)
 
@@ -143,10 +143,10 @@ def test_wordpieces_of_a_real_tokenizer() -> None:
     split, size = make_wordpiece_splitter(64, tokenizer=tokenizer), 64
     blocks = cut(split, text)
     assert " ".join(blocks).split() == text.split()
-    counts = [len(tokenizer.pieces(block).ids) for block in blocks]
+    counts = [len(tokenizer.tokenize(block).ids) for block in blocks]
     assert max(counts) <= size
     for block, following, count in zip(blocks, blocks[1:], counts, strict=False):
-        assert count + len(tokenizer.pieces(following.split()[0]).ids) > size, block
+        assert count + len(tokenizer.tokenize(following.split()[0]).ids) > size, block
 
 
 # Any text

@@ -1023,7 +1023,7 @@ def test_a_version_is_opened_as_a_whole(tmp_path: Path, encoder: Words) -> None:
     opened_by_hand = []
 
     def load() -> Retriever:
-        retriever = open_retriever(index)._retriever
+        retriever = open_retriever(index).current()
         opened_by_hand.append(len(retriever.passages))
         for add in updates:
             change(index, add, compact=False)

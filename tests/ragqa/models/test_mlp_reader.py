@@ -16,7 +16,7 @@ from ragqa.models.readers import load_reader, read_reader_kind
 from ragqa.models.span_reader import SpanReader
 from ragqa.reading.span import ExtractiveReader
 from ragqa.runtime.export import export
-from ragqa.runtime.restore import restore
+from ragqa.runtime.restore import restore_weights
 from ragqa.runtime.scorer import SpanTable, load_scorer
 from ragqa.runtime.tokens import TokenInput
 from ragqa.types import Hit, Passage
@@ -133,7 +133,7 @@ def exported(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.thorough
 def test_an_export_is_not_made_torch_again(exported: Path, saved: Path, tmp_path: Path) -> None:
     with pytest.raises(Mismatch, match="holds a reader 'mlp': only those of kind 'ends'"):
-        restore(exported, saved, tmp_path / "out")
+        restore_weights(exported, saved, tmp_path / "out")
 
 
 @pytest.mark.thorough

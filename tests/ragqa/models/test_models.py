@@ -103,7 +103,7 @@ def test_the_runtime_loads_what_was_trained(small: Path, tmp_path: Path, shared:
     retriever = dual(small, shared=shared)
     retriever.save(tmp_path / "dual")
     encoder = load_encoder(tmp_path / "dual")
-    ids = [encoder._tokenizer.text_input(text, 512).ids for text in TEXTS]
+    ids = [encoder._tokenizer.encode_text(text, 512).ids for text in TEXTS]
     with torch.no_grad():
         for tower, encode in ((retriever.questions, encoder.encode_questions), (retriever.passages, encoder.encode)):
             alone = [tower(torch.tensor([row]), torch.ones(1, len(row), dtype=torch.long))[0] for row in ids]

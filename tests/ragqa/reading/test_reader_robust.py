@@ -166,6 +166,6 @@ def test_source_from_start_to_end_is_the_answer(
 @given(st.text(max_size=300))
 def test_wordpieces_lie_in_the_text_in_order(text: str) -> None:
     """What offsets rest on: none leaves the text, and none begins before the one before it."""
-    offsets = TOKENIZER.pieces(text).offsets
+    offsets = TOKENIZER.tokenize(text).offsets
     assert all(0 <= start <= end <= len(text) for start, end in offsets)
     assert all(one[0] <= other[0] for one, other in pairwise(offsets))

@@ -31,8 +31,8 @@ class Scorer:
     prior = SPREAD
 
     def __init__(self, start: dict[str, float], end: dict[str, float], relevance: float = 0.0) -> None:
-        self._start = {TOKENIZER.pieces(w).ids[0]: s for w, s in start.items()}
-        self._end = {TOKENIZER.pieces(w).ids[-1]: s for w, s in end.items()}
+        self._start = {TOKENIZER.tokenize(w).ids[0]: s for w, s in start.items()}
+        self._end = {TOKENIZER.tokenize(w).ids[-1]: s for w, s in end.items()}
         self._relevance = relevance
 
     def score(self, inputs: list[TokenInput]) -> list[SpanScores]:
@@ -65,7 +65,7 @@ class Table(Scorer):
 
 
 def ids(word: str) -> list[int]:
-    return TOKENIZER.pieces(word).ids
+    return TOKENIZER.tokenize(word).ids
 
 
 def hit(text: str, number: int = 0, title: str = "") -> Hit:
@@ -172,7 +172,7 @@ def test_retrieval_counts_as_it_is_where_the_reader_learned_so() -> None:
 
 def test_spans_of_a_table_keep_to_words_and_windows() -> None:
     text = "xylophonists play " + "word " * 200 + "zebra"
-    inner = TOKENIZER.pieces(text).ids[1]
+    inner = TOKENIZER.tokenize(text).ids[1]
     scorer = Table({("zebra", "zebra"): 5.0})
     scorer._spans[inner, inner] = 50.0
     answer = reader(scorer, max_tokens=128).read(["who?"], [[hit(text)]])[0]
@@ -195,7 +195,7 @@ def test_the_answer_is_as_its_first_source_has_it() -> None:
 def test_no_answer_begins_or_ends_inside_a_word() -> None:
     # "telescopes" is cut into pieces by the tokenizer; its parts score best, and are no answers.
     text = "xylophonists play"
-    pieces = TOKENIZER.pieces(text)
+    pieces = TOKENIZER.tokenize(text)
     assert len(pieces.ids) > 2
     inner = TOKENIZER._tokenizer.id_to_token(pieces.ids[1])
     scorer = Scorer({}, {})
@@ -208,7 +208,7 @@ def test_no_answer_begins_or_ends_inside_a_word() -> None:
 
 def test_no_answer_is_cut_out_of_a_number() -> None:
     text = "It weighs 12,345 tons"
-    pieces = TOKENIZER.pieces(text)
+    pieces = TOKENIZER.tokenize(text)
     at = pieces.offsets.index((13, 16))
     assert text[13:16] == "345"
     scorer = Scorer({}, {})
@@ -253,7 +253,7 @@ def test_a_window_without_place_for_a_passage_is_refused(tokens: int) -> None:
     whole = " ".join(f"w{i}" for i in range(50))
     found = list(make_windows(TOKENIZER, "who built it? " * 9, [("a long title " * 9, whole)], 16))
     assert {int(at) for window in found for at in window.offsets[:, 0]} == {
-        begin for begin, _ in TOKENIZER.pieces(whole).offsets
+        begin for begin, _ in TOKENIZER.tokenize(whole).offsets
     }
 
 
@@ -316,7 +316,7 @@ def test_windows_cover_every_piece_and_overlap() -> None:
     parts = list(make_windows(TOKENIZER, "what?", [("Title", text)], 256))
     assert max(len(p.tokens.ids) for p in parts) <= 256
     seen = sorted({tuple(o) for p in parts for o in p.offsets.tolist()})
-    assert seen == sorted(map(tuple, TOKENIZER.pieces(text).offsets))
+    assert seen == sorted(map(tuple, TOKENIZER.tokenize(text).offsets))
     first, second = parts[0].offsets, parts[1].offsets
     assert first[-OVERLAP].tolist() == second[0].tolist()
 

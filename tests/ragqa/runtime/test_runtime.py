@@ -14,7 +14,7 @@ from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.reading.calibration import Calibration
 from ragqa.runtime.encoder import load_encoder
-from ragqa.runtime.restore import restore
+from ragqa.runtime.restore import restore_weights
 from ragqa.runtime.scorer import SpanScores, load_scorer
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 
@@ -190,12 +190,12 @@ def test_the_packaged_weights_are_whole_and_small() -> None:
 
 def test_reader_prefix_by_hand() -> None:
     tokenizer = TextTokenizer(weights_dir() / "encoder")
-    first, last = tokenizer.special
+    first, last = tokenizer.special_ids
     assert (first, last) == (101, 102)
-    assert tokenizer.reader_prefix([7, 8], [9]) == ([101, 7, 8, 102, 9, 102], 4)
-    assert tokenizer.reader_prefix([7, 8], []) == ([101, 7, 8, 102], 4)
-    assert tokenizer.text_input("the cat " * 50, 8).ids[-1] == 102
-    assert len(tokenizer.text_input("the cat " * 50, 8).ids) == 8
+    assert tokenizer.make_reader_prefix([7, 8], [9]) == ([101, 7, 8, 102, 9, 102], 4)
+    assert tokenizer.make_reader_prefix([7, 8], []) == ([101, 7, 8, 102], 4)
+    assert tokenizer.encode_text("the cat " * 50, 8).ids[-1] == 102
+    assert len(tokenizer.encode_text("the cat " * 50, 8).ids) == 8
 
 
 def test_an_exported_reader_is_restored_but_for_rounding(
@@ -207,7 +207,7 @@ def test_an_exported_reader_is_restored_but_for_rounding(
     from ragqa.models.readers import describe_reader, load_reader
     from ragqa.runtime.export import export
 
-    restore(exported / "reader", small, tmp_path / "restored")
+    restore_weights(exported / "reader", small, tmp_path / "restored")
     before, after = (load_file(path / "model.safetensors") for path in (small_reader, tmp_path / "restored"))
     assert before.keys() == after.keys()
     assert describe_reader(load_reader(tmp_path / "restored")) == describe_reader(load_reader(small_reader))
@@ -231,9 +231,9 @@ def test_files_of_somebody_else_are_not_written_over(
     for name in ("reader", "exported"):
         (tmp_path / name / "notes.txt").write_text("mine")
     with pytest.raises(BadInput, match="holds something else"):
-        restore(exported / "reader", small, tmp_path / "encoder")
+        restore_weights(exported / "reader", small, tmp_path / "encoder")
     with pytest.raises(BadInput, match=r"reader holds notes\.txt, too, which would be deleted"):
-        restore(exported / "reader", small, tmp_path / "reader")
+        restore_weights(exported / "reader", small, tmp_path / "reader")
     with pytest.raises(BadInput, match=r"exported holds notes\.txt, too"):
         export(small_reader, tmp_path / "exported")
     assert all((tmp_path / name / "notes.txt").read_text() == "mine" for name in ("reader", "exported"))
@@ -254,18 +254,18 @@ def test_what_cannot_be_restored_is_refused(small: Path, exported: Path, tmp_pat
     import json
 
     with pytest.raises(ArtefactError):
-        restore(exported / "encoder", small, tmp_path / "out")
+        restore_weights(exported / "encoder", small, tmp_path / "out")
     other = tmp_path / "other"
     shutil.copytree(small, other)
     (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text() + " ")
     with pytest.raises(Mismatch, match="has not the tokenizer"):
-        restore(exported / "reader", other, tmp_path / "out")
+        restore_weights(exported / "reader", other, tmp_path / "out")
     with pytest.raises(Mismatch, match="nowhere has not the tokenizer"):
-        restore(exported / "reader", tmp_path / "nowhere", tmp_path / "out")
+        restore_weights(exported / "reader", tmp_path / "nowhere", tmp_path / "out")
     shutil.copytree(small, tmp_path / "deeper")
     config = json.loads((small / "config.json").read_text())
     for changed in ({"num_hidden_layers": 3}, {"intermediate_size": 32}):
         (tmp_path / "deeper" / "config.json").write_text(json.dumps(config | changed))
         with pytest.raises((Mismatch, ArtefactError)):
-            restore(exported / "reader", tmp_path / "deeper", tmp_path / "out")
+            restore_weights(exported / "reader", tmp_path / "deeper", tmp_path / "out")
     assert not (tmp_path / "out").exists()
