@@ -1,6 +1,6 @@
-"""Texts that a regular expression needs to match: a cheap substring search before the expensive pattern search.
+r"""Texts that a regular expression needs to match: a cheap substring search before the expensive pattern search.
 
-Answers of CuratedTREC are patterns such as ``New\\s+York|Long Island``. Whatever that matches holds "york" or
+Answers of CuratedTREC are patterns such as ``New\s+York|Long Island``. Whatever that matches holds "york" or
 "long island"; a text without either need not be searched. Only ASCII characters are considered, in any case; a pattern
 that needs none of them is always searched.
 """
