@@ -14,7 +14,7 @@ def write_table(file: Path, *rows: tuple[str, str]) -> Path:
     return file
 
 
-def test_the_difference_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_difference_matches_a_count_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of four questions one more is right after, whatever their order; the one without gold answers counts nowhere."""
     before = write_table(tmp_path / "a.tsv", ("1", "1"), ("2", "0"), ('"3', "0"), ("4", "0"), ("5", ""))
     after = write_table(tmp_path / "b.tsv", ("4", "0"), ("2", "1"), ('"3', "0"), ("1", "1"), ("5", ""))
@@ -25,7 +25,7 @@ def test_the_difference_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.startswith("4 questions: EM 25.0 before, 50.0 after; +25.0 (+0.0 to +75.0), p = 1")
 
 
-def test_what_cannot_be_paired(tmp_path: Path) -> None:
+def test_tables_of_other_questions_are_refused(tmp_path: Path) -> None:
     one, other = write_table(tmp_path / "a.tsv", ("1", "1")), write_table(tmp_path / "b.tsv", ("2", "1"))
     with pytest.raises(Mismatch, match="of other questions"):
         compare_tables(one, other)

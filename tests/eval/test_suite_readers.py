@@ -67,7 +67,7 @@ def test_one_model_used_in_two_ways_leaves_two_reports(root: Path, monkeypatch: 
     assert len(paths) == 2
 
 
-def test_the_table_sets_a_reader_beside_its_own_closed_book(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_compares_a_reader_with_its_own_closed_book(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [root / f"{kind}.json" for kind in ("fid", "closed-book", "rag-token")]
     for file in files:
         trained = "20 steps" if file.stem == "rag-token" else "10 steps"
@@ -104,7 +104,7 @@ def of(value: float, low: float, high: float, questions: int = 100_000) -> dict[
     return {"em": {"value": value, "low": low, "high": high}, "about": {"questions": questions}}
 
 
-def test_none_right_is_not_known_to_be_none() -> None:
+def test_zero_right_answers_still_have_an_interval() -> None:
     """0 of 694: up to 0.55 % (Wilson); resampled, 4 of 694 are 0.14 % and more, which would be apart from 0."""
     ours = of(4 / 694, 0.0014, 0.0115, 694)
     assert format_gain(ours, of(0.0, 0.0, 0.0, 694)) == "+0.6, intervals touch"
@@ -113,5 +113,5 @@ def test_none_right_is_not_known_to_be_none() -> None:
     assert wilson_interval(0.5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
 
 
-def test_a_reader_that_is_below_its_closed_book_is_told_as_such() -> None:
+def test_a_reader_below_its_closed_book_has_a_negative_gain() -> None:
     assert format_gain(of(0.0, 0.0, 0.0), of(0.1, 0.05, 0.2)) == "-10.0, intervals apart"

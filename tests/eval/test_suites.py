@@ -199,7 +199,7 @@ def test_a_split_is_read_one_by_one(data: Path) -> None:
 
 
 @pytest.mark.parametrize("questions", [QUESTIONS[:2], [*QUESTIONS, QUESTIONS[0]]], ids=["too few", "too many"])
-def test_another_number_of_questions_is_said_before_any_is_asked(data: Path, questions: list[Question]) -> None:
+def test_a_wrong_number_of_questions_is_reported_before_any_is_asked(data: Path, questions: list[Question]) -> None:
     file = write_questions(data / "test-a.jsonl", questions)
     with pytest.raises(BadInput) as caught:
         read_split(THREE, "test-a", data)
@@ -212,7 +212,7 @@ def test_an_empty_file_is_no_split(data: Path) -> None:
         list(read_split(THREE, "test-a", data))
 
 
-def test_an_unknown_split_names_those_there_are(data: Path) -> None:
+def test_the_error_of_an_unknown_split_lists_the_splits(data: Path) -> None:
     with pytest.raises(BadInput, match=r"Three Questions has no split 'test' in files: choose one of train, test-a$"):
         read_split(THREE, "test", data)
     with pytest.raises(BadInput, match=r"no split 'test-a' on the hub: choose one of train, test$"):
@@ -227,7 +227,7 @@ def test_a_data_set_that_no_hub_holds_needs_its_files() -> None:
             read_split(CURATEDTREC, split, None)
 
 
-def test_a_missing_file_is_said_before_anything_is_asked(data: Path) -> None:
+def test_a_missing_file_is_reported_before_anything_is_asked(data: Path) -> None:
     with pytest.raises(BadInput, match=r"train\.jsonl does not exist: --data .* Three Questions$"):
         read_split(THREE, "train", data)
     (data / "train.jsonl").mkdir()
@@ -246,7 +246,7 @@ def test_the_folder_of_another_suite_is_refused(data: Path) -> None:
         read_split(WEBQ, "test-a", data)
 
 
-def test_real_folders_are_told_apart(shared_data: Path) -> None:
+def test_real_folders_of_other_suites_are_refused(shared_data: Path) -> None:
     folders = {suite.key: shared_data / suite.key for suite in SUITES}
     if not all(folder.is_dir() for folder in folders.values()):
         pytest.skip(f"not all data sets are at {shared_data}")
@@ -404,7 +404,7 @@ def test_the_command_prints_what_was_scored_on_what(scored: Scored) -> None:
     assert scored.printed.endswith(f"\nreport: {scored.report / 'report.html'}\n")
 
 
-def test_published_numbers_stand_apart(scored: Scored) -> None:
+def test_published_figures_are_a_paragraph_of_their_own(scored: Scored) -> None:
     """In a paragraph of their own, under a sentence that says they are not on this corpus."""
     paragraphs = scored.printed.split("\n\n")
     (of_others,) = (text for text in paragraphs if "ORACLE" in text)
@@ -477,7 +477,7 @@ def test_options_reach_the_pipeline(command: Callable[..., str], tmp_path: Path)
     assert "\ncorpus: lighthouse.txt, bakery.txt, comet.txt, 3 passages\n" in printed
 
 
-def test_a_part_of_a_split_is_called_one(command: Callable[..., str], tmp_path: Path) -> None:
+def test_a_sample_is_named_as_such(command: Callable[..., str], tmp_path: Path) -> None:
     assert command("--no-read", "--limit", "2").startswith(
         "Three Questions, 2 of test-a, drawn by chance: 2 questions\n"
     )
@@ -510,7 +510,7 @@ def test_retrieval_alone_is_scored_without_reading(command: Callable[..., str], 
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_input_is_one_line(
+def test_bad_input_is_reported_in_one_line(
     command: Callable[..., str], tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -536,7 +536,7 @@ def test_a_file_of_another_size_leaves_no_report(
     assert not (tmp_path / "r").exists()
 
 
-def test_reports_of_different_settings_lie_in_different_places() -> None:
+def test_reports_of_different_settings_have_different_names() -> None:
     given = [
         [],
         ["--fast"],

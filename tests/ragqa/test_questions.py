@@ -58,7 +58,7 @@ def complaint(path: Path, after: int | None = None) -> str:
 # JSON lines
 
 
-def test_the_names_of_qed_are_known(tmp_path: Path) -> None:
+def test_field_names_of_qed_are_read(tmp_path: Path) -> None:
     row = {
         "example_id": 7,
         "question_text": "who?",
@@ -102,7 +102,7 @@ def test_fields_of_a_json_line(tmp_path: Path, fields: dict[str, Any], expected:
     assert one(tmp_path / "q.jsonl", json.dumps({"question": "who?", **fields})) == expected
 
 
-def test_blank_lines_are_passed_over_and_counted(tmp_path: Path) -> None:
+def test_blank_lines_are_skipped_but_numbered(tmp_path: Path) -> None:
     path = write(tmp_path / "q.jsonl", f"\n  \t\n{GOOD}\r\n\n{GOOD}\n\n")
     assert [question.id for question in read(path)] == ["3", "6"]
 
@@ -114,18 +114,18 @@ def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path, end: str) -> No
         assert read(path) == [Question("who?", ("Ada",), "1"), Question("who?", ("Ada",), "2")]
 
 
-def test_signs_that_some_take_for_line_ends_stay_in_the_text(tmp_path: Path) -> None:
+def test_unicode_line_separators_do_not_end_a_line(tmp_path: Path) -> None:
     text = "who\u2028built\x85it?"
     row = json.dumps({"question": text, "answers": ["Ada"]}, ensure_ascii=False)
     assert read(write(tmp_path / "q.jsonl", f"{row}\n{row}\n"))[1] == Question(text, ("Ada",), "2")
 
 
-def test_the_last_line_needs_no_end(tmp_path: Path) -> None:
+def test_the_last_line_needs_no_newline(tmp_path: Path) -> None:
     assert len(read(write(tmp_path / "q.jsonl", GOOD + GOOD.rstrip("\n")))) == 2
     assert len(read(write(tmp_path / "q.tsv", GOOD_TSV + GOOD_TSV.rstrip("\n")))) == 2
 
 
-def test_a_question_that_stands_twice_is_asked_twice(tmp_path: Path) -> None:
+def test_duplicate_questions_are_kept(tmp_path: Path) -> None:
     row = '{"id": "a", "question": "who?", "answers": ["Ada"]}\n'
     assert read(write(tmp_path / "q.jsonl", row * 2)) == [Question("who?", ("Ada",), "a")] * 2
 
@@ -137,7 +137,7 @@ def test_a_file_without_questions_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q.ndjson", "q.JSONL", "a.b.jsonl", "q.json.jsonl"])
-def test_names_of_json_lines(tmp_path: Path, name: str) -> None:
+def test_suffixes_of_json_lines(tmp_path: Path, name: str) -> None:
     assert one(tmp_path / name, GOOD) == Question("who?", ("Ada",), "1")
 
 
@@ -146,7 +146,7 @@ def test_names_of_json_lines(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv"])
 @compressions
-def test_dprs_tables(tmp_path: Path, suffix: str, compression: str) -> None:
+def test_tsv_of_dpr(tmp_path: Path, suffix: str, compression: str) -> None:
     rows = "who?\t['Ada', \"Bo's\"]\n\nwhere is it\t['Orléans']\n"
     path = compressed(tmp_path / f"q{suffix}", rows, compression)
     assert read(path) == [Question("who?", ("Ada", "Bo's"), "1"), Question("where is it", ("Orléans",), "3")]
@@ -209,7 +209,7 @@ SQUAD = squad(
 
 
 @compressions
-def test_squads_questions_know_their_paragraph(tmp_path: Path, compression: str) -> None:
+def test_squad_questions_have_their_paragraph(tmp_path: Path, compression: str) -> None:
     path = compressed(tmp_path / "dev.json", json.dumps(SQUAD, ensure_ascii=False), compression)
     assert read(path) == [
         Question("Who built it?", ("Ada",), "q1", passages=("Ada built it.",)),
@@ -219,7 +219,7 @@ def test_squads_questions_know_their_paragraph(tmp_path: Path, compression: str)
 
 
 @compressions
-def test_squads_paragraphs(tmp_path: Path, compression: str) -> None:
+def test_squad_paragraphs(tmp_path: Path, compression: str) -> None:
     first, second, third = read_squad(compressed(tmp_path / "dev.json", json.dumps(SQUAD), compression))
     assert first == SquadParagraph(
         "Skarvik Lighthouse",
@@ -233,7 +233,7 @@ def test_squads_paragraphs(tmp_path: Path, compression: str) -> None:
     assert (third.title, third.text, third.questions) == ("Skarvik Lighthouse", "Nothing is asked of it.", ())
 
 
-def test_what_squad_2_does_not_answer_has_no_answers(tmp_path: Path) -> None:
+def test_unanswerable_questions_of_squad_2_have_no_answers(tmp_path: Path) -> None:
     impossible = row(answers=[], is_impossible=True, plausible_answers=[{"text": "Ada", "answer_start": 0}])
     path = write(tmp_path / "dev.json", json.dumps(squad(paragraph("Ada built it.", impossible))))
     assert read(path) == [Question("Who built it?", (), "q1", passages=("Ada built it.",))]
@@ -331,7 +331,7 @@ NO_ROW = {
         *(pytest.param("q.tsv", GOOD_TSV, line, id=f"tsv-{what}") for what, line in NO_ROW.items()),
     ],
 )
-def test_what_is_no_question_is_named_by_its_line(tmp_path: Path, name: str, good: str, bad: str) -> None:
+def test_a_line_that_is_not_a_question_is_named(tmp_path: Path, name: str, good: str, bad: str) -> None:
     path = write(tmp_path / name, f"{good}\n{good}{bad}\n{good}")
     questions = read_questions(path)
     assert [question.id for question in islice(questions, 2)] == ["1", "3"]  # the bad line has not been looked at
@@ -351,7 +351,7 @@ def test_what_is_no_question_is_named_by_its_line(tmp_path: Path, name: str, goo
         ('{"question": "who?", "answers": [], "passages": 5}', "passages must be a list of texts"),
     ],
 )
-def test_what_is_wrong_with_a_json_line_is_said(tmp_path: Path, line: str, words: str) -> None:
+def test_the_error_of_a_json_line_is_described(tmp_path: Path, line: str, words: str) -> None:
     with pytest.raises(BadLine, match=words):
         read(write(tmp_path / "q.jsonl", line))
 
@@ -361,7 +361,7 @@ def test_what_is_wrong_with_a_json_line_is_said(tmp_path: Path, line: str, words
     ["", "Ada", "['Ada'", "['Ada]", "__import__('os')", "9" * 6000, "[" * 100_000, "-" * 100_000 + "1"],
     ids=["empty", "name", "half a list", "half a text", "code", "huge", "nested", "signs"],
 )
-def test_what_is_wrong_with_a_list_is_said_in_words(tmp_path: Path, field: str) -> None:
+def test_the_error_of_an_answer_list_is_described(tmp_path: Path, field: str) -> None:
     """Without the parser's own names for file, line and node, which are not the user's."""
     message = complaint(write(tmp_path / "q.tsv", GOOD_TSV * 4 + f"who?\t{field}\n"))
     assert message.startswith(":5: ")
@@ -380,7 +380,7 @@ def test_what_is_wrong_with_a_list_is_said_in_words(tmp_path: Path, field: str) 
         "f'{{__import__(\"os\").mkdir({path!r})}}'",
     ],
 )
-def test_code_among_the_answers_is_not_run(tmp_path: Path, code: str) -> None:
+def test_code_among_the_answers_is_not_executed(tmp_path: Path, code: str) -> None:
     made = tmp_path / "made"
     path = write(tmp_path / "q.tsv", f"who?\t{code.format(path=str(made))}\n")
     assert complaint(path).startswith(":1: ")
@@ -392,7 +392,7 @@ def test_code_among_the_answers_is_not_run(tmp_path: Path, code: str) -> None:
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q.tsv"])
 @compressions
-def test_what_is_not_utf_8_is_named_by_its_line(tmp_path: Path, name: str, compression: str) -> None:
+def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path, name: str, compression: str) -> None:
     good = (GOOD if name.endswith("l") else GOOD_TSV).encode()
     latin = good.replace(b"Ada", "André".encode("latin-1"))
     for before in (0, 2, 1000):
@@ -402,7 +402,7 @@ def test_what_is_not_utf_8_is_named_by_its_line(tmp_path: Path, name: str, compr
         assert message.startswith(f":{before + 1}: ") and "UTF-8" in message
 
 
-def test_utf_16_is_not_utf_8(tmp_path: Path) -> None:
+def test_utf_16_is_refused(tmp_path: Path) -> None:
     assert "UTF-8" in complaint(write(tmp_path / "q.jsonl", GOOD.encode("utf-16")))
 
 
@@ -438,7 +438,9 @@ def test_a_file_with_a_wrong_byte_is_damaged(tmp_path: Path, form: str, compress
 
 @forms
 @pytest.mark.parametrize("compression", [".xz", ".gz"])
-def test_a_suffix_that_promises_too_much(tmp_path: Path, form: str, compression: str) -> None:
+def test_a_file_that_is_not_compressed_as_its_suffix_says_is_damaged(
+    tmp_path: Path, form: str, compression: str
+) -> None:
     assert complaint(write(tmp_path / (form + compression), FORMS[form]))
 
 
@@ -527,14 +529,14 @@ def test_json_that_is_not_squad(tmp_path: Path, content: Any) -> None:
     ["", "who?", GOOD * 2, '{"data": [', "[" * 100_000, '{"data": ' * 100_000, '{"data": %s}' % ("9" * 6000)],
     ids=["empty", "text", "json lines", "cut", "nested lists", "nested objects", "huge number"],
 )
-def test_what_is_not_json_is_not_squad(tmp_path: Path, content: str) -> None:
+def test_text_that_is_not_json_is_refused_as_squad(tmp_path: Path, content: str) -> None:
     path = write(tmp_path / "dev.json", content)
     assert "SQuAD" in complaint(path)
     with pytest.raises(BadInput):
         list(read_squad(path))
 
 
-def test_squads_good_paragraphs_come_before_a_bad_one(tmp_path: Path) -> None:
+def test_good_squad_paragraphs_come_before_a_bad_one(tmp_path: Path) -> None:
     content = squad(paragraph(), paragraph("Bo built it.", row(answers=None)))
     questions = read_questions(write(tmp_path / "dev.json", json.dumps(content)))
     assert next(questions).id == "q1"

@@ -30,7 +30,7 @@ def copy(index: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(index, tmp_path / "copy.index"))
 
 
-def test_an_answer_with_its_source(index: Path, folder: Path, capsys) -> None:
+def test_json_positions_locate_source_and_answer_in_the_file(index: Path, folder: Path, capsys) -> None:
     status, out, _ = run("ask", QUESTION, "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
     row = json.loads(out)
     assert status == 0
@@ -45,7 +45,7 @@ def test_an_answer_with_its_source(index: Path, folder: Path, capsys) -> None:
     assert text[source["answer_start"] : source["answer_end"]] == "Ada Holm"
 
 
-def test_for_people(index: Path, capsys) -> None:
+def test_an_answer_is_printed_with_its_marked_source(index: Path, capsys) -> None:
     status, out, err = run("ask", QUESTION, "--index", str(index), "--min-confidence", "0", capsys=capsys)
     assert status == 0 and err == ""
     assert out.startswith("Ada Holm   (confidence ")
@@ -53,13 +53,13 @@ def test_for_people(index: Path, capsys) -> None:
     assert "lighthouse.md, characters " in out
 
 
-def test_runners_up_are_shown_unless_they_are_hopeless() -> None:
+def test_alternatives_below_half_a_percent_are_not_shown() -> None:
     others = (Alternative("blue", 0.25), Alternative("green", 0.004))
     shown = ask.format_text(Answer("which?", "red", 1.0, 0.7, (), others))
     assert shown == "red   (confidence 0.70)\n\nRunners-up: blue (0.25)"
 
 
-def test_a_question_that_was_cut_is_told(index: Path, capsys) -> None:
+def test_a_cut_question_has_a_note(index: Path, capsys) -> None:
     asked = f"{QUESTION} {'Please tell me. ' * 30}"
     _, out, _ = run("ask", asked, "--index", str(index), "--min-confidence", "0", capsys=capsys)
     assert re.search(r"\n\nNote: the question has \d+ wordpieces; its first 64 were read\.\n$", out)
@@ -68,7 +68,7 @@ def test_a_question_that_was_cut_is_told(index: Path, capsys) -> None:
         assert bool(json.loads(out)["note"]) is told
 
 
-def test_declined_is_exit_status_1(index: Path, capsys) -> None:
+def test_a_declined_question_exits_with_status_1(index: Path, capsys) -> None:
     arguments = ("ask", QUESTION, "--index", str(index), "--min-confidence", "1")
     status, out, _ = run(*arguments, capsys=capsys)
     assert status == 1
@@ -117,7 +117,7 @@ def test_a_batch_from_standard_input_keeps_its_order(index: Path, capsys, monkey
     assert [row["answer"] for row in rows[:3]] == ["Ada Holm", "Ilona Varga", "Otto Brandt"]
 
 
-def test_a_bad_question_of_a_batch_stops_no_other(index: Path, capsys, monkeypatch) -> None:
+def test_a_bad_question_does_not_stop_the_batch(index: Path, capsys, monkeypatch) -> None:
     lines = [QUESTION.encode(), b"\x07", b"who? \xff", b"  Who discovered\tComet Varga?  "]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(lines)), encoding="utf-8"))
     status, out, error = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
@@ -131,7 +131,7 @@ def test_a_bad_question_of_a_batch_stops_no_other(index: Path, capsys, monkeypat
 
 
 @pytest.mark.parametrize(("code", "readable"), [("utf-8-sig", True), ("utf-16", False)])
-def test_a_byte_order_mark_is_no_part_of_a_question(
+def test_a_byte_order_mark_is_not_part_of_a_question(
     index: Path, code: str, readable: bool, capsys, monkeypatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{QUESTION}\n{QUESTION}\n".encode(code))))
@@ -143,12 +143,12 @@ def test_a_byte_order_mark_is_no_part_of_a_question(
         assert status == 2 and all("UTF-8" in row["error"] for row in rows)
 
 
-def test_index_and_pipeline_are_one_thing(index: Path, capsys) -> None:
+def test_index_and_pipeline_exclude_each_other(index: Path, capsys) -> None:
     status, out, error = run("ask", QUESTION, "--index", str(index), "--pipeline", str(index), capsys=capsys)
     assert (status, out) == (2, "") and "name the same thing, give one of them" in error
 
 
-def test_the_version_is_told(capsys) -> None:
+def test_version_is_shown(capsys) -> None:
     assert run("--version", capsys=capsys) == (0, f"ragqa {ragqa.__version__}\n", "")
 
 
@@ -162,7 +162,7 @@ def test_the_prompt_answers_until_an_empty_line(index: Path, capsys, monkeypatch
     assert printed.err == "ragqa: the question is empty: ask something\n"
 
 
-def test_k_is_how_many_passages_are_read(index: Path) -> None:
+def test_k_passages_are_read(index: Path) -> None:
     pipeline = Pipeline.load(index)
     assert len(pipeline.ask(QUESTION, k=1, min_confidence=1.0).sources) == 1
     assert len(pipeline.ask(QUESTION, k=2, min_confidence=1.0).sources) == 2
@@ -171,7 +171,7 @@ def test_k_is_how_many_passages_are_read(index: Path) -> None:
         pipeline.ask(QUESTION, k=0)
 
 
-def test_fusion_is_a_choice_that_is_saved(index: Path, tmp_path: Path) -> None:
+def test_fusion_is_saved_with_the_pipeline(index: Path, tmp_path: Path) -> None:
     weighted, ranks = Pipeline.load(index), Pipeline.load(index, fusion="rrf")
     best = [p.retriever.search([QUESTION], 1)[0][0].score for p in (weighted, ranks)]
     assert best[1] == pytest.approx(2 / 61)  # first in both lists
@@ -192,7 +192,7 @@ def test_fusion_is_a_choice_that_is_saved(index: Path, tmp_path: Path) -> None:
         ("set -o pipefail; {ragqa} ask 'who?' --index {index} --min-confidence 0 | true", 141, ""),
     ],
 )
-def test_what_the_shell_can_do_to_it(index: Path, shell: str, status: int, message: str) -> None:
+def test_closed_streams_and_full_disks_are_reported(index: Path, shell: str, status: int, message: str) -> None:
     command = shell.format(ragqa=f"{sys.executable} -m ragqa", index=index)
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
@@ -253,7 +253,7 @@ def test_a_document_cannot_steer_the_terminal(tmp_path: Path, capsys) -> None:
     assert "crimson" in out and "\x1b" not in out and "\x07" not in out
 
 
-def test_no_name_can_steer_the_terminal_either(tmp_path: Path, capsys) -> None:
+def test_a_title_cannot_steer_the_terminal(tmp_path: Path, capsys) -> None:
     record = {"id": "a\x1b[31m", "title": "t\x1b[2J", "text": "The secret colour is \ue000crimson\ue001."}
     (tmp_path / "b\x1b[2J.jsonl").write_text(json.dumps(record))
     build_index([tmp_path / "b\x1b[2J.jsonl"], tmp_path / "e.index")
@@ -262,9 +262,7 @@ def test_no_name_can_steer_the_terminal_either(tmp_path: Path, capsys) -> None:
     assert "document a [31m, characters" in out
 
 
-def test_a_pipeline_whose_index_was_made_again_is_refused(
-    index: Path, copy: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_a_pipeline_over_a_rebuilt_index_is_refused(index: Path, copy: Path, folder: Path, tmp_path: Path) -> None:
     Pipeline.load(copy).save(tmp_path / "p")
     Pipeline.load(tmp_path / "p")
     build_index([folder / "bakery.txt"], copy)
@@ -276,7 +274,7 @@ BAD_QUESTIONS = ["", "   ", "\t\n", "\x00\x01\x07"]
 
 
 @pytest.mark.parametrize("question", BAD_QUESTIONS)
-def test_an_empty_question_is_one_line_and_status_2(index: Path, question: str, capsys) -> None:
+def test_an_empty_question_is_reported_in_one_line(index: Path, question: str, capsys) -> None:
     status, out, err = run("ask", question, "--index", str(index), capsys=capsys)
     assert (status, out) == (2, "")
     assert err == "ragqa: the question is empty: ask something\n"
@@ -286,7 +284,7 @@ def test_an_empty_question_is_one_line_and_status_2(index: Path, question: str, 
     "question",
     ["why? " * 200_000, "\x1b[2J who built\x00 it? \udcff", '")(*&^%$#@! OR AND NOT title:"', "ä" * 5000],
 )
-def test_strange_questions_get_an_answer_or_a_refusal(index: Path, question: str) -> None:
+def test_strange_questions_are_answered_or_refused(index: Path, question: str) -> None:
     answer = Pipeline.load(index).ask(question)
     assert 0 <= answer.confidence <= 1
 
@@ -297,7 +295,7 @@ def test_clean_question() -> None:
         clean_question("\x07")
 
 
-def test_what_is_no_index_is_said(tmp_path: Path, folder: Path, capsys) -> None:
+def test_a_directory_that_is_not_an_index_is_named(tmp_path: Path, folder: Path, capsys) -> None:
     for path, message in ((tmp_path / "nowhere", "does not exist"), (folder, "is not a ragqa directory")):
         status, out, err = run("ask", QUESTION, "--index", str(path), capsys=capsys)
         assert (status, out) == (2, "")
@@ -321,7 +319,7 @@ def test_every_damaged_file_is_named(index: Path, tmp_path: Path, capsys) -> Non
         shutil.rmtree(copy)
 
 
-def test_a_hand_edited_file_is_found_by_its_checksum(copy: Path, capsys) -> None:
+def test_an_edited_file_is_detected_by_its_checksum(copy: Path, capsys) -> None:
     file = copy / "dense" / "vectors.npy"
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
@@ -337,7 +335,7 @@ def test_another_encoder_is_refused(copy: Path) -> None:
         Pipeline.load(copy)
 
 
-def test_what_needs_a_gpu_says_so(index: Path, folder: Path, tmp_path: Path, capsys) -> None:
+def test_a_missing_gpu_is_reported(index: Path, folder: Path, tmp_path: Path, capsys) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -349,7 +347,7 @@ def test_what_needs_a_gpu_says_so(index: Path, folder: Path, tmp_path: Path, cap
         build_index([folder], tmp_path / "g", IndexConfig(device="cuda"))
 
 
-def test_an_index_without_vectors_cannot_be_searched_by_them(folder: Path, tmp_path: Path) -> None:
+def test_dense_search_needs_an_index_with_vectors(folder: Path, tmp_path: Path) -> None:
     build_index([folder], tmp_path / "b.index", IndexConfig(retriever="bm25"))
     assert Pipeline.load(tmp_path / "b.index").ask(QUESTION).text == "Ada Holm"
     with pytest.raises(Mismatch, match="cannot do dense"):
@@ -365,7 +363,7 @@ def test_unknown_choices_are_named(index: Path, folder: Path, tmp_path: Path, ca
     assert not (tmp_path / "x").exists()
 
 
-def test_a_bug_does_not_read_as_declined(index: Path, capsys, monkeypatch) -> None:
+def test_a_bug_exits_with_a_status_of_its_own(index: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(Pipeline, "ask", lambda *_, **__: 1 / 0)
     monkeypatch.setattr(sys, "argv", ["ragqa", "ask", QUESTION, "--index", str(index)])
     with pytest.raises(SystemExit) as stop:
@@ -374,7 +372,7 @@ def test_a_bug_does_not_read_as_declined(index: Path, capsys, monkeypatch) -> No
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_asking_reports_to_nobody(index: Path, tmp_path: Path) -> None:
+def test_asking_leaves_no_telemetry(index: Path, tmp_path: Path) -> None:
     """ONNX Runtime's telemetry keeps its queue in the cache: nothing of it may appear."""
     environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
     environment.update(XDG_CACHE_HOME=str(tmp_path), HOME=str(tmp_path))
@@ -406,11 +404,11 @@ def test_asking_loads_no_torch(index: Path) -> None:
         ("Who built it?", {"k": 0}, "k = 0: at least one passage"),
     ],
 )
-def test_what_cannot_be_asked(index: Path, asked: object, options: dict[str, float], said: str) -> None:
+def test_invalid_arguments_of_ask_are_refused(index: Path, asked: object, options: dict[str, float], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         Pipeline.load(index).ask(asked, **options)  # type: ignore[call-overload]
 
 
-def test_readers_have_names_that_are_known(index: Path) -> None:
+def test_unknown_reader_names_are_refused(index: Path) -> None:
     with pytest.raises(BadInput, match=r"readers=\{'spans': …\}: the names are span, rag-token"):
         Pipeline.load(index, readers={"spans": "a"})

@@ -16,7 +16,7 @@ ROWS = [json.loads(line) for line in (demo_dir() / "questions.jsonl").read_text(
 ARTICLES = sorted((demo_dir() / "articles").rglob("*.md"))
 
 
-def test_size() -> None:
+def test_the_demo_has_its_announced_size() -> None:
     assert len(ARTICLES) >= 150
     assert sum(len(path.read_text().split()) for path in ARTICLES) >= 25_000
     assert len(ROWS) >= 250
@@ -41,7 +41,7 @@ def test_titles_are_unique_and_bodies_are_prose() -> None:
 
 
 @pytest.mark.thorough
-def test_three_processes_at_once_make_one_index(tmp_path: Path) -> None:
+def test_concurrent_processes_build_one_index(tmp_path: Path) -> None:
     code = "from ragqa.demo import demo_index; print(demo_index())"
     environment = {"XDG_CACHE_HOME": str(tmp_path), "PATH": ""}
     crowd = [
@@ -55,7 +55,7 @@ def test_three_processes_at_once_make_one_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_demo_answers_and_is_made_again_when_damaged() -> None:
+def test_the_demo_answers_and_is_rebuilt_when_damaged() -> None:
     index = demo_index()
     before = (index / "manifest.json").stat().st_mtime_ns
     assert demo_index() == index and (index / "manifest.json").stat().st_mtime_ns == before

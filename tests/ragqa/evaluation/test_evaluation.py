@@ -103,7 +103,7 @@ def timeless(report: Report) -> list[Row]:
     return [replace(row, retrieve_seconds=None, read_seconds=None) for row in report.rows()]
 
 
-def test_every_figure_counted_by_hand(tmp_path: Path) -> None:
+def test_figures_match_a_count_by_hand(tmp_path: Path) -> None:
     """Five questions have answers; the first stands there twice and counts twice."""
     report = evaluate(pipeline(), QUESTIONS, out=tmp_path / "r", name="five", corpus="hand-made", depth=3)
     figures = report.figures
@@ -129,7 +129,7 @@ def test_every_figure_counted_by_hand(tmp_path: Path) -> None:
     assert figures["warnings"] == []
 
 
-def test_a_row_says_what_was_found_and_said(tmp_path: Path) -> None:
+def test_a_row_holds_hits_and_prediction(tmp_path: Path) -> None:
     first, second, *_, nobody = evaluate(pipeline(), QUESTIONS, out=tmp_path / "r", depth=3).rows()
     assert (first.prediction, first.em, first.f1, first.loss) == ("ada holm.", True, 1.0, "right")
     assert (first.rank, first.passage_rank, first.document_rank, first.read) == (1, 1, None, 2)
@@ -148,7 +148,7 @@ def test_predictions_are_those_of_ask(tmp_path: Path) -> None:
     assert [row.prediction for row in rows] == [answer.text for answer in pipeline().ask(asked, min_confidence=0)]
 
 
-def test_what_is_read_is_what_asking_for_k_finds(tmp_path: Path) -> None:
+def test_the_passages_read_are_those_of_a_search_for_k(tmp_path: Path) -> None:
     """An approximate index finds better passages when it is asked for more; they must not be read."""
 
     class Approximate(Found):
@@ -219,13 +219,13 @@ def test_gold_answers_without_a_token_are_reported(tmp_path: Path) -> None:
     assert report.figures["warnings"] == ["1 of 1 questions have an empty gold answer: no passage holds it"]
 
 
-def test_a_pattern_that_only_nfd_breaks_is_told_apart(tmp_path: Path) -> None:
+def test_a_pattern_that_only_nfd_breaks_is_counted_separately(tmp_path: Path) -> None:
     report = evaluate(pipeline(), [replace(QUESTIONS[0], answers=("Sn\\ěžka|ada",))], out=tmp_path / "r", regex=True)
     assert report.em == 1.0
     assert "invalid after Unicode NFD" in report.figures["warnings"][0]
 
 
-def test_retrieval_alone(tmp_path: Path) -> None:
+def test_retrieval_alone_is_scored(tmp_path: Path) -> None:
     report = evaluate(pipeline(), QUESTIONS, out=tmp_path / "r", read=False, depth=3)
     assert report.em is None and report.figures["loss"] is None and report.figures["confidence"] is None
     assert report.figures["answer_recall"]["1"]["value"] == pytest.approx(3 / 5)
@@ -250,7 +250,7 @@ def broken(after: int) -> Pipeline:
 
 
 @pytest.mark.parametrize("after", [0, 1, 4])
-def test_a_broken_run_goes_on_where_it_was(tmp_path: Path, after: int) -> None:
+def test_an_interrupted_run_is_continued(tmp_path: Path, after: int) -> None:
     whole = evaluate(pipeline(), QUESTIONS, out=tmp_path / "whole")
     with pytest.raises(Interrupted):
         evaluate(broken(after), QUESTIONS, out=tmp_path / "r", resume=True)
@@ -287,7 +287,7 @@ def test_lines_that_are_not_rows_are_asked_again(tmp_path: Path, spoil) -> None:
     [{"answers": ("nobody",)}, {"id": "q7"}, {"passages": ("x",)}, {"documents": ("d1",)}],
     ids=lambda change: next(iter(change)),
 )
-def test_rows_from_a_changed_question_on_are_made_again(tmp_path: Path, changed: dict) -> None:
+def test_rows_are_rebuilt_from_the_first_changed_question(tmp_path: Path, changed: dict) -> None:
     with pytest.raises(Interrupted):
         evaluate(broken(3), QUESTIONS, out=tmp_path / "r", resume=True)
     questions = [QUESTIONS[0], replace(QUESTIONS[1], **changed), *QUESTIONS[2:]]
@@ -343,7 +343,7 @@ def test_a_run_that_ends_while_it_reports_asks_nothing_again(tmp_path: Path, whe
     assert timeless(report) == timeless(evaluate(pipeline(), QUESTIONS, out=tmp_path / "whole"))
 
 
-def test_a_model_in_memory_may_have_changed(tmp_path: Path) -> None:
+def test_rows_of_a_model_in_memory_are_not_reused(tmp_path: Path) -> None:
     """So rows of an earlier run are taken only from a pipeline that is known by fingerprint, or on request."""
     with pytest.raises(Interrupted):
         evaluate(broken(3), QUESTIONS, out=tmp_path / "r")
@@ -395,12 +395,12 @@ def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
         ({"depth": 0}, "depth = 0"),
     ],
 )
-def test_numbers_that_make_no_sense(tmp_path: Path, options: dict, message: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, options: dict, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         evaluate(pipeline(), QUESTIONS, out=tmp_path / "r", **options)
 
 
-def test_nothing_to_ask_and_nowhere_to_write(tmp_path: Path) -> None:
+def test_no_questions_and_a_foreign_directory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no questions"):
         evaluate(pipeline(), [], out=tmp_path / "r")
     (tmp_path / "precious").mkdir()
@@ -433,7 +433,7 @@ print(report.path, len(list(report.rows())))
     assert tmp_path in Path(path).parents and list(tmp_path.iterdir()) == []
 
 
-def test_what_a_system_cannot_do_is_not_called_a_full_disk(tmp_path: Path) -> None:
+def test_an_error_of_the_system_is_not_reported_as_a_write_error(tmp_path: Path) -> None:
     class Down(Found):
         def search(self, questions: list[str], k: int) -> list[list[Hit]]:
             raise ConnectionRefusedError("no server")
@@ -450,7 +450,7 @@ def test_a_damaged_report_is_named(tmp_path: Path) -> None:
         Report.load(tmp_path / "r")
 
 
-def test_a_report_can_be_made_anew_from_its_rows(tmp_path: Path) -> None:
+def test_a_report_is_rebuilt_from_its_rows(tmp_path: Path) -> None:
     report = evaluate(pipeline(), QUESTIONS, out=tmp_path / "r", name="five")
     (report.path / "report.html").write_text("")
     (report.path / "notes.txt").write_text("mine")
@@ -522,12 +522,14 @@ def test_predictions_line_by_line_with_their_passages(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_predictions_that_do_not_fit(tmp_path: Path, rows: list, error: type[Exception], message: str) -> None:
+def test_predictions_that_do_not_match_the_questions_are_refused(
+    tmp_path: Path, rows: list, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         evaluate(Predictions(write(tmp_path / "p.jsonl", *rows), depth=9), QUESTIONS[:2], out=tmp_path / "r")
 
 
-def test_not_answering_what_nothing_answers_is_no_mistake(tmp_path: Path) -> None:
+def test_declining_an_unanswerable_question_is_not_an_error(tmp_path: Path) -> None:
     file = write(tmp_path / "p.jsonl", {"prediction": "Ada Holm", "confidence": 0.8}, {"prediction": None})
     report = evaluate(Predictions(file), [QUESTIONS[0], QUESTIONS[-1]], out=tmp_path / "r")
     confidence = report.figures["confidence"]
@@ -536,7 +538,7 @@ def test_not_answering_what_nothing_answers_is_no_mistake(tmp_path: Path) -> Non
     assert report.figures["warnings"] == []
 
 
-def test_the_passages_of_predictions_alone(tmp_path: Path) -> None:
+def test_passages_of_predictions_are_scored_alone(tmp_path: Path) -> None:
     file = write(tmp_path / "p.jsonl", {"ctxs": [{"text": "x"}, {"text": "Ada Holm"}]})
     report = evaluate(Predictions(file, read=False), QUESTIONS[:1], out=tmp_path / "r")
     assert report.em is None and report.figures["answer_recall"]["2"]["value"] == 1.0
@@ -559,7 +561,7 @@ def test_a_reader_alone_reads_the_gold_passage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [("p.json", "{"), ("p.json", "[]"), ("p.txt", ""), ("q.jsonl", None)])
-def test_files_that_are_no_predictions(tmp_path: Path, name: str, text: str | None) -> None:
+def test_files_without_predictions_are_refused(tmp_path: Path, name: str, text: str | None) -> None:
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(BadInput, match=name):
@@ -647,7 +649,7 @@ def test_gold_passages_that_the_corpus_lacks_are_not_scored(tmp_path: Path) -> N
     assert (only["in_corpus"], only["accuracy"]) == (0, None)
 
 
-def test_who_is_right_without_a_passage_that_holds_the_answer_raises_the_bound(tmp_path: Path) -> None:
+def test_a_right_answer_without_a_passage_raises_the_bound(tmp_path: Path) -> None:
     """Exact match forgives punctuation, has-answer does not."""
     found = Found({"who is first?": hits("Holm, Ada")})
     found.passages = store(tmp_path / "store", ["Holm, Ada"])  # type: ignore[attr-defined]

@@ -45,24 +45,24 @@ def slow(pattern: str, text: str) -> bool:
         (r"", None),
     ],
 )
-def test_what_is_needed_by_hand(pattern: str, needed: set[str] | None) -> None:
+def test_needed_texts_of_patterns(pattern: str, needed: set[str] | None) -> None:
     search = patterns.compile_search(to_nfd(pattern))
     assert search is not None and search.needed == (needed and frozenset(needed))
 
 
-def test_no_search_for_what_is_no_pattern() -> None:
+def test_invalid_patterns_have_no_search() -> None:
     assert patterns.compile_search("(") is None
     deep = patterns.compile_pattern("(" * 90 + "x" + ")" * 90)
     assert deep is not None and patterns.find_needed_texts(deep) == {"x"}
 
 
-def test_another_python_may_say_nothing_of_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_parser_needs_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then every text is searched."""
     monkeypatch.setattr(patterns, "import_module", lambda name: object())
     assert patterns.find_needed_texts(re.compile("abc")) is None
 
 
-def test_folding_finds_whatever_re_takes_for_a_sign_of_ascii() -> None:
+def test_case_folding_covers_every_character_that_re_matches_to_ascii() -> None:
     """Every character there is, decomposed, in any case; signs that are no letters have only one."""
     every = {to_nfd(chr(code)) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000}
     alone = "\n".join(text for text in every if len(text) == 1 and text != "\n")
@@ -90,7 +90,7 @@ TEXT = st.text(alphabet="abkisKISſıK .19é\n", max_size=12)
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PATTERN, max_size=4), st.lists(TEXT, min_size=1, max_size=8))
-def test_made_up_patterns_are_found_where_re_finds_them(asked: list[str], texts: list[str]) -> None:
+def test_random_patterns_are_found_where_re_finds_them(asked: list[str], texts: list[str]) -> None:
     finder = AnswerFinder([[each] for each in asked], regex=True)
     for text in texts:
         wanted = [number for number, each in enumerate(asked) if slow(each, text)]
@@ -98,7 +98,7 @@ def test_made_up_patterns_are_found_where_re_finds_them(asked: list[str], texts:
         assert [number for number, each in enumerate(asked) if has_answer(text, [each], regex=True)] == wanted
 
 
-def test_those_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path) -> None:
+def test_patterns_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path) -> None:
     """1,500 patterns in as many of the demo's passages as take a second or two, and in what they may be about."""
     file = shared_data / "curatedtrec" / "train.jsonl"
     if not file.is_file():

@@ -31,7 +31,7 @@ def report(questions: Path, index: Path, tmp_path: Path, capsys: pytest.CaptureF
     return out
 
 
-def test_for_people(questions: Path, index: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_summary_is_printed(questions: Path, index: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     status, out, err = run("eval", str(questions), "--index", str(index), capsys=capsys)
     assert status == 0
@@ -42,7 +42,7 @@ def test_for_people(questions: Path, index: Path, tmp_path: Path, capsys, monkey
     assert (tmp_path / "questions-documents.report" / "report.html").is_file()
 
 
-def test_for_machines_and_from_python(questions: Path, index: Path, tmp_path: Path, capsys) -> None:
+def test_json_figures_are_those_of_evaluate(questions: Path, index: Path, tmp_path: Path, capsys) -> None:
     arguments = ("eval", str(questions), "--index", str(index), "--out", str(tmp_path / "a"), "--json")
     status, out, _ = run(*arguments, capsys=capsys)
     figures = json.loads(out)
@@ -56,7 +56,7 @@ def test_for_machines_and_from_python(questions: Path, index: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     "options", [["--retriever", "bm25"], ["--no-read"], ["--batch", "2"], ["--limit", "2"], ["-k", "1"]]
 )
-def test_options(questions: Path, index: Path, tmp_path: Path, options: list[str], capsys) -> None:
+def test_options_reach_the_evaluation(questions: Path, index: Path, tmp_path: Path, options: list[str], capsys) -> None:
     status, out, _ = run(
         "eval", str(questions), "--index", str(index), "--out", str(tmp_path / "r"), *options, capsys=capsys
     )
@@ -64,7 +64,9 @@ def test_options(questions: Path, index: Path, tmp_path: Path, options: list[str
     assert ("exact match  " in out) == (options != ["--no-read"])
 
 
-def test_a_name_that_is_no_text(questions: Path, index: Path, capsys, monkeypatch) -> None:
+def test_a_file_name_that_is_not_utf_8_is_written_with_question_marks(
+    questions: Path, index: Path, capsys, monkeypatch
+) -> None:
     """A file may be called anything; such a name is written with question marks."""
     monkeypatch.chdir(questions.parent)
     named = questions.parent / "q\udcff.jsonl"
@@ -74,7 +76,7 @@ def test_a_name_that_is_no_text(questions: Path, index: Path, capsys, monkeypatc
     assert Report.load(questions.parent / "q\udcff-documents.report").figures["about"]["name"] == "q?.jsonl"
 
 
-def test_a_comparison(report: Path, tmp_path: Path, capsys) -> None:
+def test_two_reports_are_compared(report: Path, tmp_path: Path, capsys) -> None:
     status, out, _ = run("eval", "compare", str(report), str(report), capsys=capsys)
     assert status == 0 and "exact match" in out and "1.0000" in out
     page = tmp_path / "both.html"
@@ -83,7 +85,7 @@ def test_a_comparison(report: Path, tmp_path: Path, capsys) -> None:
     assert page.read_text().lower().startswith("<!doctype html>")
 
 
-def test_a_page_made_anew(report: Path, capsys) -> None:
+def test_a_page_is_rebuilt(report: Path, capsys) -> None:
     before = Report.load(report).figures
     status, out, _ = run("eval", "page", str(report), capsys=capsys)
     assert status == 0 and "exact match" in out
@@ -96,7 +98,7 @@ def test_help_shows_an_example(capsys) -> None:
         assert status == 0 and "Example: ragqa eval" in out
 
 
-def test_a_page_is_written_over_nothing_else(report: Path, questions: Path, capsys) -> None:
+def test_a_page_only_replaces_a_page(report: Path, questions: Path, capsys) -> None:
     before = questions.read_bytes()
     for target in (questions, report / "report.html", report / "new.html", report.parent):
         status, _, err = run("eval", "compare", str(report), str(report), "--html", str(target), capsys=capsys)
@@ -132,7 +134,7 @@ def test_a_page_is_written_over_nothing_else(report: Path, questions: Path, caps
         (["page", "precious"], "precious is not a ragqa directory"),
     ],
 )
-def test_bad_input_is_one_line(
+def test_bad_input_is_reported_in_one_line(
     arguments: list[str], message: str, questions: Path, report: Path, index: Path, tmp_path: Path, capsys, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

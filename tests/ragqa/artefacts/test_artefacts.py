@@ -20,7 +20,7 @@ def made(tmp_path: Path) -> Path:
     return target
 
 
-def test_a_sealed_folder_is_read_back(made: Path) -> None:
+def test_a_written_manifest_is_read_back(made: Path) -> None:
     manifest = artefacts.read_manifest(made, "index")
     assert manifest.config == {"kind": "flat"}
     assert manifest.parents == {"encoder": "abc"}
@@ -37,7 +37,7 @@ def test_a_changed_file_is_named(made: Path, content: bytes) -> None:
         artefacts.read_manifest(made, "index")
 
 
-def test_an_edit_that_keeps_size_and_time_is_seen(made: Path) -> None:
+def test_an_edit_that_keeps_size_and_time_is_detected(made: Path) -> None:
     artefacts.read_manifest(made, "index")
     file = made / "part" / "a.bin"
     stat = file.stat()
@@ -54,7 +54,7 @@ def test_a_missing_file_is_named(made: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"kind": 3, "what": 1}', '{"fingerprint": 1}', "\udcff"])
-def test_a_spoiled_manifest_is_damage(made: Path, text: str) -> None:
+def test_an_unreadable_manifest_is_damage(made: Path, text: str) -> None:
     (made / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(DamagedArtefact, match=r"manifest\.json"):
         artefacts.read_manifest(made, "index")
@@ -73,7 +73,7 @@ def test_a_spoiled_manifest_is_damage(made: Path, text: str) -> None:
     ],
     ids=str,
 )
-def test_every_edit_of_the_manifest_is_seen(made: Path, edit: dict) -> None:
+def test_every_edit_of_the_manifest_is_detected(made: Path, edit: dict) -> None:
     row = json.loads((made / "manifest.json").read_text())
     (made / "manifest.json").write_text(json.dumps(row | edit))
     with pytest.raises(DamagedArtefact, match=r"manifest\.json is damaged"):
@@ -90,14 +90,14 @@ def test_other_kinds_and_newer_formats_are_refused(made: Path) -> None:
         artefacts.read_manifest(made, "index")
 
 
-def test_not_an_artefact(tmp_path: Path) -> None:
+def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="does not exist"):
         artefacts.peek_manifest(tmp_path / "nowhere")
     with pytest.raises(ArtefactError, match="is not a ragqa directory"):
         artefacts.peek_manifest(tmp_path)
 
 
-def test_a_failed_write_leaves_the_old_one(made: Path) -> None:
+def test_a_failed_write_leaves_the_old_artefact(made: Path) -> None:
     with pytest.raises(RuntimeError), artefacts.replace_directory(made) as folder:
         (folder / "b").write_text("half")
         raise RuntimeError
@@ -136,7 +136,7 @@ def test_the_swap_is_one_step_of_the_kernel(made: Path) -> None:
     assert (other / "manifest.json").is_file()
 
 
-def test_what_may_be_replaced(made: Path, tmp_path: Path) -> None:
+def test_only_own_kinds_may_be_replaced(made: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
     (tmp_path / "web").mkdir()
@@ -153,7 +153,7 @@ def test_what_may_be_replaced(made: Path, tmp_path: Path) -> None:
     artefacts.check_replaceable(made, "index")  # damaged, but plainly ours: it can be made again
 
 
-def test_a_reader_survives_a_swap_under_its_feet(made: Path, monkeypatch) -> None:
+def test_an_artefact_replaced_during_the_check_is_read_again(made: Path, monkeypatch) -> None:
     old = artefacts.peek_manifest(made)
     with artefacts.replace_directory(made) as folder:
         (folder / "b").write_text("new")
@@ -164,7 +164,7 @@ def test_a_reader_survives_a_swap_under_its_feet(made: Path, monkeypatch) -> Non
     assert artefacts.read_manifest(made, "index").files.keys() == {"b"}
 
 
-def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot write .*No space left"), artefacts.replace_directory(tmp_path / "x"):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
@@ -180,7 +180,7 @@ def test_fingerprint_changes_with_files_config_and_parents(made: Path) -> None:
     assert len({m.fingerprint for m in [one, *others]}) == 4
 
 
-def test_known_checksums_are_taken_as_they_are(made: Path, monkeypatch) -> None:
+def test_files_with_known_checksums_are_not_read(made: Path, monkeypatch) -> None:
     known = {"part/a.bin": {"size": 10, "sha256": "0" * 64}, "part/gone.bin": {"size": 1, "sha256": "1" * 64}}
     (made / "part" / "b.bin").write_bytes(b"new")
     read = []
@@ -192,7 +192,7 @@ def test_known_checksums_are_taken_as_they_are(made: Path, monkeypatch) -> None:
     assert files.keys() == {"part/a.bin", "part/b.bin"}
 
 
-def test_what_is_vouched_for_is_not_read_again(made: Path, monkeypatch) -> None:
+def test_files_marked_as_checked_are_not_read_again(made: Path, monkeypatch) -> None:
     read = []
     checksum = artefacts.checksum
     monkeypatch.setattr(artefacts.manifest, "checksum", lambda path: read.append(path.name) or checksum(path))
@@ -204,7 +204,7 @@ def test_what_is_vouched_for_is_not_read_again(made: Path, monkeypatch) -> None:
         artefacts.read_manifest(made, "index")
 
 
-def test_nobody_vouches_for_what_is_not_whole(made: Path) -> None:
+def test_a_damaged_artefact_cannot_be_marked_as_checked(made: Path) -> None:
     (made / "part" / "a.bin").write_bytes(b"short")
     with pytest.raises(DamagedArtefact, match="5 bytes instead of 10"):
         artefacts.mark_checked(made)
@@ -213,7 +213,7 @@ def test_nobody_vouches_for_what_is_not_whole(made: Path) -> None:
         artefacts.mark_checked(made)
 
 
-def test_links_to_the_files_elsewhere_cost_one_check(made: Path, monkeypatch) -> None:
+def test_a_hard_link_elsewhere_costs_one_check(made: Path, monkeypatch) -> None:
     """Another name for a file changes its times as the file system keeps them, and nothing in it."""
     artefacts.read_manifest(made, "index")
     os.link(made / "part" / "a.bin", made.with_name("link"))
@@ -225,7 +225,7 @@ def test_links_to_the_files_elsewhere_cost_one_check(made: Path, monkeypatch) ->
     assert read == ["a.bin"]
 
 
-def test_a_swap_that_was_killed_half_way_is_mended(made: Path) -> None:
+def test_an_interrupted_swap_is_restored(made: Path) -> None:
     """Where two directories cannot change places at once: between the two renames, and while the old one is deleted."""
     left = made.with_name(".thing.123.replaced")
     made.rename(left)
