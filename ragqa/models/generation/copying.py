@@ -83,11 +83,11 @@ def begin_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128
     Raises:
         BadInput: there are no texts, or the model does not have the layers of BERT or RoBERTa.
     """
-    parts = _parts(model)
+    parts = _find_layers(model)
     rows = [row[:max_tokens] for row in model.tokens.ids(texts) if len(row) > 2]
     if not rows:
         raise BadInput("no texts to fit a generator's attention to: give some hundred passages")
-    _copy(model, parts, rows)
+    _fit_copying(model, parts, rows)
 
 
 def begin_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
@@ -100,18 +100,18 @@ def begin_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
     Raises:
         BadInput: no text holds its answer, or the model does not have the layers of BERT or RoBERTa.
     """
-    parts = _parts(model)
+    parts = _find_layers(model)
     standing = [example for example in examples if example.places]
     if not standing:
         raise BadInput("no answer stands in what is read for it: give some hundred questions with passages that do")
-    _copy(model, parts, [example.ids for example in standing])
-    _look(model, parts, standing)
+    _fit_copying(model, parts, [example.ids for example in standing])
+    _fit_answer_positions(model, parts, standing)
     with torch.no_grad():
         parts.bias_V.zero_()  # token frequencies of passages are not those of answers
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _Layers:
     """Layers that are fitted."""
 
     cross: Any
@@ -126,15 +126,15 @@ class _Parts:
     """Bias of the vocabulary."""
 
 
-def _copy(model: Seq2Seq, parts: _Parts, rows: Sequence[list[int]]) -> None:
+def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> None:
     """Fit values, keys and queries to texts that are copied."""
     embedding_VD = model.model.get_encoder().get_input_embeddings().weight.detach().float().cpu()
     pieces_M = torch.tensor([piece for row in rows for piece in row])
     count_V = torch.bincount(pieces_M, minlength=len(embedding_VD)).float()
-    piece_VD, apart_VD, turn_DD = _coordinates(embedding_VD, count_V)
+    piece_VD, apart_VD, turn_DD = _make_coordinates(embedding_VD, count_V)
     value, key, query = _LeastSquares(), _LeastSquares(), _LeastSquares()
     read, said = 0.0, 0.0
-    for ids, state_LD, decoder_LD in _states(model, parts.cross, rows, rows):
+    for ids, state_LD, decoder_LD in _iter_states(model, parts.cross, rows, rows):
         ids_L = torch.tensor(ids)
         value.add(state_LD, piece_VD[ids_L] @ turn_DD)
         key.add(state_LD[1:], apart_VD[ids_L[:-1]])
@@ -142,9 +142,9 @@ def _copy(model: Seq2Seq, parts: _Parts, rows: Sequence[list[int]]) -> None:
         read, said = read + float(piece_VD[ids_L].norm(dim=-1).sum()), said + float(decoder_LD.norm(dim=-1).sum())
     own, out, transform = parts.cross.self, parts.cross.output.dense, parts.transform
     with torch.no_grad():
-        _put(own.value, value, _GAIN * said / read)
-        _put(own.key, key, 1.0)
-        _put(own.query, query, _SHARPNESS)
+        _set_layer(own.value, value, _GAIN * said / read)
+        _set_layer(own.key, key, 1.0)
+        _set_layer(own.query, query, _SHARPNESS)
         nn.init.eye_(out.weight)
         transform.weight.copy_(turn_DD)
         for layer in (out, transform, parts.feed):
@@ -156,16 +156,18 @@ def _copy(model: Seq2Seq, parts: _Parts, rows: Sequence[list[int]]) -> None:
         parts.bias_V.copy_(often_V - often_V.mean())
 
 
-def _look(model: Seq2Seq, parts: _Parts, examples: Sequence[Example]) -> None:
+def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Example]) -> None:
     """Fit two coordinates of each head to the starts of answers, and to the positions of their later tokens."""
     first = _LeastSquares()
     states, begins, stands = [], [], []
     start_D = torch.zeros(0)
     rows, answers = [example.ids for example in examples], [example.answer for example in examples]
-    for example, (_, state_LD, decoder_TD) in zip(examples, _states(model, parts.cross, rows, answers), strict=True):
+    for example, (_, state_LD, decoder_TD) in zip(
+        examples, _iter_states(model, parts.cross, rows, answers), strict=True
+    ):
         states.append(state_LD)
-        begins.append(_shares(len(state_LD), example.places, (0,)))
-        stands.append(_shares(len(state_LD), example.places, range(1, len(example.answer))))
+        begins.append(_make_distribution(len(state_LD), example.places, (0,)))
+        stands.append(_make_distribution(len(state_LD), example.places, range(1, len(example.answer))))
         of_first_T2 = torch.zeros(len(decoder_TD), 2)
         of_first_T2[0, 0] = of_first_T2[1:, 1] = 1
         first.add(decoder_TD, of_first_T2)
@@ -173,7 +175,7 @@ def _look(model: Seq2Seq, parts: _Parts, examples: Sequence[Example]) -> None:
     state_NLD = pad_sequence(states, batch_first=True)
     inside_NL = pad_sequence([torch.ones(len(each), dtype=torch.bool) for each in states], batch_first=True)
     sought_2D = torch.stack(
-        [_told(state_NLD, inside_NL, pad_sequence(shares, batch_first=True)) for shares in (begins, stands)]
+        [_fit_positions(state_NLD, inside_NL, pad_sequence(shares, batch_first=True)) for shares in (begins, stands)]
     )
     (asks_2D, asks_2), own = first.solve(), parts.cross.self
     heads, width = own.num_attention_heads, own.attention_head_size
@@ -188,14 +190,14 @@ def _look(model: Seq2Seq, parts: _Parts, examples: Sequence[Example]) -> None:
             layer.bias.view(heads, width)[:, :2] = scale * bias_2.to(device)
 
 
-def _shares(length: int, places: Sequence[int], behind: Sequence[int] | range) -> Tensor:
+def _make_distribution(length: int, places: Sequence[int], behind: Sequence[int] | range) -> Tensor:
     """Return a uniform distribution ``[L]`` over the positions at distances ``behind`` from the ``places``."""
     shares_L = torch.zeros(length)
     shares_L[[place + at for place in places for at in behind]] = 1.0
     return shares_L / shares_L.sum()
 
 
-def _told(state_NLD: Tensor, inside_NL: Tensor, share_NL: Tensor) -> Tensor:
+def _fit_positions(state_NLD: Tensor, inside_NL: Tensor, share_NL: Tensor) -> Tensor:
     """Fit weights ``[D]`` whose softmax over the states of a text is closest to ``share_NL``; the problem is convex."""
     weight_D = torch.zeros(state_NLD.shape[-1], requires_grad=True)
     solver = torch.optim.LBFGS([weight_D], max_iter=60, line_search_fn="strong_wolfe")
@@ -212,7 +214,7 @@ def _told(state_NLD: Tensor, inside_NL: Tensor, share_NL: Tensor) -> Tensor:
     return weight_D.detach()
 
 
-def _parts(model: Seq2Seq) -> _Parts:
+def _find_layers(model: Seq2Seq) -> _Layers:
     decoder = model.model.decoder
     try:
         last = getattr(decoder, decoder.base_model_prefix).encoder.layer[-1]
@@ -222,13 +224,13 @@ def _parts(model: Seq2Seq) -> _Parts:
         else:
             behind = decoder.lm_head.dense, decoder.lm_head.layer_norm
         bias_V = cast(Tensor, decoder.get_output_embeddings().bias)
-        return _Parts(last.crossattention, last.output.dense, *behind, bias_V)
+        return _Layers(last.crossattention, last.output.dense, *behind, bias_V)
     except AttributeError as error:
         family = decoder.config.model_type
         raise BadInput(f"copying is fitted to decoders like BERT's and RoBERTa's, and not to a {family}") from error
 
 
-def _coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return centred embeddings, whitened embeddings in a random basis, and a random rotation ``[D, D]``.
 
     The random basis lets every attention head, which sees only some of the coordinates, tell tokens apart.
@@ -241,7 +243,7 @@ def _coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor,
     return piece_VD, piece_VD @ (direction_DD * (size + _RIDGE * size.mean()).rsqrt()) @ mix_DD, turn_DD
 
 
-def _states(
+def _iter_states(
     model: Seq2Seq, cross: nn.Module, rows: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
     """Yield for each text its ids, the encoder's states ``[L, D]`` and the decoder's before cross-attention ``[T, D]``.
@@ -257,7 +259,7 @@ def _states(
         ids_NT = model.tokens.pad_rows(given).ids_NL.to(device)
         first_NT = torch.zeros_like(ids_NT, dtype=torch.bool)
         first_NT[:, 0] = True  # logits cost more than everything else and are not needed
-        with torch.no_grad(), _seen(cross) as seen:
+        with torch.no_grad(), _record_inputs(cross) as seen:
             states = model.encode(inputs)
             model.logits(states, ids_NT, first_NT)
         for ids, told, read_LD, said_TD in zip(
@@ -268,7 +270,7 @@ def _states(
 
 
 @contextmanager
-def _seen(module: nn.Module) -> Iterator[list[Tensor]]:
+def _record_inputs(module: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the first input of each call of the module."""
     seen: list[Tensor] = []
     hook = module.register_forward_pre_hook(
@@ -280,7 +282,7 @@ def _seen(module: nn.Module) -> Iterator[list[Tensor]]:
         hook.remove()
 
 
-def _put(layer: nn.Linear, fitted: _LeastSquares, scale: float) -> None:
+def _set_layer(layer: nn.Linear, fitted: _LeastSquares, scale: float) -> None:
     weight, bias = fitted.solve()
     layer.weight.copy_(scale * weight)
     layer.bias.copy_(scale * bias)

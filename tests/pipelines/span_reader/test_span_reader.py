@@ -57,7 +57,7 @@ from ragqa.training import precision
 from ragqa.training.log import read_rows
 from ragqa.training.schedule import warmup_linear
 from ragqa.types import Hit, Passage
-from tests.ragqa.models.test_models import shape
+from tests.ragqa.models.test_encoders import make_tiny_config
 
 
 def squad(path: Path, *, articles: int = 8) -> Path:
@@ -790,7 +790,7 @@ def test_any_encoder_becomes_a_reader(family: str, config: ReaderConfig, tmp_pat
 
     torch.manual_seed(0)
     encoder = tmp_path / "encoder"
-    AutoModel.from_config(shape(family, vocabulary=len(WORDS))).save_pretrained(encoder)
+    AutoModel.from_config(make_tiny_config(family, vocabulary=len(WORDS))).save_pretrained(encoder)
     (encoder / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
     model = main(replace(config, encoder=encoder, steps=2))
     assert all(math.isfinite(row["loss"]) for row in figures(config.out) if "loss" in row)
@@ -867,7 +867,7 @@ def test_a_window_that_there_are_no_positions_for(config: ReaderConfig, tmp_path
     from transformers import AutoModel
 
     short = tmp_path / "short"
-    AutoModel.from_config(shape("bert", vocabulary=len(WORDS))).save_pretrained(short)
+    AutoModel.from_config(make_tiny_config("bert", vocabulary=len(WORDS))).save_pretrained(short)
     (short / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
     config, told = replace(config, dev=None, held_out=0.0, steps=2, max_input=60), []
     made = main(replace(config, encoder=short, out=tmp_path / "made"), notify=told.append)

@@ -1,4 +1,4 @@
-"""The span reader of ORQA and REALM: what it computes, saves, loads, and says when it is exported."""
+"""The span reader of ORQA and REALM computes, saves, loads and exports the same scores."""
 
 import json
 import math
@@ -25,7 +25,7 @@ INPUTS = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4), TokenInput([2, 10, 3, 30
 
 
 class Fixed(torch.nn.Module):
-    """An encoder whose hidden states are given."""
+    """Encoder with given hidden states."""
 
     config = SimpleNamespace(hidden_size=2)
 
@@ -33,8 +33,8 @@ class Fixed(torch.nn.Module):
         return SimpleNamespace(last_hidden_state=torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]))
 
 
-def test_a_span_by_hand() -> None:
-    """Start (1, 0) or (0, 1) plus end, ReLU, layer norm, then weights (1, 2) and bias 0.5."""
+def test_a_span_score_agrees_with_hand_computation() -> None:
+    """Add start (1, 0) or (0, 1) and end, then ReLU, layer norm, weights (1, 2) and bias 0.5."""
     reader = MlpSpanReader(Fixed(), hidden=2, max_span=2)
     with torch.no_grad():
         reader.project.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
@@ -48,7 +48,7 @@ def test_a_span_by_hand() -> None:
 
 @pytest.fixture(scope="module")
 def saved(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A reader with weights large enough that its scores differ."""
+    """Save a reader with weights large enough that its scores differ."""
     path = tmp_path_factory.mktemp("mlp-reader")
     torch.manual_seed(1)
     reader = MlpSpanReader.from_encoder(small, hidden=16, max_span=4)
@@ -61,7 +61,7 @@ def saved(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_scores_like_loops_over_the_spans(saved: Path) -> None:
+def test_scores_agree_with_loops_over_the_spans(saved: Path) -> None:
     reader = MlpSpanReader.load(saved).eval()
     ids, types = torch.tensor([INPUTS[0].ids]), torch.tensor([[0] * 4 + [1] * 4])
     with torch.no_grad():
@@ -90,7 +90,7 @@ def test_scores_are_computed_in_float32(saved: Path) -> None:
     assert scores[0, 2, 2].item() == pytest.approx(whole.item(), abs=1e-6)
 
 
-def test_what_is_saved_is_loaded(small: Path, saved: Path, tmp_path: Path) -> None:
+def test_a_saved_reader_computes_the_same(small: Path, saved: Path, tmp_path: Path) -> None:
     again = load_reader(saved)
     assert isinstance(again, MlpSpanReader)
     assert (again.max_span, again.max_tokens, again.norm.normalized_shape) == (4, 40, (16,))
@@ -100,7 +100,7 @@ def test_what_is_saved_is_loaded(small: Path, saved: Path, tmp_path: Path) -> No
     assert isinstance(load_reader(tmp_path / "other"), SpanReader)
 
 
-def test_readers_of_earlier_versions_are_known_by_their_weights(small: Path, tmp_path: Path) -> None:
+def test_readers_of_earlier_versions_are_recognised_by_their_weights(small: Path, tmp_path: Path) -> None:
     SpanReader.from_encoder(small).save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     del config["reader"]
@@ -108,7 +108,7 @@ def test_readers_of_earlier_versions_are_known_by_their_weights(small: Path, tmp
     assert isinstance(load_reader(tmp_path), SpanReader)
 
 
-def test_what_is_no_reader_is_said(small: Path, saved: Path, tmp_path: Path) -> None:
+def test_directories_without_a_reader_are_reported(small: Path, saved: Path, tmp_path: Path) -> None:
     assert read_reader_kind(small) is None
     with pytest.raises(ArtefactError, match="is not a reader"):
         load_scorer(small)
@@ -131,13 +131,13 @@ def exported(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.thorough
-def test_an_export_is_not_made_torch_again(exported: Path, saved: Path, tmp_path: Path) -> None:
+def test_an_export_of_this_reader_cannot_be_restored(exported: Path, saved: Path, tmp_path: Path) -> None:
     with pytest.raises(Mismatch, match="holds a reader 'mlp': only those of kind 'ends'"):
         restore_weights(exported, saved, tmp_path / "out")
 
 
 @pytest.mark.thorough
-def test_an_export_scores_like_the_torch_one(saved: Path, exported: Path) -> None:
+def test_an_export_scores_like_the_torch_reader(saved: Path, exported: Path) -> None:
     manifest = artefacts.read_manifest(exported, "reader")
     assert manifest.config["reader"] == "mlp" and manifest.config["prior"] == "raw"
     ours, theirs = load_scorer(exported), load_scorer(saved)
@@ -150,14 +150,14 @@ def test_an_export_scores_like_the_torch_one(saved: Path, exported: Path) -> Non
         assert np.corrcoef(one.spans[inside], other.spans[inside])[0, 1] > 0.95
 
 
-def test_the_torch_one_scores_a_sequence_free_of_its_neighbours(saved: Path) -> None:
+def test_scores_do_not_depend_on_the_batch(saved: Path) -> None:
     scorer = load_scorer(saved)
     (alone,) = scorer.score(INPUTS[1:])
     beside = scorer.score(INPUTS)[1]
     assert np.allclose(alone.spans[:3], beside.spans[:3], atol=1e-5)
 
 
-def test_an_export_answers_with_spans_of_its_width(exported: Path) -> None:
+def test_an_export_answers_with_spans_of_allowed_length(exported: Path) -> None:
     text = " ".join(f"w{number}" for number in range(100, 190))  # three windows
     hit = Hit(Passage(0, "0", "", text, "memory", 0, len(text)), 3.0)
     answer = ExtractiveReader.load(exported).read(["w1 w2"], [[hit]])[0]

@@ -1,4 +1,4 @@
-"""Search and decoding: against ``generate`` of transformers and its RAG classes, and against every short answer."""
+"""Search and decoding agree with transformers, and find the best of all short answers."""
 
 import itertools
 from typing import Any
@@ -22,36 +22,42 @@ B, K = 3, 4
 CLASSES = {"token": RagTokenForGeneration, "sequence": RagSequenceForGeneration}
 
 
-def forcing(first: int | None, **options: Any) -> Any:
+def make_forcing_model(first: int | None, **options: Any) -> Any:
     model = tiny_bart(**options)
     model.generation_config.forced_bos_token_id = first
     return model
 
 
 # Seed 3 of T5: others say its padding, which transformers then does not count.
-GENERATORS = {"bart": tiny_bart, "bart that begins": lambda: forcing(0, seed=1), "t5": lambda: tiny_t5(seed=3)}
+GENERATORS = {
+    "bart": tiny_bart,
+    "bart that begins": lambda: make_forcing_model(0, seed=1),
+    "t5": lambda: tiny_t5(seed=3),
+}
 
 
 def rag(generator: Any, marginal: str, **options: Any) -> Any:
-    """Transformers' own RAG around a generator."""
+    """Wrap a generator in transformers' RAG classes."""
     asked = DPRQuestionEncoder(tiny_dpr_config())
     return CLASSES[marginal](question_encoder=asked, generator=generator, n_docs=K, **options).eval()
 
 
-def pairs(pad: int, *, ragged: bool, count: int = B * K, size: int = 60) -> Inputs:
+def make_pairs(pad: int, *, ragged: bool, count: int = B * K, size: int = 60) -> Inputs:
     torch.manual_seed(3)
     lengths = torch.randint(3, 10, (count, 1)) if ragged else torch.full((count, 1), 9)
     mask = torch.arange(9) < lengths
     return Inputs(torch.randint(5, size, (count, 9)).masked_fill(~mask, pad), mask.long())
 
 
-def relevance() -> torch.Tensor:
+def make_relevance() -> torch.Tensor:
     torch.manual_seed(4)
     return torch.randn(B, K)
 
 
-def theirs(model: Any, marginal: str, inputs: Inputs, search: SearchSettings) -> list[tuple[int, ...]]:
-    """Answers of transformers' RAG, without starts, and without what is behind their ends."""
+def generate_with_transformers(
+    model: Any, marginal: str, inputs: Inputs, search: SearchSettings
+) -> list[tuple[int, ...]]:
+    """Return the answers of transformers' RAG, from their starts to their ends."""
     said = model.generator.generation_config
     options: dict[str, Any] = {
         "num_beams": search.beams,
@@ -66,11 +72,11 @@ def theirs(model: Any, marginal: str, inputs: Inputs, search: SearchSettings) ->
         for name in ("eos_token_id", "pad_token_id", "forced_bos_token_id", "forced_eos_token_id"):
             options[name] = getattr(said, name)
     given = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL, "n_docs": K}
-    rows = model.generate(**given, doc_scores=relevance(), **options)[:, 1:].tolist()
-    return [_ended(row, said.eos_token_id, said.pad_token_id) for row in rows]
+    rows = model.generate(**given, doc_scores=make_relevance(), **options)[:, 1:].tolist()
+    return [_cut_at_end(row, said.eos_token_id, said.pad_token_id) for row in rows]
 
 
-def _ended(row: list[int], end: int, pad: int) -> tuple[int, ...]:
+def _cut_at_end(row: list[int], end: int, pad: int) -> tuple[int, ...]:
     if end in row:
         return tuple(row[: row.index(end) + 1])
     while row and row[-1] == pad:
@@ -92,22 +98,24 @@ SEARCHES = {
 
 @pytest.mark.parametrize("name", GENERATORS)
 @pytest.mark.parametrize("marginal", CLASSES)
-def test_answers_are_those_of_transformers(name: str, marginal: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RAG-Sequence over pairs of one length: there transformers lets beams look at padding, which is not followed."""
-    monkeypatch.setattr(decoding, "_MAX_LOGITS", 1)  # candidates are scored one by one
+def test_answers_agree_with_transformers(name: str, marginal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs have one length, because transformers' RAG-Sequence lets beams attend to padding, which ragqa does not."""
+    monkeypatch.setattr(decoding, "_MAX_LOGITS", 1)  # score candidates one by one
     model = rag(GENERATORS[name](), marginal)
     ours = RagGenerator(Seq2Seq(GENERATORS[name](), wordless()), marginal=marginal)
-    inputs = pairs(ours.seq2seq.conventions.pad, ragged=marginal == "token")
+    inputs = make_pairs(ours.seq2seq.conventions.pad, ragged=marginal == "token")
     for search in SEARCHES.values():
-        assert ids(ours.generate(inputs, relevance(), search)) == theirs(model, marginal, inputs, search), search
+        assert ids(ours.generate(inputs, make_relevance(), search)) == generate_with_transformers(
+            model, marginal, inputs, search
+        ), search
 
 
 PLAIN = {**FAMILIES, **GENERATORS}
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_plain_model_answers_as_generate(name: str) -> None:
-    """With ends of answers at all lengths, so that searches end one by one."""
+def test_a_plain_seq2seq_agrees_with_generate(name: str) -> None:
+    """Answers end at all lengths, so that searches finish one by one."""
     model = PLAIN[name]()
     end = model.generation_config.eos_token_id
     with torch.no_grad():
@@ -119,27 +127,27 @@ def test_a_plain_model_answers_as_generate(name: str) -> None:
             model.lm_head.weight[end] *= 4.0 if name == "m2m_100" else 6.0
     ours = Seq2Seq(PLAIN[name](), wordless())
     ours.model.load_state_dict(model.state_dict())
-    inputs = pairs(ours.conventions.pad, ragged=True)
+    inputs = make_pairs(ours.conventions.pad, ragged=True)
     search = SearchSettings(beams=3, longest=12, returned=3)
     options = {"num_beams": 3, "num_return_sequences": 3, "max_length": 13, "early_stopping": False}
     rows = model.generate(inputs.ids_NL, attention_mask=inputs.mask_NL, **options)[:, 1:].tolist()
     with torch.no_grad():
         found = decoding.decode_token(ours, ours.encode(inputs), torch.zeros(len(rows) // 3, 1), search)
     rules = ours.conventions
-    assert ids(found) == [_ended(row, rules.ends[0], rules.pad) for row in rows]
+    assert ids(found) == [_cut_at_end(row, rules.ends[0], rules.pad) for row in rows]
     assert len({len(each) for each in ids(found)}) > 3
 
 
 TINY = 8
-"""Pieces of a vocabulary whose answers of up to three tokens can all be written down."""
+"""Size of a vocabulary whose answers of up to three tokens can be enumerated."""
 
 
 @pytest.fixture(scope="module")
 def tiny() -> tuple[Seq2Seq, Inputs, torch.Tensor, dict[tuple[int, ...], torch.Tensor]]:
-    """A model, K pairs, their prior, and log p(y_t|z, y_<t) ``[K, T]`` of every answer by the model's own forward."""
+    """Return a model, K pairs, their prior, and log p(y_t|z, y_<t) ``[K, T]`` of every answer by its forward pass."""
     model = tiny_bart(TINY, spread=0.8)
     model.config.forced_eos_token_id = model.generation_config.forced_eos_token_id = None
-    inputs = pairs(1, ragged=True, count=K, size=TINY)
+    inputs = make_pairs(1, ragged=True, count=K, size=TINY)
     others = [piece for piece in range(TINY) if piece != 2]
     every = (
         [(2,)]
@@ -160,7 +168,7 @@ def tiny() -> tuple[Seq2Seq, Inputs, torch.Tensor, dict[tuple[int, ...], torch.T
     return Seq2Seq(model, wordless(TINY)), inputs, torch.tensor([0.3, -1.0, 0.8, 0.1]).log_softmax(0), scores
 
 
-def test_thorough_decoding_finds_the_best_of_all_answers(tiny: Any) -> None:
+def test_thorough_decoding_finds_the_most_probable_answer(tiny: Any) -> None:
     model, inputs, prior, scores = tiny
     every = {answer: float((score.sum(-1) + prior).logsumexp(0)) for answer, score in scores.items()}
     assert sum(map(torch.exp, map(torch.tensor, every.values()))) == pytest.approx(1.0, abs=1e-4)
@@ -175,7 +183,7 @@ def test_thorough_decoding_finds_the_best_of_all_answers(tiny: Any) -> None:
         assert each.posterior == pytest.approx((scores[each.ids].sum(-1) + prior).softmax(0).tolist(), abs=1e-4)
 
 
-def test_the_mixture_finds_the_best_of_all_answers(tiny: Any) -> None:
+def test_the_mixture_finds_the_most_probable_answer(tiny: Any) -> None:
     model, inputs, prior, scores = tiny
     every = {answer: float((score + prior[:, None]).logsumexp(0).sum()) for answer, score in scores.items()}
     search = SearchSettings(60, 3, length_penalty=0.0, returned=60)
@@ -188,7 +196,7 @@ def test_the_mixture_finds_the_best_of_all_answers(tiny: Any) -> None:
         assert each.posterior == pytest.approx(shares.tolist(), abs=1e-4)
 
 
-def test_fast_decoding_counts_what_a_passages_own_beam_found(tiny: Any) -> None:
+def test_fast_decoding_counts_only_candidates_of_a_passages_own_beam(tiny: Any) -> None:
     model, inputs, prior, scores = tiny
     generator = RagGenerator(model, marginal="sequence")
     for beams in (1, 3):
@@ -217,12 +225,14 @@ def _rows(inputs: Inputs, rows: list[int]) -> Inputs:
 
 @pytest.mark.parametrize("marginal", CLASSES)
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_question_is_answered_alike_alone_and_among_others(
-    marginal: str, beams: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Alone, its pairs are padded less, and with as many passages as it has."""
+def test_answers_do_not_depend_on_the_batch(marginal: str, beams: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question alone has less padding and only its own passages."""
     ours = RagGenerator(Seq2Seq(tiny_bart(spread=0.3), wordless()), marginal=marginal)
-    inputs, scores, search = pairs(1, ragged=True), relevance(), SearchSettings(beams, 9, returned=min(beams, 2))
+    inputs, scores, search = (
+        make_pairs(1, ragged=True),
+        make_relevance(),
+        SearchSettings(beams, 9, returned=min(beams, 2)),
+    )
     scores[1, 2:] = -torch.inf
     together = ours.generate(inputs, scores, search)
     monkeypatch.setitem(seq2seq._MIN_SAVING, "cpu", 1)
@@ -237,13 +247,11 @@ def test_a_question_is_answered_alike_alone_and_among_others(
 
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("marginal", CLASSES)
-def test_no_more_is_held_at_once_than_there_is_room_for(
-    marginal: str, beams: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Room for two of the three questions; the encoder reads 20 tokens at once."""
+def test_memory_limits_are_respected(marginal: str, beams: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of the three questions fit, and the encoder reads 20 tokens at once."""
     ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()), marginal=marginal)
-    inputs, search = pairs(1, ragged=True), SearchSettings(beams, 6, returned=beams)
-    whole = ours.generate(inputs, relevance(), search)
+    inputs, search = make_pairs(1, ragged=True), SearchSettings(beams, 6, returned=beams)
+    whole = ours.generate(inputs, make_relevance(), search)
     monkeypatch.setattr(decoding, "_MAX_LOGITS", 2 * K * 6 * 60)
     monkeypatch.setattr(seq2seq, "_MAX_ENCODED", 20)
     logits: list[int] = []
@@ -251,7 +259,7 @@ def test_no_more_is_held_at_once_than_there_is_room_for(
     model = ours.seq2seq.model
     model.lm_head.register_forward_hook(lambda _, __, made: logits.append(made.numel()))
     model.model.encoder.layers[0].register_forward_hook(lambda _, given, __: read.append(given[0].shape[:2].numel()))
-    found = ours.generate(inputs, relevance(), search)
+    found = ours.generate(inputs, make_relevance(), search)
     assert ids(found) == ids(whole)
     assert max(logits) <= decoding._MAX_LOGITS and max(read) <= 20 and len(read) > 2
     for one, other in zip(
@@ -264,15 +272,15 @@ def test_no_more_is_held_at_once_than_there_is_room_for(
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_a_stream_says_what_greedy_decoding_finds(name: str) -> None:
+def test_streaming_agrees_with_greedy_decoding(name: str) -> None:
     ours = RagGenerator(Seq2Seq(GENERATORS[name](), wordless()))
-    inputs, search = pairs(ours.seq2seq.conventions.pad, ragged=True), SearchSettings(longest=6)
-    stream, said = ours.stream(inputs, relevance(), search), []
+    inputs, search = make_pairs(ours.seq2seq.conventions.pad, ragged=True), SearchSettings(longest=6)
+    stream, said = ours.stream(inputs, make_relevance(), search), []
     with pytest.raises(StopIteration) as end:
         while True:
             said.append(next(stream))
     found = end.value.value
-    assert found == ours.generate(inputs, relevance(), search)
+    assert found == ours.generate(inputs, make_relevance(), search)
     rows = torch.stack(said, 1).tolist()
     assert [tuple(row[: len(each[0].ids)]) for row, each in zip(rows, found, strict=True)] == ids(found)
 
@@ -284,10 +292,10 @@ def test_a_stream_says_what_greedy_decoding_finds(name: str) -> None:
     fast=st.booleans(),
     beams=st.integers(1, 3),
 )
-def test_posteriors_are_shares(scores: list[float], marginal: Any, fast: bool, beams: int) -> None:
-    """They sum to 1; equal passages share by their relevance alone, and log p(y|x) knows nothing of their number."""
+def test_posteriors_sum_to_one(scores: list[float], marginal: Any, fast: bool, beams: int) -> None:
+    """Equal passages share by relevance, and log p(y|x) does not depend on their number."""
     ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()), marginal=marginal)
-    one = _rows(pairs(1, ragged=True), [0])
+    one = _rows(make_pairs(1, ragged=True), [0])
     count = len(scores)
     same = Inputs(one.ids_NL.expand(count, -1), one.mask_NL.expand(count, -1))
     found = ours.generate(same, torch.tensor([scores]), SearchSettings(beams, 5, returned=beams), fast=fast)[0]
@@ -298,13 +306,13 @@ def test_posteriors_are_shares(scores: list[float], marginal: Any, fast: bool, b
         assert each.posterior == pytest.approx(torch.tensor(scores).softmax(0).tolist(), abs=1e-4)
 
 
-def test_what_cannot_be_answered_is_one_line() -> None:
+def test_questions_without_passages_are_reported_in_one_line() -> None:
     ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()))
     scores = torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]])
     with pytest.raises(BadInput, match="question 1 of the batch has no passage to answer from"):
-        ours.generate(pairs(1, ragged=True, count=4), scores, SearchSettings())
+        ours.generate(make_pairs(1, ragged=True, count=4), scores, SearchSettings())
     ours.train()
     with pytest.raises(Mismatch, match="in training mode"):
-        ours.generate(pairs(1, ragged=True, count=4), torch.zeros(2, 2), SearchSettings())
+        ours.generate(make_pairs(1, ragged=True, count=4), torch.zeros(2, 2), SearchSettings())
     with pytest.raises(BadInput, match="beams, longest and returned are 1 or more"):
         SearchSettings(beams=0)

@@ -1,4 +1,4 @@
-"""A generator made of an encoder copies before it was trained."""
+"""A generator made from an encoder copies before it is trained."""
 
 from pathlib import Path
 
@@ -11,7 +11,14 @@ from transformers import AutoConfig, AutoModel
 
 from ragqa.errors import BadInput
 from ragqa.models.generation import attention
-from ragqa.models.generation.copying import Example, _LeastSquares, _shares, _told, begin_answering, begin_copying
+from ragqa.models.generation.copying import (
+    Example,
+    _fit_positions,
+    _LeastSquares,
+    _make_distribution,
+    begin_answering,
+    begin_copying,
+)
 from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.seq2seq import Seq2Seq
 
@@ -21,22 +28,22 @@ def texts(count: int, seed: int) -> list[str]:
     return [" ".join(f"w{n}" for n in rng.integers(1, 300, 30)) for _ in range(count)]
 
 
-def said(model: Seq2Seq, given: list[str]) -> tuple[Tensor, Tensor]:
-    """Logits while each text is written that is read, and its ids."""
+def copy_texts(model: Seq2Seq, given: list[str]) -> tuple[Tensor, Tensor]:
+    """Return the logits while each text is copied, and its ids."""
     ids_NL = model.tokens.pad_rows(model.tokens.ids(given)).ids_NL
     with torch.no_grad():
         states = model.eval().encode(model.tokens.pad_rows(model.tokens.ids(given)))
         return model.logits(states, ids_NL), ids_NL
 
 
-def of_the_text(model: Seq2Seq, given: list[str]) -> float:
-    """How often the likeliest piece is one of the text."""
-    logits_NLV, ids_NL = said(model, given)
+def measure_copying(model: Seq2Seq, given: list[str]) -> float:
+    """Return how often the most probable token is in the text."""
+    logits_NLV, ids_NL = copy_texts(model, given)
     best_NL = logits_NLV.argmax(-1)
     return float((best_NL.unsqueeze(-1) == ids_NL.unsqueeze(1)).any(-1).float().mean())
 
 
-def test_least_squares_in_parts() -> None:
+def test_least_squares_can_be_added_in_parts() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1000, 3)).astype(np.float32)
     y = x @ np.array([[2.0], [-1.0], [0.5]], np.float32) + 5
@@ -48,14 +55,14 @@ def test_least_squares_in_parts() -> None:
     assert np.allclose(weight, [[2, -1, 0.5]], atol=0.05) and np.allclose(bias, 5, atol=0.1)  # 1 % ridge
 
 
-def test_what_it_says_stands_in_what_it_reads(small: Path) -> None:
+def test_predicted_tokens_are_in_the_text(small: Path) -> None:
     model, asked = make_from_encoder(small, decoder_layers=1), texts(20, 1)
-    before = of_the_text(model, asked)
+    before = measure_copying(model, asked)
     begin_copying(model, texts(100, 0))
-    assert before < 0.2 and of_the_text(model, asked) > 0.8
+    assert before < 0.2 and measure_copying(model, asked) > 0.8
 
 
-def test_only_the_last_layer_is_fitted_and_the_mode_stays(small: Path) -> None:
+def test_only_the_last_layer_is_fitted_and_training_mode_stays(small: Path) -> None:
     torch.manual_seed(0)
     model = make_from_encoder(small).train()
     before = {name: value.clone() for name, value in model.model.state_dict().items()}
@@ -71,19 +78,21 @@ def test_only_the_last_layer_is_fitted_and_the_mode_stays(small: Path) -> None:
     assert all(torch.equal(again.model.state_dict()[name], model.model.state_dict()[name]) for name in changed)
 
 
-def test_places_are_told_by_their_likelihood() -> None:
-    """Two kinds of states, of which one is sought: the odds of the fitted weights are all for it."""
+def test_positions_are_fitted_by_their_likelihood() -> None:
+    """Of two kinds of states one is sought, and the fitted weights find it."""
     kinds = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     state_NLD = kinds[torch.tensor([[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]])]
     inside_NL = torch.tensor([[True] * 4, [True] * 4, [True, True, False, False]])
-    share_NL = torch.stack([_shares(4, [1], (0,)), _shares(4, [2], range(2)), _shares(4, [0], (0,))])
+    share_NL = torch.stack(
+        [_make_distribution(4, [1], (0,)), _make_distribution(4, [2], range(2)), _make_distribution(4, [0], (0,))]
+    )
     assert share_NL[1].tolist() == [0, 0, 0.5, 0.5]
-    weight_D = _told(state_NLD, inside_NL, share_NL)
+    weight_D = _fit_positions(state_NLD, inside_NL, share_NL)
     assert weight_D[1] - weight_D[0] > 3  # no more for the weights' own cost
 
 
 def answered(count: int, seed: int) -> list[tuple[str, str]]:
-    """Texts in which the fourth word answers, whichever it is: encoders know places."""
+    """Make texts whose fourth word is the answer; encoders know positions."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
@@ -100,7 +109,7 @@ def examples(model: Seq2Seq, rows: list[tuple[str, str]]) -> list[Example]:
     return made
 
 
-def test_an_answer_begins_where_answers_are_known_to_begin(small: Path) -> None:
+def test_answers_begin_where_the_encoder_expects_them(small: Path) -> None:
     model = make_from_encoder(small, decoder_layers=1)
     begin_answering(model, examples(model, answered(400, 0)))
     asked = examples(model.eval(), answered(50, 1))
@@ -122,19 +131,19 @@ def of_family(family: str, path: Path) -> Seq2Seq:
     return make_from_encoder(path)
 
 
-def test_a_roberta_copies_too(tmp_path: Path) -> None:
+def test_a_roberta_copies(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, asked = of_family("roberta", tmp_path), ["who wrote it", "a lady in a tale"]
-    before = said(model, asked)[0]
+    before = copy_texts(model, asked)[0]
     begin_copying(model, asked * 10)
-    after, ids_NL = said(model, asked)
+    after, ids_NL = copy_texts(model, asked)
     assert (
         after.log_softmax(-1).gather(-1, ids_NL.unsqueeze(-1)).mean()
         > 1.5 + before.log_softmax(-1).gather(-1, ids_NL.unsqueeze(-1)).mean()
     )
 
 
-def test_others_and_no_texts_are_refused(small: Path, tmp_path: Path) -> None:
+def test_other_families_and_missing_texts_are_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no texts to fit"):
         begin_copying(make_from_encoder(small), ["", " "])
     with pytest.raises(BadInput, match="no answer stands in what is read"):

@@ -1,4 +1,4 @@
-"""Generators: losses of transformers' RAG classes, fusion by hand, and directories as the field publishes them."""
+"""RAG and Fusion-in-Decoder agree with transformers, and published checkpoints can be loaded."""
 
 import io
 import json
@@ -58,7 +58,7 @@ CLASSES = {"token": RagTokenForGeneration, "sequence": RagSequenceForGeneration}
 
 
 def batch(pad: int) -> tuple[Inputs, torch.Tensor, torch.Tensor]:
-    """Pairs, relevance and labels."""
+    """Return pairs, relevance and labels."""
     torch.manual_seed(5)
     mask = torch.arange(9) < torch.randint(3, 10, (B * K, 1))
     labels = torch.randint(5, 60, (B, T))
@@ -69,7 +69,7 @@ def batch(pad: int) -> tuple[Inputs, torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("marginal", CLASSES)
 @pytest.mark.parametrize("make", [tiny_bart, tiny_t5])
-def test_losses_and_gradients_are_those_of_transformers(make: Any, marginal: str, smoothing: float) -> None:
+def test_losses_and_gradients_agree_with_transformers(make: Any, marginal: str, smoothing: float) -> None:
     ours, generator = RagGenerator(Seq2Seq(make(), wordless()), marginal=marginal), make()
     asked = DPRQuestionEncoder(tiny_dpr_config())
     theirs = CLASSES[marginal](question_encoder=asked, generator=generator, n_docs=K, label_smoothing=smoothing)
@@ -89,7 +89,7 @@ def test_losses_and_gradients_are_those_of_transformers(make: Any, marginal: str
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_with_one_passage_all_generators_are_one(smoothing: float) -> None:
+def test_with_one_passage_all_generators_have_the_same_loss(smoothing: float) -> None:
     model = Seq2Seq(tiny_bart(), wordless())
     inputs, _, labels = batch(1)
     one = Inputs(inputs.ids_NL[:B], inputs.mask_NL[:B])
@@ -101,7 +101,7 @@ def test_with_one_passage_all_generators_are_one(smoothing: float) -> None:
     assert torch.allclose(losses[0], losses[1], rtol=1e-5) and torch.allclose(losses[0], losses[2], rtol=1e-5)
 
 
-def test_a_passage_that_is_not_there_is_not_read() -> None:
+def test_missing_passages_are_not_read() -> None:
     model = Seq2Seq(tiny_bart(), wordless())
     inputs, relevance, labels = batch(1)
     relevance[:, 2:] = -torch.inf
@@ -113,8 +113,8 @@ def test_a_passage_that_is_not_there_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("make", [tiny_bart, tiny_t5])
-def test_fusion_by_hand(make: Any) -> None:
-    """Each pair encoded alone by transformers' own encoder, one after the other, and its own decoder over them."""
+def test_fusion_agrees_with_separate_encoding_and_joint_decoding(make: Any) -> None:
+    """Encode each pair alone with transformers, and decode over all of them."""
     theirs, ours = make(), FusionInDecoder(Seq2Seq(make(), wordless()))
     inputs, relevance, labels = batch(ours.seq2seq.conventions.pad)
     losses = ours.nll(inputs, relevance, labels)
@@ -130,7 +130,7 @@ def test_fusion_by_hand(make: Any) -> None:
             assert losses[question].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
-def test_fusion_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fusion_attributes_answers_by_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Seq2Seq(tiny_bart(), wordless())
     fused = FusionInDecoder(model)
     inputs, relevance, _ = batch(1)
@@ -153,7 +153,7 @@ def test_fusion_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = fused.generate(inputs, relevance, search)[0][0].posterior
     assert shares == pytest.approx((lengths / lengths.sum()).tolist(), abs=1e-5)
     whole = fused.generate(inputs, relevance, search)
-    monkeypatch.setattr(decoding, "MAX_CACHED", 1)  # questions are searched, and looked at, one by one
+    monkeypatch.setattr(decoding, "MAX_CACHED", 1)  # search questions and compute attention one by one
     monkeypatch.setattr(fid, "MAX_CACHED", 1)
     for row, other in zip(whole, fused.generate(inputs, relevance, search), strict=True):
         assert [each.ids for each in row] == [each.ids for each in other]
@@ -167,7 +167,7 @@ def test_fusion_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rag-token", "rag-sequence", "fid", "closed-book"])
-def test_a_generator_is_saved_as_it_is(kind: str, tmp_path: Path) -> None:
+def test_a_saved_generator_is_loaded_with_its_settings(kind: str, tmp_path: Path) -> None:
     template = Template("nq: {question}") if kind == "closed-book" else Template("{question} <- {title}: {passage}")
     seq2seq, sizes = Seq2Seq.load(write_byt5(tmp_path / "t5")), {"max_input": 77, "max_answer": 9}
     generator = make_generator(seq2seq, kind, template=template, **sizes).eval()
@@ -197,8 +197,8 @@ def test_a_generator_is_saved_as_it_is(kind: str, tmp_path: Path) -> None:
         load_generator(tmp_path / "saved")
 
 
-def test_t5_is_read_as_it_was_published(tmp_path: Path) -> None:
-    """With its vocabulary in spiece.model alone; another vocabulary makes another model."""
+def test_published_t5_checkpoints_are_loaded(tmp_path: Path) -> None:
+    """The vocabulary is in spiece.model only, and another vocabulary changes the fingerprint."""
     sentencepiece = pytest.importorskip("sentencepiece")
     written = io.BytesIO()
     options = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "hard_vocab_limit": False, "minloglevel": 2}
@@ -223,15 +223,15 @@ def test_t5_is_read_as_it_was_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["vocab.json", "merges.txt", "spiece.model", "source.spm", "tokenizer.json"])
-def test_whatever_decides_the_tokens_is_part_of_a_models_identity(file: str, tmp_path: Path) -> None:
+def test_the_fingerprint_covers_all_tokenizer_files(file: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text("a")
     before = fingerprint_generator(tmp_path)
     (tmp_path / file).write_text("b")
     assert fingerprint_generator(tmp_path) != before
 
 
-def test_a_plain_seq2seq_must_be_told_what_it_is(tmp_path: Path) -> None:
-    """T5's closed-book checkpoints are such."""
+def test_a_plain_seq2seq_needs_a_kind(tmp_path: Path) -> None:
+    """T5's closed-book checkpoints are plain seq2seqs."""
     path = write_byt5(tmp_path)
     generator = load_generator(path, "closed-book")
     assert (generator.kind, generator.template, generator.passages) == ("closed-book", CLOSED_BOOK, 1)
@@ -247,7 +247,7 @@ def test_a_plain_seq2seq_must_be_told_what_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("marginal", CLASSES)
-def test_a_published_rag_is_read(marginal: str, old: bool, tmp_path: Path) -> None:
+def test_published_rag_checkpoints_are_loaded(marginal: str, old: bool, tmp_path: Path) -> None:
     model = write_rag(tmp_path, CLASSES[marginal], published=old, title_sep=" : ", max_combined_length=99)
     if old:  # as they were published
         torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
@@ -271,8 +271,8 @@ def test_a_published_rag_is_read(marginal: str, old: bool, tmp_path: Path) -> No
     assert load_generator(tmp_path).kind == generator.kind
 
 
-def test_a_published_rag_reads_the_question_that_its_tower_read(tmp_path: Path) -> None:
-    """Against the retriever of transformers, which spells the question as the ids that the tower was given."""
+def test_a_published_rag_reads_questions_respelled_by_its_question_tower(tmp_path: Path) -> None:
+    """Compare with the retriever of transformers, which decodes the question from the tower's ids."""
     write_rag(tmp_path / "rag", RagTokenForGeneration, published=True)
     vocabulary = tmp_path / "rag" / "question_encoder_tokenizer" / "vocab.txt"
     vocabulary.write_text(vocabulary.read_text().replace("w50", "?"))
@@ -300,7 +300,7 @@ def test_a_published_rag_reads_the_question_that_its_tower_read(tmp_path: Path) 
         assert each.seq2seq.tokens.decode(inputs.ids_NL[0].tolist()) == "Genji / a novel // w3 w9?"
 
 
-def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
+def test_damaged_rag_checkpoints_are_reported_in_one_line(tmp_path: Path) -> None:
     write_rag(tmp_path, RagTokenForGeneration)
     shutil.rmtree(tmp_path / "generator_tokenizer")
     with pytest.raises(ArtefactError, match=r"has no tokenizer|it belongs to another model"):
@@ -321,7 +321,7 @@ def test_damaged_checkpoints_of_rag_are_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("width", [0, 6])
 @pytest.mark.parametrize("kind", [DPRQuestionEncoder, DPRContextEncoder])
-def test_encoders_of_dpr_are_towers(kind: Any, width: int, binary: bool, tmp_path: Path) -> None:
+def test_dpr_encoders_become_towers(kind: Any, width: int, binary: bool, tmp_path: Path) -> None:
     torch.manual_seed(7)
     model = kind(tiny_dpr_config(projection_dim=width)).eval()
     model.save_pretrained(tmp_path / "dpr")
@@ -336,7 +336,7 @@ def test_encoders_of_dpr_are_towers(kind: Any, width: int, binary: bool, tmp_pat
         assert torch.equal(Tower.load(tmp_path / "tower").eval()(ids, mask), tower(ids, mask))
 
 
-def test_half_of_dpr_is_no_encoder_of_both_sides(tmp_path: Path) -> None:
+def test_a_single_dpr_encoder_is_refused(tmp_path: Path) -> None:
     for kind, line in (
         (DPRQuestionEncoder, "is DPR's encoder of questions only, and passages have another one: combine the two"),
         (DPRContextEncoder, "is DPR's encoder of passages only, and questions have another one: combine"),

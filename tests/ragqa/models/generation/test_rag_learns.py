@@ -1,4 +1,4 @@
-"""A retriever and a generator that both begin from nothing learn from the loss of generation alone.
+"""A retriever and a generator with random weights learn from the loss of generation alone.
 
 Legend: B questions, K passages a question.
 """
@@ -47,8 +47,8 @@ def whole(ids: Tensor) -> Inputs:
 
 
 @pytest.mark.parametrize("marginal", ["token", pytest.param("sequence", marks=pytest.mark.thorough)])
-def test_passages_come_to_be_found_and_read(marginal: Literal["token", "sequence"]) -> None:
-    """Towers that have nothing in common learn which entity is asked, and the generator to copy its object."""
+def test_retriever_and_generator_learn_together(marginal: Literal["token", "sequence"]) -> None:
+    """Independent towers learn which entity is asked for, and the generator learns to copy its object."""
     torch.manual_seed(0)
     retriever = DualEncoder(tower(), tower())
     generator = RagGenerator(Seq2Seq(tiny_bart(SIZE, spread=0.2), wordless(SIZE)), marginal=marginal)

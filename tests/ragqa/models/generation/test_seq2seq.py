@@ -1,4 +1,4 @@
-"""Sequence-to-sequence models behind one face: against transformers' own forward passes, and bad input."""
+"""Seq2seq models of all families agree with transformers, and wrong inputs are reported."""
 
 import json
 import pickle
@@ -45,11 +45,11 @@ from ragqa.models.pretrained import SEQ2SEQS, load_encoder_module, load_masked_l
 from ragqa.objectives import IGNORED
 
 
-def test_every_family_that_is_taken_is_tried() -> None:
+def test_every_supported_family_is_tested() -> None:
     assert set(SEQ2SEQS) == set(FAMILIES)
 
 
-def some_texts(pad: int) -> Inputs:
+def make_texts(pad: int) -> Inputs:
     torch.manual_seed(1)
     mask = torch.arange(9) < torch.tensor([5, 9, 3, 7])[:, None]
     return Inputs(torch.randint(5, 60, (4, 9)).masked_fill(~mask, pad), mask.long())
@@ -57,10 +57,10 @@ def some_texts(pad: int) -> Inputs:
 
 @pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces a better way to train encoder-decoder models")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_and_gradients_are_the_models_own(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(seq2seq._MIN_SAVING, "cpu", 1)  # every length by itself
+def test_logits_and_gradients_agree_with_transformers(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(seq2seq._MIN_SAVING, "cpu", 1)  # encode every length separately
     theirs, model = FAMILIES[family](), Seq2Seq(FAMILIES[family](), wordless())
-    inputs = some_texts(theirs.config.pad_token_id)
+    inputs = make_texts(theirs.config.pad_token_id)
     labels = torch.randint(5, 60, (4, 6))
     labels[1, 4:] = -100
     chosen = labels != -100
@@ -75,11 +75,11 @@ def test_logits_and_gradients_are_the_models_own(family: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_token_by_token_it_says_the_same(family: str) -> None:
-    """Two rows read each text; they are exchanged, and texts are left, on the way."""
+def test_decoding_token_by_token_gives_the_same_logits(family: str) -> None:
+    """Two rows read each text; rows are reordered and texts dropped on the way."""
     model = Seq2Seq(FAMILIES[family](), wordless())
     with torch.no_grad():
-        states = model.encode(some_texts(model.conventions.pad))
+        states = model.encode(make_texts(model.conventions.pad))
         said = torch.randint(5, 60, (8, 4))
         whole = model.logits(states, said)
         run = DecoderRun(model, states)
@@ -101,13 +101,13 @@ def test_token_by_token_it_says_the_same(family: str) -> None:
     assert torch.allclose(scored, whole[swapped][2:6, :3], atol=1e-4)
 
 
-def test_keys_of_a_text_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_a_text_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Seq2Seq(tiny_bart(), wordless())
     calls: list[int] = []
     for layer in model.model.model.decoder.layers:
         layer.encoder_attn.k_proj.register_forward_hook(lambda _, given, __: calls.append(given[0].shape[0]))
     with torch.no_grad():
-        run = DecoderRun(model, model.encode(some_texts(1)))
+        run = DecoderRun(model, model.encode(make_texts(1)))
         for _ in range(3):
             run.step(torch.full((12,), 5))
         run.score(torch.full((20, 2), 5), torch.ones(20, 2, dtype=torch.bool))
@@ -115,7 +115,7 @@ def test_keys_of_a_text_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("write", [write_bart, write_byt5])
-def test_what_is_saved_transformers_can_load(write: Any, tmp_path: Path) -> None:
+def test_transformers_loads_saved_models(write: Any, tmp_path: Path) -> None:
     model = Seq2Seq.load(write(tmp_path / "given")).eval()
     model.save(tmp_path / "saved")
     again, theirs = Seq2Seq.load(tmp_path / "saved").eval(), AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "saved")
@@ -129,7 +129,7 @@ def test_what_is_saved_transformers_can_load(write: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
-def test_weights_stored_in_half_precision_are_trained_in_whole(
+def test_weights_stored_in_half_precision_are_loaded_as_float32(
     precision: torch.dtype, small: Path, tmp_path: Path
 ) -> None:
     AutoModelForMaskedLM.from_pretrained(small).to(precision).save_pretrained(tmp_path / "bert")
@@ -153,7 +153,7 @@ def test_weights_stored_in_half_precision_are_trained_in_whole(
     assert torch.equal(Seq2Seq.load(tmp_path / "bart").model.lm_head.weight, model.lm_head.weight.float())
 
 
-def test_labels_are_as_transformers_makes_them(tmp_path: Path, small: Path) -> None:
+def test_labels_agree_with_transformers(tmp_path: Path, small: Path) -> None:
     bart, byt5 = Seq2Seq.load(write_bart(tmp_path / "bart")), Seq2Seq.load(write_byt5(tmp_path / "t5"))
     labels = bart.tokens.labels(["a", "tale"], 9)
     a = bart.tokens.encode_bare("a")[0]
@@ -167,15 +167,15 @@ def test_labels_are_as_transformers_makes_them(tmp_path: Path, small: Path) -> N
     assert bert.decoder_inputs(torch.tensor([[6, 7, 3]])).tolist() == [[2, 6, 7]]
 
 
-def test_a_directory_without_a_tokenizer_is_not_given_one(tmp_path: Path) -> None:
-    """Transformers makes one of the sentinels alone, for which every word is unknown."""
+def test_a_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    """transformers would make one of sentinels only, for which every word is unknown."""
     path = write_plain("t5", tmp_path / "t5")
     (path / "tokenizer.json").unlink()
     with pytest.raises(ArtefactError, match="t5 has no tokenizer files"):
         Seq2SeqTokenizer.load(path)
 
 
-def test_an_encoder_becomes_a_decoder_too(small: Path, tmp_path: Path) -> None:
+def test_an_encoder_becomes_an_encoder_decoder(small: Path, tmp_path: Path) -> None:
     model = make_from_encoder(small, decoder_layers=1)
     encoder, decoder = model.model.encoder, model.model.decoder.bert
     assert len(decoder.encoder.layer) == 1 and len(encoder.encoder.layer) == 2
@@ -208,8 +208,8 @@ def test_encoders_of_other_families_become_decoders(family: str, tmp_path: Path)
         assert torch.allclose(steps, model.model(**given).logits, atol=1e-4)
 
 
-def test_dropout_can_be_taken_out_of_any() -> None:
-    """BART's and T5's are numbers in part, and no modules."""
+def test_dropout_can_be_disabled_in_every_family() -> None:
+    """BART and T5 keep some dropout shares as numbers and not as modules."""
     for make in FAMILIES.values():
         model = make()
         for part in model.modules():
@@ -220,8 +220,8 @@ def test_dropout_can_be_taken_out_of_any() -> None:
         torch.testing.assert_close(*[model(input_ids=ids, decoder_input_ids=ids).logits for _ in range(2)])
 
 
-def test_what_a_configuration_forces_is_forced(tmp_path: Path) -> None:
-    """As in configurations of before there were generation configs."""
+def test_forced_tokens_of_a_configuration_are_followed(tmp_path: Path) -> None:
+    """Old checkpoints have them in config.json and not in a generation config."""
     path = write_bart(tmp_path)
     (path / "generation_config.json").unlink()
     row = json.loads((path / "config.json").read_text())
@@ -229,7 +229,7 @@ def test_what_a_configuration_forces_is_forced(tmp_path: Path) -> None:
     assert Seq2Seq.load(path).conventions.first == 0
 
 
-def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, small: Path) -> None:
+def test_models_that_cannot_be_loaded_are_reported_in_one_line(tmp_path: Path, small: Path) -> None:
     with pytest.raises(ArtefactError, match="is a bert, not one of the supported seq2seqs: bart, blenderbot,"):
         Seq2Seq.load(small)
     with pytest.raises(ArtefactError, match="is not a seq2seq that can be loaded"):
@@ -271,7 +271,7 @@ def write_distilbert(path: Path, small: Path) -> Path:
     return path
 
 
-def test_a_tokenizer_of_another_model_is_one_line() -> None:
+def test_a_tokenizer_of_another_model_is_refused() -> None:
     with pytest.raises(ArtefactError, match="has 300 pieces, the model 60 embeddings: it belongs to another model"):
         Seq2Seq(tiny_bart(60), Seq2SeqTokenizer(bart_tokenizer()))
     with pytest.raises(ArtefactError, match="pads with 1 and ends with 2, the model with 0 and 1"):
@@ -281,7 +281,7 @@ def test_a_tokenizer_of_another_model_is_one_line() -> None:
             Seq2Seq(tiny_bart(rows), Seq2SeqTokenizer(bart_tokenizer()))
 
 
-def test_pairs_are_what_rag_reads() -> None:
+def test_pairs_have_the_form_of_rag() -> None:
     tokenizer = bart_tokenizer()
     found = [passage('"Genji"', "a  novel of the court"), passage("Heian", "the court")]
     texts = {"title": [each.title for each in found], "text": [each.text for each in found]}
@@ -294,7 +294,7 @@ def test_pairs_are_what_rag_reads() -> None:
 
 @pytest.mark.parametrize("template", [RAG, FID])
 @pytest.mark.parametrize("kind", ["bart", "byt5"])
-def test_the_passage_is_cut_and_never_the_question(template: Template, kind: str, tmp_path: Path) -> None:
+def test_long_pairs_lose_the_end_of_the_passage(template: Template, kind: str, tmp_path: Path) -> None:
     from transformers import ByT5Tokenizer
 
     tokens = Seq2SeqTokenizer(bart_tokenizer() if kind == "bart" else ByT5Tokenizer())
@@ -308,7 +308,7 @@ def test_the_passage_is_cut_and_never_the_question(template: Template, kind: str
 
 @pytest.mark.parametrize("question", ["who wrote it?", "who wrote it? " * 40])
 @pytest.mark.parametrize("template", [RAG, FID])
-def test_how_much_of_a_passage_was_read(template: Template, question: str) -> None:
+def test_fits_input_tells_how_much_of_a_passage_is_read(template: Template, question: str) -> None:
     tokens, found = Seq2SeqTokenizer(bart_tokenizer()), passage("Genji", "".join(f"{n:03} " for n in range(100)))
     text = tokens.decode(assemble_inputs(tokens, template, [question], [[found]], 120).ids_NL[0].tolist())
     ends = [found.text.index(f"{n:03}") + 3 for n in range(100)]
@@ -319,8 +319,8 @@ def test_how_much_of_a_passage_was_read(template: Template, question: str) -> No
 
 @pytest.mark.parametrize("template", [RAG, FID, CLOSED_BOOK])
 @pytest.mark.parametrize("kind", ["bart", "byt5"])
-def test_a_question_longer_than_the_window_loses_its_end_and_stops_no_other(template: Template, kind: str) -> None:
-    """Half of what the template leaves is the passage's, but where there is none."""
+def test_long_questions_are_cut_and_leave_room_for_the_passage(template: Template, kind: str) -> None:
+    """Half of the room that the template leaves is for the passage, unless there is none."""
     from transformers import ByT5Tokenizer
 
     tokens = Seq2SeqTokenizer(bart_tokenizer() if kind == "bart" else ByT5Tokenizer())
@@ -338,7 +338,7 @@ def test_a_question_longer_than_the_window_loses_its_end_and_stops_no_other(temp
         assemble_inputs(tokens, template, asked, [[found], [found]], 0)
 
 
-def test_where_a_question_has_fewer_passages_an_empty_one_stands() -> None:
+def test_missing_passages_are_replaced_by_empty_ones() -> None:
     tokens = Seq2SeqTokenizer(bart_tokenizer())
     inputs = assemble_inputs(tokens, RAG, ["a", "b"], [[passage("t", "x"), passage("t", "y")], [passage("t", "z")]], 50)
     assert [tokens.decode(row) for row in inputs.ids_NL.tolist()] == [
@@ -355,8 +355,8 @@ def test_where_a_question_has_fewer_passages_an_empty_one_stands() -> None:
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart", "bert"])
-def test_labels_end_where_the_tokenizer_says_nothing_of_an_end(kind: str, tmp_path: Path) -> None:
-    """A tokenizer.json alone and without post-processor: neither ends a text, nor calls any piece special."""
+def test_labels_get_the_models_end_if_the_tokenizer_adds_none(kind: str, tmp_path: Path) -> None:
+    """A tokenizer.json without post-processor neither ends a text nor names special tokens."""
     for name, changed in (("bare", {"post_processor": None}), ("whole", {})):
         file = write_plain(kind, tmp_path / name) / "tokenizer.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | changed))

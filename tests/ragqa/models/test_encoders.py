@@ -1,4 +1,4 @@
-"""The torch modules of retrieval and pretraining: what they compute, save and load."""
+"""Towers, masked language models and attention functions compute, save and load the same results."""
 
 import copy
 import json
@@ -49,7 +49,7 @@ TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9"]
     ],
     ids=["ORQA", "DPR", "sentences"],
 )
-def test_a_tower_is_saved_as_it_is(small: Path, tmp_path: Path, options: dict) -> None:
+def test_a_saved_tower_computes_the_same_vectors(small: Path, tmp_path: Path, options: dict) -> None:
     torch.manual_seed(1)
     tower = Tower.from_encoder(small, **options).eval()
     tower.save(tmp_path)
@@ -59,8 +59,8 @@ def test_a_tower_is_saved_as_it_is(small: Path, tmp_path: Path, options: dict) -
     assert not any(path.suffix in (".bin", ".pt", ".pkl") for path in tmp_path.rglob("*"))
 
 
-def test_a_tower_by_hand(small: Path) -> None:
-    """[CLS], projected, normalised over its values."""
+def test_tower_vectors_agree_with_hand_computation(small: Path) -> None:
+    """Project [CLS] and normalise it over its values."""
     tower = Tower.from_encoder(small, width=8).eval()
     with torch.no_grad():
         hidden = tower.encoder(input_ids=IDS, attention_mask=MASK).last_hidden_state[:, 0]
@@ -99,7 +99,7 @@ def dual(small: Path, *, shared: bool, width: int = 8) -> DualEncoder:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_the_runtime_loads_what_was_trained(small: Path, tmp_path: Path, shared: bool) -> None:
+def test_the_runtime_loads_saved_dual_encoders(small: Path, tmp_path: Path, shared: bool) -> None:
     retriever = dual(small, shared=shared)
     retriever.save(tmp_path / "dual")
     encoder = load_encoder(tmp_path / "dual")
@@ -116,8 +116,8 @@ def test_the_runtime_loads_what_was_trained(small: Path, tmp_path: Path, shared:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_towers_read_no_more_than_they_were_trained_on(small: Path, tmp_path: Path, shared: bool) -> None:
-    """Words of a question behind the 6th, and of a passage behind the 10th, change nothing; [CLS] and [SEP] count."""
+def test_limit_tokens_cuts_questions_and_passages(small: Path, tmp_path: Path, shared: bool) -> None:
+    """Words after the 6th of a question and the 10th of a passage change nothing; [CLS] and [SEP] count."""
     towers = DualEncoder.from_encoder(small, width=8, shared=shared)
     towers.limit_tokens(8, 12)
     towers.save(tmp_path / "cut")
@@ -128,13 +128,13 @@ def test_towers_read_no_more_than_they_were_trained_on(small: Path, tmp_path: Pa
         assert np.array_equal(whole, cut) and not np.allclose(cut, shorter)
 
 
-def test_two_towers_begin_alike(small: Path) -> None:
+def test_two_towers_start_with_equal_weights(small: Path) -> None:
     retriever = DualEncoder.from_encoder(small, width=8).eval()
     assert torch.equal(retriever.questions(IDS, MASK), retriever.passages(IDS, MASK))
     assert retriever.questions is not retriever.passages
 
 
-def test_two_towers_are_known_by_both(small: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_both_towers(small: Path, tmp_path: Path) -> None:
     retriever = dual(small, shared=False)
     retriever.save(tmp_path / "a")
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_two_towers_are_known_by_both(small: Path, tmp_path: Path) -> None:
     assert np.array_equal(one.encode(TEXTS), other.encode(TEXTS))
 
 
-def test_towers_of_two_widths_do_not_compare(small: Path, tmp_path: Path) -> None:
+def test_towers_of_different_widths_are_refused(small: Path, tmp_path: Path) -> None:
     dual(small, shared=False).save(tmp_path / "a")
     dual(small, shared=False, width=4).save(tmp_path / "b")
     (tmp_path / "a" / "questions").rename(tmp_path / "gone")
@@ -155,7 +155,7 @@ def test_towers_of_two_widths_do_not_compare(small: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.thorough)])
-def test_an_export_of_both_towers_answers_like_them(small: Path, tmp_path: Path, shared: bool) -> None:
+def test_an_exported_dual_encoder_retrieves_the_same_passages(small: Path, tmp_path: Path, shared: bool) -> None:
     dual(small, shared=shared).save(tmp_path / "dual")
     export(tmp_path / "dual", tmp_path / "onnx")
     full, quantised = load_encoder(tmp_path / "dual"), load_encoder(tmp_path / "onnx")
@@ -172,7 +172,7 @@ def masked_model(small: Path) -> KnowledgeAugmentedEncoder:
     return KnowledgeAugmentedEncoder.from_config(small).eval()
 
 
-def test_the_head_runs_where_something_is_masked(masked_model: KnowledgeAugmentedEncoder) -> None:
+def test_logits_are_computed_at_the_given_positions_only(masked_model: KnowledgeAugmentedEncoder) -> None:
     types, positions = torch.zeros_like(IDS), torch.tensor([[1, 2], [1, 1]])
     with torch.no_grad():
         whole = masked_model.model(input_ids=IDS, attention_mask=MASK, token_type_ids=types).logits
@@ -181,7 +181,7 @@ def test_the_head_runs_where_something_is_masked(masked_model: KnowledgeAugmente
     assert torch.allclose(some, wanted, atol=1e-5)
 
 
-def test_shapes_and_tokenizers_that_are_none_of_the_model(small: Path, tmp_path: Path) -> None:
+def test_unusable_configurations_and_tokenizers_are_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="t5 does not describe a masked language model"):
         KnowledgeAugmentedEncoder.from_config(write("t5", tmp_path / "t5"))
     with pytest.raises(ArtefactError, match="nowhere: no such directory"):
@@ -199,8 +199,8 @@ def test_shapes_and_tokenizers_that_are_none_of_the_model(small: Path, tmp_path:
 
 
 @pytest.mark.thorough
-def test_compiled_encoders_compute_what_they_did(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Compiled without inductor, so that no C++ compiler is needed: losses, gradients and what is saved."""
+def test_compiled_encoders_compute_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Compare losses, gradients and saved weights; compiled without inductor, which needs a C++ compiler."""
     compiled: list[str] = []
 
     def trace(forward: Any, **options: Any) -> Any:
@@ -209,7 +209,7 @@ def test_compiled_encoders_compute_what_they_did(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(torch, "compile", trace)
     torch.manual_seed(0)
-    config = shape("modernbert")
+    config = make_tiny_config("modernbert")
     model = KnowledgeAugmentedEncoder(AutoModelForMaskedLM.from_config(config, attn_implementation="eager")).eval()
     tower = Tower(AutoModel.from_config(config, attn_implementation="eager"), pooling="mean", width=4).eval()
     both = nn.ModuleList([model, tower])
@@ -248,8 +248,8 @@ COMPILE = torch.compile
 FAMILIES = ("bert", "electra", "roberta", "distilbert", "deberta-v2", "modernbert")
 
 
-def shape(family: str, vocabulary: int = 50) -> Any:
-    """The configuration of a tiny model."""
+def make_tiny_config(family: str, vocabulary: int = 50) -> Any:
+    """Return the configuration of a tiny model."""
     names = {"distilbert": ("dim", "n_layers", "n_heads", "hidden_dim")}
     width, layers, heads, inner = names.get(
         family, ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -260,8 +260,8 @@ def shape(family: str, vocabulary: int = 50) -> Any:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_any_masked_language_model_will_do(family: str) -> None:
-    model = KnowledgeAugmentedEncoder(AutoModelForMaskedLM.from_config(shape(family))).eval()
+def test_any_masked_language_model_works(family: str) -> None:
+    model = KnowledgeAugmentedEncoder(AutoModelForMaskedLM.from_config(make_tiny_config(family))).eval()
     types, positions = torch.zeros_like(IDS), torch.tensor([[2], [1]])
     with torch.no_grad():
         whole = model.model(input_ids=IDS, attention_mask=MASK).logits
@@ -270,10 +270,10 @@ def test_any_masked_language_model_will_do(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_attention_in_bfloat16(family: str) -> None:
-    """The same but for rounding, in what is read and in what is learned; DeBERTa lets nobody choose."""
+def test_bfloat16_attention_differs_by_rounding_only(family: str) -> None:
+    """Compare outputs and gradients; DeBERTa does not support other attention functions."""
     torch.manual_seed(3)
-    encoder = AutoModel.from_config(shape(family), attn_implementation="eager").eval()
+    encoder = AutoModel.from_config(make_tiny_config(family), attn_implementation="eager").eval()
     halved = copy.deepcopy(encoder)
     encoder_attention.choose_attention(halved, encoder_attention.BFLOAT16)
     assert (halved.config._attn_implementation == encoder_attention.BFLOAT16) == (family != "deberta-v2")
@@ -289,10 +289,10 @@ def test_attention_in_bfloat16(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "gpt2", "eurobert"])
-def test_an_unpadded_text_is_read_without_a_mask(family: str) -> None:
-    """Where all tokens see each other; those of local or causal attention see what they are to see."""
+def test_unpadded_attention_computes_the_same_without_a_mask(family: str) -> None:
+    """Local and causal attention still get their masks."""
     torch.manual_seed(3)
-    config = GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2) if family == "gpt2" else shape(family)
+    config = GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2) if family == "gpt2" else make_tiny_config(family)
     if family == "eurobert":
         config.num_key_value_heads = 1
     if family == "modernbert":
@@ -310,8 +310,8 @@ def test_an_unpadded_text_is_read_without_a_mask(family: str) -> None:
     assert torch.equal(causal[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
 
 
-def test_positions_of_a_family_that_begins_behind_its_padding() -> None:
-    found = {family: max_sequence_tokens(shape(family)) for family in FAMILIES}
+def test_families_whose_positions_start_after_padding_have_fewer_positions() -> None:
+    found = {family: max_sequence_tokens(make_tiny_config(family)) for family in FAMILIES}
     assert found == {**dict.fromkeys(FAMILIES, 40), "roberta": 39}
     assert max_sequence_tokens(AutoConfig.for_model("roberta", max_position_embeddings=514)) == 512
     towers = AutoConfig.for_model("bert", tower_tokens=64, reader_tokens=80)
@@ -322,8 +322,8 @@ def test_positions_of_a_family_that_begins_behind_its_padding() -> None:
     )
 
 
-def test_a_query_that_may_look_nowhere_is_not_nan() -> None:
-    """Padding behind the reach of local attention (ModernBERT): nothing comes of it, and nothing else is spoilt."""
+def test_a_fully_masked_query_is_not_nan() -> None:
+    """Padding outside the window of local attention (ModernBERT) must not spoil other positions."""
     value = torch.arange(6.0).reshape(1, 1, 3, 2).requires_grad_()
     mask = torch.full((1, 1, 3, 3), torch.finfo(torch.float32).min)
     found, _ = encoder_attention.bfloat16_attention(nn.Module(), value, value, value, mask)
@@ -334,11 +334,11 @@ def test_a_query_that_may_look_nowhere_is_not_nan() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES[2:])
-def test_any_encoder_can_retrieve_and_read(family: str, small: Path, tmp_path: Path) -> None:
-    """Trained, and exported, by which questions are answered."""
+def test_any_encoder_can_be_a_retriever_and_a_reader(family: str, small: Path, tmp_path: Path) -> None:
+    """Train, export, and answer questions with the export."""
     torch.manual_seed(2)
     encoder = tmp_path / "encoder"
-    AutoModel.from_config(shape(family, vocabulary=len(WORDS))).save_pretrained(encoder)
+    AutoModel.from_config(make_tiny_config(family, vocabulary=len(WORDS))).save_pretrained(encoder)
     shutil.copy(small / "tokenizer.json", encoder)
     dual_encoder = DualEncoder.from_encoder(encoder, width=8, pooling="mean")
     dual_encoder.save(tmp_path / "dual")
@@ -361,7 +361,9 @@ def test_any_encoder_can_retrieve_and_read(family: str, small: Path, tmp_path: P
         assert np.corrcoef(one.spans[inside], other.spans[inside])[0, 1] > 0.95
 
 
-def test_it_is_saved_with_its_tokenizer(masked_model: KnowledgeAugmentedEncoder, tmp_path: Path) -> None:
+def test_a_masked_language_model_is_saved_with_its_tokenizer(
+    masked_model: KnowledgeAugmentedEncoder, tmp_path: Path
+) -> None:
     masked_model.save(tmp_path)
     again = KnowledgeAugmentedEncoder.load(tmp_path).eval()
     types, positions = torch.zeros_like(IDS), torch.tensor([[1], [1]])
@@ -374,7 +376,7 @@ def test_it_is_saved_with_its_tokenizer(masked_model: KnowledgeAugmentedEncoder,
     )
 
 
-def test_models_are_saved_where_they_were_loaded(
+def test_models_can_be_saved_into_their_own_directory(
     small: Path, masked_model: KnowledgeAugmentedEncoder, tmp_path: Path
 ) -> None:
     for kind, model in ((DualEncoder, dual(small, shared=False)), (KnowledgeAugmentedEncoder, masked_model)):
@@ -385,7 +387,7 @@ def test_models_are_saved_where_they_were_loaded(
         assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
 
 
-def test_what_writes_or_reads_one_way_is_no_encoder(tmp_path: Path) -> None:
+def test_decoders_and_causal_models_are_no_encoders(tmp_path: Path) -> None:
     for family in ("bart", "t5"):
         with pytest.raises(ArtefactError, match=f"is a {family}, not an encoder like BERT or RoBERTa"):
             DualEncoder.load(write(family, tmp_path / family))
@@ -395,13 +397,13 @@ def test_what_writes_or_reads_one_way_is_no_encoder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [Path("owner/model"), "./model", "/model", "a/b/c", "~/model", "a b"], ids=str)
-def test_what_cannot_be_of_the_hub_is_not_looked_for_there(name: str | Path) -> None:
+def test_names_that_cannot_be_on_the_hub_are_not_looked_up(name: str | Path) -> None:
     for load in (load_seq2seq_module, load_encoder_module, load_rag):
         with pytest.raises(ArtefactError, match=r"no such directory$"):
             load(name)
 
 
-def test_damaged_weights_are_one_line(small: Path, tmp_path: Path) -> None:
+def test_damaged_weights_are_reported_in_one_line(small: Path, tmp_path: Path) -> None:
     Tower.from_encoder(small, width=8).save(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     save_file(weights, tmp_path / "model.safetensors")
