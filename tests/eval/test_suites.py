@@ -426,7 +426,7 @@ def test_the_report_is_written(scored: Scored) -> None:
     assert (about["source"], about["caution"], about["answer_type"]) == (THREE.about, THREE.caution, "names")
     assert [row["em"] for row in about["published"]] == [98.7, 1.2]
     assert report.em == pytest.approx(2 / 3)
-    assert [row.asked for row in rows] == QUESTIONS
+    assert [row.as_question for row in rows] == QUESTIONS
     assert [row.em for row in rows] == [True, True, False]
     assert [row.prediction for row in rows] == ["Ada Holm", "Ilona Varga", "Otto Brandt"]
 
