@@ -256,7 +256,7 @@ def _open_served(settings: PipelineSettings) -> OpenedIndex:
     from ragqa.retrieval.remote import RemoteRetriever
 
     opened = RemoteRetriever(settings.index)
-    served = opened.collection()
+    served = opened.fetch_collection()
     for name, server_value in {"retriever": served.retriever, "fusion": served.fusion, "encoder": None}.items():
         wanted = getattr(settings, name)
         if wanted not in (None, server_value):

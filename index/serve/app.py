@@ -214,7 +214,7 @@ def watch_shards(url: str, pause: float = 1.0) -> None:
     retriever, lost = RemoteRetriever(url), dict[str, str]()
     while True:
         try:
-            now = {part.name: part.error or "no answer" for part in retriever.collection().shards if not part.up}
+            now = {part.name: part.error or "no answer" for part in retriever.fetch_collection().shards if not part.up}
         except RagqaError as error:
             now = {"every shard": str(error)}
         for name in now.keys() - lost.keys():

@@ -18,7 +18,7 @@ from ragqa.errors import BadInput, RemoteError
 from ragqa.pipeline import clean_question
 from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
-from ragqa.retrieval.remote import HEALTH, PROTOCOL, SEARCH, Collection, Part
+from ragqa.retrieval.remote import HEALTH, PROTOCOL, SEARCH, ServedCollection, ServedShard
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -156,7 +156,7 @@ class Gateway:
             "found": [merge_hits([(first, a.hits[n]) for first, a in present], k) for n in range(len(questions))],
         }
 
-    async def collection(self) -> Collection:
+    async def collection(self) -> ServedCollection:
         """Describe the collection.
 
         Raises:
@@ -165,7 +165,7 @@ class Gateway:
         states = await asyncio.gather(*(shard.state(self._timeout) for shard in self._shards))
         self._check_any(states)
         known, scoring = [shard.known for shard in self._shards], self._shards[0].known.scoring
-        return Collection(
+        return ServedCollection(
             retriever=scoring.retriever,
             fusion=DEFAULT_FUSION if scoring.retriever == RetrieverKind.HYBRID else None,
             kind=", ".join(sorted({state.kind for state in known if state.kind})) or None,
@@ -238,8 +238,8 @@ def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
     return [clean_question(question) for question in questions], k
 
 
-def _describe_shard(shard: _ShardClient, state: ShardState | None) -> Part:
-    return Part(
+def _describe_shard(shard: _ShardClient, state: ShardState | None) -> ServedShard:
+    return ServedShard(
         name=shard.name,
         up=state is not None,
         passages=shard.known.passages,

@@ -14,7 +14,7 @@ from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.hybrid import Hybrid
 from ragqa.retrieval.live import LiveRetriever, open_retriever
 from ragqa.retrieval.registry import RetrieverKind
-from ragqa.retrieval.remote import as_row
+from ragqa.retrieval.remote import hit_to_row
 from ragqa.runtime.encoder import TextEncoder
 
 
@@ -89,7 +89,7 @@ class ShardReplica:
     def _search(self, questions: list[str], k: int) -> ShardHits | ShardFailure:
         try:
             retriever = self._current()
-            hits = [[as_row(hit) for hit in hits] for hits in retriever.search(questions, k)]
+            hits = [[hit_to_row(hit) for hit in hits] for hits in retriever.search(questions, k)]
             return ShardHits(_describe_scoring(retriever.ranker), len(retriever.passages), hits)
         except (RagqaError, OSError) as error:
             return ShardFailure(str(error))

@@ -1,11 +1,11 @@
-"""Search an index that another process serves, over HTTP: the client's half, and the protocol of both.
+"""Client of an index that another process serves over HTTP, and the protocol between them.
 
-    GET  /healthz    what the collection is, and which of its shards are up
+    GET  /healthz    the collection, and which of its shards are up (see ``ServedCollection``)
     POST /search     {"questions": ["…"], "k": 10}  ->  {"ragqa": 1, "missing": [], "found": [[HIT, …], …]}
 
-A hit is ``{"id", "document", "title", "text", "path", "start", "end", "score"}``; its id holds within one answer
-only, as updates of a shard move those of the next. Every answer bears the protocol's version under ``ragqa``; one
-that is not 200 says why in a line under ``error``.
+A hit is ``{"id", "document", "title", "text", "path", "start", "end", "score"}``. Its id is valid within one response
+only, since an update of a shard moves the ids of the next. Every response has the protocol's version under ``ragqa``;
+one with a status other than 200 has a line under ``error``.
 """
 
 import json
@@ -27,47 +27,47 @@ PROTOCOL = 1
 """Version of the protocol; a client refuses a newer one."""
 HEALTH, SEARCH = "/healthz", "/search"
 BATCH = 64
-"""Questions of a request: more are sent in several."""
+"""Maximum number of questions in a request; more are sent in several."""
 TIMEOUT = 60.0
-"""Seconds in which a server must answer a request."""
-_PASSAGE = tuple(field.name for field in fields(Passage))
+"""Time limit of a request in seconds."""
+_PASSAGE_FIELDS = tuple(field.name for field in fields(Passage))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """A shard of a collection."""
+class ServedShard:
+    """A shard of a served collection."""
 
     name: str
     up: bool
     passages: int
-    """As last known."""
+    """Number of passages when it last answered."""
     fingerprint: str | None
-    """Of the index that stands there now; None where it is not up."""
+    """Fingerprint of its present index; None if it is not up."""
     error: str | None = None
-    """Why it is not up."""
+    """Reason why it is not up."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collection:
-    """What is served: the shards of one collection, and how they are searched."""
+class ServedCollection:
+    """The shards of one collection, and how they are searched."""
 
     retriever: str
     fusion: str | None
-    """None where nothing is fused."""
+    """Fusion of a hybrid retriever; None for other retrievers."""
     kind: str | None
-    """Of the dense part; several are named with commas between them."""
+    """Kind of the vector index; if shards differ, all kinds with commas between them."""
     encoder: str | None
-    """Its fingerprint; None where none is needed."""
+    """Fingerprint of the encoder; None for a retriever without one."""
     fingerprint: str | None
-    """Changes with any version of any shard; None while one is missing."""
+    """Digest of the versions of all shards; None while one is missing."""
     origin: str | None
-    """The same, but updates do not change it."""
+    """Digest that updates do not change; None while a shard is missing."""
     corpus: str | None
-    """Changes with the passages; None while a shard is missing."""
+    """Digest of the passages; None while a shard is missing."""
     passages: int
     sources: tuple[str, ...]
-    """Files that the shards were made of."""
-    shards: tuple[Part, ...]
+    """Names of the files that the shards were built from."""
+    shards: tuple[ServedShard, ...]
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -75,27 +75,33 @@ class Collection:
         return tuple(shard.name for shard in self.shards if not shard.up)
 
     def describe(self) -> dict[str, Any]:
-        """For ``Pipeline.describe``; ``missing`` is there only where a shard is."""
-        parts = ("retriever", "fusion", "kind", "encoder", "passages", "corpus", "sources")
-        described = {"index": self.fingerprint, "shards": len(self.shards), **{p: getattr(self, p) for p in parts}}
-        return {**described, "missing": self.missing} if self.missing else described
+        """Return the facts for ``Pipeline.describe``; ``missing`` is among them only if a shard is missing."""
+        names = ("retriever", "fusion", "kind", "encoder", "passages", "corpus", "sources")
+        facts = {"index": self.fingerprint, "shards": len(self.shards), **{name: getattr(self, name) for name in names}}
+        return {**facts, "missing": self.missing} if self.missing else facts
 
     @classmethod
-    def from_json(cls, row: dict[str, Any]) -> "Collection":
-        """What a server said; KeyError, TypeError or ValueError where it is something else."""
-        told = {field.name: row[field.name] for field in fields(cls)}
-        shards = tuple(Part(**{field.name: part[field.name] for field in fields(Part)}) for part in row["shards"])
-        return cls(**{**told, "sources": tuple(map(str, row["sources"])), "shards": shards})
+    def from_json(cls, row: dict[str, Any]) -> "ServedCollection":
+        """Read a server's response; raises KeyError, TypeError or ValueError if it is something else."""
+        values = {field.name: row[field.name] for field in fields(cls)}
+        shards = tuple(
+            ServedShard(**{field.name: part[field.name] for field in fields(ServedShard)}) for part in row["shards"]
+        )
+        return cls(**{**values, "sources": tuple(map(str, row["sources"])), "shards": shards})
 
 
 class RemoteRetriever:
-    """Searches an index at a URL as ``PassageRetriever`` searches one in a directory; for many threads at once."""
+    """Searches an index at a URL; many threads may use it at once."""
 
     def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
-        """Search the server at ``url``, which is not asked yet, and has ``timeout`` seconds for a request.
+        """Prepare to search the server at ``url``; nothing is sent yet.
+
+        Args:
+            url: address of the server, ``http://HOST:PORT``.
+            timeout: time limit of a request in seconds.
 
         Raises:
-            BadInput: that is no URL.
+            BadInput: ``url`` is not a URL.
         """
         self.url = parse_url(url) or ""
         try:
@@ -107,49 +113,49 @@ class RemoteRetriever:
             raise BadInput(f"{url} is not a URL: http://HOST:PORT is needed")
         self._path, self._timeout = parts.path, timeout
         self._idle: list[HTTPConnection] = []
-        """Connections that are kept open for the next request."""
+        """Open connections for the next requests."""
         self._lock = Lock()
-        finalize(self, _close, self._idle)
+        finalize(self, _close_all, self._idle)
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """At most ``k`` hits for each question, best first; ``PartialHits`` where a shard did not answer.
+        """Return at most ``k`` hits for each question, best first; ``PartialHits`` if a shard did not answer.
 
         Raises:
             BadInput: ``k`` is less than 1 or more than the server allows, a question is empty.
             RemoteError: the server cannot be reached, does not answer in time, or has no shard left.
-            Mismatch: it speaks a newer version of the protocol.
+            Mismatch: the server uses a newer version of the protocol.
         """
         check_k(k)
-        batches = (questions[at : at + BATCH] for at in range(0, len(questions), BATCH))
-        return [hits for batch in batches for hits in self._found(batch, k)]
+        batches = (questions[start : start + BATCH] for start in range(0, len(questions), BATCH))
+        return [hits for batch in batches for hits in self._search_batch(batch, k)]
 
-    def collection(self) -> Collection:
-        """What is served there now; raises as ``search`` does."""
-        row = self._ask("GET", HEALTH)
+    def fetch_collection(self) -> ServedCollection:
+        """Return the collection that the server serves now; raises as ``search`` does."""
+        row = self._request("GET", HEALTH)
         try:
-            return Collection.from_json(row)
+            return ServedCollection.from_json(row)
         except (KeyError, TypeError, ValueError) as error:
-            raise self._senseless(repr(error)) from error
+            raise self._make_error(repr(error)) from error
 
-    def _found(self, questions: list[str], k: int) -> Iterator[list[Hit]]:
-        row = self._ask("POST", SEARCH, json.dumps({"questions": questions, "k": k}).encode())
+    def _search_batch(self, questions: list[str], k: int) -> Iterator[list[Hit]]:
+        row = self._request("POST", SEARCH, json.dumps({"questions": questions, "k": k}).encode())
         try:
             missing = tuple(map(str, row["missing"]))
-            found = [[_hit(hit) for hit in hits] for hits in row["found"]]
+            results = [[_parse_hit(hit) for hit in hits] for hits in row["found"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise self._senseless(repr(error)) from error
-        if len(found) != len(questions):
-            raise self._senseless(f"{len(found)} answers to {len(questions)} questions")
-        return (PartialHits(hits, missing) if missing else hits for hits in found)
+            raise self._make_error(repr(error)) from error
+        if len(results) != len(questions):
+            raise self._make_error(f"{len(results)} answers to {len(questions)} questions")
+        return (PartialHits(hits, missing) if missing else hits for hits in results)
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        """What the server answers, if it is ragqa's, and well."""
+    def _request(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+        """Return the server's response; raises RemoteError, BadInput or Mismatch unless it is a good one."""
         try:
             status, data = self._exchange(method, self._path + path, body)
         except TimeoutError as error:
             raise RemoteError(f"{self.url} did not answer within {self._timeout:g} seconds") from error
         except HTTPException as error:
-            raise self._senseless(repr(error)) from error
+            raise self._make_error(repr(error)) from error
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             raise RemoteError(f"{self.url} cannot be reached ({why}): is an index served there?") from error
@@ -161,22 +167,24 @@ class RemoteRetriever:
         if protocol > PROTOCOL:
             raise Mismatch(f"{self.url} speaks version {protocol} of the protocol, not {PROTOCOL}: update ragqa")
         if status != 200:
-            kind = BadInput if status == 400 else RemoteError
-            raise kind(f"{self.url}: {row.get('error') or f'status {status}'}")
+            error_class = BadInput if status == 400 else RemoteError
+            raise error_class(f"{self.url}: {row.get('error') or f'status {status}'}")
         return row
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """Send a request and return status and body of the response."""
         with self._lock:
             idle = self._idle.pop() if self._idle else None
         if idle is not None:
-            with suppress(ConnectionError):  # the server may close what is idle, a search may be asked twice
-                return self._over(idle, method, path, body)
+            with suppress(ConnectionError):  # the server may have closed an idle connection; a search can be repeated
+                return self._exchange_over(idle, method, path, body)
         assert self._host is not None
-        kind = HTTPSConnection if self._secure else HTTPConnection
-        return self._over(kind(self._host, self._port, timeout=self._timeout), method, path, body)
+        connect = HTTPSConnection if self._secure else HTTPConnection
+        return self._exchange_over(connect(self._host, self._port, timeout=self._timeout), method, path, body)
 
-    def _over(self, connection: HTTPConnection, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _exchange_over(
+        self, connection: HTTPConnection, method: str, path: str, body: bytes | None
+    ) -> tuple[int, bytes]:
         try:
             connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
             response: HTTPResponse = connection.getresponse()
@@ -189,19 +197,19 @@ class RemoteRetriever:
                 self._idle.append(connection)
         return response.status, data
 
-    def _senseless(self, why: str) -> RemoteError:
+    def _make_error(self, why: str) -> RemoteError:
         return RemoteError(f"{self.url} does not answer as an index served by ragqa: {why}")
 
 
-def as_row(hit: Hit) -> dict[str, Any]:
-    """A hit as the protocol has it."""
-    return {**{name: getattr(hit.passage, name) for name in _PASSAGE}, "score": hit.score}
+def hit_to_row(hit: Hit) -> dict[str, Any]:
+    """Return a hit in the form of the protocol."""
+    return {**{name: getattr(hit.passage, name) for name in _PASSAGE_FIELDS}, "score": hit.score}
 
 
-def _hit(row: dict[str, Any]) -> Hit:
-    return Hit(Passage(**{name: row[name] for name in _PASSAGE}), float(row["score"]))
+def _parse_hit(row: dict[str, Any]) -> Hit:
+    return Hit(Passage(**{name: row[name] for name in _PASSAGE_FIELDS}), float(row["score"]))
 
 
-def _close(connections: list[HTTPConnection]) -> None:
+def _close_all(connections: list[HTTPConnection]) -> None:
     for connection in connections:
         connection.close()

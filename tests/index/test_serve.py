@@ -27,7 +27,7 @@ from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.base import missing_shards
 from ragqa.retrieval.live import open_retriever
-from ragqa.retrieval.remote import Collection, RemoteRetriever
+from ragqa.retrieval.remote import RemoteRetriever, ServedCollection
 from ragqa.types import Hit
 
 SHARDS, DOCUMENTS = 3, 20
@@ -228,10 +228,10 @@ class Served:
         wait_until(search_once)
         return found
 
-    def collection(self, up: list[bool] | None = None) -> Collection:
+    def collection(self, up: list[bool] | None = None) -> ServedCollection:
         """Describe the collection once these shards are up, by default all."""
-        wait_until(lambda: [shard.up for shard in self.remote.collection().shards] == (up or [True] * SHARDS))
-        return self.remote.collection()
+        wait_until(lambda: [shard.up for shard in self.remote.fetch_collection().shards] == (up or [True] * SHARDS))
+        return self.remote.fetch_collection()
 
     def kill(self, n: int) -> None:
         """Kill the processes of a shard's replicas."""
@@ -333,7 +333,7 @@ def test_a_damaged_shard_is_missing_until_it_is_repaired(healthy: Served) -> Non
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     healthy.kill(2)
-    wait_until(lambda: "damaged" in (healthy.remote.collection().shards[2].error or ""))
+    wait_until(lambda: "damaged" in (healthy.remote.fetch_collection().shards[2].error or ""))
     now = healthy.collection([True, True, False])
     assert now.missing == (healthy.shards[2].name,)
     assert now.fingerprint is None and now.passages == SHARDS * DOCUMENTS

@@ -19,7 +19,7 @@ from ragqa.evaluation import Report, evaluate
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.base import missing_shards
 from ragqa.retrieval.live import open_retriever
-from ragqa.retrieval.remote import BATCH, PROTOCOL, Collection, Part, RemoteRetriever, as_row
+from ragqa.retrieval.remote import BATCH, PROTOCOL, RemoteRetriever, ServedCollection, ServedShard, hit_to_row
 from ragqa.types import Question
 
 QUESTION = "Who built Skarvik Lighthouse?"
@@ -38,10 +38,10 @@ class Server(ThreadingHTTPServer):
         self.hangs_up, self.missing = False, ()
         self.instead: Callable[[], Reply] | None = None
 
-    def collection(self) -> Collection:
-        parts = [Part(name="a", up=True, passages=2, fingerprint="f"), *self.lost()]
+    def collection(self) -> ServedCollection:
+        parts = [ServedShard(name="a", up=True, passages=2, fingerprint="f"), *self.lost()]
         known = None if self.missing else "0123456789abcdef"
-        return Collection(
+        return ServedCollection(
             retriever="hybrid",
             fusion="weighted",
             kind="flat",
@@ -54,8 +54,8 @@ class Server(ThreadingHTTPServer):
             shards=tuple(parts),
         )
 
-    def lost(self) -> list[Part]:
-        return [Part(name=name, up=False, passages=1, fingerprint=None, error="gone") for name in self.missing]
+    def lost(self) -> list[ServedShard]:
+        return [ServedShard(name=name, up=False, passages=1, fingerprint=None, error="gone") for name in self.missing]
 
     def handle_error(self, *arguments: object) -> None:
         """A client that went away is one of the tests."""
@@ -68,7 +68,7 @@ class Server(ThreadingHTTPServer):
         asked = json.loads(body)
         self.sizes.append(len(asked["questions"]))
         hits = self.retriever.search(asked["questions"], asked["k"])
-        found = [[as_row(hit) for hit in each] for each in hits]
+        found = [[hit_to_row(hit) for hit in each] for each in hits]
         return 200, {"ragqa": PROTOCOL, "missing": list(self.missing), "found": found}
 
 
@@ -190,7 +190,7 @@ def test_a_server_that_does_not_speak_http() -> None:
         thread = threading.Thread(target=greet, args=(there,))
         thread.start()
         with pytest.raises(RemoteError, match="does not answer as an index served by ragqa"):
-            RemoteRetriever(f"http://127.0.0.1:{there.getsockname()[1]}").collection()
+            RemoteRetriever(f"http://127.0.0.1:{there.getsockname()[1]}").fetch_collection()
         thread.join()
 
 
