@@ -244,8 +244,9 @@ def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -
     standard deviations (``SPREAD``).
     """
     kind, own = ReaderKind(generator.kind), generator.retriever
-    is_own = scored_by is None or (scored_by.encoder is not None and own in (None, scored_by.encoder))
-    if is_own or not kind.uses_scores:
+    if scored_by is None or not kind.uses_scores:
+        return make_prior(RAW), None
+    if scored_by.encoder is not None and own in (None, scored_by.encoder):  # None: trained without naming a retriever
         return make_prior(RAW), None
     other = f"of {scored_by.kind}" if scored_by.encoder is None else "of another dense retriever"
     return make_prior(SPREAD), (

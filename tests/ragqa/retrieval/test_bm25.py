@@ -3,6 +3,8 @@
 import json
 import lzma
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
 from ragqa.retrieval import tantivy
-from ragqa.retrieval.bm25 import BM25
+from ragqa.retrieval.bm25 import BM25, check_engine
 from ragqa.types import Passage
 
 K1, B = 1.2, 0.75
@@ -220,6 +222,24 @@ def test_an_engine_that_does_not_exist(tmp_path: Path) -> None:
         BM25.open(tmp_path, engine="sphinx")
     with pytest.raises(BadInput, match="engine sphinx"):
         BM25.build(Shelf(["cat"]), tmp_path, engine="sphinx")
+
+
+def test_without_tantivy_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    indexed(tmp_path, ["cat"])
+    monkeypatch.setitem(sys.modules, "tantivy", None)
+    for use in (
+        lambda: check_engine("tantivy"),
+        lambda: BM25.build(Shelf(["cat"]), tmp_path / "new"),
+        lambda: BM25.open(tmp_path / "terms", engine="tantivy"),
+    ):
+        with pytest.raises(MissingExtra, match="needs the package 'tantivy'; install it: pip install tantivy"):
+            use()
+
+
+def test_dense_retrieval_imports_no_tantivy() -> None:
+    code = "import sys, ragqa.retrieval.hybrid, ragqa.retrieval.bm25; print('tantivy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.slow

@@ -1,0 +1,27 @@
+"""Names of retrievers and engines: each stands for a class, and for the parts of an index that it needs."""
+
+import pytest
+
+from ragqa.retrieval.registry import TERM_ENGINES, RetrieverKind, TermEngine, load_by_name
+
+
+@pytest.mark.parametrize("engine", TermEngine)
+def test_every_engine_is_implemented_under_its_name(engine: TermEngine) -> None:
+    assert load_by_name(TERM_ENGINES[engine]).name is engine
+
+
+@pytest.mark.parametrize(
+    ("kind", "vectors", "terms"),
+    [(RetrieverKind.HYBRID, True, True), (RetrieverKind.DENSE, True, False), (RetrieverKind.BM25, False, True)],
+)
+def test_a_kind_knows_the_parts_it_needs(kind: RetrieverKind, vectors: bool, terms: bool) -> None:
+    assert (kind.needs_vectors, kind.needs_terms) == (vectors, terms)
+
+
+def test_a_hybrid_index_serves_every_kind_and_others_only_their_own() -> None:
+    served = {made: {kind for kind in RetrieverKind if made.can_search_as(kind)} for made in RetrieverKind}
+    assert served == {
+        RetrieverKind.HYBRID: set(RetrieverKind),
+        RetrieverKind.DENSE: {RetrieverKind.DENSE},
+        RetrieverKind.BM25: {RetrieverKind.BM25},
+    }
