@@ -1,4 +1,4 @@
-"""What others have published, made into what is used here: RAG's checkpoints as pipelines, DPR's pairs as retrievers.
+"""Publish models: make pipelines of others' published checkpoints, and put model cards into exports.
 
     ragqa index psgs_w100.tsv --retriever bm25 --out wiki.index
     python -m pipelines.publish --rag facebook/rag-token-nq --passages facebook/dpr-ctx_encoder-multiset-base \\
@@ -9,13 +9,19 @@
         --passages facebook/dpr-ctx_encoder-single-nq-base --out dpr-nq
     ragqa index psgs_w100.tsv --retriever dense --encoder dpr-nq/model --out wiki.index
 
-A checkpoint of RAG holds the tower of questions and the generator; its own index of passages is not read: the passages
-of ``--corpus`` are embedded by DPR's encoder, whose vectors that tower was trained beside. They are read as one
-segment, where DPR has a [SEP] between title and text: scores differ a little from those of the published index. Nothing
-is trained. What is written is what training writes, too: a ``model`` with both towers, of RAG a ``generator`` for
-pipelines.rag.train to go on with, and with a corpus, in ``system``, what pipelines.common.assemble makes of them.
+    python -m pipelines.publish --card CARD.md --export reader
+
+A checkpoint of RAG holds the question tower and the generator. Its own index of passages is not read: the passages of
+``--corpus`` are embedded by the DPR encoder that the question tower was trained with. Title and text are read as one
+segment, where DPR has a [SEP] between them, so scores differ a little from those of the published index. Nothing is
+trained. The output is what training writes: ``model`` with both towers; for RAG ``generator``, from which
+pipelines.rag.train can continue; and with a corpus, in ``system``, the pipeline that pipelines.common.assemble makes.
+
+A card is added to an exported encoder or reader last, when its scores are known. Weights and calibration stay as they
+are; the manifest is written anew, so that the card is under its checksums.
 """
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,71 +40,82 @@ from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
+from ragqa.runtime.export import CARD_FILE, amend_export
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedConfig:
-    """What is put together."""
+class PublishConfig:
+    """Models to put together, or a card to add."""
 
-    passages: str
-    """DPR's encoder of passages: a directory or a hub name."""
-    out: Path
+    passages: str | None = None
+    """DPR's passage encoder: a directory or a hub name."""
+    out: Path | None = None
+    """Directory to write."""
     rag: str | None = None
-    """Checkpoint of RAG-Token or RAG-Sequence whose index was made with it: a directory or a hub name."""
+    """Checkpoint of RAG-Token or RAG-Sequence whose index ``passages`` made: a directory or a hub name."""
     questions: str | None = None
-    """DPR's encoder of questions that was trained with it, in place of ``rag``: a directory or a hub name."""
+    """DPR's question encoder that was trained with ``passages``, instead of ``rag``: a directory or a hub name."""
     corpus: Path | None = None
-    """Index directory of the passages; its terms, if it has any, go along. Without it no pipeline is made."""
+    """Index directory of the passages; its terms, if any, are copied. Without it no pipeline is made."""
     kind: str = DEFAULT_KIND
-    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
     """Ray actors that embed; 0 embeds in this process."""
     device: str = "cpu"
+    """Device to embed on: cpu, cuda or cuda:N."""
+    card: Path | None = None
+    """Markdown file to add to ``export`` as its model card."""
+    export: Path | None = None
+    """Directory of an exported encoder or reader."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
+        """Raise BadInput for settings that cannot be used."""
         require(self)
+        if (self.card is None) != (self.export is None):
+            raise BadInput("--card FILE and --export DIR belong together")
+        if self.card and (self.rag or self.questions or self.passages):
+            raise BadInput("--card adds a model card and does nothing else: leave out the names of models")
+        if self.card:
+            return
         if (self.rag is None) == (self.questions is None):
-            raise BadInput("either --rag or --questions is needed: where questions' vectors come from")
+            raise BadInput("either --rag or --questions is needed: the encoder of questions")
+        if self.passages is None or self.out is None:
+            raise BadInput("--passages and --out are needed: the encoder of passages, and a directory to write")
 
 
 def main(
-    config: PublishedConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
+    config: PublishConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """Take them apart, embed, index; the pipeline directory, or without a corpus that of the retriever.
+    """Put the models together, embed and index the corpus, or add a card.
+
+    Args:
+        config: settings.
+        progress: receives the number of passages done.
+        notify: receives lines for the user.
+
+    Returns:
+        The pipeline directory; without a corpus, the directory of the retriever; with a card, the export.
 
     Raises:
-        ArtefactError: one of the two is not what it should be.
-        BadInput, DamagedArtefact: the corpus is not.
-        Mismatch: their vectors or their vocabularies are not alike.
-        MissingExtra: exporting, or this kind of index, needs what is not installed.
+        ArtefactError, DamagedArtefact: a checkpoint, index or export is not what it should be.
+        BadInput: the card or the corpus cannot be used.
+        Mismatch: vectors or vocabularies of questions and passages differ.
+        MissingExtra: exporting, or this kind of index, needs a package that is not installed.
     """
+    if config.card and config.export:
+        add_card(config.card, config.export)
+        return config.export
+    assert config.out is not None and config.passages is not None
     if config.corpus:
-        artefacts.read_manifest(config.corpus, "index")  # before what takes long
-    for source, kind in ((config.rag, "rag"), (config.questions, "dpr"), (config.passages, "dpr")):
-        if source and (found := read_model_type(source)) != kind:
-            raise ArtefactError(f"{source} is of the type {found}, and what is needed here is of the type {kind}")
-    published = load_rag(config.rag) if config.rag else None
-    asking = (published.questions, published.question_tokens) if published else questions_of(str(config.questions))
-    passages = Tower.from_dpr(*load_dpr(config.passages, "DPRContextEncoder"))
-    check(config, *asking, passages)
+        artefacts.read_manifest(config.corpus, "index")  # an error now saves the user minutes of loading
     retriever, generator = config.out / "model", config.out / "generator"
-    config.out.mkdir(parents=True, exist_ok=True)
-    with held(config.out):
-        settle(config, begun=retriever.is_dir())
-    with artefacts.replace_directory(retriever) as folder:
-        DualEncoder(asking[0], passages).save(folder)
-        for tower in folder.iterdir():
-            asking[1].tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
-    if published:
-        generation.save(published.generator, generator, retriever)
-        notify(f"{published.generator.kind}, {published.generator.passages} passages a question")
+    kind = write_models(config, config.passages, config.out, notify)
     if config.corpus is None:
         return retriever
     assembled = AssembleConfig(
         corpus=config.corpus,
         retriever=retriever,
-        generators=(generator,) if published else (),
+        generators=(generator,) if kind else (),
         out=config.out / "system",
         kind=config.kind,
         workers=config.workers,
@@ -107,19 +124,67 @@ def main(
     return assemble(assembled, progress=progress, notify=notify)
 
 
-def questions_of(source: str) -> tuple[Tower, Seq2SeqTokenizer]:
-    """DPR's encoder of questions and its tokenizer."""
+def write_models(config: PublishConfig, passages: str, out: Path, notify: Callable[[str], None]) -> str | None:
+    """Write the retriever and, for a checkpoint of RAG, the generator; return the kind of the generator."""
+    for source, wanted in ((config.rag, "rag"), (config.questions, "dpr"), (passages, "dpr")):
+        if source and (found := read_model_type(source)) != wanted:
+            raise ArtefactError(f"{source} is of the type {found}, and what is needed here is of the type {wanted}")
+    rag = load_rag(config.rag) if config.rag else None
+    questions, tokenizer = (rag.questions, rag.question_tokens) if rag else load_question_tower(str(config.questions))
+    passage_tower = Tower.from_dpr(*load_dpr(passages, "DPRContextEncoder"))
+    check_towers(config.rag or str(config.questions), passages, (questions, passage_tower), tokenizer)
+    retriever = out / "model"
+    out.mkdir(parents=True, exist_ok=True)
+    with held(out):
+        settle(config, begun=retriever.is_dir())
+    with artefacts.replace_directory(retriever) as folder:
+        DualEncoder(questions, passage_tower).save(folder)
+        for tower in folder.iterdir():
+            tokenizer.tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
+    if rag is None:
+        return None
+    generation.save(rag.generator, out / "generator", retriever)
+    notify(f"{rag.generator.kind}, {rag.generator.passages} passages a question")
+    return rag.generator.kind
+
+
+def load_question_tower(source: str) -> tuple[Tower, Seq2SeqTokenizer]:
+    """Return DPR's question encoder and its tokenizer."""
     return Tower.from_dpr(*load_dpr(source, "DPRQuestionEncoder")), Seq2SeqTokenizer.load(source)
 
 
-def check(config: PublishedConfig, questions: Tower, tokens: Seq2SeqTokenizer, passages: Tower) -> None:
-    """Raise Mismatch where questions and passages cannot belong together."""
-    source = config.rag or config.questions
-    if questions.width != passages.width:
-        widths = f"{questions.width} and {passages.width}"
-        raise Mismatch(f"{source} and {config.passages} have vectors of width {widths}: they must be alike")
-    if tokens.tokenizer.get_vocab() != Seq2SeqTokenizer.load(config.passages).tokenizer.get_vocab():
-        raise Mismatch(f"the vocabularies of {source} and {config.passages} differ: they do not belong together")
+def check_towers(source: str, passages: str, towers: tuple[Tower, Tower], tokenizer: Seq2SeqTokenizer) -> None:
+    """Raise Mismatch if the encoders of questions and passages cannot belong together.
+
+    Args:
+        source: checkpoint of the question tower.
+        passages: checkpoint of the passage tower.
+        towers: question tower and passage tower.
+        tokenizer: tokenizer of the question tower.
+    """
+    questions, passage_tower = towers
+    if questions.width != passage_tower.width:
+        widths = f"{questions.width} and {passage_tower.width}"
+        raise Mismatch(f"{source} and {passages} have vectors of width {widths}: they must be alike")
+    if tokenizer.tokenizer.get_vocab() != Seq2SeqTokenizer.load(passages).tokenizer.get_vocab():
+        raise Mismatch(f"the vocabularies of {source} and {passages} differ: they do not belong together")
+
+
+def add_card(card: Path, export: Path) -> None:
+    """Make ``card`` the README.md of an exported encoder or reader.
+
+    Raises:
+        ArtefactError, DamagedArtefact: ``export`` is no export, or not whole.
+        BadInput: ``card`` is no text file.
+    """
+    if not card.is_file():
+        raise BadInput(f"--card {card}: there is no such file")
+    try:
+        card.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"--card {card} is not in UTF-8: {error}") from error
+    with amend_export(export) as folder:
+        shutil.copyfile(card, folder / CARD_FILE)
 
 
 if __name__ == "__main__":
@@ -127,4 +192,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with report_errors("pipelines.publish"):
-        print(main(parse_config(PublishedConfig, __doc__), progress=Bars(), notify=print))
+        print(main(parse_config(PublishConfig, __doc__), progress=Bars(), notify=print))

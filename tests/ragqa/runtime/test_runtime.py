@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines import card
+from pipelines import publish
 from pipelines.common.calibration import install_calibration
 from ragqa import artefacts
 from ragqa.artefacts.paths import weights_dir
@@ -144,9 +144,9 @@ def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small
     install_calibration(Calibration((0.0, 2.0, 0.0, 0.0), "made up", 7), reader)
     (tmp_path / "card.md").write_text("# A card\n")
     with pytest.raises(BadInput, match=r"--card .*none\.md: there is no such file"):
-        card.put(tmp_path / "none.md", reader)
-    card.put(tmp_path / "card.md", reader)
-    card.put(tmp_path / "card.md", encoder)
+        publish.add_card(tmp_path / "none.md", reader)
+    publish.add_card(tmp_path / "card.md", reader)
+    publish.add_card(tmp_path / "card.md", encoder)
     assert set(artefacts.read_manifest(reader, "reader").files) >= {"README.md", "calibration.json"}
     assert (reader / "model.onnx").read_bytes() == before and load_scorer(reader)
     export(small_reader, reader, share=encoder)
@@ -160,7 +160,7 @@ def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small
     assert not (reader / "calibration.json").exists() and not (reader / "README.md").exists()
     artefacts.read_manifest(reader, "reader")
     with pytest.raises(ArtefactError, match="not an exported encoder or reader"):
-        card.put(tmp_path / "card.md", _report(tmp_path))
+        publish.add_card(tmp_path / "card.md", _report(tmp_path))
 
 
 def _report(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from generators import tiny_dpr_config, word_tokenizer, write_rag
 from transformers import DPRContextEncoder, DPRQuestionEncoder, RagTokenForGeneration
 
 from pipelines import publish
-from pipelines.publish import PublishedConfig
+from pipelines.publish import PublishConfig
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.indexing.build import IndexConfig, build_index
@@ -60,7 +60,7 @@ def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureF
     checkpoint = write_rag(tmp_path / "rag", RagTokenForGeneration)
     encoder = write_passages(tmp_path / "dpr")
     told: list[str] = []
-    config = PublishedConfig(
+    config = PublishConfig(
         rag=str(tmp_path / "rag"), passages=str(tmp_path / "dpr"), corpus=corpus, out=tmp_path / "out"
     )
     path = publish.main(config, notify=told.append)
@@ -95,7 +95,7 @@ def test_a_pair_of_dpr_is_a_retriever(corpus: Path, tmp_path: Path) -> None:
     """An index of it finds by the very vectors of transformers' own two encoders."""
     asks = write_passages(tmp_path / "asks", DPRQuestionEncoder, seed=1, initializer_range=0.4)
     reads = write_passages(tmp_path / "reads", initializer_range=0.4)
-    config = PublishedConfig(questions=str(tmp_path / "asks"), passages=str(tmp_path / "reads"), out=tmp_path / "out")
+    config = PublishConfig(questions=str(tmp_path / "asks"), passages=str(tmp_path / "reads"), out=tmp_path / "out")
     pair = publish.main(config)
     assert pair == publish.main(config) == tmp_path / "out" / "model"
     assert [path.name for path in pair.parent.iterdir() if path.is_dir()] == ["model"]
@@ -137,6 +137,6 @@ def test_what_does_not_belong_together_is_one_line(corpus: Path, tmp_path: Path)
         named = ("rag", "questions", "passages")
         places = {name: str(tmp_path / settings[name]) for name in named if settings.get(name)}
         with pytest.raises(kind, match=line) as caught:
-            publish.main(PublishedConfig(**{**settings, **places}))
+            publish.main(PublishConfig(**{**settings, **places}))
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
