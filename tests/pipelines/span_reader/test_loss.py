@@ -1,0 +1,145 @@
+"""Losses of a span reader, against loops and by hand."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from pipelines.common import spans as reading
+from pipelines.common.spans import MarkedWindow, collate
+from pipelines.span_reader.config import MAX_HARD_SHARE, ReaderConfig
+from pipelines.span_reader.loss import ReaderLosses, compute_losses, is_hard_step
+from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, compute_span_logits
+from ragqa.reading.windows import Window
+from ragqa.runtime.tokens import TokenInput
+from tests.helpers.span_reader import make_batches, make_config
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+    return tiny.write(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def config(small: Path, world: tiny.Tiny, tmp_path: Path) -> ReaderConfig:
+    return make_config(small, world, tmp_path)
+
+
+def test_span_logits_by_hand() -> None:
+    start = torch.tensor([[9.0, 1.0, 2.0, 3.0]])
+    end = torch.tensor([[9.0, 10.0, 20.0, 30.0]])
+    inside = torch.tensor([[False, True, True, True]])
+    scores = compute_span_logits(start, end, inside, 2)
+    possible = scores[0] > IMPOSSIBLE / 2
+    assert possible.tolist() == [[False, False], [True, True], [True, True], [True, False]]
+    assert scores[0][possible].tolist() == [11.0, 21.0, 22.0, 32.0, 33.0]
+
+
+def by_loops(reader: SpanReader, reads: Any, size: int, *, hard: bool, apart: bool) -> tuple[list[float], list[float]]:
+    """Of each question: -log of what is right, and how well relevance is known; span by span."""
+    start, end, relevance = (
+        each.detach().double().numpy() for each in reader(reads.ids_NL, reads.mask_NL, reads.types_NL)
+    )
+    spans: list[dict[int, list[tuple[float, bool]]]] = [{} for _ in range(size)]
+    told: list[list[float]] = [[] for _ in range(size)]
+    for n, (question, rank) in enumerate(zip(reads.question_N.tolist(), reads.rank_N.tolist(), strict=True)):
+        mine = spans[question].setdefault(rank, [])
+        for at, width in reads.possible_NLW[n].nonzero().tolist():
+            score = start[n, at] + end[n, at + width] + relevance[n]
+            mine.append((score, bool(reads.correct_NLW[n, at, width])))
+        holds = any(right for _, right in mine)
+        told[question].append(math.log1p(math.exp(-relevance[n] if holds else relevance[n])))
+    nll = []
+    for each in spans:
+        groups = list(each.values()) if apart else [[span for mine in each.values() for span in mine]]
+        values = []
+        for group in groups:
+            right = [math.exp(score) for score, is_right in group if is_right]
+            if right:
+                total = sum(math.exp(score) for score, _ in group)
+                values.append(-math.log((max(right) if hard else sum(right)) / total))
+        nll.append(sum(values) / len(values) if values else 0.0)
+    return nll, [sum(each) / len(each) for each in told]
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_losses_equal_those_of_loops(
+    config: ReaderConfig, tmp_path: Path, monkeypatch, hard: bool, apart: bool
+) -> None:
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: torch.enable_grad())  # in float32, to compare
+    monkeypatch.setattr(reading, "_CPU_ROWS", 1)  # every length by itself
+    monkeypatch.setattr(reading, "_CPU_LENGTH_STEP", 1)
+    config = replace(config, per_passage=apart)
+    reader = SpanReader.from_encoder(config.encoder).eval()
+    (reads,) = make_batches(config, tmp_path / "mined", positives=2, distant=2, negatives=1.5)[1]
+    assert len(reads.length_groups) > 1 and reads.tokens == int(reads.mask_NL.sum()) < reads.mask_NL.numel()
+    found = compute_losses(reader, None, reads, 4, config, is_hard=hard)
+    nll, told = by_loops(reader, reads, 4, hard=hard, apart=apart)
+    assert found.nll_B.tolist() == pytest.approx(nll, rel=1e-4)
+    assert found.relevance_B.tolist() == pytest.approx(told, rel=1e-4)
+    assert found.has_gold_B.tolist() == [value > 0 for value in nll]
+    assert found.total(config).item() == pytest.approx(np.mean(nll) + 0.5 * np.mean(told), rel=1e-4)
+
+
+def test_a_cpu_reads_eight_rows_at_a_time() -> None:
+    lengths = [3, 40, 33, 20, 16, 17, 5, 4, 60, 1]
+    found = [(0, MarkedWindow(window, set())) for window in map(window_of, lengths)]
+    reads = collate(found, 1)
+    assert [(rows.tolist(), longest) for rows, longest in reads.length_groups] == [
+        ([8, 1, 2, 3, 5, 4, 6, 7], 60),  # 64 would be more than the batch has
+        ([0, 9], 16),
+    ]
+    assert reads.tokens == 8 * 60 + 2 * 16
+
+
+def window_of(length: int) -> Window:
+    one = np.ones(1, dtype=bool)
+    return Window(0, TokenInput([1] * length, 0), 0, np.zeros((1, 2), dtype=np.int64), 0, one, one)
+
+
+def test_the_head_is_computed_in_float32(small: Path) -> None:
+    torch.manual_seed(0)
+    reader, hidden = SpanReader.from_encoder(small).eval(), []
+    reader.encoder.register_forward_hook(lambda module, arguments, output: hidden.append(output.last_hidden_state))
+    ids = torch.arange(30).reshape(2, 15) + 5
+    with torch.no_grad():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            start, end, relevance = reader(ids, torch.ones_like(ids), torch.zeros_like(ids))
+            rounded = reader.head(hidden[0])
+        logits = reader.head(hidden[0].float())
+    assert torch.equal(torch.stack([start, end], -1), logits[..., :2]) and torch.equal(relevance, logits[:, 0, 2])
+    assert not torch.equal(rounded.float(), logits)
+
+
+def test_the_teacher_counts_by_its_weight(config: ReaderConfig, tmp_path: Path) -> None:
+    """A quarter of the spans' part: 0.75 · 2 + 0.25 · 6 = 3, and 0.5 of the relevance 4, are 5; the other's are 2."""
+    nll_B, relevance_B, kl_B = torch.tensor([[2.0, 0.0], [4.0, 4.0], [6.0, 0.0]])
+    found = ReaderLosses(nll_B, relevance_B, kl_B, torch.tensor([True, False]))
+    assert found.total(replace(config, teacher=tmp_path, teacher_weight=0.25, relevance=0.5)).item() == (5 + 2) / 2
+    assert found.total(replace(config, relevance=0.5)).item() == (2 + 2 + 2) / 2
+
+
+def test_a_teacher_equal_to_the_reader_has_no_loss(config: ReaderConfig, tmp_path: Path) -> None:
+    config = replace(config, teacher=tmp_path)
+    torch.manual_seed(1)
+    reader, other = (SpanReader.from_encoder(config.encoder).eval() for _ in range(2))
+    (reads,) = make_batches(config, tmp_path / "mined")[0]
+    assert compute_losses(reader, reader, reads, 4, config, is_hard=False).kl_B.tolist() == pytest.approx(
+        [0] * 4, abs=1e-5
+    )
+    assert compute_losses(reader, other, reads, 4, config, is_hard=False).kl_B.min() > 1e-4
+
+
+def test_hard_steps_become_more_frequent(config: ReaderConfig) -> None:
+    assert not any(is_hard_step(step, replace(config, loss="marginal", steps=100)) for step in range(100))
+    config = replace(config, loss="hard", steps=4000, hard_warmup=0.5, warmup=None)
+    told = np.array([is_hard_step(step, config) for step in range(4000)])
+    wanted = np.minimum(np.arange(4000) / 2000, MAX_HARD_SHARE)
+    for part in np.split(np.arange(4000), 8):
+        assert told[part].mean() == pytest.approx(wanted[part].mean(), abs=0.1)

@@ -1,0 +1,395 @@
+"""Runs of a span reader: steps, evaluations, resuming, and what they refuse."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from conftest import WORDS
+from torch import Tensor
+
+from pipelines.common import run
+from pipelines.span_reader import train as span_reader
+from pipelines.span_reader.config import ReaderConfig
+from pipelines.span_reader.exam import make_gold_exam
+from pipelines.span_reader.train import main
+from ragqa.artefacts.machine import describe_hardware
+from ragqa.artefacts.paths import weights_dir
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
+from ragqa.models.span_reader import SpanReader
+from ragqa.questions import read_questions
+from ragqa.reading.calibration import UNCALIBRATED
+from ragqa.reading.span import ExtractiveReader
+from ragqa.runtime.export import export
+from ragqa.runtime.scorer import load_scorer
+from ragqa.runtime.tokens import TextTokenizer, TokenInput
+from ragqa.training import precision
+from ragqa.training.log import read_rows
+from ragqa.training.schedule import warmup_linear
+from ragqa.types import Hit, Passage
+from tests.helpers.span_reader import make_config, read_figures
+from tests.ragqa.models.test_encoders import make_tiny_config
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+    return tiny.write(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def config(small: Path, world: tiny.Tiny, tmp_path: Path) -> ReaderConfig:
+    return make_config(small, world, tmp_path)
+
+
+def test_accumulated_parts_equal_the_whole_batch(config: ReaderConfig, monkeypatch) -> None:
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: torch.enable_grad())
+    config = replace(config, dropout=0.0, dev=None, held_out=0.0, lr=1e-3)
+    main(config)
+    main(replace(config, out=config.out / "2", accumulate=2))
+    whole, parts = read_figures(config.out), read_figures(config.out / "2")
+    for name in ("loss", "span_nll", "relevance_bce", "right", "grad_norm"):
+        assert [row[name] for row in parts] == pytest.approx([row[name] for row in whole], rel=1e-3)
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, at: int) -> Any:
+    """Kill the run before this step; what was there before."""
+    step = span_reader.train_step
+
+    def kills(run: Any, *arguments: Any) -> None:
+        if run.step == at:
+            raise KeyboardInterrupt
+        step(run, *arguments)
+
+    monkeypatch.setattr(span_reader, "train_step", kills)
+    return step
+
+
+@pytest.mark.parametrize(("at", "taught"), [(2, False), (5, False), (5, True)])
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
+    config: ReaderConfig, monkeypatch, at: int, taught: bool
+) -> None:
+    """Broken off before the first checkpoint, and after it."""
+    config = replace(config, loss="hard", hard_warmup=0.1, accumulate=2)
+    if taught:
+        teacher = main(replace(config, out=config.out.with_name("teacher"), seed=1, steps=2))
+        config = replace(config, teacher=teacher)
+    whole = main(config)
+    broken = replace(config, out=config.out.with_name("broken"))
+    step = killed(monkeypatch, at)
+    with pytest.raises(KeyboardInterrupt):
+        main(broken)
+    monkeypatch.setattr(span_reader, "train_step", step)
+    resumed = main(broken)
+    one, other = SpanReader.load(whole).state_dict(), SpanReader.load(resumed).state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert read_figures(broken.out) == read_figures(config.out)
+    assert [row["step"] for row in read_figures(config.out) if "span_nll" in row] == list(range(6))
+
+
+def test_a_run_continues_in_the_precision_it_began_with(config: ReaderConfig, monkeypatch) -> None:
+    """Whatever the clock says later, beside other work; on another machine it is timed anew."""
+    monkeypatch.setattr(precision, "_cpu_has_instructions", lambda: True)
+    monkeypatch.setattr(precision, "_bfloat16_takes_less", lambda: True)
+    main(config)
+    broken = replace(config, out=config.out.with_name("broken"))
+    step = killed(monkeypatch, 5)
+    with pytest.raises(KeyboardInterrupt):
+        main(broken)
+    monkeypatch.setattr(span_reader, "train_step", step)
+    monkeypatch.setattr(precision, "_bfloat16_takes_less", lambda: False)
+    main(broken)
+    assert read_figures(broken.out) == read_figures(config.out)
+
+    def said() -> list[str]:
+        found: list[str] = json.loads((broken.out / "config.json").read_text())["precision"]
+        return found
+
+    assert said() == ["bfloat16", describe_hardware()]
+    monkeypatch.setattr("pipelines.common.run.describe_hardware", lambda: "another")
+    main(broken)
+    assert said() == ["float32", "another"] and not precision.bfloat16_is_fast("cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_gpu_has_the_losses_of_a_cpu(config: ReaderConfig, device: str) -> None:
+    config = replace(config, dropout=0.0, accumulate=2)
+    main(config)
+    there = replace(config, out=config.out.with_name("there"), device=device)
+    main(there)
+    here, other = ([row["loss"] for row in read_rows(each.out) if "loss" in row] for each in (config, there))
+    assert len(here) == 6 and other == pytest.approx(here, rel=3e-2)
+    assert SpanReader.load(there.out / "model").max_span == 4
+
+
+def test_held_out_questions_are_asked_during_training(config: ReaderConfig) -> None:
+    told: list[str] = []
+    main(config, notify=told.append)
+    rows = [row for row in read_figures(config.out) if "em" in row]
+    assert [row["step"] for row in rows] == [4, 6]  # not before anything is learned
+    assert all(row["em"] == pytest.approx((row["gold_em"] + row["dev_em"]) / 2) for row in rows)
+    assert told[0].startswith("questions to train on: ") and "are written, the best on held-out" in told[-1]
+    saved = SpanReader.load(config.out / "model")
+    assert (saved.max_tokens, saved.max_span, saved.config.reader) == (32, 4, "ends")
+    scorer = load_scorer(config.out / "model")
+    (scores,) = scorer.score([TokenInput([2, 10, 3, *range(20, 30), 3], 3)])
+    assert scores.table(slice(3, 13), 30).shape == (10, 4), "spans that it never learned do not compete"
+
+
+def test_the_best_weights_are_saved(config: ReaderConfig, monkeypatch) -> None:
+    values, seen = iter([0.1, 0.4, 0.3]), []
+
+    def examined(reader: SpanReader, *_: Any) -> dict[str, float]:
+        seen.append({name: value.clone() for name, value in reader.state_dict().items()})
+        return {"em": next(values)}
+
+    monkeypatch.setattr(span_reader, "evaluate", examined)
+    written = SpanReader.load(main(replace(config, eval_every=2))).state_dict()
+    assert all(torch.equal(written[name], value) for name, value in seen[1].items())
+    assert not any(torch.equal(written["head.weight"], seen[other]["head.weight"]) for other in (0, 2))
+
+
+def test_exams_are_in_the_precision_of_training_and_without_titles(config: ReaderConfig) -> None:
+    class Told:
+        name = "told"
+
+        def grade(self, reader: Any) -> dict[str, float]:
+            return {"told_em": float(torch.is_autocast_enabled("cpu")), "training": float(model.training)}
+
+    model = SpanReader.from_encoder(config.encoder).train()
+    told: Any = Told()
+    found = span_reader.evaluate(model, TextTokenizer(config.encoder), [told], config)
+    assert found == dict.fromkeys(("told_em", "em"), float(precision.bfloat16_is_fast("cpu"))) | {"training": 0.0}
+    assert model.training
+    question = next(iter(read_questions(config.train[0])))
+    (hits,) = make_gold_exam([question]).hits
+    assert [(hit.passage.title, hit.passage.text) for hit in hits] == [("", question.passages[0])]
+
+
+def test_a_run_can_continue_compiled(config: ReaderConfig, monkeypatch) -> None:
+    config = replace(config, dev=None, held_out=0.0, dropout=0.0)
+    step, compiled = killed(monkeypatch, 4), []
+    with pytest.raises(KeyboardInterrupt):
+        main(config)
+    monkeypatch.setattr(span_reader, "train_step", step)
+    monkeypatch.setattr(run, "compile_encoders", compiled.append)
+    main(replace(config, compile=True))
+    assert len(compiled) == 1 and [row["step"] for row in read_figures(config.out)] == list(range(6))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "modernbert"])
+def test_any_encoder_becomes_a_reader(family: str, config: ReaderConfig, tmp_path: Path) -> None:
+    """Trained, exported to 8 bits and asked."""
+    from transformers import AutoModel
+
+    torch.manual_seed(0)
+    encoder = tmp_path / "encoder"
+    AutoModel.from_config(make_tiny_config(family, vocabulary=len(WORDS))).save_pretrained(encoder)
+    (encoder / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
+    model = main(replace(config, encoder=encoder, steps=2))
+    assert all(math.isfinite(row["loss"]) for row in read_figures(config.out) if "loss" in row)
+    assert export(model, tmp_path / "onnx").config["max_span"] == 4
+    items = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4), TokenInput([2, 10, 3, 30, 31, 3], 3)]
+    whole, quantised = (load_scorer(path).score(items) for path in (model, tmp_path / "onnx"))
+    for one, other in zip(whole, quantised, strict=True):
+        assert np.corrcoef([*one.start, *one.end], [*other.start, *other.end])[0, 1] > 0.95
+    text = "w5 w6 w7 w8"
+    hit = Hit(Passage(0, "0", "w9", text, "", 0, len(text)), 0.0)
+    (answer,) = ExtractiveReader(load_scorer(tmp_path / "onnx"), UNCALIBRATED).read(["w6"], [[hit]])
+    assert answer.text is not None and answer.sources[0].span is not None
+    assert text[answer.sources[0].span.start : answer.sources[0].span.end] == answer.text
+
+
+def test_training_stops_when_patience_is_exhausted(config: ReaderConfig, monkeypatch) -> None:
+    values = iter([0.1, 0.4, 0.3, 0.2, 0.9])  # at steps 2, 4, 6 and 8
+    monkeypatch.setattr(span_reader, "evaluate", lambda *_: {"em": next(values)})
+    config = replace(config, steps=20, eval_every=2, patience=2)
+    main(config)
+    rows = read_figures(config.out)
+    assert [row["em"] for row in rows if "em" in row] == [0.1, 0.4, 0.3, 0.2]
+    assert max(row["step"] for row in rows if "loss" in row) == 7
+
+
+def test_frozen_embeddings_stay_those_of_the_encoder(config: ReaderConfig) -> None:
+    from transformers import AutoModel
+
+    trained = SpanReader.load(main(config)).encoder.embeddings.word_embeddings.weight
+    assert torch.equal(trained, AutoModel.from_pretrained(config.encoder).embeddings.word_embeddings.weight)
+    free = replace(config, out=config.out.with_name("free"), freeze_embeddings=False)
+    assert not torch.equal(trained, SpanReader.load(main(free)).encoder.embeddings.word_embeddings.weight)
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_step(config: ReaderConfig, monkeypatch) -> None:
+    begun: list[Tensor] = []
+    begin = span_reader.load_models
+
+    def spoilt(*arguments: Any) -> Any:
+        reader, teacher = begin(*arguments)
+        reader.head.weight.data[:] = math.nan
+        begun.extend([reader.encoder.encoder.layer[0].attention.self.query.weight] * 2)
+        begun[1] = begun[0].detach().clone()
+        return reader, teacher
+
+    monkeypatch.setattr(span_reader, "load_models", spoilt)
+    with pytest.raises(NonFiniteLoss, match="step 0"):
+        main(replace(config, dev=None, held_out=0.0))
+    assert torch.equal(*begun)
+
+
+def test_patterns_are_trained_on(config: ReaderConfig, tmp_path: Path) -> None:
+    file = tmp_path / "patterns.jsonl"
+    rows = [json.loads(line) for line in config.train[1].read_text().splitlines()]
+    file.write_text("".join(json.dumps({**row, "answers": [f"{row['answers'][0]}|nothing"]}) + "\n" for row in rows))
+    main(replace(config, train=(), patterns=(file,), held_out=0.0, dev=None, steps=3))
+    assert [row["right"] for row in read_figures(config.out)] == [1.0, 1.0, 1.0]
+
+
+def test_a_teacher_needs_the_same_wordpieces(config: ReaderConfig, tmp_path: Path) -> None:
+    config = replace(config, dev=None, held_out=0.0, steps=2)
+    teacher = main(replace(config, out=tmp_path / "teacher"))
+    main(replace(config, teacher=teacher))
+    assert all(row["kl"] > 0 for row in read_figures(config.out))
+    tokenizer = json.loads((teacher / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"] |= {"w1": 7, "w2": 6}
+    (teacher / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(BadInput, match="a reader of this recipe with the encoder's wordpieces is needed"):
+        main(replace(config, out=tmp_path / "other", teacher=teacher))
+
+
+def test_the_window_is_limited_by_the_positions_of_the_encoder(config: ReaderConfig, tmp_path: Path) -> None:
+    """Is not written down, and a teacher with a shorter one is refused."""
+    from transformers import AutoModel
+
+    short = tmp_path / "short"
+    AutoModel.from_config(make_tiny_config("bert", vocabulary=len(WORDS))).save_pretrained(short)
+    (short / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
+    config, told = replace(config, dev=None, held_out=0.0, steps=2, max_input=60), []
+    made = main(replace(config, encoder=short, out=tmp_path / "made"), notify=told.append)
+    assert told[0] == f"{short} reads 40 wordpieces at most: trained with these, not 60"
+    assert json.loads((made / "config.json").read_text())["reader_tokens"] == SpanReader.load(made).max_tokens == 40
+    with pytest.raises(BadInput, match="reads 40 wordpieces at most: lower --max-input to that"):
+        main(replace(config, teacher=made))
+
+
+@pytest.mark.parametrize(("name", "value"), [("reader_tokens", "many"), ("reader_span", -4)])
+def test_an_impossible_setting_of_a_saved_reader_is_refused(
+    config: ReaderConfig, tmp_path: Path, name: str, value: Any
+) -> None:
+    made = main(replace(config, dev=None, held_out=0.0, steps=2))
+    settings = json.loads((made / "config.json").read_text())
+    (made / "config.json").write_text(json.dumps({**settings, name: value}))
+    with pytest.raises(DamagedArtefact, match=f"has {name}: {value!r}"):
+        export(made, tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
+@pytest.mark.thorough
+def test_a_model_that_onnx_runtime_cannot_compute_is_not_exported(config: ReaderConfig, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    positions = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16}
+    deberta = AutoConfig.for_model("deberta-v2", **sizes, **positions, vocab_size=len(WORDS), pad_token_id=0)
+    SpanReader(AutoModel.from_config(deberta)).save(tmp_path / "deberta")
+    (tmp_path / "deberta" / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
+    with pytest.raises(ArtefactError, match=r"cannot compute this model in 8 bits .*answer with its torch directory"):
+        export(tmp_path / "deberta", tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
+def test_training_continues_from_a_reader(config: ReaderConfig, tmp_path: Path) -> None:
+    config = replace(config, dev=None, held_out=0.0, steps=2)
+    made = main(config)
+    reader, _ = span_reader.load_models(replace(config, encoder=made, max_input=64), TextTokenizer(made))
+    assert reader.max_tokens == 64  # as it is to be trained now, whatever it was before
+    before = SpanReader.load(made)
+    assert all(torch.equal(a, b) for a, b in zip(reader.parameters(), before.parameters(), strict=True))
+    assert span_reader.derive_seed(config) == config.seed
+    assert span_reader.derive_seed(replace(config, encoder=made)) != config.seed, "it would read the same once more"
+    main(replace(config, encoder=made, out=tmp_path / "on"))
+
+
+def test_a_reader_learns_from_answers_alone(config: ReaderConfig) -> None:
+    """Facts that were never asked are read off the passages that are found: what follows w50 is the answer."""
+    config = replace(
+        config, train=config.train[1:], steps=80, batch=8, lr=3e-3, warmup=8, dropout=0.0, eval_every=80, sample=10
+    )
+    main(config)
+    rows = read_figures(config.out)
+    values = [row["span_nll"] for row in rows if "span_nll" in row]
+    # Such a small reader cannot tell the passages apart: it is sure of the span in each, and that costs log 2.
+    assert sum(values[:5]) / 5 > 2.5 and sum(values[-5:]) / 5 < 0.8
+    assert [row["dev_em"] for row in rows if "dev_em" in row][-1] >= 0.8
+
+
+def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
+    strange = tmp_path / "strange.jsonl"
+    strange.write_text('{"question": "w60 w61 w100", "answers": ["nowhere"]}\n')
+    elsewhere = tmp_path / "elsewhere.jsonl"
+    elsewhere.write_text('{"question": "w60", "answers": ["nowhere"], "passages": ["w1 w2"]}\n')
+    options: dict[str, dict[str, Any]] = {
+        "no index for pairs": {"index": None, "dev": None},
+        "answers that stand nowhere": {"train": (strange,)},
+        "answers that stand in no passage": {"train": (elsewhere,)},
+        "no file": {"train": (tmp_path / "none.jsonl",)},
+        "no index": {"index": tmp_path},
+        "no vectors": {"retriever": "dense"},
+        "no encoder": {"encoder": tmp_path},
+        "somebody's directory": {"out": tmp_path},
+        "nobody to ask": {"exclude": (config.dev,)},
+        "nothing to wait for": {"patience": 2, "dev": None, "held_out": 0.0},
+        "no teacher": {"teacher": tmp_path / "none"},
+        "an export": {"encoder": weights_dir() / "reader"},
+    }
+    return replace(config, **options[case])
+
+
+COMPLAINTS = {
+    "no index for pairs": "train.jsonl: questions without passages need --index to find some",
+    "answers that stand nowhere": "strange.jsonl: the index finds no passage that holds an answer",
+    "answers that stand in no passage": "no question names a passage where its answer stands",
+    "no file": "none.jsonl cannot be read",
+    "no index": "is not a ragqa directory",
+    "no vectors": "cannot do dense",
+    "no encoder": "has no tokenizer.json",
+    "somebody's directory": "is no run, but holds .* of something else",
+    "nobody to ask": "all questions that would be asked stand in a file of --exclude",
+    "nothing to wait for": "--patience waits for held-out questions: give --dev, or",
+    "no teacher": "is not a reader",
+    "an export": "is an export: ragqa.runtime.restore makes torch weights of it",
+}
+
+
+@pytest.mark.parametrize("case", COMPLAINTS)
+def test_bad_input_is_one_clear_line(config: ReaderConfig, tmp_path: Path, case: str) -> None:
+    from ragqa.errors import RagqaError
+
+    with pytest.raises(RagqaError, match=COMPLAINTS[case]) as caught:
+        main(wrong(config, tmp_path, case))
+    assert "\n" not in str(caught.value)
+    assert not (config.out / "model").exists()
+
+
+def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:
+    with pytest.raises(BadInput, match=r"negatives = -1.*: out of range"):
+        replace(config, negatives=-1, batch=0)
+    with pytest.raises(BadInput, match=r"batch = 0, .*shares = "):
+        replace(config, shares=(1.0,), batch=0)
+    with pytest.raises(BadInput, match=r"accumulate = 3: out of range \(accumulate: a divisor of the batch, 4\)"):
+        replace(config, accumulate=3)
+    with pytest.raises(BadInput, match=r"per_passage: without a teacher"):
+        replace(config, per_passage=True, teacher=config.encoder)
+    with pytest.raises(BadInput, match=r"--train or --patterns is needed"):
+        replace(config, train=())
+    with pytest.raises(BadInput, match="give --index, too"):
+        replace(config, index=None)
+
+
+def test_schedule_by_hand() -> None:
+    rates = [warmup_linear(step, peak=1.0, warmup=2, total=6) for step in range(7)]
+    assert rates == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
