@@ -14,8 +14,7 @@ import torch
 
 from pipelines import fid_training
 from pipelines.common import generation
-from pipelines.common.config import require
-from pipelines.common.processes import together
+from pipelines.common.processes import train_in_processes
 from ragqa import artefacts
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.registry import ReaderKind
@@ -28,17 +27,13 @@ class ClosedBookConfig(fid_training.GeneratingConfig):
     index: Path | None = None
     """Index directory for a pipeline, which has to have one, though nothing of it is read."""
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(self)
-
 
 def main(
     config: ClosedBookConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Train, or go on training; the directory of the generator. Raises as ``pipelines.fid`` does."""
     torch.manual_seed(config.seed)
-    generator = generation.opened(ReaderKind.CLOSED_BOOK, config, 1, notify)
+    generator = generation.load_for_training(ReaderKind.CLOSED_BOOK, config, config.writing, 1, notify)
     return fid_training.train(
         config, generator, lambda texts: [[] for _ in texts], name="closed book", progress=progress, notify=notify
     )
@@ -50,7 +45,7 @@ def whole(
     """Train, in as many processes as are wanted; the pipeline directory where there is an index, else the model's."""
     if config.index is not None:
         artefacts.read_manifest(config.index, "index")  # now, not after the training
-    model = together(main, config, progress=progress, notify=notify)
+    model = train_in_processes(main, config, progress=progress, notify=notify)
     if config.index is None:
         return model
     return fid_training.publish(config, config.index, progress=progress, notify=notify)

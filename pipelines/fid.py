@@ -15,10 +15,10 @@ import torch
 
 from pipelines import fid_training
 from pipelines.common import generation
-from pipelines.common.config import require
-from pipelines.common.processes import together
+from pipelines.common.config import Rules, above_0
+from pipelines.common.processes import train_in_processes
 from pipelines.common.retrieval_eval import KS
-from pipelines.rag.train import check_size
+from pipelines.common.training_index.base import check_corpus_size
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.live import open_retriever
@@ -36,9 +36,9 @@ class FidConfig(fid_training.GeneratingConfig):
     k: int = 10
     """Passages of a question: the more, the better it answers and the longer it takes."""
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(self)
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {**super().rules(), "k": above_0(self.k)}
 
 
 def main(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
@@ -48,10 +48,10 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[st
         BadInput, ArtefactError, Mismatch: a file or directory is not what it should be.
         NonFiniteLoss: training would have spoiled the weights.
     """
-    check_size(config.index, config.k)
+    check_corpus_size(config.index, config.k, "--k")
     retriever = open_retriever(config.index, config.retriever, device=config.device)
     torch.manual_seed(config.seed)
-    generator = generation.opened(ReaderKind.FID, config, config.k, notify)
+    generator = generation.load_for_training(ReaderKind.FID, config, config.writing, config.k, notify)
 
     def search(texts: list[str]) -> list[list[Hit]]:
         return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than is read
@@ -61,7 +61,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[st
 
 def whole(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
     """Train, in as many processes as are wanted, and put together; the pipeline directory."""
-    together(main, config, progress=progress, notify=notify)
+    train_in_processes(main, config, progress=progress, notify=notify)
     return fid_training.publish(config, config.index, retriever=config.retriever, progress=progress, notify=notify)
 
 

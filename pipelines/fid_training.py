@@ -7,17 +7,19 @@ Legend: B questions, K passages a question.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 
 from pipelines.common import generation
-from pipelines.common.best import Best
+from pipelines.common.best import BestWeights
 from pipelines.common.calibration import calibrate_reader, select_unseen_questions
-from pipelines.common.config import WritingConfig
+from pipelines.common.config import HeldOutConfig, Rules, TrainingConfig, above_0, at_least_0, schedule_rules
 from pipelines.common.processes import device_of
-from pipelines.common.questions import taught_and_asked
-from pipelines.common.run import Run, running
+from pipelines.common.questions import read_training_questions
+from pipelines.common.run import Run, open_run
+from ragqa.cli.groups import FLAT
 from ragqa.models.generation.generators import Generator, read_generator_kind
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
@@ -31,9 +33,15 @@ from ragqa.types import Question
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratingConfig(WritingConfig):
+class GeneratingConfig(TrainingConfig):
     """Settings that both have."""
 
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    writing: Annotated[generation.WritingConfig, FLAT]
+    """Generator that training begins from."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
+    """Held-out questions."""
     calibrate: int = 1000
     """Held-out questions on which confidence is fitted, at most."""
     steps: int = 10_000
@@ -42,8 +50,15 @@ class GeneratingConfig(WritingConfig):
     """Questions a step."""
     lr: float = 1e-4
     """Learning rate at its peak."""
-    eval_every: int = 500
-    """Steps between two evaluations."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "calibrate": at_least_0(self.calibrate),
+        }
 
 
 def train_step(
@@ -55,11 +70,11 @@ def train_step(
     operations: tuple[int, int],
 ) -> dict[str, float]:
     """One optimizer step, and its ``nll``; raises NonFiniteLoss before the weights change."""
-    asked, answers = generation.taught(teach, config, run.step)
+    asked, answers = generation.draw_questions(teach, batch=config.batch, seed=config.seed, step=run.step)
     texts = [question.text for question in asked]
     hits = [found[: generator.passages] for found in search(texts)]
     inputs = generator.inputs(texts, [[hit.passage for hit in found] for found in hits]).to(config.device)
-    labels_BT = generator.seq2seq.tokens.labels(answers, config.max_answer).to(config.device)
+    labels_BT = generator.seq2seq.tokens.labels(answers, config.writing.max_answer).to(config.device)
     with autocast(config.device):
         loss = generator.nll(inputs, generation.scores(hits, config.device), labels_BT).mean()
     weighing = parallel.compute_loss_weight(torch.ones(len(asked), device=config.device))
@@ -68,7 +83,7 @@ def train_step(
     norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     read, wrote = inputs.ids_NL.numel(), labels_BT.numel()
     taught = parallel.average_over_processes({"nll": loss.item()}, weighing)
-    run.stepped(
+    run.finish_step(
         **taught,
         lr=rate,
         grad_norm=norm,
@@ -101,21 +116,21 @@ def train(
         BadInput: a file is not what it should be, or the run in the directory has other settings.
         NonFiniteLoss: training would have spoiled the weights.
     """
-    teach, ask = taught_and_asked(config, notify)
+    teach, ask = read_training_questions(config.questions, config.held_out, config.seed, notify)
     operations = generation.operations(generator.seq2seq)
     optimizer = torch.optim.AdamW(parameter_groups(generator, decay=config.weight_decay), lr=config.lr)
-    with running(config, generator, optimizer, name=name, progress=progress, notify=notify) as run:
-        best, health = Best(run, "em"), Health.from_state(run.state.extra.get("health"))
+    with open_run(config, generator, optimizer, steps=config.steps, name=name, progress=progress, notify=notify) as run:
+        best, health = BestWeights(run, "em"), Health.from_state(run.state.extra.get("health"))
         while True:
-            if run.due(config.save_every) and run.step:
+            if run.is_due(config.save_every) and run.step:
                 best.save(health=health.to_state())
-            if ask and run.due(config.eval_every) and parallel.is_first_process():
-                found = generation.evaluate(generator, search, ask, device=config.device, regex=config.regex)
-                best.told(**found)
+            if ask and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
+                found = generation.evaluate(generator, search, ask, device=config.device, regex=config.held_out.regex)
+                best.report(**found)
                 run.alarm(run.step, health.check_answers(found["em"], reads=not generator.template.closed))
-            if run.done:
+            if run.is_done:
                 break
-            run.begin()
+            run.begin_step()
             health.check_step(train_step(run, generator, search, teach, config, operations))
         best.restore()
     if parallel.is_first_process():
@@ -133,8 +148,8 @@ def publish(
 ) -> Path:
     """The pipeline directory of an index and the generator that was trained, confidence fitted as ``assemble`` does."""
     model, device = config.out / "model", device_of(config)
-    if config.dev and config.calibrate:
-        fresh = select_unseen_questions(config.dev, config.questions, config.sample, config.seed)
+    if config.held_out.dev and config.calibrate:
+        fresh = select_unseen_questions(config.held_out.dev, config.questions, config.held_out.sample or 0, config.seed)
         order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
         questions = [fresh[at] for at in np.sort(order)]
         found = open_retriever(index, retriever, device=device)
@@ -143,8 +158,8 @@ def publish(
             found,
             questions,
             None,
-            name=config.dev.name,
-            regex=config.regex,
+            name=config.held_out.dev.name,
+            regex=config.held_out.regex,
             device=device,
             progress=progress,
         )

@@ -2,11 +2,12 @@
 
     python -m pipelines.masked_lm --corpus wiki.index --encoder shape --fresh --out runs/encoder
 
-What REALM's towers and its knowledge-augmented encoder begin from, where nothing published is to be had or wanted.
+REALM's towers and its knowledge-augmented encoder begin from it where no published model is available or wanted.
 
 Legend: B texts, L tokens, M masked positions of the text that has most, V vocabulary.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pipelines.common.config import TrainingConfig, require
-from pipelines.common.masked_text import MaskedBatch, MaskedTexts, chooser
-from pipelines.common.run import Run, running, write_model
+from pipelines.common.config import Rules, TrainingConfig, above_0, proper_share, schedule_rules, text_length
+from pipelines.common.masked_text import MaskedBatch, MaskedTexts, position_chooser
+from pipelines.common.run import Run, open_run, write_model
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -31,15 +32,17 @@ from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import optimise, parameter_groups
 
+_MASKINGS = ("words", "spans", "uniform")
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(TrainingConfig):
-    """What is pretrained, on what, and for how long. BERT: batch 256 of 512 tokens, 1,000,000 steps."""
+    """Settings of the pretraining. BERT: batch 256 of 512 tokens, 1,000,000 steps."""
 
     corpus: Path
     """Index directory of the passages."""
     encoder: Path
-    """Directory with tokenizer.json and config.json; its weights are taken where they are, unless ``fresh``."""
+    """Directory with tokenizer.json and config.json; training begins from its weights unless ``fresh``."""
     fresh: bool = False
     """Begin from random weights."""
     steps: int = 100_000
@@ -47,61 +50,76 @@ class MaskedLMConfig(TrainingConfig):
     batch: int = 256
     """Texts a step."""
     masking: str = "words"
-    """words (whole ones), spans (SpanBERT) or uniform."""
+    """What is masked: whole words, spans (SpanBERT) or uniform."""
     rate: float = 0.15
-    """Share of the wordpieces that are guessed."""
+    """Share of the wordpieces that are predicted."""
     max_text: int = 128
     """Wordpieces of a text, [CLS] and [SEP] included."""
     lr: float = 1e-4
-    """Learning rate at its peak."""
+    """Peak learning rate."""
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(self)
-        if self.masking == "salient":
-            raise BadInput("masking salient: that is pipelines.realm.pretrain's; choose words, spans or uniform")
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "masking": (
+                self.masking in _MASKINGS,
+                f"one of {', '.join(_MASKINGS)}; salient is pipelines.realm.pretrain's",
+            ),
+            "rate": proper_share(self.rate),
+            "max_text": text_length(self.max_text),
+        }
 
 
-def nll(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> Tensor:
-    """Mean negative log-likelihood of the masked tokens, in nats."""
+def compute_nll(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> Tensor:
+    """Return the mean negative log-likelihood of the masked tokens, in nats."""
     types = torch.zeros_like(batch.x.ids_NL)
     logits_BMV = model(batch.x.ids_NL, batch.x.mask_NL, types, batch.positions_BM)
     return cross_entropy(logits_BMV.float().flatten(0, 1), batch.labels_BM.flatten(), ignore_index=IGNORED)
 
 
 def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, config: MaskedLMConfig) -> None:
-    """One optimizer step; raises NonFiniteLoss before the weights change."""
+    """Take an optimizer step; raise NonFiniteLoss before the weights change."""
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     with autocast(config.device):
-        loss = nll(model, batch)
-    weighing = parallel.compute_loss_weight(batch.labels_BM != IGNORED)
-    norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+        loss = compute_nll(model, batch)
+    weight = parallel.compute_loss_weight(batch.labels_BM != IGNORED)
+    norm = optimise(loss * weight, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     tokens = batch.x.ids_NL.numel()
-    row = parallel.average_over_processes({"nll": loss.item()}, weighing)
+    row = parallel.average_over_processes({"nll": loss.item()}, weight)
     flops = count_flops(model, tokens, batch.positions_BM.numel())
-    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.sum_over_processes(tokens), flops=flops)
+    run.finish_step(**row, lr=rate, grad_norm=norm, tokens=parallel.sum_over_processes(tokens), flops=flops)
 
 
-def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
-    """Train, or go on training; the directory of the model.
+def main(
+    config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Train, or continue training; return the directory of the model.
+
+    Args:
+        config: settings of the run.
+        progress: shows the steps.
+        notify: takes a line for the user.
 
     Raises:
-        BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
+        BadInput, ArtefactError: a directory is not what it should be, or a setting is out of range.
         NonFiniteLoss: training would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
-    begin = KnowledgeAugmentedEncoder.from_config if config.fresh else KnowledgeAugmentedEncoder.from_encoder
-    shape = (config.encoder / "config.json").is_file() and not list(config.encoder.glob("*.safetensors"))
-    if shape and not config.fresh:
+    init_model = KnowledgeAugmentedEncoder.from_config if config.fresh else KnowledgeAugmentedEncoder.from_encoder
+    has_no_weights = (config.encoder / "config.json").is_file() and not list(config.encoder.glob("*.safetensors"))
+    if has_no_weights and not config.fresh:
         raise BadInput(f"{config.encoder} has no weights: --fresh begins from random ones of its shape")
-    model = begin(config.encoder).to(config.device)
+    model = init_model(config.encoder).to(config.device)
     set_dropout(model.train(), config.dropout)
     artefacts.read_manifest(config.corpus, "index")
     texts = MaskedTexts(
         PassageStore.open(config.corpus / "passages"),
         TextTokenizer(config.encoder),
-        chooser(config.masking, None, rate=config.rate, count=1),
+        position_chooser(config.masking, None, rate=config.rate, count=1),
         batch=config.batch,
         max_text=min(config.max_text, model.max_tokens),
         seed=config.seed,
@@ -109,8 +127,10 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
         together=config.masking == "spans",
     )
     optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
-    with running(config, model, optimizer, name="masked words", progress=progress) as run:
-        for step in run.left(config.save_every):
+    with open_run(
+        config, model, optimizer, steps=config.steps, name="masked words", progress=progress, notify=notify
+    ) as run:
+        for step in run.remaining_steps(config.save_every):
             train_step(run, model, texts[step].to(config.device), config)
     if parallel.is_first_process():
         write_model(model, config.out / "model")
@@ -118,9 +138,9 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT) -> Path:
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import together
+    from pipelines.common.processes import train_in_processes
     from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
     with report_errors("pipelines.masked_lm"):
-        print(together(main, parse_config(MaskedLMConfig, __doc__), progress=Bars()))
+        print(train_in_processes(main, parse_config(MaskedLMConfig, __doc__), progress=Bars(), notify=print))

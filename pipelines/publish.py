@@ -30,7 +30,7 @@ from pipelines.common import generation
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.assemble import main as assemble
 from pipelines.common.config import require
-from pipelines.common.run import held, settle
+from pipelines.common.run_directory import lock_directory, record_settings
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.models.dpr import load_dpr
@@ -135,8 +135,8 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Callab
     check_towers(config.rag or str(config.questions), passages, (questions, passage_tower), tokenizer)
     retriever = out / "model"
     out.mkdir(parents=True, exist_ok=True)
-    with held(out):
-        settle(config, begun=retriever.is_dir())
+    with lock_directory(out):
+        record_settings(config, has_begun=retriever.is_dir())
     with artefacts.replace_directory(retriever) as folder:
         DualEncoder(questions, passage_tower).save(folder)
         for tower in folder.iterdir():

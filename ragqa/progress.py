@@ -1,43 +1,54 @@
-"""Progress of long work: the library reports it, the command line draws it."""
+"""Progress of long work: the library reports how far it is, the command line shows it."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from time import monotonic
+from typing import Any, Protocol
+
+PLAIN_EVERY = 30.0
+"""Seconds between two lines where there is no terminal to draw bars in."""
 
 
 class Step(Protocol):
-    """A piece of work in progress."""
+    """One piece of work under way."""
 
-    def advance_to(self, done: int) -> None:
-        """Report that ``done`` units of the announced total are done."""
+    def advance_to(self, done: int, status: str = "") -> None:
+        """Report that ``done`` units of the announced total are finished; ``status`` is shown with it."""
         ...
 
 
 class Progress(Protocol):
-    """Shows pieces of work while they run."""
+    """Receiver of progress, told of each piece of work as it begins."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """Begin a piece of work of ``total`` units, of which an earlier run has done ``done``."""
+        """Return a context manager around a piece of work.
+
+        Args:
+            name: of the work.
+            total: number of units.
+            unit: what is counted; B stands for bytes.
+            done: units that an earlier run has finished.
+        """
         ...
 
 
 class Silent:
-    """Shows nothing: the default of the library."""
+    """Progress that shows nothing: the default of the library."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """Begin a piece of work that is not shown."""
+        """Return a step that nobody sees."""
         return nullcontext(self)
 
-    def advance_to(self, done: int) -> None:
-        """Do nothing."""
+    def advance_to(self, done: int, status: str = "") -> None:
+        """Show nothing."""
 
 
 class Bars:
-    """Shows bars with rate and time left on standard error, by Rich."""
+    """Bars with rate and time left on standard error, by Rich; plain lines if that is no terminal."""
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Show a bar; without a terminal, print one line when the work is done."""
+        """Show a bar, or without a terminal a line now and then and one at the end."""
         from rich import progress
         from rich.console import Console
 
@@ -49,26 +60,72 @@ class Bars:
             progress.TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
             progress.TextColumn("{task.fields[rate]}"),
             progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[status]}"),
             console=console,
             disable=not console.is_terminal,
         ) as bars:
-            task = bars.add_task(name, total=max(1, total) / scale, unit=unit, rate="")
+            task = bars.add_task(name, total=max(1, total) / scale, unit=unit, rate="", status="")
             bars.update(task, completed=done / scale)
-            began, before = bars.get_time(), done
+            pace = _Pace(done / scale, max(1, total) / scale, unit)
+            lines = _Lines(name, console.file, pace)
 
             class Bar:
-                done = before
+                done = 0.0
 
-                def advance_to(self, done: int) -> None:
-                    self.done = done
-                    rate = (done - before) / scale / max(1e-9, bars.get_time() - began)
-                    bars.update(task, completed=done / scale, rate=f"{rate:,.0f} {unit}/s")
+                def advance_to(self, done: int, status: str = "") -> None:
+                    self.done = done / scale
+                    bars.update(task, completed=self.done, rate=pace.rate(self.done), status=status)
+                    if not console.is_terminal:
+                        lines.show(self.done, status)
 
             bar = Bar()
+            bar.done = done / scale
             yield bar
-            seconds = bars.get_time() - began
         if not console.is_terminal:
-            print(f"{name}: {(bar.done - before) / scale:,.0f} {unit} in {seconds:.1f} s", file=console.file)
+            seconds = monotonic() - pace.began
+            print(f"{name}: {bar.done - pace.first:,.0f} {unit} in {seconds:.1f} s", file=console.file)
+
+
+class _Pace:
+    """Speed of a piece of work."""
+
+    def __init__(self, first: float, total: float, unit: str) -> None:
+        self.first, self.total, self.unit, self.began = first, total, unit, monotonic()
+
+    def per_second(self, done: float) -> float:
+        """Return the units a second since the work began or continued."""
+        return (done - self.first) / max(1e-9, monotonic() - self.began)
+
+    def rate(self, done: float) -> str:
+        """Return the speed in words; slow work is given in seconds a unit."""
+        speed = self.per_second(done)
+        if 0 < speed < 1:
+            return f"{1 / speed:.1f} s/{self.unit.removesuffix('s')}"
+        return f"{speed:,.{0 if speed >= 10 else 1}f} {self.unit}/s"
+
+    def time_left(self, done: float) -> str:
+        """Return the time that the rest takes at this speed, as h:mm:ss."""
+        speed = self.per_second(done)
+        if speed <= 0:
+            return "-:--:--"
+        minutes, seconds = divmod(round((self.total - done) / speed), 60)
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+class _Lines:
+    """Plain lines about a piece of work, one every ``PLAIN_EVERY`` seconds."""
+
+    def __init__(self, name: str, file: Any, pace: _Pace) -> None:
+        self._name, self._file, self._pace, self._shown = name, file, pace, pace.began
+
+    def show(self, done: float, status: str) -> None:
+        """Print how far the work is, unless that was printed a moment ago."""
+        if monotonic() - self._shown < PLAIN_EVERY:
+            return
+        self._shown, pace = monotonic(), self._pace
+        parts = [f"{self._name}: {done:,.0f}/{pace.total:,.0f} {pace.unit}", pace.rate(done)]
+        parts += [f"{pace.time_left(done)} left", *([status] if status else [])]
+        print(", ".join(parts), file=self._file, flush=True)
 
 
 SILENT = Silent()

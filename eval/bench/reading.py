@@ -28,7 +28,7 @@ from eval.bench.latency import as_peers_reader
 from eval.bench.process import timed
 from eval.bench.record import report
 from eval.command import check_counts, report_errors
-from pipelines.common.questions import answerable
+from pipelines.common.questions import read_answerable
 from ragqa import artefacts
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import BadInput, Mismatch
@@ -45,7 +45,7 @@ _HAS_PIPELINE = "import transformers; transformers.QuestionAnsweringPipeline"
 def prepare(index: Path, questions: Path, count: int, k: int, work: Path) -> tuple[Path, int]:
     """The questions with the titles and texts of their hits, in a file; how many passages these are."""
     retriever = open_retriever(index)
-    asked = list(islice((question.text for question in answerable(questions)), count))
+    asked = list(islice((question.text for question in read_answerable(questions)), count))
     hits = [[(hit.passage.title, hit.passage.text) for hit in found] for found in retriever.search(asked, k)]
     rows = [
         {"question": question, "titles": [title for title, _ in found], "contexts": [text for _, text in found]}

@@ -247,7 +247,7 @@ def write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> N
 def score_answers(runner: Runner, arm: Arm) -> dict[str, Any]:
     """Return exact match and recall of a trained generator on the test questions, by an index of its final weights."""
     from pipelines.common.generation import evaluate, searching
-    from pipelines.common.questions import answerable
+    from pipelines.common.questions import read_answerable
     from pipelines.common.training_index import Library
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.generation.generators import load_generator
@@ -261,11 +261,11 @@ def score_answers(runner: Runner, arm: Arm) -> dict[str, Any]:
         library = Library.open(config.corpus, config.out / "model", config.out / "final")
         generator, tower = load_generator(config.out / "generator"), DualEncoder.load(config.out / "model").questions
         search = searching(library, tower, generator.passages, "cpu")
-    scores = evaluate(generator, search, answerable(runner.work / "test.jsonl"), device="cpu", regex=False)
+    scores = evaluate(generator, search, read_answerable(runner.work / "test.jsonl"), device="cpu", regex=False)
     first, batch = (config.asked_from, config.rag.batch) if stage.recipe == "joint" else (0, config.batch)
     dev = {row["step"]: row["em"] for row in rows if "em" in row}
     return {
-        "questions": len(answerable(config.questions)),
+        "questions": len(read_answerable(config.questions)),
         **scores,
         "dev": {str(step): em for step, em in dev.items()},
         "seen": {str(step): batch * max(0, step - first) for step in dev},
@@ -281,7 +281,7 @@ def score_statements(runner: Runner, arm: Arm, world: World) -> dict[str, Any]:
     """Score REALM on masked statements of held-out facts, over a fresh index and over the last one of the run."""
     from index.refresh import RefreshSettings, make_version_opener
     from pipelines.common.masked_text import masked_texts
-    from pipelines.common.tokenized_passages import Blocks
+    from pipelines.common.tokenized_passages import TokenizedPassages
     from pipelines.realm.pretrain import Realm
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -291,7 +291,7 @@ def score_statements(runner: Runner, arm: Arm, world: World) -> dict[str, Any]:
 
     stage = arm.stages[-1]
     config, rows = runner.configure(stage), runner.read_log(stage)
-    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks")
+    blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks")
     model = Realm(DualEncoder.load(config.out / "model"), KnowledgeAugmentedEncoder.load(config.out / "reader"))
     texts = masked_texts(config, blocks, runner.tagger, of=config.texts)
     passages = [passage.titled for passage in blocks.store.get(range(len(blocks)))]

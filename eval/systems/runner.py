@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from eval.bench.record import write_record
 from pipelines.common.closed_world import init_generator
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
+from ragqa.cli.groups import list_settings, make_config, replace_settings, settings_of
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.evaluation.report.summary import percent
 from ragqa.pretraining.salient import Tagger
@@ -123,22 +124,19 @@ def load_recipes(tagger: Tagger | None = None) -> dict[str, tuple[type[Any], Cal
     from pipelines.rag import warm_generator
     from pipelines.realm import pretrain, reader_warmup
 
-    def without_notify(main: Callable[..., Path], config: Any, **options: Any) -> Path:
-        return main(config, **{name: value for name, value in options.items() if name != "notify"})
-
     return {
         "generator": (GeneratorConfig, lambda config, **_: make_generator(config)),
         "towers": (TowersConfig, lambda config, **_: make_towers(config)),
-        "inverse_cloze": (inverse_cloze.WarmStartConfig, inverse_cloze.main),
-        "reader_warmup": (reader_warmup.WarmReaderConfig, partial(without_notify, reader_warmup.main)),
-        "realm": (pretrain.PretrainConfig, partial(pretrain.main, finds=tagger)),
+        "inverse_cloze": (inverse_cloze.InverseClozeConfig, inverse_cloze.main),
+        "reader_warmup": (reader_warmup.ReaderWarmupConfig, partial(reader_warmup.main, tagger=tagger)),
+        "realm": (pretrain.PretrainConfig, partial(pretrain.main, tagger=tagger)),
         "dpr": (dpr.DprConfig, dpr.main),
         "fine_tune": (fine_tune.FineTuneConfig, fine_tune.main),
         "warm_generator": (warm_generator.WarmGeneratorConfig, warm_generator.main),
         "rag": (rag.RagConfig, rag.main),
         "fid": (fid.FidConfig, fid.whole),
         "closed_book": (closed_book.ClosedBookConfig, closed_book.whole),
-        "joint": (joint.JointConfig, partial(joint.main, finds=tagger)),
+        "joint": (joint.JointConfig, partial(joint.main, tagger=tagger)),
     }
 
 
@@ -165,11 +163,11 @@ class Runner:
     def configure(self, stage: Stage) -> Any:
         """Return the recipe's config for a stage."""
         kind, _ = load_recipes()[stage.recipe]
-        names = {each.name: each for each in fields(kind)}
+        names = {each.name: each for each in list_settings(kind)}
         settings = {**stage.settings, **{name: value for name, value in self.changes.items() if name in names}}
         defaults = {name: names[name].default for name in settings if name in names}
         resolved = {name: self._resolve(value, defaults.get(name)) for name, value in settings.items()}
-        return kind(out=self.work / stage.out, **resolved)
+        return make_config(kind, out=self.work / stage.out, **resolved)
 
     def _resolve(self, value: Any, default: Any) -> Any:
         if isinstance(value, str) and value.startswith("{"):
@@ -177,21 +175,22 @@ class Runner:
         if isinstance(value, tuple):
             return tuple(self._resolve(item, None) for item in value)
         if isinstance(value, Mapping):
-            return replace(
-                default, **{name: self._resolve(item, getattr(default, name)) for name, item in value.items()}
+            own = settings_of(default)
+            return replace_settings(
+                default, **{name: self._resolve(item, own.get(name)) for name, item in value.items()}
             )
         return value
 
     def train(self, stages: Iterable[Stage]) -> list[Path]:
         """Run the stages that are not finished; return what each has made."""
-        from pipelines.common.stages import finished
+        from pipelines.common.stages import run_stage
 
         recipes = load_recipes(self.tagger)
         made = []
         for stage in stages:
             notify = partial(notify_about, stage.out)
             run = partial(recipes[stage.recipe][1], progress=Bars(), notify=notify)
-            made.append(finished(self.configure(stage), run, notify))
+            made.append(run_stage(self.configure(stage), run, notify))
         return made
 
     def seconds(self, stages: Iterable[Stage]) -> dict[str, float]:
@@ -239,10 +238,10 @@ class Runner:
         Inputs count by the digest of their contents, wherever they lie; what lies in the work directory counts by its
         place, since these very settings have made it.
         """
-        from pipelines.common.run import FREE, INPUTS, inputs
+        from pipelines.common.run_directory import FREE, INPUTS, digest_inputs
 
-        row: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in FREE}
-        digests, work = inputs(config), self.work.resolve()
+        row: dict[str, Any] = {name: value for name, value in settings_of(config).items() if name not in FREE}
+        digests, work = digest_inputs(config), self.work.resolve()
         for name, value in row.items():
             places = [
                 each.resolve() for each in (value if isinstance(value, tuple) else [value]) if isinstance(each, Path)

@@ -47,7 +47,7 @@ from pipelines.calibrate.report import choose_threshold, measure_refusals, plot_
 from pipelines.common.calibration import MIN_ANSWERS, CrossFit, cross_fit, install_calibration
 from pipelines.common.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.plot import check_plot
-from pipelines.common.questions import answerable, asked_in, batches, unasked
+from pipelines.common.questions import drop_known, iterate_batches, question_keys, read_answerable
 from ragqa import artefacts
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput
@@ -187,7 +187,7 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
     if config.squad:
         sets += make_squad_sets(config, config.squad)
     if config.questions and config.index:
-        questions = select_questions(answerable(config.questions), config, config.questions)
+        questions = select_questions(read_answerable(config.questions), config, config.questions)
         retriever, name = open_retriever(config.index, config.retriever), config.questions.stem
         half, everywhere = questions[: len(questions) // 2], search_passages(retriever, config.k)
         elsewhere = search_other_documents(retriever, config.k)
@@ -214,7 +214,7 @@ def make_squad_sets(config: CalibrateConfig, squad: Path) -> list[CalibrationSet
 def select_questions(questions: Sequence[Question], config: CalibrateConfig, file: Path) -> list[Question]:
     """Return at most ``count`` questions that did not select the weights; raise BadInput if none is left."""
     others = split_held_out(questions, config.selection_sample, config.seed)[1]
-    selected = unasked(others, asked_in(config.exclude))[: config.count]
+    selected = drop_known(others, question_keys(config.exclude))[: config.count]
     if not selected:
         used = f"of {len(questions)} held-out questions --selection-sample {config.selection_sample} chose the weights"
         raise BadInput(f"{file}: {used}: none is left to calibrate on")
@@ -226,7 +226,7 @@ def answer_questions(
 ) -> list[list[CalibrationRow]]:
     """Return, for each of ``PRIOR_WEIGHTS``, the rows of all questions for which there is an answer."""
     rows: list[list[CalibrationRow]] = [[] for _ in PRIOR_WEIGHTS]
-    for batch in batches(list(enumerate(questions.questions)), progress, str(questions)):
+    for batch in iterate_batches(list(enumerate(questions.questions)), progress, str(questions)):
         asked = [question for _, question in batch]
         scored = reader.score([question.text for question in asked], questions.condition(asked))
         for (number, question), whole in zip(batch, scored, strict=True):

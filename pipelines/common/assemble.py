@@ -21,11 +21,8 @@ from index.build import BuildConfig, build
 from index.embed import EmbedConfig, embed
 from index.reuse import reuse_vectors
 from pipelines.common.calibration import calibrate_reader, select_unseen_questions
-from pipelines.common.config import require
-from pipelines.common.processes import device_of
-from pipelines.common.stages import check_questions
-from pipelines.orqa.fine_tune import FineTuneConfig
-from pipelines.rag.train import RagConfig
+from pipelines.common.config import above_0, at_least_0, check, one_of
+from pipelines.common.questions import read_answerable
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.models.generation.generators import read_generator_kind
@@ -36,7 +33,8 @@ from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
+from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 from ragqa.runtime.export import export
 
 
@@ -79,47 +77,15 @@ class AssembleConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(self)
-
-
-def after(tune: FineTuneConfig, out: Path) -> AssembleConfig:
-    """What a pipeline is put together from once a fine-tuning is done."""
-    return AssembleConfig(
-        corpus=tune.corpus,
-        retriever=tune.out / "model",
-        reader=tune.out / "reader",
-        vectors=tune.out / "vectors",
-        out=out,
-        kind=tune.kind,
-        read=tune.read,
-        workers=tune.workers,
-        dev=tune.dev,
-        regex=tune.regex,
-        taught=tune.questions,
-        judged_by=tune.sample,
-        device=device_of(tune),
-        seed=tune.seed,
-    )
-
-
-def after_writing(trained: RagConfig, out: Path) -> AssembleConfig:
-    """What a pipeline is put together from once a generator is trained."""
-    return AssembleConfig(
-        corpus=trained.corpus,
-        retriever=trained.out / "model",
-        generators=(trained.out / "generator",),
-        vectors=None if trained.learn_passages else trained.out / "vectors",
-        out=out,
-        kind=trained.kind,
-        workers=trained.workers,
-        dev=trained.dev,
-        regex=trained.regex,
-        taught=trained.questions,
-        judged_by=trained.sample,
-        device=device_of(trained),
-        seed=trained.seed,
-    )
+        """Raise BadInput for values out of range."""
+        rules = {
+            "read": above_0(self.read),
+            "judged_by": at_least_0(self.judged_by),
+            "workers": at_least_0(self.workers),
+        }
+        rules |= {"calibrate": at_least_0(self.calibrate), "kind": one_of(self.kind, tuple(IndexKind))}
+        check(self, rules)
+        mips.check_kind(self.kind, "cpu")
 
 
 def main(
@@ -131,7 +97,9 @@ def main(
         BadInput, ArtefactError, DamagedArtefact, Mismatch: a directory is not what it should be.
         MissingExtra: exporting, or this kind of index, needs what is not installed.
     """
-    check_questions(config.dev, config.taught)
+    for file in (config.dev, config.taught):
+        if file is not None:
+            read_answerable(file)
     kinds(config.generators)
     out = config.out.resolve()
     encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
@@ -162,7 +130,7 @@ def named(
 ) -> Path:
     """The pipeline directory of the parts that are there, whose reader knows by then how sure it may be."""
     out = config.out.resolve()
-    readers = {ReaderKind.SPAN: out / "reader"} if config.reader else {}
+    readers: dict[str, Path] = {ReaderKind.SPAN: out / "reader"} if config.reader else {}
     readers |= {kind: out / kind for kind in kinds(config.generators)}
     first = next(iter(readers.values()), None)
     parts: dict[str, Any] = {"retriever": RetrieverKind.DENSE, "encoder": str(out / "encoder"), "reader": first}

@@ -1,4 +1,4 @@
-"""The weights of a run's best evaluation, kept aside: they are what is written at its end."""
+"""Weights of a run's best evaluation, which are written at its end."""
 
 from pathlib import Path
 from typing import Any
@@ -11,60 +11,63 @@ from ragqa.errors import DamagedArtefact
 from ragqa.training import parallel
 
 FOLDER = "best"
-_MARK = "best"
-"""Under this a checkpoint says which evaluation was the best by then."""
+_KEY = "best"
+"""Key under which a checkpoint names the best evaluation by then."""
 
 
-class Best:
-    """The best evaluation so far, for the first of several processes, which evaluates.
+class BestWeights:
+    """Best evaluation so far, and its weights.
 
-    Every checkpoint names the one that was the best by then, and its weights stay as long as the checkpoint does: a
-    run that goes on from there chooses as an unbroken one, whatever it had seen before it was killed.
+    The first of several processes evaluates. Every checkpoint names the evaluation that was the best by then, and its
+    weights stay as long as the checkpoint does: a run that continues from there chooses as an unbroken one, whatever
+    it had seen before it was killed.
     """
 
     def __init__(self, run: Run, metric: str) -> None:
-        """Of a run as it begins or goes on; the higher ``metric``, the better."""
+        """Begin, or continue from the run's checkpoint; the higher ``metric``, the better."""
         self._run, self._metric = run, metric
         self._folder = run.path / FOLDER
-        self._mark: dict[str, Any] | None = run.state.extra.get(_MARK)
+        self._best: dict[str, Any] | None = run.state.extra.get(_KEY)
 
     @property
-    def stale(self) -> int | None:
-        """Steps that were taken since an evaluation was better than all before it; None before any."""
-        return self._run.step - self._mark.get("better", self._mark["step"]) if self._mark else None
+    def steps_since(self) -> int | None:
+        """Steps since an evaluation was better than all before it; None before the first."""
+        return self._run.step - self._best.get("better", self._best["step"]) if self._best else None
 
-    def told(self, **figures: float) -> None:
-        """Log and say an evaluation and which was the best so far; of equal ones, that is the last."""
-        step, value = self._run.step, figures[self._metric]
-        if self._mark is None or value >= self._mark["value"]:
-            level = self._mark if self._mark and value == self._mark["value"] else None
+    def report(self, **figures: float) -> None:
+        """Log and report an evaluation, and keep the weights if it is the best; of equal ones, the last is."""
+        step, value, best = self._run.step, figures[self._metric], self._best
+        if best is None or value >= best["value"]:
+            is_equal = best is not None and value == best["value"]
             self._write(step)
-            self._mark = {"step": step, "value": value, "better": level.get("better", level["step"]) if level else step}
-            self._tidy()
-        self._run.told(**figures, best_step=self._mark["step"])
+            since = best.get("better", best["step"]) if best and is_equal else step
+            self._best = {"step": step, "value": value, "better": since}
+            self._delete_unused()
+        assert self._best is not None
+        self._run.report(**figures, best_step=self._best["step"])
 
     def save(self, **extra: Any) -> None:
-        """Write a checkpoint, with ``extra`` beside."""
-        self._run.save(**extra, **{_MARK: self._mark})
-        self._tidy()
+        """Write a checkpoint of the run, with ``extra``."""
+        self._run.save(**extra, **{_KEY: self._best})
+        self._delete_unused()
 
     def restore(self) -> None:
-        """Give the model the best weights; without an evaluation it keeps its last ones.
+        """Load the best weights into the model; without an evaluation it keeps its last ones.
 
         Raises:
-            DamagedArtefact: they are not there, or not whole.
+            DamagedArtefact: they are missing or not whole.
         """
-        if self._mark is None or not parallel.is_first_process():
+        if self._best is None or not parallel.is_first_process():
             return
-        file = self._file(self._mark["step"])
+        file = self._file(self._best["step"])
         try:
             load_model(self._run.state.model, file)
         except Exception as error:  # safetensors raises its own kinds
             reason = str(error).strip().split("\n")[0]
-            raise DamagedArtefact(f"{file} cannot be taken ({reason}): begin in an empty directory") from error
-        value = f"{self._metric} {self._mark['value']:.4g}"
+            raise DamagedArtefact(f"{file} cannot be loaded ({reason}): begin in an empty directory") from error
+        value = f"{self._metric} {self._best['value']:.4g}"
         self._run.notify(
-            f"the weights of step {self._mark['step']} are written, the best on held-out questions: {value}"
+            f"the weights of step {self._best['step']} are written, the best on held-out questions: {value}"
         )
 
     def _write(self, step: int) -> None:
@@ -74,12 +77,12 @@ class Best:
             save_model(self._run.state.model, str(aside))
             aside.replace(file)
 
-    def _tidy(self) -> None:
-        """Delete what neither a checkpoint nor the run refers to."""
+    def _delete_unused(self) -> None:
+        """Delete weights that neither a checkpoint nor the run refers to."""
         if not parallel.is_first_process():
             return
-        marks = [*self._run.kept(_MARK), self._mark]
-        kept = {self._file(mark["step"]) for mark in marks if mark}
+        named = [*self._run.saved_extras(_KEY), self._best]
+        kept = {self._file(best["step"]) for best in named if best}
         for file in set(self._folder.glob("*")) - kept:
             file.unlink()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.common.questions import answerable, asked_in, batches, unasked
+from pipelines.common.questions import drop_known, iterate_batches, question_keys, read_answerable
 from ragqa.evaluation.statistics import calibration_error
 from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
@@ -52,8 +52,10 @@ def select_unseen_questions(file: Path, train: Path | None, selection_sample: in
             left out, too, if enough others remain.
         seed: seed of the training.
     """
-    unseen = unasked(answerable(file), asked_in([train] if train else []))
-    selecting = {question.id for question in answerable(file, selection_sample, seed)} if selection_sample else set()
+    unseen = drop_known(read_answerable(file), question_keys([train] if train else []))
+    selecting = (
+        {question.id for question in read_answerable(file, selection_sample, seed)} if selection_sample else set()
+    )
     others = [question for question in unseen if question.id not in selecting]
     return others if len(others) >= MIN_UNSEEN else unseen
 
@@ -69,7 +71,7 @@ def collect_answers(
 ) -> list[tuple[Evidence, bool]]:
     """Return the evidence for each answer, and whether the answer is right; questions without an answer are skipped."""
     rows = []
-    for batch in batches(questions, progress, "asking"):
+    for batch in iterate_batches(questions, progress, "asking"):
         texts = [question.text for question in batch]
         answers = reader.find_answers(texts, retriever.search(texts, k))
         rows += [

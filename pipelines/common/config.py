@@ -1,189 +1,252 @@
-"""Settings that recipes share; each has defaults of its own where its paper does."""
+"""Settings that recipes share.
+
+A recipe's config inherits from ``TrainingConfig`` and holds the groups that it needs as fields. Every config checks its
+own values and those of its groups when it is made, and reports all that are out of range at once.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ragqa.cli.groups import flat_groups, settings_of
 from ragqa.errors import BadInput
-from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
 from ragqa.reading.windows import MIN_WINDOW
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 
+FROM_RECIPE = Path("(from the recipe)")
+"""Stands in the default settings of a stage for a path that the recipe around it gives."""
 MASKINGS = ("salient", "spans", "words", "uniform")
 
-Rule = tuple[Callable[[Any], bool], str]
-"""What a setting has to be, and that in words."""
-_ABOVE_0: Rule = (lambda value: 0 < value < math.inf, "above 0")
-_0_OR_MORE: Rule = (lambda value: value >= 0, "0 or more")
-_WITHIN: Rule = (lambda value: 0 < value < 1, "between 0 and 1")
-_WIDTH: Rule = (lambda value: 0 < value <= 65_536, "above 0 and at most 65,536")
-_TEXT: Rule = (lambda value: value > 3, "more than 3: [CLS] and [SEP] are counted")
+Rule = tuple[bool, str]
+"""Whether a value is in range, and the range in words."""
+Rules = dict[str, Rule]
+"""Rules by the names of the settings."""
 
 
-def _one_of(values: Sequence[str]) -> Rule:
-    return lambda value: value in values, f"one of {', '.join(values)}"
+def check(config: Any, rules: Mapping[str, Rule]) -> None:
+    """Raise BadInput that names every setting out of range, with its value and its rule."""
+    settings = settings_of(config)
+    broken = {name: words for name, (holds, words) in rules.items() if not holds}
+    if broken:
+        values = ", ".join(f"{name} = {settings[name]}" for name in broken)
+        raise BadInput(f"{values}: out of range ({'; '.join(f'{name}: {words}' for name, words in broken.items())})")
 
 
-_RULES: dict[str, Rule] = {
-    **dict.fromkeys(("steps", "epochs", "rounds", "batch", "chunk", "processes", "lr", "clip", "eval_every"), _ABOVE_0),
-    **dict.fromkeys(("save_every", "refresh_every", "sample", "k", "read", "depth", "pool"), _ABOVE_0),
-    **dict.fromkeys(("gain", "spans", "max_span"), _ABOVE_0),
-    **dict.fromkeys(("width", "hidden"), _WIDTH),
-    "seed": (lambda value: 0 <= value < 2**63, "0 or more and below 2^63"),
-    **dict.fromkeys(("retriever_lr", "warmup", "frozen", "weight_decay", "max_staleness"), _0_OR_MORE),
-    **dict.fromkeys(("workers", "calibrate", "judged_by"), _0_OR_MORE),
-    **dict.fromkeys(("rate", "thin"), _WITHIN),
-    **dict.fromkeys(("max_query", "max_text", "max_block"), _TEXT),
-    "dropout": (lambda value: 0 <= value < 1, "0 or more and below 1"),
-    "max_input": (lambda value: value >= MIN_WINDOW, f"{MIN_WINDOW} or more"),
-    "max_answer": (lambda value: value > 1, "more than 1"),
-    "kind": _one_of(tuple(IndexKind)),
-    "masking": _one_of(MASKINGS),
-    "pooling": _one_of(("cls", "mean")),
-    "marginal": _one_of(("token", "sequence")),
-}
-"""Of settings that mean the same in all recipes; None is what a type may allow."""
+def above_0(value: float | None) -> Rule:
+    """Return the rule of counts and rates; None is in range wherever its type allows it."""
+    return value is None or 0 < value < math.inf, "above 0"
 
 
-def require(config: Any, **own: tuple[bool, str]) -> None:
-    """Raise BadInput for all settings at once that cannot be meant, by the rules of all recipes and its own.
+def at_least_0(value: float | None) -> Rule:
+    """Return the rule of counts and weights that may be 0."""
+    return value is None or value >= 0, "0 or more"
 
-    ``own``: by name, whether a setting can be meant, and what it has to be.
+
+def share(value: float) -> Rule:
+    """Return the rule of a share that may be nothing or everything."""
+    return 0 <= value <= 1, "from 0 to 1"
+
+
+def share_below_1(value: float) -> Rule:
+    """Return the rule of a share that may be nothing, but not everything."""
+    return 0 <= value < 1, "0 or more and below 1"
+
+
+def proper_share(value: float | None) -> Rule:
+    """Return the rule of a share that is neither nothing nor everything."""
+    return value is None or 0 < value < 1, "between 0 and 1"
+
+
+def text_length(value: int) -> Rule:
+    """Return the rule of the longest text in wordpieces."""
+    return value > 3, "more than 3: [CLS] and [SEP] are counted"
+
+
+def layer_width(value: int | None) -> Rule:
+    """Return the rule of the width of vectors and layers."""
+    return value is None or 0 < value <= 65_536, "above 0 and at most 65,536"
+
+
+def one_of(value: str, choices: Sequence[str]) -> Rule:
+    """Return the rule of a setting with a few possible values."""
+    return value in choices, f"one of {', '.join(choices)}"
+
+
+def schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
+    """Return the rules of a learning rate that warms up and then falls to 0."""
+    steps_rule, warmup_rule = above_0(steps), at_least_0(warmup)
+    if steps is not None and steps_rule[0] and warmup is not None and warmup_rule[0]:
+        warmup_rule = warmup <= steps, f"at most the {steps} steps"
+    return {"steps": steps_rule, "lr": above_0(lr), "warmup": warmup_rule}
+
+
+class Unset:
+    """Default of a setting in a stage, which the recipe around it replaces by its own value.
+
+    A value that somebody gave is of the plain type, also where it equals the default.
     """
-    values = {name: getattr(config, name, None) for name in _RULES}
-    rules = {name: (holds(values[name]), words) for name, (holds, words) in _RULES.items() if values[name] is not None}
-    rules |= {name: each for name, each in _pairs(values).items() if rules[name][0]} | own
-    wrong = {name: words for name, (holds, words) in rules.items() if not holds}
-    if wrong:
-        told = ", ".join(f"{name} = {getattr(config, name)}" for name in wrong)
-        raise BadInput(f"{told}: out of range ({'; '.join(f'{name}: {words}' for name, words in wrong.items())})")
-    if values["kind"] is not None:
-        mips.check_kind(values["kind"], "cpu")
 
 
-def _pairs(values: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:
-    """Rules of settings that depend on each other."""
-    steps, every, warmup, bound = (values[name] for name in ("steps", "refresh_every", "warmup", "max_staleness"))
-    found = {}
-    if steps is not None and warmup is not None:
-        found["warmup"] = warmup <= steps, f"at most the {steps} steps"
-    if bound is not None and every is None:
-        found["max_staleness"] = False, "without refresh_every there is no refresh to wait for"
-    elif bound is not None:
-        found["max_staleness"] = bound >= every, "refresh_every or more"
-    return found
+class UnsetText(Unset, str):
+    """Text by default."""
+
+
+class UnsetNumber(Unset, int):
+    """Number by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """Of every recipe, which checks them together with its own."""
+    """Settings that every recipe has."""
 
     out: Path
-    """Directory of the run; one found there goes on."""
+    """Directory of the run; a run found there continues."""
     warmup: int | None = None
-    """Steps; by default 1000, or a tenth of all if that is less."""
+    """Steps over which the learning rate rises; by default 1000, or a tenth of all if that is less."""
     weight_decay: float = 0.01
-    """Of weights; biases and norms have none."""
+    """Weight decay of weights; biases and norms have none."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     dropout: float = 0.1
-    """On a CPU a step takes less than half as long with 0."""
+    """Dropout; on a CPU a step takes less than half as long with 0."""
     compile: bool = False
-    """Compile the encoders: the first steps take a minute longer, the others a quarter less (docs/decisions.md)."""
+    """Compile the encoders: the first steps take a minute longer, the others a quarter less."""
     processes: int = 1
-    """That train together, a share of each batch in each, by Ray Train."""
+    """Processes that train together, a share of each batch in each, by Ray Train."""
     gpus: bool = False
-    """A GPU for each process, and for each actor where actors embed."""
+    """Give each process a GPU, and each actor where actors embed."""
     save_every: int = 500
-    """Steps between two checkpoints, from which the same command goes on."""
-    device: str = "cpu"
-    """cpu, cuda or cuda:N."""
-    seed: int = 0
-    """Of all that is random."""
+    """Steps between two checkpoints, from which the same command continues."""
+    device: str = UnsetText("cpu")
+    """Device to train on: cpu, cuda or cuda:N."""
+    seed: int = UnsetNumber(0)
+    """Seed of all that is random."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput that names all values out of range, those of the groups among them."""
+        rules = self.rules()
+        for name in flat_groups(type(self)):
+            rules |= getattr(self, name).rules()
+        check(self, rules)
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings; a recipe adds its own."""
+        return {
+            "weight_decay": at_least_0(self.weight_decay),
+            "clip": above_0(self.clip),
+            "dropout": share_below_1(self.dropout),
+            "processes": above_0(self.processes),
+            "save_every": above_0(self.save_every),
+            "seed": (0 <= self.seed < 2**63, "0 or more and below 2^63"),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
-class FollowingConfig(TrainingConfig):
-    """Of recipes whose retriever learns from what a reader makes of its passages, and so has to follow it."""
+class HeldOutConfig:
+    """Held-out questions, on which a recipe is evaluated as training goes on."""
 
-    steps: int
-    """Optimizer steps."""
-    lr: float
-    """Learning rate at its peak, of what reads."""
-    retriever_lr: float | None = None
-    """Of the towers; by default a fifth of ``lr``: one that learns as fast as its reader collapses
-    (docs/train/realm.md). REALM has one rate for both."""
-    frozen: int | None = None
-    """Steps before the retriever learns, and its rate warms up; by default half of them: the reader has to use
-    passages first. 0 where it does from the beginning, as in REALM."""
+    dev: Path | None = None
+    """File of held-out questions, none of which is trained on; the best weights on them are kept."""
+    sample: int | None = 500
+    """Number of held-out questions, drawn at random."""
+    regex: bool = False
+    """Treat their answers as regular expressions (CuratedTREC)."""
+    eval_every: int = 1000
+    """Steps between two evaluations."""
+
+    def rules(self) -> Rules:
+        """Return the rules of these settings."""
+        return {"sample": above_0(self.sample), "eval_every": above_0(self.eval_every)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingIndexConfig:
+    """Index of the passages that training searches."""
+
+    kind: str = UnsetText(DEFAULT_KIND)
+    """Kind of index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    workers: int = 0
+    """Ray actors that embed the passages; 0 embeds them in this process."""
+
+    def __post_init__(self) -> None:
+        """Raise MissingExtra if the kind needs FAISS and it is not installed."""
+        if self.kind in tuple(IndexKind):
+            mips.check_kind(self.kind, "cpu")
+
+    def rules(self) -> Rules:
+        """Return the rules of these settings."""
+        return {"kind": one_of(self.kind, tuple(IndexKind)), "workers": at_least_0(self.workers)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshConfig:
+    """How the index follows a retriever whose passage tower learns."""
+
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
     max_staleness: int | None = None
     """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
-    kind: str = DEFAULT_KIND
-    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    workers: int = 0
-    """Ray actors that embed for the next index while training goes on; 0 stops training for it."""
+
+    def rules(self) -> Rules:
+        """Return the rules of these settings."""
+        every, bound = self.refresh_every, self.max_staleness
+        bounds = at_least_0(bound)
+        if bound is not None and every is None:
+            bounds = False, "without refresh_every there is no refresh to wait for"
+        elif bound is not None and every is not None and bounds[0]:
+            bounds = bound >= every, "refresh_every or more"
+        return {"refresh_every": above_0(every), "max_staleness": bounds}
 
     @property
-    def waits(self) -> int:
-        """Steps before the retriever learns."""
-        return self.steps // 2 if self.frozen is None else self.frozen
-
-    @property
-    def retriever_peak(self) -> float:
-        """The retriever's learning rate at its peak."""
-        return self.lr / 5 if self.retriever_lr is None else self.retriever_lr
+    def staleness_limit(self) -> int | None:
+        """Steps that the index may be behind; None without a limit."""
+        if self.max_staleness is None and self.refresh_every is not None:
+            return 2 * self.refresh_every
+        return self.max_staleness
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskingConfig(TrainingConfig):
-    """Of recipes that mask texts to be guessed beside passages."""
+class MaskingConfig:
+    """What is masked in the texts of masked language modelling with passages."""
 
-    corpus: Path
-    """Index directory of the passages Z that can be read."""
     masking: str = "salient"
-    """salient (names, dates, numbers), spans, words or uniform."""
+    """What is masked: salient spans (names, dates, numbers), spans, words or uniform."""
     tagger: str = "rule"
-    """What finds salient spans: rule, or spacy:MODEL."""
+    """Tagger of salient spans: rule, or spacy:MODEL."""
     spans: int = 1
     """Salient spans that are masked in a text."""
     rate: float = 0.15
-    """Share of the wordpieces that are masked otherwise."""
-    batch: int = 512
-    """Texts a step."""
+    """Share of the wordpieces that the other ways mask."""
     max_text: int = 64
-    """Wordpieces of a text, at most half of what the encoder reads, and what the tower of questions was trained on."""
-    max_block: int = 288
-    """Wordpieces of a passage."""
+    """Wordpieces of a text, at most half of what the encoder reads, and what the question tower was trained on."""
+
+    def rules(self) -> Rules:
+        """Return the rules of these settings."""
+        rules = {"masking": one_of(self.masking, MASKINGS), "spans": above_0(self.spans)}
+        return {**rules, "rate": proper_share(self.rate), "max_text": text_length(self.max_text)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnsweringConfig(TrainingConfig):
-    """Of recipes that learn from questions and answers."""
-
-    questions: Path
-    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
-    dev: Path | None = None
-    """File of held-out questions, asked as training goes on: what is written in the end answers most of them."""
-    sample: int = 500
-    """How many of them."""
-    regex: bool = False
-    """Answers of ``dev`` are patterns (CuratedTREC), which can be found but not written."""
-    eval_every: int = 1000
-    """Steps between two evaluations on ``dev``."""
+_ABOVE_0 = (
+    *("steps", "epochs", "rounds", "batch", "chunk", "processes", "lr", "clip", "eval_every", "save_every"),
+    *("sample", "k", "read", "depth", "pool", "max_span"),
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WritingConfig(AnsweringConfig):
-    """Of recipes whose answers are written."""
-
-    generator: Path
-    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
-    max_input: int = MAX_INPUT
-    """Tokens of question and passage that are read together."""
-    max_answer: int = MAX_ANSWER
-    """Tokens of an answer, its end included."""
+def require(config: Any, **own: Rule) -> None:
+    """Check a config by rules of its own and of the fields that its recipe shares with others (to be replaced)."""
+    values = {name: getattr(config, name, None) for name in (*_ABOVE_0, "workers", "width", "warmup", "dropout")}
+    rules: Rules = {name: above_0(values[name]) for name in _ABOVE_0 if values[name] is not None}
+    if hasattr(config, "out"):
+        rules |= TrainingConfig.rules(config)
+    rules |= {"workers": at_least_0(values["workers"]), "width": layer_width(values["width"])}
+    for name in ("max_query", "max_text", "max_block"):
+        if hasattr(config, name):
+            rules[name] = text_length(getattr(config, name))
+    if values["steps"] is not None and values["warmup"] is not None:
+        rules |= schedule_rules(values["steps"], config.lr, values["warmup"])
+    if hasattr(config, "max_input"):
+        rules["max_input"] = config.max_input >= MIN_WINDOW, f"{MIN_WINDOW} or more"
+    check(config, {**rules, **own})

@@ -1,15 +1,16 @@
-"""A step of a dual encoder that tells each question's passage from the others of a batch, as ORQA and DPR learn.
+"""Contrastive step of a dual encoder, as ORQA and DPR learn: find each question's passage among a batch's.
 
 Legend: N sequences, B questions, P passages, D width.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from pipelines.common.config import TrainingConfig
 from pipelines.common.run import Run
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows
@@ -21,67 +22,62 @@ from ragqa.training.precision import autocast
 from ragqa.training.step import apply_gradients
 
 Rows = list[list[int]]
-"""Wordpieces of some sequences, [CLS] and [SEP] among them."""
+"""Wordpieces of sequences, [CLS] and [SEP] included."""
 
 
-class Contrasted(Protocol):
-    """Settings of such a step."""
+@dataclass(frozen=True)
+class ContrastiveBatch:
+    """Questions and passages of all processes, which share them."""
 
-    @property
-    def chunk(self) -> int:
-        """Sequences that are encoded at a time: memory is bound by them, not by the batch."""
-        ...
-
-    @property
-    def clip(self) -> float:
-        """Largest norm of the gradient."""
-        ...
-
-    @property
-    def device(self) -> str: ...
+    questions: Rows
+    """B questions."""
+    passages: Rows
+    """P passages."""
+    positive_B: Tensor
+    """Number of each question's passage."""
+    masked_BP: Tensor
+    """Passages that are no negatives of a question, though they are not its own."""
 
 
-def contrast(
+def contrastive_step(
     run: Run,
     retriever: DualEncoder,
-    sides: tuple[Rows, Rows],
-    positive_B: Tensor,
-    masked_BP: Tensor,
-    config: Contrasted,
+    batch: ContrastiveBatch,
+    config: TrainingConfig,
     *,
+    chunk: int,
     rate: float,
-    **told: float,
+    **figures: float,
 ) -> None:
-    """One optimizer step; raises NonFiniteLoss before the weights change.
+    """Take an optimizer step; raise NonFiniteLoss before the weights change.
 
     Args:
         run: whose step it is.
         retriever: what learns.
-        sides: questions [B] and passages [P] of all processes, which share them.
-        positive_B: place of each question's passage.
-        masked_BP: passages that are no negatives of a question, though not its own.
-        config: see there.
-        rate: the learning rate.
-        told: what else is logged.
+        batch: questions and passages.
+        config: of the recipe: ``clip`` and ``device``.
+        chunk: sequences that are encoded at a time: memory is bound by them, not by the batch.
+        rate: learning rate.
+        figures: further figures to log.
     """
     run.state.optimizer.zero_grad(set_to_none=True)
-    positive_B, masked_BP = positive_B.to(config.device), masked_BP.to(config.device)
-    right = []
+    positive_B, masked_BP = batch.positive_B.to(config.device), batch.masked_BP.to(config.device)
+    accuracies = []
 
     def loss(questions_BD: Tensor, passages_PD: Tensor) -> Tensor:
         score_BP = (questions_BD @ passages_PD.T).masked_fill(masked_BP, -torch.inf)
-        right.append(score_BP.argmax(-1).eq(positive_B).float().mean().item())
+        accuracies.append(score_BP.argmax(-1).eq(positive_B).float().mean().item())
         return in_batch_nll(questions_BD, passages_PD, positive_B, masked=masked_BP)
 
-    towers = zip((retriever.questions, retriever.passages), sides, strict=True)
+    towers = ((retriever.questions, batch.questions), (retriever.passages, batch.passages))
     shares = [(tower, parallel.take_share(rows)) for tower, rows in towers]
-    value = gradient_cache.backward([parts(*side, config.chunk, config.device) for side in shares], loss)
+    value = gradient_cache.backward([encode_chunks(*side, chunk, config.device) for side in shares], loss)
     norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    tokens = [(tower, encoded(rows, config.chunk)) for tower, rows in shares]
-    run.stepped(
+    tokens = [(tower, count_encoded(rows, chunk)) for tower, rows in shares]
+    run.finish_step(
         nll=value.item(),
-        accuracy=right[0],
-        **told,
+        accuracy=accuracies[0],
+        **figures,
         lr=rate,
         grad_norm=norm,
         tokens=parallel.sum_over_processes(sum(count for _, count in tokens)),
@@ -89,31 +85,31 @@ def contrast(
     )
 
 
-def parts(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[], Tensor]]:
-    """Computations of the vectors of ``rows``, in their order, ``chunk`` at a time."""
-    return [partial(vectors, tower, rows[at : at + chunk], device) for at in range(0, len(rows), chunk)]
+def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[], Tensor]]:
+    """Return the computations of the vectors of ``rows``, in their order, ``chunk`` at a time."""
+    return [partial(encode_rows, tower, rows[at : at + chunk], device) for at in range(0, len(rows), chunk)]
 
 
-def vectors(tower: Tower, rows: Rows, device: str) -> Tensor:
-    """``[N, D]`` of some sequences; the longest go through first and apart, so that little is padding."""
-    found, order = [], alike(rows)
+def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
+    """Return the vectors [N, D] of sequences; the longest are encoded first and separately, to pad little."""
+    vectors, order = [], group_by_length(rows)
     with autocast(device):
         for some in order:
             batch = pad_rows([rows[row] for row in some]).to(device)
-            found.append(tower(batch.ids_NL, batch.mask_NL))
+            vectors.append(tower(batch.ids_NL, batch.mask_NL))
     places = torch.empty(len(rows), dtype=torch.long)
     places[torch.tensor([row for some in order for row in some])] = torch.arange(len(rows))
-    return torch.cat(found)[places.to(device)]
+    return torch.cat(vectors)[places.to(device)]
 
 
-def alike(rows: Rows) -> list[list[int]]:
-    """Places of the sequences that go through a tower together: longest first, in two halves if that spares padding."""
+def group_by_length(rows: Rows) -> list[list[int]]:
+    """Return the places of sequences that are encoded together: longest first, in two halves if that saves padding."""
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
     return [order[:half], order[half:]] if half else [order]
 
 
-def encoded(rows: Rows, chunk: int) -> int:
-    """Tokens that ``parts`` has a tower encode, padding included."""
+def count_encoded(rows: Rows, chunk: int) -> int:
+    """Return the number of tokens that ``encode_chunks`` encodes, padding included."""
     chunks = [rows[at : at + chunk] for at in range(0, len(rows), chunk)]
-    return sum(len(some) * len(texts[some[0]]) for texts in chunks for some in alike(texts))
+    return sum(len(some) * len(texts[some[0]]) for texts in chunks for some in group_by_length(texts))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.common.mining import QuestionFile
-from pipelines.common.questions import unasked
+from pipelines.common.questions import drop_known
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
 from ragqa.questions import is_squad, read_questions
@@ -50,7 +50,7 @@ def read_training_sets(
     Args:
         files: files of questions; those without answers are ignored.
         share: share of the articles of SQuAD files to hold out.
-        known: normalised questions that must not be trained on (see ``pipelines.common.questions.asked_in``).
+        known: normalised questions that must not be trained on (see ``pipelines.common.questions.question_keys``).
 
     Raises:
         BadInput, BadLine: a file cannot be read, or nothing is left to train on.
@@ -65,7 +65,7 @@ def read_training_sets(
     known = {*known, *(normalize_answer(question.text) for questions in held_out for question in questions)}
     sets = []
     for file, questions in zip(files, contents, strict=True):
-        left = unasked([question for question in questions if articles.isdisjoint(question.titles)], known)
+        left = drop_known([question for question in questions if articles.isdisjoint(question.titles)], known)
         if not left:
             raise BadInput(f"{file.path}: no question with answers that is not held out")
         left = [question for question in left if _is_answered_by_gold(question, file.regex)]

@@ -4,6 +4,7 @@ Legend: B questions, K passages a question, T tokens of an answer, D width.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.common.config import WritingConfig
-from pipelines.common.questions import Drawn, chosen
-from pipelines.common.retrieval_eval import KS, question_vectors
-from pipelines.common.training_index import NONE, Shelf
+from pipelines.common.config import Rules, TrainingConfig
+from pipelines.common.questions import draw_step
+from pipelines.common.retrieval_eval import KS, encode_questions
+from pipelines.common.training_index.base import NOT_FOUND, TrainingIndex
 from ragqa import artefacts
 from ragqa.metrics import answer_recall, exact_match
 from ragqa.models.generation import search as searches
@@ -25,11 +26,13 @@ from ragqa.models.generation.generators import (
     read_model_type,
     save_generator,
 )
+from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.pretrained import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.reading.registry import ReaderKind
+from ragqa.reading.windows import MIN_WINDOW
 from ragqa.runtime.encoder import load_encoder
 from ragqa.training import parallel
 from ragqa.training.meter import count_seq2seq_weights
@@ -42,38 +45,64 @@ _ANSWERS = 1
 """Beside seed and step: the stream of random numbers that choose answers."""
 
 
-def opened(
-    kind: str, config: WritingConfig, passages: int, notify: Callable[[str], None] = lambda line: None
+@dataclass(frozen=True, kw_only=True)
+class WritingConfig:
+    """The generator that writes answers."""
+
+    generator: Path
+    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
+    max_input: int = MAX_INPUT
+    """Tokens of question and passage that are read together."""
+    max_answer: int = MAX_ANSWER
+    """Tokens of an answer, its end included."""
+
+    def rules(self) -> Rules:
+        """Return the rules of these settings."""
+        rules = {"max_input": (self.max_input >= MIN_WINDOW, f"{MIN_WINDOW} or more")}
+        return {**rules, "max_answer": (self.max_answer > 1, "more than 1")}
+
+
+def load_for_training(
+    kind: str,
+    config: TrainingConfig,
+    writing: WritingConfig,
+    passages: int,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Generator:
-    """The generator of a recipe as it begins to be trained: one of this kind, or a seq2seq used as one.
+    """Load the generator of a recipe: one of this kind, or a sequence-to-sequence model used as one.
+
+    Args:
+        kind: of the generator.
+        config: of the recipe: ``device`` and ``dropout``.
+        writing: where the generator is, and how much it reads and writes.
+        passages: number of passages that it reads.
+        notify: takes a line if it reads or writes less than it should.
 
     Raises:
         ArtefactError, DamagedArtefact, BadInput: see ``load_generator``.
     """
-    source = config.generator
+    source = writing.generator
     plain = read_model_type(source) != "rag" and not (source / "generator.json").is_file()
-    return ready(load_generator(source, kind if plain else None), kind, config, passages, notify)
+    return prepare(load_generator(source, kind if plain else None), kind, config, writing, passages, notify)
 
 
-def ready(
+def prepare(
     generator: Generator,
     kind: str,
-    config: WritingConfig,
+    config: TrainingConfig,
+    writing: WritingConfig,
     passages: int,
     notify: Callable[[str], None] = lambda line: None,
 ) -> Generator:
-    """A generator about to be trained as a recipe says: as ``kind``, whichever it was before.
-
-    ``notify`` hears where it reads or writes less than it should.
-    """
+    """Prepare a generator for training as ``kind``, whichever it was before; see ``load_for_training``."""
     if generator.kind != kind:  # what another kind has learned is worth beginning from, too
         generator = make_generator(generator.seq2seq, kind, **_read_alike(generator, kind))
     longest = generator.seq2seq.max_tokens
     generator.passages, generator.retriever = passages, None
-    generator.max_input, generator.max_answer = min(config.max_input, longest), min(config.max_answer, longest)
+    generator.max_input, generator.max_answer = min(writing.max_input, longest), min(writing.max_answer, longest)
     for name in ("max_input", "max_answer"):
-        if getattr(config, name) > longest:
-            notify(f"--{name.replace('_', '-')} {getattr(config, name)}: {longest} are as many as this generator can")
+        if getattr(writing, name) > longest:
+            notify(f"--{name.replace('_', '-')} {getattr(writing, name)}: {longest} are as many as this generator can")
     set_dropout(generator.train().to(config.device), config.dropout)
     return generator
 
@@ -86,21 +115,23 @@ def _read_alike(generator: Generator, kind: str) -> dict[str, Any]:
     return {"template": generator.template, **told}
 
 
-def taught(questions: Sequence[Question], config: Drawn, step: int) -> tuple[list[Question], list[str]]:
-    """This process's share of the questions of a step, and for each of them one of its gold answers.
+def draw_questions(
+    questions: Sequence[Question], *, batch: int, seed: int, step: int
+) -> tuple[list[Question], list[str]]:
+    """Draw this process's share of the questions of a step, and for each of them one of its gold answers.
 
     Which one is drawn evenly by (seed, step). RAG trains on every pair of question and answer (Lewis et al. 2020,
     appendix D): so a question would count the more, the more answers it has.
     """
-    places = chosen(len(questions), config, step)
-    rng = np.random.default_rng([config.seed, step, _ANSWERS])
+    places = draw_step(len(questions), batch=batch, seed=seed, step=step)
+    rng = np.random.default_rng([seed, step, _ANSWERS])
     answers = [str(rng.choice(questions[at].answers)) for at in places]
     return [questions[at] for at in parallel.take_share(places)], parallel.take_share(answers)
 
 
 def present(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
     """Relevance as a generator takes it: -inf where nothing was found."""
-    missing_BK = rows_BK == NONE
+    missing_BK = rows_BK == NOT_FOUND
     missing_BK[:, 0] &= ~missing_BK.all(-1)  # an empty passage is read where there is none at all
     return relevance_BK.masked_fill(torch.from_numpy(missing_BK).to(relevance_BK.device), -torch.inf)
 
@@ -127,13 +158,13 @@ Search = Callable[[list[str]], list[list[Hit]]]
 """Passages of questions, best first."""
 
 
-def searching(shelf: Shelf, tower: Tower, passages: int, device: str) -> Search:
+def searching(index: TrainingIndex, tower: Tower, passages: int, device: str) -> Search:
     """What an index finds for the vectors of a tower in training: at least as many as ``passages`` and ``KS``."""
-    beam = min(max(*KS, passages), shelf.store.live_count)
+    beam = min(max(*KS, passages), index.store.live_count)
 
     def search(texts: list[str]) -> list[list[Hit]]:
-        rankings = shelf.index.search(question_vectors(tower, shelf.tokenizer, texts, device), beam)
-        return [list(map(Hit, shelf.passages(each.rows), each.scores.tolist())) for each in rankings]
+        rankings = index.mips.search(encode_questions(tower, index.tokenizer, texts, device), beam)
+        return [list(map(Hit, index.passages(each.rows), each.scores.tolist())) for each in rankings]
 
     return search
 

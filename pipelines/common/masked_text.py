@@ -1,4 +1,4 @@
-"""Texts with something to guess: what masked language models are pretrained on, with passages or without.
+"""Batches of masked texts for masked language modelling, with passages or without.
 
 Legend: B texts of a batch, L tokens, M masked positions of the text that has most.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipelines.common.config import MASKINGS, MaskingConfig
-from pipelines.common.tokenized_passages import Blocks
+from pipelines.common.tokenized_passages import TokenizedPassages
 from ragqa.corpus.blocks import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -24,55 +24,56 @@ from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training import parallel
 
 _SAMPLE = 10_000
-"""Passages from which the tagger learns what is written in lower case."""
+"""Passages from which the tagger learns which words are written in lower case."""
 _TRIES = 1000
-"""Texts without anything salient in a row, after which the corpus is taken to have none."""
+"""Texts in a row with nothing to mask, after which training stops."""
 
-Chooses = Callable[[str, Pieces, np.random.Generator], masking.Positions]
-"""Positions to mask in a text."""
+ChoosePositions = Callable[[str, Pieces, np.random.Generator], masking.Positions]
+"""Chooses the positions to mask in a text, given as its characters and its wordpieces."""
 
 
 @dataclass(frozen=True)
-class Text:
-    """A text with something masked."""
+class MaskedText:
+    """A text with some of its wordpieces masked."""
 
     row: int
-    """Of the passage that it was taken from."""
+    """Row of the passage that it was taken from."""
     ids: list[int]
-    """As the model reads it, without [CLS] and [SEP]."""
+    """Wordpieces as the model reads them, without [CLS] and [SEP]."""
     positions: list[int]
+    """Places in ``ids`` that are to be predicted."""
     labels: list[int]
-    """What stood there."""
-    place: tuple[int, int] = (0, 0)
-    """First and last character in its passage."""
+    """Wordpieces that stood there."""
+    characters: tuple[int, int] = (0, 0)
+    """First and last character of the text in its passage."""
 
     @property
-    def whole(self) -> list[int]:
-        """As it was before."""
-        found = self.ids.copy()
+    def original_ids(self) -> list[int]:
+        """Wordpieces before masking."""
+        ids = self.ids.copy()
         for position, label in zip(self.positions, self.labels, strict=True):
-            found[position] = label
-        return found
+            ids[position] = label
+        return ids
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
     """Texts [CLS] x [SEP] with labels."""
 
-    texts: list[Text]
+    texts: list[MaskedText]
     x: Inputs
     positions_BM: Tensor
-    """In x; 0 pads."""
+    """Positions in x that are to be predicted; 0 pads."""
     labels_BM: Tensor
-    """IGNORED pads."""
+    """Wordpieces that stood there; IGNORED pads."""
 
     def to(self, device: str) -> "MaskedBatch":
-        """The same on another device."""
+        """Return the same batch on another device."""
         return MaskedBatch(self.texts, self.x.to(device), self.positions_BM.to(device), self.labels_BM.to(device))
 
 
-def named_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagger:
-    """The tagger ``rule``, which knows these titles and texts, or that of spaCy's model in ``spacy:MODEL``."""
+def load_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagger:
+    """Return the tagger ``rule``, which learns from titles and texts, or spaCy's model of ``spacy:MODEL``."""
     kind, _, model = name.partition(":")
     if kind == "spacy" and model:
         return SpacyTagger(model)
@@ -81,8 +82,15 @@ def named_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagg
     return RuleTagger(titles, texts)
 
 
-def chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> Chooses:
-    """How positions are chosen: one of MASKINGS; ``rate`` of the wordpieces, or ``count`` salient spans."""
+def position_chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> ChoosePositions:
+    """Return the function that chooses what to mask.
+
+    Args:
+        kind: one of ``MASKINGS``.
+        tagger: finds salient spans.
+        rate: share of the wordpieces that are masked, unless spans are salient.
+        count: number of salient spans that are masked.
+    """
     if kind == "salient":
         assert tagger is not None
 
@@ -99,46 +107,58 @@ def chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> Cho
     raise BadInput(f"masking {kind}: choose one of {', '.join(MASKINGS)}")
 
 
-def masked_texts(
-    config: MaskingConfig, blocks: Blocks, finds: Tagger | None, *, of: Path | None = None
+def open_masked_texts(
+    config: MaskingConfig,
+    passages: TokenizedPassages,
+    tagger: Tagger | None,
+    *,
+    batch: int,
+    seed: int,
+    texts: Path | None = None,
 ) -> "MaskedTexts":
-    """The texts X, masked: of the passages themselves, or of those in the index directory ``of``.
+    """Return the batches of masked texts that a recipe trains on.
 
-    ``finds`` finds salient spans in place of the tagger that ``config`` names.
+    Args:
+        config: what is masked.
+        passages: passages that texts are taken from, and from which the tagger learns.
+        tagger: finds salient spans instead of the tagger that ``config`` names.
+        batch: texts a step.
+        seed: of all that is random.
+        texts: index directory of other passages that texts are taken from.
     """
-    if finds is None and config.masking == "salient":
-        finds = named_tagger(config.tagger, titles(blocks.store), sampled(blocks.store))
+    if tagger is None and config.masking == "salient":
+        tagger = load_tagger(config.tagger, document_titles(passages.store), sample_texts(passages.store))
     return MaskedTexts(
-        blocks.store if of is None else PassageStore.open(of / "passages"),
-        blocks.tokenizer,
-        chooser(config.masking, finds, rate=config.rate, count=config.spans),
-        batch=config.batch,
+        passages.store if texts is None else PassageStore.open(texts / "passages"),
+        passages.tokenizer,
+        position_chooser(config.masking, tagger, rate=config.rate, count=config.spans),
+        batch=batch,
         max_text=config.max_text,
-        seed=config.seed,
+        seed=seed,
         masks_only=config.masking == "salient",
         together=config.masking == "spans",
     )
 
 
-def titles(store: PassageStore) -> set[str]:
-    """Of the documents: names that a tagger may know."""
+def document_titles(store: PassageStore) -> set[str]:
+    """Return the titles of all documents: names that a tagger learns."""
     return {passage.title for passages in store.iter_batches() for passage in passages if passage.title}
 
 
-def sampled(store: PassageStore) -> list[str]:
-    """Texts of some passages, from all over: what the corpus writes in lower case."""
+def sample_texts(store: PassageStore) -> list[str]:
+    """Return texts of some passages from all over the corpus, which show what is written in lower case."""
     ranks = np.unique(np.linspace(0, store.live_count - 1, min(store.live_count, _SAMPLE)).astype(int))
     return [passage.text for passage in store.get(store.live_rows(ranks).tolist())]
 
 
 class MaskedTexts:
-    """Batches of masked texts: that of a step is a pure function of (seed, step)."""
+    """Batches of masked texts, each a pure function of (seed, step)."""
 
     def __init__(
         self,
         store: PassageStore,
         tokenizer: TextTokenizer,
-        chooses: Chooses,
+        choose_positions: ChoosePositions,
         *,
         batch: int,
         max_text: int,
@@ -146,57 +166,57 @@ class MaskedTexts:
         masks_only: bool,
         together: bool = False,
     ) -> None:
-        """From the passages of ``store``.
+        """Take texts from the passages of ``store``.
 
         Args:
-            store: where the texts are.
+            store: passages.
             tokenizer: of the model.
-            chooses: what to mask.
+            choose_positions: chooses what to mask.
             batch: texts a step.
-            max_text: wordpieces of a text, [CLS] and [SEP] included: a stretch of sentences of its passage.
+            max_text: wordpieces of a text, [CLS] and [SEP] included; a text is a run of sentences of its passage.
             seed: of all that is random.
-            masks_only: nothing but masks stands in place of what is guessed; else BERT's 80, 10, 10 %.
-            together: these are drawn once for positions that follow each other, as SpanBERT does for a span.
+            masks_only: replace everything that is predicted by masks, instead of BERT's 80, 10, 10 %.
+            together: draw the replacement once for positions that follow each other, as SpanBERT does for a span.
         """
-        self._store, self._tokenizer, self._chooses = store, tokenizer, chooses
+        self._store, self._tokenizer, self._choose_positions = store, tokenizer, choose_positions
         self._batch, self._room, self._seed = batch, max_text - 2, seed
         self._shares = {"random_rate": 0.0, "keep_rate": 0.0} if masks_only else {}
         self._together = together
         self._others = np.asarray(tokenizer.ordinary_ids)  # once: they are some tens of thousands
 
     def __getitem__(self, step: int) -> MaskedBatch:
-        """This process's share of the batch of a step."""
+        """Return this process's share of the batch of a step."""
         rng = np.random.default_rng([self._seed, step])
-        found = self._texts(rng)
-        return self.collate(parallel.take_share([next(found) for _ in range(self._batch)]))
+        texts = self._draw_texts(rng)
+        return self.collate(parallel.take_share([next(texts) for _ in range(self._batch)]))
 
-    def _texts(self, rng: np.random.Generator) -> Iterator[Text]:
-        vain = 0
-        while vain < _TRIES:
+    def _draw_texts(self, rng: np.random.Generator) -> Iterator[MaskedText]:
+        failures = 0
+        while failures < _TRIES:
             row = int(self._store.live_rows(rng.integers(self._store.live_count)))
-            text = self.masked(row, self._store[row].text, rng)
-            vain = 0 if text else vain + 1
+            text = self.mask(row, self._store[row].text, rng)
+            failures = 0 if text else failures + 1
             if text:
                 yield text
         raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another masking")
 
-    def masked(self, row: int, text: str, rng: np.random.Generator) -> Text | None:
-        """A stretch of ``text`` with something masked; None where there is nothing."""
-        start, end = stretch(text, rng, self._room)
-        pieces = cut(self._tokenizer.tokenize(text[start:end]), self._room)
+    def mask(self, row: int, text: str, rng: np.random.Generator) -> MaskedText | None:
+        """Mask something in a run of sentences of ``text``; return None if there is nothing to mask."""
+        start, end = draw_sentences(text, rng, self._room)
+        pieces = truncate(self._tokenizer.tokenize(text[start:end]), self._room)
         if not pieces.ids:
             return None
-        positions = self._chooses(text[start:end], pieces, rng)
+        positions = self._choose_positions(text[start:end], pieces, rng)
         if not len(positions):
             return None
         mask = self._tokenizer.mask_id
         ids = masking.corrupt(
             pieces.ids, positions, rng, mask=mask, vocabulary=self._others, per_run=self._together, **self._shares
         )
-        return Text(row, ids, positions.tolist(), [pieces.ids[at] for at in positions], (start, end))
+        return MaskedText(row, ids, positions.tolist(), [pieces.ids[at] for at in positions], (start, end))
 
-    def collate(self, texts: list[Text]) -> MaskedBatch:
-        """Texts as a batch."""
+    def collate(self, texts: list[MaskedText]) -> MaskedBatch:
+        """Put texts into a batch."""
         first, last = self._tokenizer.special_ids
         width = max(len(text.positions) for text in texts)
         positions = torch.zeros(len(texts), width, dtype=torch.long)
@@ -207,10 +227,10 @@ class MaskedTexts:
         return MaskedBatch(texts, pad_rows([[first, *text.ids, last] for text in texts]), positions, labels)
 
 
-def stretch(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
-    """First and last character of some sentences of ``text`` that follow each other, up to about ``room`` wordpieces.
+def draw_sentences(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
+    """Draw a run of sentences of up to about ``room`` wordpieces; return its first and last character.
 
-    A wordpiece is taken to have four characters: what is too long is cut afterwards.
+    A wordpiece is taken to have four characters; callers truncate what is too long.
     """
     sentences = [(start, end) for start, end, _ in find_sentences(text, 0)]
     if not sentences:
@@ -223,6 +243,6 @@ def stretch(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
     return sentences[first][0], sentences[last][1]
 
 
-def cut(pieces: Pieces, room: int) -> Pieces:
-    """The first ``room`` wordpieces."""
+def truncate(pieces: Pieces, room: int) -> Pieces:
+    """Return the first ``room`` wordpieces."""
     return Pieces(pieces.ids[:room], pieces.offsets[:room], pieces.words[:room])

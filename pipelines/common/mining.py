@@ -21,7 +21,7 @@ from pipelines.common.negatives import (
     make_example,
     to_rows,
 )
-from pipelines.common.questions import batches
+from pipelines.common.questions import iterate_batches
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.indexing.embed import open_shards
@@ -102,7 +102,7 @@ def mine_examples(
     counts: Counter[str] = Counter()
 
     def make_rows() -> Iterator[dict[str, Any]]:
-        for batch in batches(questions, progress, "mining", SEARCH_BATCH):
+        for batch in iterate_batches(questions, progress, "mining", SEARCH_BATCH):
             for outcome in _make_examples(batch, search, keep_texts, refused):
                 counts.update(_list_counters(outcome))
                 if isinstance(outcome, RetrievalExample):
@@ -127,7 +127,7 @@ def mine_own_negatives(
     counts: Counter[str] = Counter()
 
     def make_rows() -> Iterator[dict[str, Any]]:
-        for batch in batches(examples, progress, "mining", SEARCH_BATCH):
+        for batch in iterate_batches(examples, progress, "mining", SEARCH_BATCH):
             for example, hits in zip(batch, search.find(example.question for example in batch), strict=True):
                 relevant = {hit.passage.id for hit in hits if is_relevant(hit.passage, example.question, example.regex)}
                 known = relevant.union(example.known.tolist())

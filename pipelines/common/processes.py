@@ -1,31 +1,43 @@
-"""A recipe in several processes, started by Ray Train."""
+"""Training in several processes, started by Ray Train, with the first process's progress shown where they started."""
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from time import monotonic
+from typing import Any, TypeVar
 
 from index.cluster import connect
-from pipelines.common.relay import Teller, repeat
+from pipelines.common.config import TrainingConfig
 from ragqa.errors import BadInput, RagqaError
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Progress, Step
 from ragqa.runtime.runner import check_device
 from ragqa.training import parallel
 
+Settings = TypeVar("Settings", bound=TrainingConfig)
+
 _PATIENCE = 7 * 24 * 3600
-"""Seconds that processes wait for the first, which may embed a corpus; a lost one is seen at once by other means."""
+"""Seconds that processes wait for the first, which may embed a corpus; a lost one is noticed at once by other means."""
+_PAUSE = 0.2
+"""Seconds between two messages about the progress of a piece of work."""
 
 
-def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
-    """``main(config, **options)`` in ``config.processes`` processes of a Ray cluster, or simply here where that is 1.
+def train_in_processes(main: Callable[..., Path], config: Settings, **options: Any) -> Path:
+    """Call ``main(config, **options)`` in ``config.processes`` processes of a Ray cluster, or here if that is 1.
 
-    Each has a CPU core or, if ``config.gpus``, a GPU of its own; all machines see the paths of the configuration.
-    ``options``, which are ``progress`` and ``notify``, hear of the first process.
-    A process that is lost ends the run; the same command goes on from its newest checkpoint.
+    Each process has a CPU core or, if ``config.gpus``, a GPU of its own; all machines see the paths of the config. A
+    process that is lost ends the run; the same command continues from its newest checkpoint.
+
+    Args:
+        main: a recipe.
+        config: its settings.
+        options: ``progress`` and ``notify``, which follow the first process.
+
+    Returns:
+        What ``main`` returns in the first process.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -33,19 +45,17 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
     """
     if config.processes == 1:
         config = replace(config, device=device_of(config))
-        use(config.device)
+        set_device(config.device)
         return main(config, **options)
-    if config.processes < 1:
-        raise BadInput(f"processes = {config.processes}: at least 1 is needed")
     if config.device != "cpu" and not config.gpus:
-        raise BadInput(f"device {config.device} in {config.processes} processes: gpus gives each of them its own")
+        raise BadInput(f"device {config.device} in {config.processes} processes: --gpus gives each of them its own")
     connect("training in several processes")
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    config = replace(config, **{name: absolute(value) for name, value in vars(config).items()})
-    work: Any = _work  # whose return value Ray Train 2.60 knows, and its types do not
-    with _heard(**options) as messages:
+    config = replace(config, **{name: _make_absolute(value) for name, value in vars(config).items()})
+    work: Any = _run_process  # whose return value Ray Train 2.60 knows, and its types do not
+    with _receive_messages(**options) as messages:
         trainer = TorchTrainer(
             work,
             train_loop_config={"main": main, "config": config, "options": list(options), "messages": messages},
@@ -56,18 +66,19 @@ def together(main: Callable[..., Path], config: Any, **options: Any) -> Path:
         )
         try:
             result: Any = trainer.fit()
-        except Exception as error:  # of Ray Train, around whatever went wrong in a process
-            raise RagqaError(f"training in {config.processes} processes ended: {cause(error)}") from error
+        except Exception as error:  # Ray Train wraps whatever went wrong in a process
+            reason = describe_failure(error)
+            raise RagqaError(f"training in {config.processes} processes ended: {reason}") from error
     return Path(result.return_value)
 
 
-def device_of(config: Any) -> str:
-    """Where a single process trains: on a GPU, too, where ``gpus`` alone says so."""
+def device_of(config: TrainingConfig) -> str:
+    """Return the device of a single process: a GPU also if only ``gpus`` asks for one."""
     return "cuda" if config.gpus and config.device == "cpu" else str(config.device)
 
 
-def use(device: str) -> None:
-    """Have torch mean this GPU where none is named; raises BadInput where it sees no such device."""
+def set_device(device: str) -> None:
+    """Make this GPU torch's default; raise BadInput if torch sees no such device."""
     check_device(device)
     if device.startswith("cuda:"):
         import torch
@@ -75,13 +86,91 @@ def use(device: str) -> None:
         torch.cuda.set_device(device)
 
 
+def _make_absolute(value: Any) -> Any:
+    """Return a setting with absolute paths, because a worker has another working directory."""
+    if isinstance(value, tuple):
+        return tuple(map(_make_absolute, value))
+    if isinstance(value, Path):
+        return Path(os.path.abspath(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{name: _make_absolute(inner) for name, inner in vars(value).items()})
+    return value
+
+
+def _run_process(loop: dict[str, Any]) -> str:
+    """Run a recipe in one of several processes."""
+    config, options = loop["config"], {}
+    if config.gpus:
+        from ray.train.torch import get_device
+
+        config = replace(config, device=str(get_device()))
+    if parallel.is_first_process():
+        sender = ProgressSender(loop["messages"].put)
+        options = {name: {"progress": sender, "notify": sender.notify}[name] for name in loop["options"]}
+    return str(loop["main"](config, **options))
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return one line about a failed worker: the words of our own errors, of others the end of the message."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    ours = re.findall(r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE)  # at the end of a worker's traceback
+    return ours[-1].strip() if ours else " ".join(str(error).split())[-300:]
+
+
+class ProgressSender:
+    """A ``Progress`` that sends what it is told as messages, for ``replay_messages``."""
+
+    def __init__(self, send: Callable[[tuple[Any, ...]], object]) -> None:
+        self._send, self._last, self._sent_at = send, (0, ""), float("-inf")
+
+    @contextmanager
+    def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
+        """Send the begin and the end of a piece of work."""
+        self._last = done, ""
+        self._send(("begin", name, total, unit, done))
+        try:
+            yield self
+        finally:
+            self._send(("at", *self._last))
+            self._send(("end",))
+
+    def advance_to(self, done: int, status: str = "") -> None:
+        """Send how far the work is, at most a few times a second."""
+        self._last, now = (done, status), monotonic()
+        if now - self._sent_at >= _PAUSE:
+            self._sent_at = now
+            self._send(("at", *self._last))
+
+    def notify(self, line: str) -> None:
+        """Send a line for the user."""
+        self._send(("notify", line))
+
+
+def replay_messages(messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Callable[[str], None]) -> None:
+    """Show what a ``ProgressSender`` sent, until there are no more messages; it may have died within a step."""
+    steps: list[tuple[ExitStack, Step]] = []
+    for kind, *rest in messages:
+        if kind == "begin":
+            opened = ExitStack()
+            steps.append((opened, opened.enter_context(progress.step(*rest))))
+        elif kind == "at":
+            steps[-1][1].advance_to(*rest)
+        elif kind == "end":
+            steps.pop()[0].close()
+        else:
+            notify(*rest)
+    for opened, _ in reversed(steps):
+        opened.close()
+
+
 @contextmanager
-def _heard(progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Iterator[Any]:
-    """A queue for the messages of a ``Teller``, which are told as they come."""
+def _receive_messages(progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Iterator[Any]:
+    """Yield a queue whose messages are shown as they come."""
     from ray.util.queue import Queue
 
     queue = Queue(actor_options={"num_cpus": 0})
-    listener = Thread(target=repeat, args=(iter(queue.get, None), progress, notify), daemon=True)
+    listener = Thread(target=replay_messages, args=(iter(queue.get, None), progress, notify), daemon=True)
     listener.start()
     try:
         yield queue
@@ -89,30 +178,3 @@ def _heard(progress: Progress = SILENT, notify: Callable[[str], None] = lambda l
         queue.put(None)
         listener.join()
         queue.shutdown()
-
-
-def absolute(value: Any) -> Any:
-    """A setting as it is meant here: a worker is in another directory."""
-    if isinstance(value, tuple):
-        return tuple(map(absolute, value))
-    return Path(os.path.abspath(value)) if isinstance(value, Path) else value
-
-
-def _work(loop: dict[str, Any]) -> str:
-    config, options = loop["config"], {}
-    if config.gpus:
-        from ray.train.torch import get_device
-
-        config = replace(config, device=str(get_device()))
-    if parallel.is_first_process():
-        teller = Teller(loop["messages"].put)
-        options = {name: {"progress": teller, "notify": teller.notify}[name] for name in loop["options"]}
-    return str(loop["main"](config, **options))
-
-
-def cause(error: BaseException) -> str:
-    """What went wrong in a worker, in a line: an error of ours in its own words, of others the end of what is told."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    ours = re.findall(r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE)  # at the end of a worker's traceback
-    return ours[-1].strip() if ours else " ".join(str(error).split())[-300:]

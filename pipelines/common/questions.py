@@ -1,13 +1,14 @@
-"""Questions of a run: which there are, and which a step is of."""
+"""Questions of a run: which there are, and which of them a step takes."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from pipelines.common.config import HeldOutConfig
 from ragqa.errors import BadInput
 from ragqa.progress import Progress
 from ragqa.questions import read_questions
@@ -17,92 +18,81 @@ from ragqa.types import Question
 Item = TypeVar("Item")
 
 
-def answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
-    """The questions of a file that have answers, or ``sample`` of them, drawn at random; BadInput if none has.
+def read_answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
+    """Return the questions of a file that have answers, or ``sample`` of them, drawn at random.
 
-    A blank answer is none.
+    Blank answers do not count. Raises BadInput if no question has an answer.
     """
-    said = ((each, tuple(answer for answer in each.answers if answer.strip())) for each in read_questions(file))
-    questions = [replace(question, answers=answers) for question, answers in said if answers]
+    pairs = (
+        (question, tuple(answer for answer in question.answers if answer.strip())) for question in read_questions(file)
+    )
+    questions = [replace(question, answers=answers) for question, answers in pairs if answers]
     if not questions:
         raise BadInput(f"no questions with answers in {file}")
-    chosen = np.random.default_rng(seed).permutation(len(questions))[:sample]
-    return questions if sample is None else [questions[at] for at in np.sort(chosen)]
+    if sample is None:
+        return questions
+    order = np.random.default_rng(seed).permutation(len(questions))[:sample]
+    return [questions[number] for number in np.sort(order)]
 
 
-def asked_in(files: Iterable[Path]) -> set[str]:
-    """What the questions of files ask, for ``unasked``."""
+def question_keys(files: Iterable[Path]) -> set[str]:
+    """Return the questions of files without case, punctuation and articles, for ``drop_known``."""
     return {normalize_answer(question.text) for file in files for question in read_questions(file)}
 
 
-def unasked(questions: Sequence[Question], known: Collection[str]) -> list[Question]:
-    """Those that ask nothing of what is ``known``: case, punctuation and articles aside."""
+def drop_known(questions: Sequence[Question], known: Collection[str]) -> list[Question]:
+    """Return the questions whose key is not among the known ones."""
     return [question for question in questions if normalize_answer(question.text) not in known]
 
 
-def batches(
+def read_training_questions(
+    questions: Path, held_out: HeldOutConfig, seed: int, notify: Callable[[str], None] = lambda line: None
+) -> tuple[list[Question], list[Question]]:
+    """Return the training questions, and the held-out ones, none of which is trained on.
+
+    Args:
+        questions: file of training questions.
+        held_out: file of held-out questions, and how many are drawn.
+        seed: of the drawing.
+        notify: takes a line if some training questions are left out because the held-out file asks the same.
+
+    Raises:
+        BadInput: a file has no questions with answers, or all training questions are held out.
+    """
+    training, dev = read_answerable(questions), held_out.dev
+    if dev is None:
+        return training, []
+    sample = read_answerable(dev, held_out.sample, seed)
+    remaining = drop_known(training, question_keys([dev]))
+    if not remaining:
+        raise BadInput(f"all questions of {questions} are asked in {dev}, too: hold others out")
+    if len(remaining) < len(training):
+        notify(f"{len(training) - len(remaining)} questions of {questions} are asked in {dev}, too: left out")
+    return remaining, sample
+
+
+def iterate_batches(
     items: Sequence[Item], progress: Progress, title: str, size: int = 16, *, done: int = 0
 ) -> Iterator[Sequence[Item]]:
-    """Questions, or what is kept of them, that are asked ``size`` at a time, those left out that are ``done``."""
+    """Yield batches of questions, or of their results, from number ``done`` on, and report progress."""
     with progress.step(title, len(items), "questions", done) as step:
         for first in range(done, len(items), size):
             yield items[first : first + size]
             step.advance_to(min(first + size, len(items)))
 
 
-class Answered(Protocol):
-    """Settings of questions; see ``settings.AnsweringConfig``."""
+def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
+    """Return the numbers of a step's questions, of ``count``: a pure function of (seed, step).
 
-    @property
-    def questions(self) -> Path: ...
-    @property
-    def dev(self) -> Path | None: ...
-    @property
-    def sample(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-
-
-def taught_and_asked(config: Answered, notify: Callable[[str], None]) -> tuple[list[Question], list[Question]]:
-    """Questions to train on, and held-out ones, none of which is trained on; case, punctuation and articles aside.
-
-    Raises BadInput where either is empty.
+    Each epoch has its own order.
     """
-    teach = answerable(config.questions)
-    if config.dev is None:
-        return teach, []
-    ask = answerable(config.dev, config.sample, config.seed)
-    fresh = unasked(teach, asked_in([config.dev]))
-    if not fresh:
-        raise BadInput(f"all questions of {config.questions} are asked in {config.dev}, too: hold others out")
-    if len(fresh) < len(teach):
-        notify(f"{len(teach) - len(fresh)} questions of {config.questions} are asked in {config.dev}, too: left out")
-    return fresh, ask
+    return draw_stretch(count, seed, step * batch, batch)
 
 
-class Drawn(Protocol):
-    """Settings by which questions are drawn."""
-
-    @property
-    def batch(self) -> int:
-        """Questions a step."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Of their order."""
-        ...
-
-
-def chosen(count: int, config: Drawn, step: int) -> list[int]:
-    """Which of ``count`` questions a step is of, a pure function of (seed, step): each epoch has its own order."""
-    return drawn(count, config.seed, step * config.batch, config.batch)
-
-
-def drawn(count: int, seed: int, first: int, many: int) -> list[int]:
-    """So many of ``count`` questions, from the ``first`` of all that are ever drawn on: each epoch has its order."""
-    places = (divmod(place, count) for place in range(first, first + many))
-    return [int(_order(seed, epoch, count)[at]) for epoch, at in places]
+def draw_stretch(count: int, seed: int, first: int, number: int) -> list[int]:
+    """Return a stretch of the endless order in which ``count`` questions are drawn, from place ``first`` on."""
+    places = (divmod(place, count) for place in range(first, first + number))
+    return [int(_order(seed, epoch, count)[rank]) for epoch, rank in places]
 
 
 @lru_cache(2)

@@ -1,4 +1,4 @@
-"""How well a retriever in training finds answers: questions by its live tower, passages by an index at hand.
+"""Answer recall of a retriever in training: questions by its live tower, passages by an index.
 
 Legend: B questions, K passages, D width.
 """
@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipelines.common.config import HeldOutConfig
 from pipelines.common.mining import build_temporary_index
-from pipelines.common.questions import answerable
-from pipelines.common.tokenized_passages import Blocks
+from pipelines.common.questions import read_answerable
+from pipelines.common.tokenized_passages import TokenizedPassages
 from ragqa.metrics import answer_recall
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows
@@ -25,73 +26,79 @@ from ragqa.training.precision import autocast
 from ragqa.types import Question
 
 KS = (1, 5, 20)
-_TOGETHER = 256
+"""Numbers of passages at which recall is measured."""
+_BATCH = 256
 """Questions that are encoded at a time."""
 
 
 @dataclass(frozen=True)
-class Examination:
-    """Held-out questions, on which retrieval is tried; none of them is ever trained on."""
+class HeldOutQuestions:
+    """Held-out questions on which retrieval is evaluated; none of them is ever trained on."""
 
     questions: Sequence[Question]
-    blocks: Blocks
+    passages: TokenizedPassages
     regex: bool = False
-    """Their answers are patterns (CuratedTREC)."""
+    """Whether their answers are regular expressions (CuratedTREC)."""
 
     @classmethod
-    def of(cls, file: Path, blocks: Blocks, sample: int | None, seed: int, *, regex: bool = False) -> "Examination":
-        """Some questions of a file, drawn at random; raises BadInput where it has none with answers."""
-        return cls(answerable(file, sample, seed), blocks, regex)
+    def read(cls, config: HeldOutConfig, passages: TokenizedPassages, seed: int) -> "HeldOutQuestions | None":
+        """Draw the questions of a recipe, None if it has none; raise BadInput if none has an answer."""
+        if config.dev is None:
+            return None
+        return cls(read_answerable(config.dev, config.sample, seed), passages, config.regex)
 
 
-def as_asked(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """[CLS] question [SEP] of each, as retrieval encodes it."""
+def question_ids(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Return [CLS] question [SEP] of each text, as retrieval encodes it."""
     first, last = tokenizer.special_ids
     return [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.tokenize_batch(list(texts))]
 
 
-def live_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
-    """Vectors [B, D] of questions with their gradient."""
-    batch = pad_rows(as_asked(tokenizer, texts)).to(device)
+def encode_with_gradient(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
+    """Return the vectors [B, D] of questions with their gradient."""
+    batch = pad_rows(question_ids(tokenizer, texts)).to(device)
     with autocast(device):
         vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
     return vectors_BD
 
 
 @torch.no_grad()
-def question_vectors(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> np.ndarray:
-    """Vectors [B, D] float32 of questions, by a tower as it is now; without dropout."""
+def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> np.ndarray:
+    """Return the vectors [B, D] float32 of questions by a tower as it is now, without dropout."""
     training = tower.training
     tower.eval()
-    rows, found = as_asked(tokenizer, texts), []
-    for at in range(0, len(rows), _TOGETHER):
-        batch = pad_rows(rows[at : at + _TOGETHER]).to(device)
-        found.append(tower(batch.ids_NL, batch.mask_NL).float().cpu().numpy())
+    rows, parts = question_ids(tokenizer, texts), []
+    for first in range(0, len(rows), _BATCH):
+        batch = pad_rows(rows[first : first + _BATCH]).to(device)
+        parts.append(tower(batch.ids_NL, batch.mask_NL).float().cpu().numpy())
     tower.train(training)
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
-def examine(exam: Examination, tower: Tower, index: Mips, device: str, ks: Sequence[int] = KS) -> dict[str, float]:
-    """Share of the questions with an answer in the first k passages: ``recall@k``, by DPR's rule (has-answer)."""
-    vectors = question_vectors(tower, exam.blocks.tokenizer, [q.text for q in exam.questions], device)
-    found = index.search(vectors, max(ks))
-    texts = [[passage.text for passage in exam.blocks.store.get(ranking.rows.tolist())] for ranking in found]
-    answers = [list(question.answers) for question in exam.questions]
-    recall = answer_recall(texts, answers, list(ks), regex=exam.regex)
+def evaluate_retrieval(
+    held_out: HeldOutQuestions, tower: Tower, index: Mips, device: str, ks: Sequence[int] = KS
+) -> dict[str, float]:
+    """Return ``recall@k``: the share of questions with an answer in the first k passages, by DPR's rule."""
+    texts = [question.text for question in held_out.questions]
+    vectors = encode_questions(tower, held_out.passages.tokenizer, texts, device)
+    store = held_out.passages.store
+    passages = [[passage.text for passage in store.get(r.rows.tolist())] for r in index.search(vectors, max(ks))]
+    answers = [list(question.answers) for question in held_out.questions]
+    recall = answer_recall(passages, answers, list(ks), regex=held_out.regex)
     return {f"recall@{k}": recall[k] for k in ks}
 
 
-def examine_anew(
-    work: Path, retriever: DualEncoder, exam: Examination, corpus: Path, *, device: str, workers: int = 0
+def evaluate_with_new_index(
+    work: Path, retriever: DualEncoder, held_out: HeldOutQuestions, corpus: Path, *, device: str, workers: int = 0
 ) -> dict[str, float]:
-    """``examine`` by an exact index of the present weights over ``corpus``, made for it in the folder ``work``."""
+    """Return ``recall@k`` by an exact index of the present weights, which is made in the folder ``work``."""
     shutil.rmtree(work, ignore_errors=True)
-    with torch.random.fork_rng(devices=[]):  # to load a model must not change the steps of the one in training
+    with torch.random.fork_rng(devices=[]):  # loading a model must not change the random numbers of the training
         retriever.save_passages(work / "snapshot")
         with build_temporary_index(work / "snapshot", corpus, work / "vectors", device=device, workers=workers) as (
             _,
             index,
         ):
-            found = examine(exam, retriever.questions, index, device)
+            figures = evaluate_retrieval(held_out, retriever.questions, index, device)
     shutil.rmtree(work)
-    return found
+    return figures

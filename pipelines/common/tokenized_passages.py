@@ -1,4 +1,4 @@
-"""The passages of an index as wordpieces: read and cut once, then mapped from disk by every recipe."""
+"""Passages of an index as wordpieces: tokenized once, then mapped from disk by every recipe."""
 
 import json
 import shutil
@@ -15,19 +15,21 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 
 _READ = 2048
-"""Passages that are cut at a time."""
+"""Passages that are tokenized at a time."""
 
 
-class Blocks:
-    """Title and text of every passage as wordpieces, by row; what retrieval encodes, and a reader reads."""
+class TokenizedPassages:
+    """Title and text of every passage as wordpieces, by row."""
 
     def __init__(self, store: PassageStore, tokenizer: TextTokenizer, ids: np.ndarray, starts: np.ndarray) -> None:
         self.store, self.tokenizer = store, tokenizer
         self._ids, self._starts = ids, starts
 
     @classmethod
-    def open(cls, index: Path, tokenizer: TextTokenizer, cache: Path, *, progress: Progress = SILENT) -> "Blocks":
-        """The passages of the directory ``index``, cut into wordpieces under ``cache`` unless that was done.
+    def open(
+        cls, index: Path, tokenizer: TextTokenizer, cache: Path, *, progress: Progress = SILENT
+    ) -> "TokenizedPassages":
+        """Open the passages of an index directory, tokenized under ``cache`` if they are not there.
 
         Raises:
             ArtefactError, DamagedArtefact: it is no index, or not whole.
@@ -38,7 +40,7 @@ class Blocks:
         cache.mkdir(parents=True, exist_ok=True)
         with hold_lock(cache / ".lock", wait=True):
             if not folder.is_dir():
-                _cut(store, tokenizer, folder, progress)
+                _tokenize(store, tokenizer, folder, progress)
         names = json.loads((folder / "rows.json").read_text())
         ids = np.memmap(folder / "ids.bin", np.int32, "r", shape=(max(1, names["pieces"]),))
         return cls(store, tokenizer, ids, np.load(folder / "starts.npy"))
@@ -47,29 +49,29 @@ class Blocks:
         return len(self._starts) - 1
 
     def ids(self, row: int, limit: int) -> list[int]:
-        """The first ``limit`` wordpieces of a passage, title first; nothing for row -1, the null passage."""
+        """Return the first ``limit`` wordpieces of a passage, title first; nothing for row -1, the null passage."""
         if row < 0 or limit < 0:
             return []
         start, end = self._starts[row : row + 2]
-        found: list[int] = self._ids[start : min(end, start + limit)].tolist()
-        return found
+        ids: list[int] = self._ids[start : min(end, start + limit)].tolist()
+        return ids
 
-    def holds(self, row: int, pieces: bytes) -> bool:
-        """Whether wordpieces, int32 and as bytes, stand in a passage, one after the other."""
+    def contains(self, row: int, pieces: bytes) -> bool:
+        """Return whether a passage contains a run of wordpieces, given as the bytes of int32."""
         start, end = self._starts[row : row + 2]
         data = self._ids[start:end].tobytes()
-        at = data.find(pieces)
-        while at > 0 and at % self._ids.itemsize:  # across two wordpieces
-            at = data.find(pieces, at + 1)
-        return at >= 0
+        place = data.find(pieces)
+        while place > 0 and place % self._ids.itemsize:  # a match that begins inside a wordpiece is none
+            place = data.find(pieces, place + 1)
+        return place >= 0
 
     def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
-        """[CLS] passage [SEP] of each row, as an index embeds them; row -1 is the null passage, empty."""
+        """Return [CLS] passage [SEP] of each row, as an index embeds them; row -1 is the null passage, empty."""
         first, last = self.tokenizer.special_ids
         return pad_rows([[first, *self.ids(row, max_tokens - 2), last] for row in rows])
 
 
-def _cut(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progress: Progress) -> None:
+def _tokenize(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progress: Progress) -> None:
     aside = folder.with_name(f".{folder.name}.writing")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)

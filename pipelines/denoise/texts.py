@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pipelines.common.masked_text import stretch
+from pipelines.common.masked_text import draw_sentences
 from ragqa.corpus.blocks import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -207,7 +207,7 @@ class DenoisedTexts:
         ]
 
     def _text(self, text: str, rng: np.random.Generator) -> list[str]:
-        start, end = stretch(text, rng, self._room)
+        start, end = draw_sentences(text, rng, self._room)
         return split(text[start:end]) if self._sentences else [text[start:end]]
 
     def _collate(self, pairs: list[Pair]) -> DenoisingBatch:

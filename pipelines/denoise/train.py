@@ -12,6 +12,7 @@ Legend: B texts, L tokens that are read, T tokens that are written, V vocabulary
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pipelines.common.config import TrainingConfig, require
-from pipelines.common.run import Run, running
+from pipelines.common.config import Rules, TrainingConfig, above_0, one_of, proper_share, schedule_rules
+from pipelines.common.run import Run, open_run
 from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
@@ -75,19 +76,22 @@ class DenoiseConfig(TrainingConfig):
     lr: float = 1e-4
     """Learning rate at its peak."""
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        layers, made = self.decoder_layers, self.encoder is not None
-        require(
-            self,
-            generator=((self.generator is None) == made, "name a generator or an encoder, one of the two"),
-            fresh=(not (self.fresh and made), "for a generator only"),
-            decoder_layers=(layers is None or (made and layers > 0), "above 0, with an encoder"),
-            objective=(self.objective in ("spans", "infilling"), "spans or infilling"),
-            mean_span=(self.mean_span >= 1, "1 or more"),
-            permute=(not self.permute or self.objective == "infilling", "for infilling only"),
-            max_text=(self.max_text > 5, "more than 5"),
-        )
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        layers, has_encoder = self.decoder_layers, self.encoder is not None
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "generator": ((self.generator is None) == has_encoder, "name a generator or an encoder, one of the two"),
+            "fresh": (not (self.fresh and has_encoder), "for a generator only"),
+            "decoder_layers": (layers is None or (has_encoder and layers > 0), "above 0, with an encoder"),
+            "objective": one_of(self.objective, ("spans", "infilling")),
+            "rate": proper_share(self.rate),
+            "mean_span": (self.mean_span >= 1, "1 or more"),
+            "permute": (not self.permute or self.objective == "infilling", "for infilling only"),
+            "max_text": (self.max_text > 5, "more than 5"),
+        }
 
 
 def train_step(
@@ -106,14 +110,21 @@ def train_step(
     read, written = batch.x.ids_NL.numel(), batch.labels_BT.numel()
     row = parallel.average_over_processes({"nll": loss.item()}, weighing)
     flops = 6 * (weights[0] * read + weights[1] * written)
-    run.stepped(**row, lr=rate, grad_norm=norm, tokens=parallel.sum_over_processes(read + written), flops=flops)
+    run.finish_step(**row, lr=rate, grad_norm=norm, tokens=parallel.sum_over_processes(read + written), flops=flops)
 
 
-def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
-    """Train, or go on training; the directory of the model.
+def main(
+    config: DenoiseConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Train, or continue training; return the directory of the model.
+
+    Args:
+        config: settings of the run.
+        progress: shows the steps.
+        notify: takes a line for the user.
 
     Raises:
-        BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
+        BadInput, ArtefactError: a directory is not what it should be, or a setting is out of range.
         NonFiniteLoss: training would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
@@ -125,10 +136,12 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT) -> Path:
     set_dropout(model.train().to(config.device), config.dropout)
     weights = count_seq2seq_weights(model.model)
     optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
-    with running(config, model, optimizer, name="denoising", progress=progress) as run:
+    with open_run(
+        config, model, optimizer, steps=config.steps, name="denoising", progress=progress, notify=notify
+    ) as run:
         if config.encoder and not run.step:
             begin_copying(model, _some(PassageStore.open(config.corpus / "passages"), config.seed))
-        for step in run.left(config.save_every):
+        for step in run.remaining_steps(config.save_every):
             train_step(run, model, texts[step].to(config.device), config, weights)
     if parallel.is_first_process():
         _save(config, model, marks)
@@ -191,9 +204,9 @@ def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import together
+    from pipelines.common.processes import train_in_processes
     from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
     with report_errors("pipelines.denoise.train"):
-        print(together(main, parse_config(DenoiseConfig, __doc__), progress=Bars()))
+        print(train_in_processes(main, parse_config(DenoiseConfig, __doc__), progress=Bars(), notify=print))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipelines.common.negatives import RetrievalExample
-from pipelines.common.tokenized_passages import Blocks
+from pipelines.common.tokenized_passages import TokenizedPassages
 from ragqa.errors import BadInput
 
 
@@ -58,7 +58,7 @@ class RetrievalBatches:
     def __init__(
         self,
         examples: Sequence[RetrievalExample],
-        blocks: Blocks,
+        blocks: TokenizedPassages,
         shape: RetrievalBatchShape,
         *,
         seed: tuple[int, int],

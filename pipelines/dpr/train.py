@@ -26,12 +26,14 @@ from typing import Any
 
 import torch
 
-from pipelines.common.best import Best
-from pipelines.common.contrastive import contrast
+from pipelines.common.best import BestWeights
+from pipelines.common.config import HeldOutConfig
+from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
 from pipelines.common.negatives import RetrievalExample
-from pipelines.common.retrieval_eval import Examination, examine_anew
-from pipelines.common.run import FREE, Run, held, read_row, running, vacant, write_model
-from pipelines.common.tokenized_passages import Blocks
+from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
+from pipelines.common.run import Run, open_run, write_model
+from pipelines.common.run_directory import FREE, check_directory, lock_directory, read_record
+from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.dpr.batches import RetrievalBatch, RetrievalBatches, RetrievalBatchShape
 from pipelines.dpr.config import DprConfig
 from pipelines.dpr.mine import EXAMPLES_FILE, mine_bm25_examples, mine_retriever_negatives
@@ -58,9 +60,9 @@ class DprRound:
 
     number: int
     examples: list[RetrievalExample]
-    blocks: Blocks
+    blocks: TokenizedPassages
     """The passages of the corpus as wordpieces."""
-    exam: Examination | None
+    exam: HeldOutQuestions | None
     """Held-out questions to measure recall on."""
 
 
@@ -82,19 +84,18 @@ def main(config: DprConfig, *, progress: Progress = SILENT, notify: Callable[[st
     first = load_start(config, 1)  # errors are raised before hours of mining
     check_inputs(config)
     if not (config.out / EXAMPLES_FILE).is_file():
-        vacant(config.out)
+        check_directory(config.out)
     config.out.mkdir(parents=True, exist_ok=True)
-    with held(config.out):
+    with lock_directory(config.out):
         limit = first.passages.max_tokens
         config = replace(config, max_query=min(config.max_query, limit), max_block=min(config.max_block, limit))
         assert first.tokenizer is not None
         tokenizer = TextTokenizer(first.tokenizer.parent)
         with parallel.take_turns():
             mined = mine_bm25_examples(config, progress, notify)
-            blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
-        exam = None
-        if config.dev is not None:
-            exam = Examination.of(config.dev, blocks, config.sample, config.seed, regex=config.dev_regex)
+            blocks = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+        held_out = HeldOutConfig(dev=config.dev, sample=config.sample, regex=config.dev_regex)
+        exam = HeldOutQuestions.read(held_out, blocks, config.seed)
         for number in range(1, config.rounds + 1):
             examples = mined
             if number > 1:
@@ -123,17 +124,19 @@ def train_round(config: DprConfig, this: DprRound, progress: Progress, notify: C
     set_dropout(retriever.train(), config.dropout)
     optimizer = torch.optim.AdamW(parameter_groups(retriever, decay=config.weight_decay), lr=config.lr)
     name = f"DPR, round {this.number}"
-    with running(own, retriever, optimizer, name=name, progress=progress, notify=notify) as run:
-        best = Best(run, "recall@5")
+    with open_run(own, retriever, optimizer, steps=steps, name=name, progress=progress, notify=notify) as run:
+        best = BestWeights(run, "recall@5")
         while True:
-            if this.exam and run.due(config.eval_every) and parallel.is_first_process():
+            if this.exam and run.is_due(config.eval_every) and parallel.is_first_process():
                 work, device, workers = folder / "dev", config.device, config.workers
-                best.told(**examine_anew(work, retriever, this.exam, config.corpus, device=device, workers=workers))
-            if run.due(config.save_every) and run.step:
+                best.report(
+                    **evaluate_with_new_index(work, retriever, this.exam, config.corpus, device=device, workers=workers)
+                )
+            if run.is_due(config.save_every) and run.step:
                 best.save()
-            if run.done:
+            if run.is_done:
                 break
-            run.begin()
+            run.begin_step()
             train_step(run, retriever, batches[run.step], config)
         best.restore()
     if parallel.is_first_process():
@@ -146,9 +149,9 @@ def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: 
     warmup = warmup_steps(config.warmup, 1237, run.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=run.steps)
     padded = batch.pad_passages(parallel.count_processes())
-    sides = padded.questions, padded.passages
     passages = len(batch.passages)
-    contrast(run, retriever, sides, padded.positive_B, padded.masked_BP, config, rate=rate, passages=passages)
+    pairs = ContrastiveBatch(padded.questions, padded.passages, padded.positive_B, padded.masked_BP)
+    contrastive_step(run, retriever, pairs, config, chunk=config.chunk, rate=rate, passages=passages)
 
 
 def check_inputs(config: DprConfig) -> None:
@@ -189,7 +192,7 @@ def is_finished(config: DprConfig) -> bool:
     file = config.out / DONE_FILE
     if not file.is_file():
         return False
-    before, now = read_row(file), list_settings(config)
+    before, now = read_record(file), list_settings(config)
     if changed := [f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name]]:
         raise BadInput(f"{config.out} was trained with other settings ({', '.join(changed)}): choose another directory")
     return True
@@ -215,9 +218,9 @@ def publish(config: DprConfig, notify: Callable[[str], None]) -> Path:
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import together
+    from pipelines.common.processes import train_in_processes
     from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
     with report_errors("pipelines.dpr.train"):
-        print(together(main, parse_config(DprConfig, __doc__), progress=Bars(), notify=print))
+        print(train_in_processes(main, parse_config(DprConfig, __doc__), progress=Bars(), notify=print))

@@ -19,31 +19,44 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from torch import nn
 
 from pipelines.common import generation
+from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.assemble import main as assemble
-from pipelines.common.best import Best
-from pipelines.common.config import AnsweringConfig, FollowingConfig, require
-from pipelines.common.masked_text import MaskedTexts, masked_texts
-from pipelines.common.processes import device_of, together
-from pipelines.common.questions import taught_and_asked
-from pipelines.common.refreshed_training_index import LiveLibrary
-from pipelines.common.run import Run, Taught, running, write_model
-from pipelines.common.stages import ABOVE, filled
-from pipelines.common.training_index import Asked, open_questions
+from pipelines.common.best import BestWeights
+from pipelines.common.config import (
+    FROM_RECIPE,
+    HeldOutConfig,
+    RefreshConfig,
+    Rules,
+    TrainingConfig,
+    TrainingIndexConfig,
+    above_0,
+    at_least_0,
+    schedule_rules,
+)
+from pipelines.common.learning_rates import LearningRates
+from pipelines.common.processes import device_of, train_in_processes
+from pipelines.common.questions import read_training_questions
+from pipelines.common.run import BatchLoss, Run, open_run, write_model
+from pipelines.common.training_index.base import check_corpus_size
+from pipelines.common.training_index.refreshed import RefreshedIndex
 from pipelines.joint.losses import Part, train_step
 from pipelines.orqa import fine_tune
-from pipelines.orqa.fine_tune import FineTuneConfig, OpenQA
+from pipelines.orqa.config import TUNE, FineTuneConfig
+from pipelines.orqa.fine_tune import OpenQA
 from pipelines.rag import train as rag
 from pipelines.rag.train import Rag, RagConfig
 from pipelines.realm import pretrain
-from pipelines.realm.pretrain import PretrainConfig, Realm, passages_of
-from pipelines.realm.retrieve import NULL
+from pipelines.realm.config import PRETRAIN as REALM
+from pipelines.realm.config import PretrainConfig
+from pipelines.realm.pretrain import Realm, TextSource
+from ragqa.cli.groups import FLAT
 from ragqa.errors import ArtefactError
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.encoder_decoder import make_from_encoder
@@ -60,13 +73,19 @@ from ragqa.training.health import Health
 from ragqa.training.step import parameter_groups
 from ragqa.types import Question
 
-REALM = PretrainConfig(corpus=ABOVE, encoder=ABOVE, retriever=ABOVE, out=ABOVE)
-RAG = RagConfig(corpus=ABOVE, retriever=ABOVE, generator=ABOVE, questions=ABOVE, out=ABOVE, learn_passages=True)
-SPAN = FineTuneConfig(corpus=ABOVE, retriever=ABOVE, encoder=ABOVE, questions=ABOVE, out=ABOVE, beam=5, batch=8)
+RAG = RagConfig(
+    corpus=FROM_RECIPE,
+    retriever=FROM_RECIPE,
+    writing=generation.WritingConfig(generator=FROM_RECIPE),
+    questions=FROM_RECIPE,
+    out=FROM_RECIPE,
+    learn_passages=True,
+)
+SPAN = replace(TUNE, beam=5, batch=8)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointConfig(FollowingConfig, AnsweringConfig):
+class JointConfig(TrainingConfig):
     """What is trained together, on what, and for how long."""
 
     corpus: Path
@@ -75,6 +94,8 @@ class JointConfig(FollowingConfig, AnsweringConfig):
     """Directory of the masked language model that guesses masked words and that the reader of spans begins from."""
     retriever: Path
     """Directory of the dual encoder: warm-started, or it will hardly learn."""
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     generator: Path | None = None
     """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer; by default one is made of
     the masked language model of this run as it is when questions begin: it has learned to read beside passages."""
@@ -95,6 +116,8 @@ class JointConfig(FollowingConfig, AnsweringConfig):
     steps: int = 200_000
     lr: float = 3e-5
     """Of all that reads; each warms up when its loss begins."""
+    retriever_lr: float | None = None
+    """Peak learning rate of the towers; by default a fifth of ``lr``."""
     frozen: int | None = None
     """Steps before the retriever learns; by default half of those before questions are asked: it has to learn from
     masked words first, which are many more, and they need a reader that uses passages."""
@@ -105,24 +128,33 @@ class JointConfig(FollowingConfig, AnsweringConfig):
     tune: FineTuneConfig = SPAN
     """Marked answers: batch, beam, read, max_input, max_span, hidden."""
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        layers = self.decoder_layers is None or self.decoder_layers > 0
-        require(
-            self,
-            mlm=(self.mlm >= 0, "0 or more"),
-            gen=(self.gen > 0, "above 0"),
-            span=(self.span >= 0, "0 or more"),
-            decoder_layers=(layers, "above 0"),
-            gen_from=(
+    index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
+    """Index that proposes passages."""
+    refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
+    """How the index follows the retriever."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
+    """Held-out questions."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "retriever_lr": at_least_0(self.retriever_lr),
+            "frozen": at_least_0(self.frozen),
+            "mlm": at_least_0(self.mlm),
+            "gen": above_0(self.gen),
+            "span": at_least_0(self.span),
+            "decoder_layers": above_0(self.decoder_layers),
+            "gen_from": (
                 0 <= self.gen_from < 1 and (self.mlm > 0 or self.gen_from == 0),
                 "0 or more and below 1; 0 without masked words (mlm = 0), or nothing is learned before",
             ),
-            mlm_until=(
+            "mlm_until": (
                 not self.mlm or self.gen_from <= self.mlm_until <= 1,
                 f"from gen_from = {self.gen_from} to 1",
             ),
-        )
+        }
 
     @property
     def masked_share(self) -> float:
@@ -135,36 +167,42 @@ class JointConfig(FollowingConfig, AnsweringConfig):
         return round(self.gen_from * self.steps)
 
     @property
-    def waits(self) -> int:
-        """Steps before the retriever learns."""
-        return (self.asked_from or self.steps) // 2 if self.frozen is None else self.frozen
+    def rates(self) -> LearningRates:
+        """Learning rates of the retriever and of all that reads."""
+        return LearningRates(
+            steps=self.steps,
+            reader=self.lr,
+            retriever=self.lr / 5 if self.retriever_lr is None else self.retriever_lr,
+            frozen=(self.asked_from or self.steps) // 2 if self.frozen is None else self.frozen,
+            warmup=self.warmup,
+        )
 
 
 def parts_of(config: JointConfig) -> tuple[PretrainConfig, RagConfig, FineTuneConfig]:
     """The settings of the three losses."""
-    common = {
+    common: dict[str, Any] = {
         name: getattr(config, name)
-        for name in ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed")
-    } | {"retriever_lr": config.retriever_peak, "frozen": config.waits}
-    asked = {name: getattr(config, name) for name in ("questions", "dev", "sample", "regex", "kind")}
-    indexed: dict[str, Any] = {"refresh_every": config.refresh_every, "max_staleness": config.max_staleness}
-    indexed |= {"kind": config.kind, "workers": config.workers, "gpus": config.gpus}
-    masked = filled(config.realm, encoder=config.encoder, texts=config.texts, **indexed, **common)
-    written = filled(config.rag, generator=config.generator or ABOVE, **{**indexed, **asked}, **common)
-    return masked, written, filled(config.tune, encoder=config.encoder, **asked, **common)
+        for name in ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed", "index")
+    } | {"retriever_lr": config.rates.retriever}
+    asked: dict[str, Any] = {"questions": config.questions, "held_out": config.held_out}
+    followed: dict[str, Any] = {"frozen": config.rates.frozen, "refresh": config.refresh, "gpus": config.gpus}
+    masked = replace(config.realm, encoder=config.encoder, texts=config.texts, **followed, **common)
+    writing = replace(config.rag.writing, generator=config.generator or FROM_RECIPE)
+    written = replace(config.rag, writing=writing, **asked, **followed, **common)
+    return masked, written, replace(config.tune, encoder=config.encoder, **asked, **common)
 
 
 def begun_generator(config: JointConfig, written: RagConfig, notify: Callable[[str], None]) -> RagGenerator:
     """The generator as it begins."""
     kind = f"rag-{written.marginal}"
     if config.generator is not None:
-        generator = generation.opened(kind, written, written.k, notify)
+        generator = generation.load_for_training(kind, written, written.writing, written.k, notify)
     else:
         try:
             seq2seq = make_from_encoder(config.encoder, decoder_layers=config.decoder_layers)
         except ArtefactError as error:
             raise ArtefactError(f"{error}; name another generator by --generator") from error
-        generator = generation.ready(make_generator(seq2seq, kind), kind, written, written.k, notify)
+        generator = generation.prepare(make_generator(seq2seq, kind), kind, written, written.writing, written.k, notify)
     assert isinstance(generator, RagGenerator)
     return generator
 
@@ -183,7 +221,7 @@ class Joint(nn.Module):
         super().__init__()
         self.retriever = DualEncoder.load(config.retriever)
         self.masked = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
-        pretrain.same_pieces(self.retriever, TextTokenizer(config.encoder), masked)
+        pretrain.check_same_tokenizer(self.retriever, TextTokenizer(config.encoder), masked)
         self.generator = begun_generator(config, written, notify)
         self.spans = MlpSpanReader.from_encoder(config.encoder, hidden=marked.hidden, max_span=marked.max_span)
         self.spans.config.reader_tokens = marked.max_input
@@ -199,28 +237,31 @@ class Joint(nn.Module):
 def parts(
     config: JointConfig,
     model: Joint,
-    shelf: LiveLibrary,
-    masked: tuple[PretrainConfig, MaskedTexts],
+    index: RefreshedIndex,
+    masked: tuple[PretrainConfig, TextSource],
     written: tuple[RagConfig, list[Question]],
-    marked: tuple[FineTuneConfig, OpenQA, Asked | None],
+    marked: tuple[FineTuneConfig, OpenQA, AnsweredQuestions | None],
     kept: dict[str, Any],
 ) -> list[Part]:
     """The three losses, each with its data, and with its health as it was ``kept``."""
     realm, answers = Realm(model.retriever, model.masked), Rag(model.retriever, model.generator)
     (first, texts), (second, teach), (third, spans, asked) = masked, written, marked
-    themselves = first.texts is None or passages_of(first.texts) == passages_of(first.corpus)
 
-    def guessed(step: int) -> Taught:
-        batch = texts[step].to(config.device)
-        own = [text.row if themselves else NULL for text in batch.texts]
-        return pretrain.learn(realm, shelf.index, shelf.blocks, batch, own, first)
+    def guessed(step: int) -> BatchLoss:
+        batch, own_rows = texts.batch(step, config.device)
+        return pretrain.compute_loss(realm, index.mips, index.tokenized, batch, own_rows, first)
 
-    def said(step: int) -> Taught:
-        return rag.learn(answers, shelf, *generation.taught(teach, second, step), second)
+    def said(step: int) -> BatchLoss:
+        return rag.learn(
+            answers,
+            index,
+            *generation.draw_questions(teach, batch=second.batch, seed=second.seed, step=step),
+            second,
+        )
 
-    def pointed(step: int) -> Taught:
+    def pointed(step: int) -> BatchLoss:
         assert asked is not None
-        return fine_tune.learn(spans, shelf, asked, third, step)
+        return fine_tune.compute_loss(spans, index, asked, third, step)
 
     until = round(config.masked_share * config.steps)
     first_health, second_health = (Health.from_state(kept.get(f"{prefix}health")) for prefix in ("", "gen_"))
@@ -234,7 +275,7 @@ def parts(
 def main(
     config: JointConfig,
     *,
-    finds: Tagger | None = None,
+    tagger: Tagger | None = None,
     progress: Progress = SILENT,
     notify: Callable[[str], None] = lambda line: None,
 ) -> Path:
@@ -242,7 +283,7 @@ def main(
 
     Args:
         config: see there.
-        finds: finds salient spans, in place of the tagger that ``config.realm`` names.
+        tagger: finds salient spans, in place of the tagger that ``config.realm`` names.
         progress: told of the steps.
         notify: told of evaluations, new indexes and alarms, a line each.
 
@@ -252,41 +293,43 @@ def main(
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
     masked, written, marked = parts_of(config)
-    teach, ask = taught_and_asked(config, notify)
-    rag.check_size(config.corpus, max(masked.k, written.k, marked.beam))
+    teach, ask = read_training_questions(config.questions, config.held_out, config.seed, notify)
+    check_corpus_size(config.corpus, max(masked.k, written.k, marked.beam), "--k")
     torch.manual_seed(config.seed)
     model = Joint(config, masked, written, marked, notify)
-    masked = pretrain.fitted(masked, Realm(model.retriever, model.masked))
+    masked = pretrain.limit_lengths(masked, Realm(model.retriever, model.masked))
     written = replace(written, max_block=masked.max_block)
     readers = (model.masked, model.generator, model.spans)
     optimizer = torch.optim.AdamW(parameter_groups(model.retriever, *readers, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as held:
-        run = held.enter_context(running(config, model, optimizer, name="joint", progress=progress, notify=notify))
-        kept, best = run.state.extra, Best(run, "em")
-        shelf = held.enter_context(closing(rag.live_library(written, model.retriever, run, progress)))
-        texts = masked_texts(masked, shelf.blocks, finds, of=masked.texts)
-        spans = OpenQA(model.retriever.questions, model.spans, shelf.tokenizer)
-        asked, dev = marks(config, shelf, teach, ask, progress)
-        losses = parts(config, model, shelf, (masked, texts), (written, teach), (marked, spans, asked), kept)
+        run = held.enter_context(
+            open_run(config, model, optimizer, steps=config.steps, name="joint", progress=progress, notify=notify)
+        )
+        kept, best = run.state.extra, BestWeights(run, "em")
+        index = held.enter_context(closing(rag.open_refreshed_index(written, model.retriever, run, progress)))
+        texts = TextSource(masked, index.tokenized, tagger)
+        spans = OpenQA(model.retriever.questions, model.spans, index.tokenizer)
+        asked, dev = marks(config, index, teach, ask, progress)
+        losses = parts(config, model, index, (masked, texts), (written, teach), (marked, spans, asked), kept)
         while True:
-            staleness = shelf.follow(run)
-            if run.due(config.save_every):
+            staleness = index.follow()
+            if run.is_due(config.save_every):
                 healths = {part.name: part.health.to_state() for part in losses if part.health}
-                best.save(index=shelf.version, **healths)
-                shelf.keep(run.kept("index"))
-            if ask and run.due(config.eval_every) and parallel.is_first_process():
-                found = evaluate(config, model, shelf, ask, (marked, spans, dev), run.step)
-                (best if "em" in found else run).told(**found)
+                best.save(index=index.version, **healths)
+                index.keep_saved_versions()
+            if ask and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
+                found = evaluate(config, model, index, ask, (marked, spans, dev), run.step)
+                (best if "em" in found else run).report(**found)
                 watch(run, losses, found, len(ask))
-            if run.done:
+            if run.is_done:
                 break
             if run.step == config.asked_from and config.generator is None:
                 model.adopt()
             step = run.step
-            run.begin()
-            rows = train_step(run, model.retriever, losses, config, staleness=staleness)
+            run.begin_step()
+            rows = train_step(run, model.retriever, losses, config, config.rates, staleness=staleness)
             for part in losses:
-                run.alarm(step, part.alarms(step, rows, config.asked_from, config.waits))
+                run.alarm(step, part.alarms(step, rows, config.asked_from, config.rates.frozen))
         best.restore()
     if parallel.is_first_process():
         save(config, model)
@@ -294,30 +337,32 @@ def main(
 
 
 def marks(
-    config: JointConfig, shelf: LiveLibrary, teach: list[Question], ask: list[Question], progress: Progress
-) -> tuple[Asked | None, Asked | None]:
+    config: JointConfig, index: RefreshedIndex, teach: list[Question], ask: list[Question], progress: Progress
+) -> tuple[AnsweredQuestions | None, AnsweredQuestions | None]:
     """The questions with where their answers stand, if any are to be marked."""
     if not config.span:
         return None, None
-    with parallel.take_turns():
-        return open_questions(shelf, teach, ask, config.out / "answers", regex=config.regex, progress=progress)
+    cache, regex = config.out / "answers", config.held_out.regex
+    return locate_answers(index.store, index.corpus, teach, ask, cache, regex=regex, progress=progress)
 
 
 def evaluate(
     config: JointConfig,
     model: Joint,
-    shelf: LiveLibrary,
+    index: RefreshedIndex,
     ask: list[Question],
-    marked: tuple[FineTuneConfig, OpenQA, Asked | None],
+    marked: tuple[FineTuneConfig, OpenQA, AnsweredQuestions | None],
     step: int,
 ) -> dict[str, float]:
     """Held-out questions: what is found, and once questions are taught, how many are answered: ``em``, ``span_em``."""
     begun = step > config.asked_from
-    search = generation.searching(shelf, model.retriever.questions, model.generator.passages, config.device)
-    found = generation.evaluate(model.generator, search, ask, device=config.device, regex=config.regex, write=begun)
+    search = generation.searching(index, model.retriever.questions, model.generator.passages, config.device)
+    found = generation.evaluate(
+        model.generator, search, ask, device=config.device, regex=config.held_out.regex, write=begun
+    )
     third, spans, dev = marked
     if begun and dev is not None:
-        found["span_em"] = fine_tune.evaluate(spans, shelf, dev, third)["em"]
+        found["span_em"] = fine_tune.evaluate(spans, index, dev, third)["em"]
     return found
 
 
@@ -347,13 +392,13 @@ def after(config: JointConfig) -> AssembleConfig:
         reader=config.out / "reader" if config.span else None,
         generators=(config.out / "generator",),
         out=config.out / "system",
-        kind=config.kind,
+        kind=config.index.kind,
         read=marked.read,
-        workers=config.workers,
-        dev=config.dev,
-        regex=config.regex,
+        workers=config.index.workers,
+        dev=config.held_out.dev,
+        regex=config.held_out.regex,
         taught=config.questions,
-        judged_by=config.sample,
+        judged_by=config.held_out.sample or 0,
         device=device_of(config),
         seed=config.seed,
     )
@@ -363,7 +408,7 @@ def whole(
     config: JointConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
     """Train, in as many processes as are wanted, and put together; the pipeline directory. Raises as these do."""
-    together(main, config, progress=progress, notify=notify)
+    train_in_processes(main, config, progress=progress, notify=notify)
     return assemble(after(config), progress=progress, notify=notify)
 
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import nn
 
-from pipelines.common.run import Run, Taught
-from pipelines.realm import pretrain
-from pipelines.realm.pretrain import Paced
+from pipelines.common.config import TrainingConfig
+from pipelines.common.learning_rates import LearningRates
+from pipelines.common.run import BatchLoss, Run
 from ragqa.training import parallel
 from ragqa.training.health import Health
 from ragqa.training.schedule import warmup_linear, warmup_steps
@@ -28,7 +27,7 @@ class Part:
     """The first step without it."""
     module: nn.Module
     """What it alone trains."""
-    learn: Callable[[int], Taught]
+    learn: Callable[[int], BatchLoss]
     """The batch of a step."""
     health: Health | None = None
 
@@ -54,45 +53,31 @@ class Part:
         return [*lines, *self.health.check_passages_used()] if step + 1 == asked_from else lines
 
 
-class Stepped(Paced, Protocol):
-    """Settings of a step; see ``joint.JointConfig``."""
-
-    @property
-    def clip(self) -> float:
-        """Largest norm of the gradient of all losses together."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """Where it is trained."""
-        ...
-
-
-def rates(step: int, parts: list[Part], config: Paced) -> list[float]:
-    """Learning rates of the retriever's two groups of weights, and of two for each part."""
-    warmup = warmup_steps(config.warmup, 1000, config.steps)
-    found = pretrain.rates(step, config)[:2]
+def rates_at(step: int, parts: list[Part], rates: LearningRates) -> list[float]:
+    """Return the rates of the retriever's two parameter groups, and of two for each part."""
+    warmup = warmup_steps(rates.warmup, 1000, rates.steps)
+    found = rates.retriever_at(step)
     for part in parts:
         total, rate = part.ends - part.begins, 0.0
         if part.due(step):
-            rate = warmup_linear(step - part.begins, peak=config.lr, warmup=min(warmup, total), total=total)
+            rate = warmup_linear(step - part.begins, peak=rates.reader, warmup=min(warmup, total), total=total)
         found += [rate] * 2
     return found
 
 
 def train_step(
-    run: Run, retriever: nn.Module, parts: list[Part], config: Stepped, *, staleness: int
+    run: Run, retriever: nn.Module, parts: list[Part], config: TrainingConfig, rates: LearningRates, *, staleness: int
 ) -> dict[str, dict[str, float]]:
     """One optimizer step; the figures of each part. Raises NonFiniteLoss before the weights change."""
-    retriever.requires_grad_(run.step >= config.waits)
+    retriever.requires_grad_(run.step >= rates.frozen)
     for part in parts:
         part.module.requires_grad_(part.due(run.step))
     taught = {part.prefix: (part.weight, part.learn(run.step)) for part in parts if part.due(run.step)}
     loss = torch.stack([weight * each.loss for weight, each in taught.values()]).sum()
-    rate = rates(run.step, parts, config)
+    rate = rates_at(run.step, parts, rates)
     norm = optimise(loss, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     rows = {prefix: each.figures for prefix, (_, each) in taught.items()}
-    run.stepped(
+    run.finish_step(
         **{prefix + name: value for prefix, row in rows.items() for name, value in row.items()},
         grad_norm=norm,
         staleness=staleness,

@@ -17,25 +17,37 @@ from contextlib import ExitStack, closing
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pipelines.common import generation
-from pipelines.common.best import Best
-from pipelines.common.config import FollowingConfig, WritingConfig, require
-from pipelines.common.questions import taught_and_asked
-from pipelines.common.refreshed_index import LiveIndex
-from pipelines.common.refreshed_training_index import LiveLibrary
-from pipelines.common.run import Run, Taught, running, write_model
-from pipelines.common.tokenized_passages import Blocks
-from pipelines.common.training_index import Library, Shelf
-from pipelines.realm.pretrain import passages_of, rates
-from ragqa import artefacts
-from ragqa.corpus.store import PassageStore
-from ragqa.errors import BadInput
+from pipelines.common.assemble import AssembleConfig
+from pipelines.common.best import BestWeights
+from pipelines.common.config import (
+    HeldOutConfig,
+    RefreshConfig,
+    Rules,
+    TrainingConfig,
+    TrainingIndexConfig,
+    above_0,
+    at_least_0,
+    one_of,
+    schedule_rules,
+    share_below_1,
+    text_length,
+)
+from pipelines.common.learning_rates import LearningRates
+from pipelines.common.processes import device_of
+from pipelines.common.questions import read_training_questions
+from pipelines.common.run import BatchLoss, Run, open_run, write_model
+from pipelines.common.tokenized_passages import TokenizedPassages
+from pipelines.common.training_index.base import TrainingIndex, check_corpus_size
+from pipelines.common.training_index.frozen import FrozenIndex
+from pipelines.common.training_index.refreshed import RefreshedIndex
+from ragqa.cli.groups import FLAT
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.pretrained import set_dropout
@@ -52,13 +64,17 @@ from ragqa.types import Question
 
 
 @dataclass(frozen=True, kw_only=True)
-class RagConfig(FollowingConfig, WritingConfig):
+class RagConfig(TrainingConfig):
     """What is trained, on what, and for how long. RAG: DPR and BART-large, 100 epochs at most, k 5 or 10."""
 
     corpus: Path
     """Index directory of the passages."""
     retriever: Path
     """Directory of the dual encoder that retrieves: DPR's, or one of pipelines.realm.pretrain."""
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    writing: Annotated[generation.WritingConfig, FLAT]
+    """Generator that training begins from."""
     marginal: Literal["token", "sequence"] = "token"
     """RAG-Token: any passage gives a token; RAG-Sequence: one gives the whole answer."""
     learn_passages: bool = False
@@ -82,14 +98,37 @@ class RagConfig(FollowingConfig, WritingConfig):
     max_block: int = 288
     """Wordpieces of a passage, where their tower learns."""
 
-    @property
-    def retriever_peak(self) -> float:
-        """The retriever's learning rate at its peak: by default the generator's, as in the paper."""
-        return self.lr if self.retriever_lr is None else self.retriever_lr
+    index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
+    """Index that proposes passages."""
+    refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
+    """How the index follows the retriever, if the passage tower learns."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
+    """Held-out questions."""
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(self, smoothing=(0 <= self.smoothing < 1, "0 or more and below 1"))
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "k": above_0(self.k),
+            "marginal": one_of(self.marginal, ("token", "sequence")),
+            "retriever_lr": at_least_0(self.retriever_lr),
+            "frozen": at_least_0(self.frozen),
+            "smoothing": share_below_1(self.smoothing),
+            "max_block": text_length(self.max_block),
+        }
+
+    @property
+    def rates(self) -> LearningRates:
+        """Learning rates of retriever and generator."""
+        return LearningRates(
+            steps=self.steps,
+            reader=self.lr,
+            retriever=self.lr if self.retriever_lr is None else self.retriever_lr,
+            frozen=self.steps // 2 if self.frozen is None else self.frozen,
+            warmup=self.warmup,
+        )
 
 
 class Rag(nn.Module):
@@ -125,15 +164,15 @@ class Read:
     flops: float
 
 
-def read(model: Rag, shelf: Shelf, texts: list[str], answers: Sequence[str], config: RagConfig) -> Read:
+def read(model: Rag, index: TrainingIndex, texts: list[str], answers: Sequence[str], config: RagConfig) -> Read:
     """Search with the live tower, score by live towers, and say the answers beside each passage."""
     generator = model.generator
-    query_BD = shelf.encode(model.questions, texts, config.device)
-    rows_BK = shelf.propose(query_BD.detach().float().cpu().numpy(), config.k)
-    passages = [shelf.passages(rows) for rows in rows_BK]
+    query_BD = index.encode(model.questions, texts, config.device)
+    rows_BK = index.propose(query_BD.detach().float().cpu().numpy(), config.k)
+    passages = [index.passages(rows) for rows in rows_BK]
     rows_BK = rows_BK[:, : max(1, *map(len, passages))]
-    relevance_BK = generation.present(shelf.relevance(query_BD, rows_BK), rows_BK)
-    labels_BT = generator.seq2seq.tokens.labels(answers, config.max_answer).to(config.device)
+    relevance_BK = generation.present(index.score(query_BD, rows_BK), rows_BK)
+    labels_BT = generator.seq2seq.tokens.labels(answers, config.writing.max_answer).to(config.device)
     inputs = generator.inputs(texts, passages).to(config.device)
     alone = generator.inputs(texts, [[] for _ in texts]).to(config.device)
     with autocast(config.device):
@@ -144,17 +183,17 @@ def read(model: Rag, shelf: Shelf, texts: list[str], answers: Sequence[str], con
     tokens = inputs.ids_NL.numel() + rows_BK.size * labels_BT.shape[1]
     flops = reads * (inputs.ids_NL.numel() + alone.ids_NL.numel() / 3)
     flops += writes * labels_BT.numel() * (rows_BK.shape[1] + 1 / 3)
-    if isinstance(shelf, LiveLibrary):
-        tokens, flops = tokens + shelf.encoded, flops + count_flops(model.retriever, shelf.encoded)
+    if isinstance(index, RefreshedIndex):
+        tokens, flops = tokens + index.encoded_tokens, flops + count_flops(model.retriever, index.encoded_tokens)
     return Read(nll_B, gold_BKT, alone_B1T, relevance_BK, rows_BK, labels_BT != IGNORED, tokens, flops)
 
 
-def learn(model: Rag, shelf: Shelf, asked: list[Question], answers: list[str], config: RagConfig) -> Taught:
+def learn(model: Rag, index: TrainingIndex, asked: list[Question], answers: list[str], config: RagConfig) -> BatchLoss:
     """RAG's loss of a batch, and what it says of retrieval.
 
     ``nll`` is that of an answer, without smoothing; ``loss`` is what is learned from.
     """
-    found = read(model, shelf, [question.text for question in asked], answers, config)
+    found = read(model, index, [question.text for question in asked], answers, config)
     loss, weighing = found.nll_B.mean(), parallel.compute_loss_weight(torch.ones_like(found.nll_B))
     with torch.no_grad():
         plain = token_nll if config.marginal == "token" else sequence_nll
@@ -169,17 +208,22 @@ def learn(model: Rag, shelf: Shelf, asked: list[Question], answers: list[str], c
         marginal="sequence",  # of the answers alone: a mean over them, as nll is
     )
     row = parallel.average_over_processes({"nll": nll, "loss": loss.item(), **health}, weighing)
-    return Taught(loss * weighing, row, found.tokens, found.flops)
+    return BatchLoss(loss * weighing, row, found.tokens, found.flops)
 
 
 def train_step(
-    run: Run, model: Rag, shelf: Shelf, teach: list[Question], config: RagConfig, *, staleness: int
+    run: Run, model: Rag, index: TrainingIndex, teach: list[Question], config: RagConfig, *, staleness: int
 ) -> dict[str, float]:
     """One optimizer step; what it says of retrieval. Raises NonFiniteLoss before the weights change."""
-    model.retriever.requires_grad_(run.step >= config.waits)
-    taught = learn(model, shelf, *generation.taught(teach, config, run.step), config)
-    norm = optimise(taught.loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
-    run.stepped(
+    model.retriever.requires_grad_(run.step >= config.rates.frozen)
+    taught = learn(
+        model,
+        index,
+        *generation.draw_questions(teach, batch=config.batch, seed=config.seed, step=run.step),
+        config,
+    )
+    norm = optimise(taught.loss, run.state.optimizer, rate=config.rates.at(run.step), clip=config.clip, step=run.step)
+    run.finish_step(
         **taught.figures,
         grad_norm=norm,
         staleness=staleness,
@@ -194,26 +238,31 @@ def begin(config: RagConfig, notify: Callable[[str], None] = lambda line: None) 
     retriever = DualEncoder.load(config.retriever)
     if retriever.shared and not config.learn_passages:  # what is learned of questions must not move the passages
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
-    generator = generation.opened(f"rag-{config.marginal}", config, config.k, notify)
+    generator = generation.load_for_training(f"rag-{config.marginal}", config, config.writing, config.k, notify)
     assert isinstance(generator, RagGenerator)
     set_dropout(retriever.train().to(config.device), config.dropout)
     return Rag(retriever if config.learn_passages else retriever.questions, generator), retriever
 
 
-def live_library(config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT) -> LiveLibrary:
-    """The passages with a tower that learns, and the index of a run."""
+def open_refreshed_index(
+    config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT
+) -> RefreshedIndex:
+    """Open the index of a run whose passage tower learns."""
     assert retriever.tokenizer is not None
     tokenizer = TextTokenizer(retriever.tokenizer.parent)
-    blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
-    limit = min(config.max_block, retriever.passages.max_tokens)
-    return LiveLibrary(LiveIndex.of(config, run), blocks, retriever, limit, passages_of(config.corpus))
-
-
-def check_size(corpus: Path, k: int) -> None:
-    """Raise BadInput where the passages are fewer than are to be read, before hours are spent on them."""
-    artefacts.read_manifest(corpus, "index")
-    if (live := PassageStore.open(corpus / "passages").live_count) < k:
-        raise BadInput(f"{corpus} holds {live} passages, not {k} to read: lower --k")
+    passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+    tower = retriever.passages
+    tower.config.tower_tokens = min(config.max_block, tower.max_tokens)
+    return RefreshedIndex(
+        run,
+        passages,
+        retriever,
+        config,
+        config.index,
+        config.refresh,
+        corpus=config.corpus,
+        frozen=config.rates.frozen,
+    )
 
 
 def main(config: RagConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
@@ -224,32 +273,34 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Callable[[st
         NonFiniteLoss: training would have spoiled the weights.
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
-    teach, ask = taught_and_asked(config, notify)
-    check_size(config.corpus, config.k)
+    teach, ask = read_training_questions(config.questions, config.held_out, config.seed, notify)
+    check_corpus_size(config.corpus, config.k, "--k")
     torch.manual_seed(config.seed)
     model, retriever = begin(config, notify)
     optimizer = torch.optim.AdamW(
         parameter_groups(model.retriever, model.generator, decay=config.weight_decay), lr=config.lr
     )
     with ExitStack() as held:
-        run = held.enter_context(running(config, model, optimizer, name="RAG", progress=progress, notify=notify))
-        best, health = Best(run, "em"), Health.from_state(run.state.extra.get("health"))
-        live: Shelf = (
-            held.enter_context(closing(live_library(config, retriever, run, progress)))
+        run = held.enter_context(
+            open_run(config, model, optimizer, steps=config.steps, name="RAG", progress=progress, notify=notify)
+        )
+        best, health = BestWeights(run, "em"), Health.from_state(run.state.extra.get("health"))
+        index: TrainingIndex = (
+            held.enter_context(closing(open_refreshed_index(config, retriever, run, progress)))
             if config.learn_passages
-            else Library.of(config, progress)
+            else FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
         )
         while True:
-            staleness = live.follow(run) if isinstance(live, LiveLibrary) else 0
-            if run.due(config.save_every):
-                save(run, best, health, live)
-            if ask and run.due(config.eval_every):
-                examine(run, best, health, model, live, ask, config)
-            if run.done:
+            staleness = index.follow() if isinstance(index, RefreshedIndex) else 0
+            if run.is_due(config.save_every):
+                save(best, health, index)
+            if ask and run.is_due(config.held_out.eval_every):
+                examine(run, best, health, model, index, ask, config)
+            if run.is_done:
                 break
             step = run.step
-            run.begin()
-            row = train_step(run, model, live, teach, config, staleness=staleness)
+            run.begin_step()
+            row = train_step(run, model, index, teach, config, staleness=staleness)
             run.alarm(step, health.check_step(row))
         best.restore()
     if parallel.is_first_process():
@@ -258,30 +309,55 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Callable[[st
     return config.out / "model"
 
 
-def save(run: Run, best: Best, health: Health, shelf: Shelf) -> None:
+def save(best: BestWeights, health: Health, index: TrainingIndex) -> None:
     """Write a checkpoint; no index but the first may be there without one."""
-    live = shelf if isinstance(shelf, LiveLibrary) else None
-    best.save(index=live and live.version, health=health.to_state())
-    if live:
-        live.keep(run.kept("index"))
+    refreshed = index if isinstance(index, RefreshedIndex) else None
+    best.save(index=refreshed and refreshed.version, health=health.to_state())
+    if refreshed:
+        refreshed.keep_saved_versions()
 
 
 def examine(
-    run: Run, best: Best, health: Health, model: Rag, shelf: Shelf, ask: list[Question], config: RagConfig
+    run: Run,
+    best: BestWeights,
+    health: Health,
+    model: Rag,
+    index: TrainingIndex,
+    ask: list[Question],
+    config: RagConfig,
 ) -> None:
     """Ask held-out questions; the first of several processes does, and remembers what is alarming."""
     if not parallel.is_first_process():
         return
-    search = generation.searching(shelf, model.questions, config.k, config.device)
-    found = generation.evaluate(model.generator, search, ask, device=config.device, regex=config.regex)
-    best.told(**found)
+    search = generation.searching(index, model.questions, config.k, config.device)
+    found = generation.evaluate(model.generator, search, ask, device=config.device, regex=config.held_out.regex)
+    best.report(**found)
     run.alarm(run.step, [*health.check_recall(found["recall@5"], len(ask)), *health.check_answers(found["em"])])
 
 
+def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
+    """Return the settings that make a pipeline of a finished run."""
+    return AssembleConfig(
+        corpus=config.corpus,
+        retriever=config.out / "model",
+        generators=(config.out / "generator",),
+        vectors=None if config.learn_passages else config.out / "vectors",
+        out=out,
+        kind=config.index.kind,
+        workers=config.index.workers,
+        dev=config.held_out.dev,
+        regex=config.held_out.regex,
+        taught=config.questions,
+        judged_by=config.held_out.sample or 0,
+        device=device_of(config),
+        seed=config.seed,
+    )
+
+
 if __name__ == "__main__":
-    from pipelines.common.processes import together
+    from pipelines.common.processes import train_in_processes
     from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
     with report_errors("pipelines.rag.train"):
-        print(together(main, parse_config(RagConfig, __doc__), progress=Bars(), notify=print))
+        print(train_in_processes(main, parse_config(RagConfig, __doc__), progress=Bars(), notify=print))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -24,14 +25,15 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pipelines.common import generation
-from pipelines.common.best import Best
-from pipelines.common.config import AnsweringConfig, require
+from pipelines.common.best import BestWeights
+from pipelines.common.config import HeldOutConfig, Rules, TrainingConfig, above_0, at_least_0, schedule_rules
 from pipelines.common.data_sets import TrainingSet
 from pipelines.common.mining import QuestionFile
 from pipelines.common.negatives import list_gold_passages
 from pipelines.common.passage_sampler import PassageMix, PassageSampler
-from pipelines.common.questions import chosen, taught_and_asked
-from pipelines.common.run import Run, running
+from pipelines.common.questions import draw_step, read_training_questions
+from pipelines.common.run import Run, open_run
+from ragqa.cli.groups import FLAT
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
@@ -43,6 +45,7 @@ from ragqa.models.generation.template import Template
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
+from ragqa.reading.windows import MIN_WINDOW
 from ragqa.training import parallel
 from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
@@ -54,11 +57,15 @@ _LEAST = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmGeneratorConfig(AnsweringConfig):
+class WarmGeneratorConfig(TrainingConfig):
     """What is made of what, and trained for how long. ``questions`` without a gold passage are left out."""
 
     reader: Path
     """Directory of a span reader with its tokenizer.json, as pipelines.span_reader.train writes it."""
+    questions: Path
+    """File of questions with answers and gold passages."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
+    """Held-out questions."""
     decoder_layers: int = 1
     template: str | None = None
     """What is read, with {question}, {title} and {passage}; by default the question first and a separator behind it, as
@@ -88,18 +95,23 @@ class WarmGeneratorConfig(AnsweringConfig):
         """Steps before the encoder learns."""
         return self.steps // 4 if self.frozen is None else self.frozen
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
         encoder = self.encoder_lr
         closed = self.template is not None and Template(self.template).closed
-        require(
-            self,
-            decoder_layers=(self.decoder_layers > 0, "above 0"),
-            encoder_lr=(encoder is None or 0 <= encoder < np.inf, "0 or more"),
-            fitted=(self.fitted > 0, "above 0"),
-            guide=(0 <= self.guide < np.inf, "0 or more"),
-            template=(not closed, "with {passage}"),
-        )
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "frozen": at_least_0(self.frozen),
+            "max_input": (self.max_input >= MIN_WINDOW, f"{MIN_WINDOW} or more"),
+            "max_answer": (self.max_answer > 1, "more than 1"),
+            "decoder_layers": above_0(self.decoder_layers),
+            "encoder_lr": (encoder is None or 0 <= encoder < np.inf, "0 or more"),
+            "fitted": above_0(self.fitted),
+            "guide": (0 <= self.guide < np.inf, "0 or more"),
+            "template": (not closed, "with {passage}"),
+        }
 
 
 class Golds:
@@ -198,7 +210,11 @@ def train_step(run: Run, generator: RagGenerator, golds: Golds, config: WarmGene
     seq2seq = generator.seq2seq
     seq2seq.model.get_encoder().requires_grad_(run.step >= config.waits)
     fix_embeddings(generator)
-    batch = Batch.of(golds, chosen(len(golds), config, run.step), np.random.default_rng([config.seed, run.step]))
+    batch = Batch.of(
+        golds,
+        draw_step(len(golds), batch=config.batch, seed=config.seed, step=run.step),
+        np.random.default_rng([config.seed, run.step]),
+    )
     examples = batch.shared().examples(generator, config.max_answer)
     inputs = seq2seq.tokens.pad_rows([example.ids for example in examples]).to(config.device)
     labels_BT = labels(examples).to(config.device)
@@ -220,7 +236,7 @@ def train_step(run: Run, generator: RagGenerator, golds: Golds, config: WarmGene
     passes = 3 if run.step >= config.waits else 1  # nothing goes back through an encoder that waits
     flops = reads * passes / 3 * inputs.ids_NL.numel() + writes * labels_BT.numel()
     tokens = parallel.sum_over_processes(inputs.ids_NL.numel() + labels_BT.numel())
-    run.stepped(**row, grad_norm=norm, tokens=tokens, flops=flops)
+    run.finish_step(**row, grad_norm=norm, tokens=tokens, flops=flops)
 
 
 def labels(examples: Sequence[Example]) -> Tensor:
@@ -272,7 +288,7 @@ def examine(generator: RagGenerator, held: Golds, config: WarmGeneratorConfig) -
         batch = Batch.of(held, numbers, seed)
         alone_B1 = torch.zeros(len(numbers), 1, device=config.device)
         said = generation.written(generator, batch.texts, [[each] for each in batch.passages], alone_B1)
-        right += generation.right(said, [held.questions[number] for number in numbers], regex=config.regex)
+        right += generation.right(said, [held.questions[number] for number in numbers], regex=config.held_out.regex)
     return {"em": right / len(held)}
 
 
@@ -286,26 +302,28 @@ def main(
         NonFiniteLoss: training would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
-    teach, ask = taught_and_asked(config, notify)
+    teach, ask = read_training_questions(config.questions, config.held_out, config.seed, notify)
     golds = Golds(teach, config.questions)
-    held = Golds(ask, config.dev) if ask and config.dev else None
+    held = Golds(ask, config.held_out.dev) if ask and config.held_out.dev else None
     generator = begin(config)
     encoder, decoder = generator.seq2seq.model.get_encoder(), generator.seq2seq.model.get_decoder()
     optimizer = torch.optim.AdamW(parameter_groups(encoder, decoder, decay=config.weight_decay), lr=config.lr)
-    with running(config, generator, optimizer, name="generator", progress=progress, notify=notify) as run:
+    with open_run(
+        config, generator, optimizer, steps=config.steps, name="generator", progress=progress, notify=notify
+    ) as run:
         if not run.step:
             rng = np.random.default_rng(config.seed)
             numbers = rng.permutation(len(golds))[: config.fitted].tolist()
             begin_answering(generator.seq2seq, Batch.of(golds, numbers, rng).examples(generator, config.max_answer))
-        best = Best(run, "em")
+        best = BestWeights(run, "em")
         while True:
-            if run.due(config.save_every) and run.step:
+            if run.is_due(config.save_every) and run.step:
                 best.save()
-            if held and run.due(config.eval_every) and parallel.is_first_process():
-                best.told(**examine(generator, held, config))
-            if run.done:
+            if held and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
+                best.report(**examine(generator, held, config))
+            if run.is_done:
                 break
-            run.begin()
+            run.begin_step()
             train_step(run, generator, golds, config)
         best.restore()
     if parallel.is_first_process():
@@ -314,9 +332,9 @@ def main(
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import together
+    from pipelines.common.processes import train_in_processes
     from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
     with report_errors("pipelines.rag.warm_generator"):
-        print(together(main, parse_config(WarmGeneratorConfig, __doc__), progress=Bars(), notify=print))
+        print(train_in_processes(main, parse_config(WarmGeneratorConfig, __doc__), progress=Bars(), notify=print))

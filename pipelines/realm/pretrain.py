@@ -3,34 +3,36 @@
     python -m pipelines.realm.pretrain --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \\
         --out runs/realm
 
-A text x with something masked asks for passages; a masked language model reads x beside each of them and guesses
-what is masked; the likelihood, marginalised over the passages, teaches both. The index proposes passages with
-weights some steps old and is made again while training goes on; the scores that carry gradient are those of the live
-towers. What comes out is a retriever for ``pipelines.orqa.fine_tune``; ``pipelines.realm`` is the whole of the paper.
+A step is section 3 of the paper: a text is masked, its vector asks an index for passages, live towers score them, a
+masked language model reads the text beside each of them, and the likelihood of what was masked, marginalised over the
+passages, teaches both. The index is made again while training goes on, from weights some steps old; scores that carry
+gradient are those of the live towers. The result is a retriever and a reader for ``pipelines.orqa.fine_tune``;
+``pipelines.realm`` is the whole of the paper.
 
-Legend: B texts of a batch, K passages of a text with the null passage last,
-M masked positions, L tokens, D width, V vocabulary.
+Legend: B texts of a batch, K passages of a text with the null passage last, M masked positions, L tokens, D width,
+V vocabulary.
 """
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from pipelines.common.config import FollowingConfig, MaskingConfig, require
-from pipelines.common.masked_text import MaskedBatch, masked_texts, named_tagger
-from pipelines.common.refreshed_index import LiveIndex
-from pipelines.common.retrieval_eval import Examination, examine
-from pipelines.common.run import Run, Taught, running, vacant, write_model
-from pipelines.common.tokenized_passages import Blocks
-from pipelines.realm.retrieve import NULL, gold, propose, read, relevance, telling
-from ragqa import artefacts
+from pipelines.common.masked_text import MaskedBatch, MaskedTexts, load_tagger, open_masked_texts
+from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
+from pipelines.common.run import BatchLoss, Run, open_run, write_model
+from pipelines.common.run_directory import check_directory
+from pipelines.common.tokenized_passages import TokenizedPassages
+from pipelines.common.training_index.base import corpus_fingerprint
+from pipelines.common.training_index.refreshed import RefreshedIndex, score_with_towers
+from pipelines.realm.config import PretrainConfig
+from pipelines.realm.read import Score, gold_log_likelihood, read_rows
+from pipelines.realm.retrieve import NULL, propose, trivial_passages
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -45,279 +47,251 @@ from ragqa.training import parallel
 from ragqa.training.health import Health, measure_retrieval
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import optimise, parameter_groups
 
 
-@dataclass(frozen=True, kw_only=True)
-class PretrainConfig(FollowingConfig, MaskingConfig):
-    """What is pretrained, on what, and for how long. REALM: batch 512, 200,000 steps, k 8, a refresh every 500."""
-
-    encoder: Path
-    """Directory of the masked language model that reads text and passage."""
-    retriever: Path
-    """Directory of the dual encoder that retrieves: warm-started, or it will hardly learn."""
-    texts: Path | None = None
-    """Index directory of the texts X that are masked; by default the passages themselves."""
-    steps: int = 200_000
-    k: int = 8
-    """Passages of a text, the null passage among them."""
-    null: bool = True
-    """Have the empty passage among the candidates, for what needs no passage."""
-    marginal: Literal["token", "sequence"] = "token"
-    """Over each masked token (the released code), or over all of a text together (the paper)."""
-    lr: float = 3e-5
-    questions: Path | None = None
-    """File of held-out questions, on which recall is measured as training goes on."""
-    sample: int = 500
-    """How many of them."""
-    regex: bool = False
-    """Their answers are patterns (CuratedTREC)."""
-    eval_every: int = 500
-    """Steps between two evaluations."""
-
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(self, k=(self.k > int(self.null), "more than the null passage"))
-
-    @property
-    def proposed(self) -> int:
-        """Passages of a text but for the null passage."""
-        return self.k - int(self.null)
-
-
 class Realm(nn.Module):
-    """What is trained: the retriever, and the model that reads what it finds."""
+    """The retriever, and the masked language model that reads what it finds."""
 
     def __init__(self, retriever: DualEncoder, reader: KnowledgeAugmentedEncoder) -> None:
         super().__init__()
         self.retriever, self.reader = retriever, reader
 
 
+def train_step(
+    run: Run, model: Realm, index: RefreshedIndex, texts: "TextSource", config: PretrainConfig, *, staleness: int
+) -> dict[str, float]:
+    """Take an optimizer step and return its figures; raise NonFiniteLoss before the weights change."""
+    rates = config.rates
+    model.retriever.requires_grad_(run.step >= rates.frozen)
+    # Mask: some spans of each text.
+    batch, own_rows = texts.batch(run.step, config.device)
+    # Query, retrieve, re-encode, read and marginalise.
+    result = compute_loss(model, index.mips, index.tokenized, batch, own_rows, config)
+    # Step.
+    norm = optimise(result.loss, run.state.optimizer, rate=rates.at(run.step), clip=config.clip, step=run.step)
+    tokens = parallel.sum_over_processes(result.tokens)
+    run.finish_step(**result.figures, grad_norm=norm, staleness=staleness, tokens=tokens, flops=result.flops)
+    return result.figures
+
+
+def compute_loss(
+    model: Realm,
+    mips: Mips,
+    passages: TokenizedPassages,
+    batch: MaskedBatch,
+    own_rows: list[int],
+    config: PretrainConfig,
+) -> BatchLoss:
+    """Return REALM's loss of a batch: −log p(y|x) = −log Σ_z p(y|z,x) p(z|x) (REALM, section 3.1)."""
+    prediction = predict(model, mips, passages, batch, own_rows, config)
+    counted_BM = batch.labels_BM != IGNORED
+    loss = marginal_nll(prediction.gold_BKM, prediction.relevance_BK, counted_BM, marginal=config.marginal)
+    return measure(model, prediction, counted_BM, loss, config)
+
+
 @dataclass(frozen=True)
-class Guess:
-    """What a batch comes to."""
+class MaskedPrediction:
+    """Predictions of what is masked in the texts of a batch."""
 
     gold_BKM: Tensor
     """log p(y_j | z, x) of what was masked, or what another ``score`` makes of it."""
     alone_B1M: Tensor
     """The same with the null passage only, so without retrieval."""
     relevance_BK: Tensor
+    """f(x, z); p(z|x) is its softmax."""
     rows_BK: np.ndarray
-    """Of the passages."""
+    """Rows of the passages."""
     tokens: tuple[int, int, int]
-    """Of the texts, of the passages, and of what is read, one beside the other; padding included."""
+    """Tokens of the texts, of the passages, and of what is read, padding included."""
 
     @property
-    def guessed(self) -> int:
-        """Masked positions, beside each passage; padding included."""
+    def predicted(self) -> int:
+        """Number of masked positions beside all passages, padding included."""
         return self.rows_BK.size * self.gold_BKM.shape[2]
 
 
-def guess(
+def predict(
     model: Realm,
-    index: Mips,
-    blocks: Blocks,
+    mips: Mips,
+    passages: TokenizedPassages,
     batch: MaskedBatch,
-    own_B: list[int],
+    own_rows: list[int],
     config: PretrainConfig,
-    score: Callable[[Tensor, Tensor], Tensor] = gold,
-) -> Guess:
-    """Retrieve, score and read: all of a step but the loss. ``own_B`` are the rows that the texts were taken from."""
+    score: Score = gold_log_likelihood,
+) -> MaskedPrediction:
+    """Retrieve passages and predict what is masked beside each of them (REALM, section 3.2).
+
+    Args:
+        model: retriever and reader.
+        mips: index of the passages' vectors, some steps old.
+        passages: the passages.
+        batch: masked texts.
+        own_rows: rows of the passages that the texts were taken from, NULL where they come from elsewhere.
+        config: of the recipe.
+        score: what is made of the reader's logits.
+    """
     with autocast(config.device):
+        # Query: the text with its masks.
         query_BD = model.retriever.questions(batch.x.ids_NL, batch.x.mask_NL)
-        rows_BK = propose(
-            index, query_BD.detach().float().cpu().numpy(), telling(batch.texts, own_B, blocks), config.proposed
-        )
+        # Retrieve: the stale index only proposes; what would give the answer away is dropped (section 3.4).
+        is_trivial = trivial_passages(batch.texts, own_rows, passages)
+        rows_BK = propose(mips, query_BD.detach().float().cpu().numpy(), is_trivial, config.proposed)
         missing_BK = torch.from_numpy(rows_BK == NULL).to(query_BD.device)
         if config.null:
             rows_BK = np.pad(rows_BK, ((0, 0), (0, 1)), constant_values=NULL)
             missing_BK = pad(missing_BK, (0, 1), value=False)
-        relevance_BK, encoded = relevance(model.retriever, query_BD, rows_BK, blocks, config.max_block)
+        # Re-encode: the live passage tower gives the scores that carry gradient.
+        relevance_BK, encoded = score_with_towers(model.retriever, query_BD, rows_BK, passages, config.max_block)
         relevance_BK = relevance_BK.masked_fill(missing_BK, torch.finfo(relevance_BK.dtype).min)
+        # Read: what was masked, beside each passage.
         limit = min(config.max_block, model.reader.max_tokens - batch.x.ids_NL.shape[1] - 1)
-        gold_BKM, tokens = read(model.reader, batch, rows_BK, blocks, limit, score)
+        gold_BKM, tokens = read_rows(model.reader, batch, rows_BK, passages, limit, score)
         alone_B1M = gold_BKM[:, -1:]
         if not config.null:  # to measure what retrieval is worth takes about a hundredth of the step
             with torch.no_grad():
-                alone_B1M, _ = read(model.reader, batch, np.full((len(rows_BK), 1), NULL), blocks, 0, score)
-    return Guess(gold_BKM, alone_B1M, relevance_BK, rows_BK, (batch.x.ids_NL.numel(), encoded, tokens))
+                nothing = np.full((len(rows_BK), 1), NULL)
+                alone_B1M, _ = read_rows(model.reader, batch, nothing, passages, 0, score)
+    return MaskedPrediction(gold_BKM, alone_B1M, relevance_BK, rows_BK, (batch.x.ids_NL.numel(), encoded, tokens))
 
 
-def train_step(
-    run: Run,
-    model: Realm,
-    index: Mips,
-    blocks: Blocks,
-    batch: MaskedBatch,
-    own_B: list[int],
-    config: PretrainConfig,
-    *,
-    staleness: int,
-) -> dict[str, float]:
-    """One optimizer step; what it says of retrieval. Raises NonFiniteLoss before the weights change."""
-    model.retriever.requires_grad_(run.step >= config.waits)
-    taught = learn(model, index, blocks, batch, own_B, config)
-    norm = optimise(taught.loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
-    run.stepped(
-        **taught.figures,
-        grad_norm=norm,
-        staleness=staleness,
-        tokens=parallel.sum_over_processes(taught.tokens),
-        flops=taught.flops,
-    )
-    return taught.figures
-
-
-def learn(
-    model: Realm, index: Mips, blocks: Blocks, batch: MaskedBatch, own_B: list[int], config: PretrainConfig
-) -> Taught:
-    """REALM's loss of a batch, and what it says of retrieval."""
-    found = guess(model, index, blocks, batch, own_B, config)
-    counted_BM = batch.labels_BM != IGNORED
-    loss = marginal_nll(found.gold_BKM, found.relevance_BK, counted_BM, marginal=config.marginal)
-    weighing = parallel.compute_loss_weight(counted_BM if config.marginal == "token" else counted_BM.any(-1))
+def measure(
+    model: Realm, prediction: MaskedPrediction, counted_BM: Tensor, loss: Tensor, config: PretrainConfig
+) -> BatchLoss:
+    """Return the loss with what is logged: the health of retrieval, tokens and operations."""
+    weight = parallel.compute_loss_weight(counted_BM if config.marginal == "token" else counted_BM.any(-1))
     health = measure_retrieval(
-        found.gold_BKM,
-        found.alone_B1M,
-        found.relevance_BK,
+        prediction.gold_BKM,
+        prediction.alone_B1M,
+        prediction.relevance_BK,
         counted_BM,
-        parallel.gather_rows(torch.from_numpy(found.rows_BK))[0].numpy(),  # texts of all processes may share passages
+        # Texts of all processes may share passages.
+        parallel.gather_rows(torch.from_numpy(prediction.rows_BK))[0].numpy(),
         null=config.null,
         marginal=config.marginal,
     )
-    health = parallel.average_over_processes({"nll": loss.item(), **health}, weighing)
+    figures = parallel.average_over_processes({"nll": loss.item(), **health}, weight)
     modules = (model.retriever.questions, model.retriever.passages, model.reader)
-    flops = sum(map(count_flops, modules, found.tokens, (0, 0, found.guessed)))
-    return Taught(loss * weighing, health, sum(found.tokens), flops)
+    flops = sum(map(count_flops, modules, prediction.tokens, (0, 0, prediction.predicted)))
+    return BatchLoss(loss * weight, figures, sum(prediction.tokens), flops)
 
 
-class Paced(Protocol):
-    """Settings of learning rates; see ``PretrainConfig``."""
+class TextSource:
+    """Masked texts, with the passages that they were taken from if these can be retrieved."""
 
-    @property
-    def steps(self) -> int:
-        """Of the run."""
-        ...
+    def __init__(self, config: PretrainConfig, passages: TokenizedPassages, tagger: Tagger | None) -> None:
+        """Take texts from ``config.texts``, or from the passages themselves."""
+        self._texts: MaskedTexts = open_masked_texts(
+            config.masking, passages, tagger, batch=config.batch, seed=config.seed, texts=config.texts
+        )
+        self._are_passages = config.texts is None or (
+            corpus_fingerprint(config.texts) == corpus_fingerprint(config.corpus)
+        )
 
-    @property
-    def lr(self) -> float:
-        """Of what reads."""
-        ...
-
-    @property
-    def retriever_peak(self) -> float:
-        """Of the towers."""
-        ...
-
-    @property
-    def waits(self) -> int:
-        """Steps before the retriever learns."""
-        ...
-
-    @property
-    def warmup(self) -> int | None:
-        """Steps; None for 1000, or a tenth of all if that is less."""
-        ...
-
-
-def rates(step: int, config: Paced) -> list[float]:
-    """Learning rates of the retriever's two groups of weights, and the two of what reads."""
-    warmup = warmup_steps(config.warmup, 1000, config.steps)
-    reader = warmup_linear(step, peak=config.lr, warmup=warmup, total=config.steps)
-    if step < config.waits:
-        return [0.0, 0.0, reader, reader]
-    step, total = step - config.waits, config.steps - config.waits
-    retriever = warmup_linear(step, peak=config.retriever_peak, warmup=min(warmup, total), total=total)
-    return [retriever, retriever, reader, reader]
+    def batch(self, step: int, device: str) -> tuple[MaskedBatch, list[int]]:
+        """Return the texts of a step, and the rows of their passages, NULL if they come from elsewhere."""
+        batch = self._texts[step].to(device)
+        return batch, [text.row if self._are_passages else NULL for text in batch.texts]
 
 
 def main(
     config: PretrainConfig,
     *,
-    finds: Tagger | None = None,
+    tagger: Tagger | None = None,
     progress: Progress = SILENT,
     notify: Callable[[str], None] = lambda line: None,
 ) -> Path:
-    """Pretrain, or go on pretraining; the directory of the retriever.
+    """Pretrain, or continue pretraining; return the directory of the retriever, next to that of the ``reader``.
 
     Args:
-        config: see there.
-        finds: finds salient spans, in place of the tagger that ``config`` names.
-        progress: told of the steps.
-        notify: told of evaluations, new indexes and alarms, a line each.
+        config: settings of the run.
+        tagger: finds salient spans instead of the tagger that ``config`` names.
+        progress: shows the steps.
+        notify: takes a line for each evaluation, new index and alarm.
 
     Raises:
-        BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
+        BadInput, ArtefactError: a directory is not what it should be, or a setting is out of range.
         NonFiniteLoss: training would have spoiled the weights.
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
-    vacant(config.out)
+    check_directory(config.out)
     torch.manual_seed(config.seed)
     tokenizer = TextTokenizer(config.encoder)
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.from_encoder(config.encoder))
-    same_pieces(model.retriever, tokenizer, config)
-    config = fitted(config, model)
+    check_same_tokenizer(model.retriever, tokenizer, config)
+    config = limit_lengths(config, model)
     model.retriever.passages.config.tower_tokens = config.max_block  # an index embeds no more of a passage either
     set_dropout(model.train().to(config.device), config.dropout)
-    blocks = Blocks.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
-    texts = masked_texts(config, blocks, finds, of=config.texts)
-    themselves = config.texts is None or passages_of(config.texts) == passages_of(config.corpus)
-    exam = config.questions and Examination.of(config.questions, blocks, config.sample, config.seed, regex=config.regex)
-    optimizer = torch.optim.AdamW(
-        parameter_groups(model.retriever, model.reader, decay=config.weight_decay), lr=config.lr
-    )
-    with ExitStack() as opened:
-        run = opened.enter_context(running(config, model, optimizer, name="REALM", progress=progress, notify=notify))
+    passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+    texts = TextSource(config, passages, tagger)
+    held_out = HeldOutQuestions.read(config.held_out, passages, config.seed)
+    groups = parameter_groups(model.retriever, model.reader, decay=config.weight_decay)
+    optimizer = torch.optim.AdamW(groups, lr=config.lr)
+    with ExitStack() as stack:
+        opened = open_run(config, model, optimizer, steps=config.steps, name="REALM", progress=progress, notify=notify)
+        run = stack.enter_context(opened)
         health = Health.from_state(run.state.extra.get("health"))
-        live = opened.enter_context(closing(LiveIndex.of(config, run)))
-        live.keep(run.kept("index"))
+        index = stack.enter_context(closing(open_index(run, passages, model.retriever, config)))
+        index.keep_saved_versions()
         while True:
-            index, staleness = live.follow(run, model.retriever)
-            if run.due(config.save_every):  # at step 0, too: no index but the first may be there without a checkpoint
-                run.save(index=live.version, health=health.to_state())
-                live.keep(run.kept("index"))
-            if exam and run.due(config.eval_every):
-                found = examine(exam, model.retriever.questions, index, config.device)
-                run.told(**found, staleness=staleness)
-                run.alarm(run.step, health.check_recall(found["recall@5"], len(exam.questions)))
-            if run.done:
+            staleness = index.follow()
+            if run.is_due(config.save_every):  # at step 0, too: no later index may be there without a checkpoint
+                run.save(index=index.version, health=health.to_state())
+                index.keep_saved_versions()
+            if held_out and run.is_due(config.held_out.eval_every):
+                recall = evaluate_retrieval(held_out, model.retriever.questions, index.mips, config.device)
+                run.report(**recall, staleness=staleness)
+                run.alarm(run.step, health.check_recall(recall["recall@5"], len(held_out.questions)))
+            if run.is_done:
                 break
             step = run.step
-            run.begin()
-            batch = texts[step].to(config.device)
-            own = [text.row if themselves else NULL for text in batch.texts]
-            row = train_step(run, model, index, blocks, batch, own, config, staleness=staleness)
-            run.alarm(step, health.check_step(row, retriever_steps=step + 1 - config.waits))
+            run.begin_step()
+            figures = train_step(run, model, index, texts, config, staleness=staleness)
+            run.alarm(step, health.check_step(figures, retriever_steps=step + 1 - config.rates.frozen))
     if parallel.is_first_process():
         write_model(model.retriever, config.out / "model")
         write_model(model.reader, config.out / "reader")
     return config.out / "model"
 
 
-def check(config: PretrainConfig) -> None:
-    """Raise now, as ``main`` would after days of a warm start, for all that is wrong but with the retriever."""
+def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, config: PretrainConfig) -> RefreshedIndex:
+    """Open the index that follows the retriever."""
+    return RefreshedIndex(
+        run,
+        passages,
+        retriever,
+        config,
+        config.index,
+        config.refresh,
+        corpus=config.corpus,
+        frozen=config.rates.frozen,
+    )
+
+
+def check_inputs(config: PretrainConfig) -> None:
+    """Raise what ``main`` would raise, but for the retriever, which a stage before makes."""
     KnowledgeAugmentedEncoder.from_encoder(config.encoder)
     _ = TextTokenizer(config.encoder).mask_id
     for index in (config.corpus, config.texts):
         if index is not None:
-            passages_of(index)
-    if (live := PassageStore.open(config.corpus / "passages").live_count) <= config.proposed:
+            corpus_fingerprint(index)
+    if (count := PassageStore.open(config.corpus / "passages").live_count) <= config.proposed:
         raise BadInput(
-            f"{config.corpus} holds {live} passages; {config.proposed} beside the one that a text is from: lower --k"
+            f"{config.corpus} holds {count} passages; {config.proposed} beside the one that a text is from: lower --k"
         )
-    if config.masking == "salient":
-        named_tagger(config.tagger, (), ())
+    if config.masking.masking == "salient":
+        load_tagger(config.masking.tagger, (), ())
 
 
-def fitted(config: PretrainConfig, model: Realm) -> PretrainConfig:
-    """The settings with no longer texts and passages than the models can read, one beside the other."""
-    text = min(config.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
-    return replace(config, max_text=text, max_block=min(config.max_block, model.retriever.passages.max_tokens))
+def limit_lengths(config: PretrainConfig, model: Realm) -> PretrainConfig:
+    """Return the settings with texts and passages no longer than the models can read, one beside the other."""
+    text = min(config.masking.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
+    block = min(config.max_block, model.retriever.passages.max_tokens)
+    return replace(config, masking=replace(config.masking, max_text=text), max_block=block)
 
 
-def same_pieces(retriever: DualEncoder, tokenizer: TextTokenizer, config: PretrainConfig) -> None:
-    """Raise BadInput where retriever and encoder would read the same ids as other words."""
+def check_same_tokenizer(retriever: DualEncoder, tokenizer: TextTokenizer, config: PretrainConfig) -> None:
+    """Raise BadInput if retriever and encoder would read the same ids as other words."""
     assert retriever.tokenizer is not None
     if TextTokenizer(retriever.tokenizer.parent).fingerprint != tokenizer.fingerprint:
         raise BadInput(
@@ -325,15 +299,10 @@ def same_pieces(retriever: DualEncoder, tokenizer: TextTokenizer, config: Pretra
         )
 
 
-def passages_of(index: Path) -> str:
-    """Fingerprint of the passages in an index directory."""
-    return artefacts.read_manifest(index, "index").parents["corpus"]
-
-
 if __name__ == "__main__":
-    from pipelines.common.processes import together
+    from pipelines.common.processes import train_in_processes
     from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
     with report_errors("pipelines.realm.pretrain"):
-        print(together(main, parse_config(PretrainConfig, __doc__), progress=Bars(), notify=print))
+        print(train_in_processes(main, parse_config(PretrainConfig, __doc__), progress=Bars(), notify=print))

@@ -1,17 +1,17 @@
-"""Warm-up of REALM's reader: masked words guessed beside a passage that is given, before any is retrieved.
+"""Warm-up of REALM's reader: masked words are predicted beside a given passage, before any is retrieved.
 
     python -m pipelines.realm.reader_warmup --corpus wiki.index --encoder runs/encoder/model --out runs/reader
 
-A masked language model that has read single texts only makes nothing of a passage beside them, not even of one that
-holds the very words; and as long as its reader does not, a retriever learns from noise. REALM's BERT and its 200,000
-steps bring that along; few steps with eight candidates a text do not. Here a text is read beside one passage, so eight
-times as many texts take the same time. At first it is the text's own, in which the very words stand: to copy is learned
-there, and hardly anywhere else. Then, more and more, the text is cut out of it, or another passage is drawn at random.
+A masked language model that has only read single texts makes nothing of a passage beside them, even of one that holds
+the very words; and as long as it does not, a retriever learns from noise. REALM's BERT learns it in 200,000 steps; few
+steps with eight candidates a text do not suffice. Here a text is read beside one passage, so eight times as many texts
+take the same time. At first it is the text's own, which holds the very words: copying is learned there, and hardly
+anywhere else. Then, more and more, the text is cut out of it, or another passage is drawn at random.
 
 Legend: B texts, M masked positions of the text that has most.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.common.config import MaskingConfig, require
-from pipelines.common.masked_text import MaskedBatch, Text, masked_texts
-from pipelines.common.run import Run, running, vacant, write_model
-from pipelines.common.tokenized_passages import Blocks
-from pipelines.realm.retrieve import read_beside
+from pipelines.common.masked_text import MaskedBatch, MaskedText, open_masked_texts
+from pipelines.common.run import Run, open_run, write_model
+from pipelines.common.run_directory import check_directory
+from pipelines.common.tokenized_passages import TokenizedPassages
+from pipelines.realm.config import ReaderWarmupConfig
+from pipelines.realm.read import read_beside
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
@@ -36,99 +37,86 @@ from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import optimise, parameter_groups
 
-_GIVEN = 1
-"""Beside seed and step: the stream of random numbers that choose passages."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarmReaderConfig(MaskingConfig):
-    """What is trained, on what, and for how long."""
-
-    encoder: Path
-    """Directory of the masked language model that it begins from."""
-    steps: int = 10_000
-    """Optimizer steps."""
-    own: float = 0.5
-    """Share of the texts that are read beside their own passage; the others beside one drawn at random. It begins at
-    1 and falls to this over the first half of the steps."""
-    kept: float = 0.5
-    """Share of those whose passage still holds the text; it is cut out of the others. It begins at 1 as well."""
-    lr: float = 1e-4
-    """Learning rate at its peak."""
-
-    def __post_init__(self) -> None:
-        """Raise BadInput for values that cannot be meant."""
-        require(self, own=(0 <= self.own <= 1, "from 0 to 1"), kept=(0 <= self.kept <= 1, "from 0 to 1"))
+_PASSAGES = 1
+"""Number of the random stream that chooses passages, next to seed and step."""
 
 
 @dataclass(frozen=True)
-class Given:
-    """The passages of a batch, one a text."""
+class GivenPassages:
+    """Passages of a batch, one for each text."""
 
     ids: list[list[int]]
     """Wordpieces, title first."""
-    own_B: Tensor
-    """Whether it is the text's own passage."""
+    is_own_B: Tensor
+    """Whether the passage is the text's own."""
 
 
-class GivenPassages:
-    """Those of a step are a pure function of (seed, step)."""
+class PassageGiver:
+    """Chooses passages for texts, each step's a pure function of (seed, step)."""
 
-    def __init__(self, blocks: Blocks, config: WarmReaderConfig) -> None:
-        self._blocks, self._config = blocks, config
+    def __init__(self, passages: TokenizedPassages, config: ReaderWarmupConfig) -> None:
+        self._passages, self._config = passages, config
 
-    def at(self, step: int, texts: Sequence[Text]) -> Given:
-        """For this process's texts of a step."""
-        config, store = self._config, self._blocks.store
-        own_share, kept = self.shares(step)
-        rng = np.random.default_rng([config.seed, step, _GIVEN])
-        drawn = zip(rng.random((config.batch, 2)), rng.integers(store.live_count, size=config.batch), strict=True)
-        found, own = [], []
-        for text, (chance, other) in zip(texts, parallel.take_share(list(drawn)), strict=True):
-            own.append(bool(chance[0] < own_share))
-            if not own[-1]:
-                found.append(self._blocks.ids(int(store.live_rows(int(other))), config.max_block))
-            elif chance[1] < kept:
-                found.append(self._blocks.ids(text.row, config.max_block))
+    def choose(self, step: int, texts: Sequence[MaskedText]) -> GivenPassages:
+        """Return passages for this process's texts of a step."""
+        config, store = self._config, self._passages.store
+        own_share, kept_share = self.shares_at(step)
+        rng = np.random.default_rng([config.seed, step, _PASSAGES])
+        draws = zip(rng.random((config.batch, 2)), rng.integers(store.live_count, size=config.batch), strict=True)
+        ids, is_own = [], []
+        for text, (chances, other) in zip(texts, parallel.take_share(list(draws)), strict=True):
+            is_own.append(bool(chances[0] < own_share))
+            if not is_own[-1]:
+                ids.append(self._passages.ids(int(store.live_rows(int(other))), config.max_block))
+            elif chances[1] < kept_share:
+                ids.append(self._passages.ids(text.row, config.max_block))
             else:
-                found.append(self._without(text)[: config.max_block])
-        return Given(found, torch.tensor(own))
+                ids.append(self._cut_out(text)[: config.max_block])
+        return GivenPassages(ids, torch.tensor(is_own))
 
-    def shares(self, step: int) -> tuple[float, float]:
-        """``own`` and ``kept`` at a step."""
+    def shares_at(self, step: int) -> tuple[float, float]:
+        """Return ``own`` and ``kept`` at a step: they fall from 1 over the first half of the steps."""
         left = max(0.0, 1 - 2 * step / self._config.steps)
         own, kept = self._config.own, self._config.kept
         return own + left * (1 - own), kept + left * (1 - kept)
 
-    def _without(self, text: Text) -> list[int]:
-        """The passage of a text with the text cut out of it."""
-        passage, (start, end) = self._blocks.store[text.row], text.place
+    def _cut_out(self, text: MaskedText) -> list[int]:
+        """Return the passage of a text without the text."""
+        passage, (start, end) = self._passages.store[text.row], text.characters
         rest = replace(passage, text=f"{passage.text[:start]}{passage.text[end:]}")
-        return self._blocks.tokenizer.tokenize(rest.titled).ids
+        return self._passages.tokenizer.tokenize(rest.titled).ids
 
 
 def train_step(
     run: Run,
     model: KnowledgeAugmentedEncoder,
     batch: MaskedBatch,
-    given: Given,
+    given: GivenPassages,
     special: tuple[int, int],
-    config: WarmReaderConfig,
+    config: ReaderWarmupConfig,
 ) -> None:
-    """One optimizer step; raises NonFiniteLoss before the weights change."""
-    rate = warmup_linear(
-        run.step, peak=config.lr, warmup=warmup_steps(config.warmup, 1000, config.steps), total=config.steps
-    )
+    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+
+    Args:
+        run: whose step it is.
+        model: what learns.
+        batch: masked texts.
+        given: their passages.
+        special: [CLS] and [SEP].
+        config: settings of the run.
+    """
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     counted_BM = batch.labels_BM != IGNORED
     with autocast(config.device):
         gold_B1M, tokens = read_beside(model, batch, [[ids] for ids in given.ids], special)
     nll_BM = -gold_B1M[:, 0] * counted_BM
     loss = nll_BM.sum() / counted_BM.sum()
-    weighing = parallel.compute_loss_weight(counted_BM)
-    norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    run.stepped(
-        **parallel.average_over_processes({"nll": loss.item()}, weighing),
-        **_apart(nll_BM.detach(), counted_BM, given.own_B.to(nll_BM.device)),
+    weight = parallel.compute_loss_weight(counted_BM)
+    norm = optimise(loss * weight, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    run.finish_step(
+        **parallel.average_over_processes({"nll": loss.item()}, weight),
+        **_losses_by_passage(nll_BM.detach(), counted_BM, given.is_own_B.to(nll_BM.device)),
         lr=rate,
         grad_norm=norm,
         tokens=parallel.sum_over_processes(tokens),
@@ -136,51 +124,65 @@ def train_step(
     )
 
 
-def _apart(nll_BM: Tensor, counted_BM: Tensor, own_B: Tensor) -> dict[str, float]:
-    """The mean losses of all processes' texts beside their own passage, and beside another, where there are any."""
-    found: dict[str, float] = {}
-    for name, rows_B in (("nll_own", own_B), ("nll_other", ~own_B)):
-        some_BM = counted_BM & rows_B[:, None]
-        count = parallel.sum_over_processes(int(some_BM.sum()))
-        mean = (nll_BM * some_BM).sum().item() / max(1, int(some_BM.sum()))
+def _losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
+    """Return the mean losses of all processes' texts beside their own passage, and beside another, if there are any."""
+    losses: dict[str, float] = {}
+    for name, rows_B in (("nll_own", is_own_B), ("nll_other", ~is_own_B)):
+        selected_BM = counted_BM & rows_B[:, None]
+        count = parallel.sum_over_processes(int(selected_BM.sum()))
+        mean = (nll_BM * selected_BM).sum().item() / max(1, int(selected_BM.sum()))
         if count:
-            found |= parallel.average_over_processes({name: mean}, parallel.compute_loss_weight(some_BM))
-    return found
+            losses |= parallel.average_over_processes({name: mean}, parallel.compute_loss_weight(selected_BM))
+    return losses
 
 
-def main(config: WarmReaderConfig, *, finds: Tagger | None = None, progress: Progress = SILENT) -> Path:
-    """Train, or go on training; the directory of the model, which ``pipelines.realm.pretrain`` takes as its
-    ``encoder``.
+def main(
+    config: ReaderWarmupConfig,
+    *,
+    tagger: Tagger | None = None,
+    progress: Progress = SILENT,
+    notify: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Train, or continue training; return the directory of the model, for ``encoder`` of ``pipelines.realm.pretrain``.
 
-    ``finds`` finds salient spans, in place of the tagger that ``config`` names.
+    Args:
+        config: settings of the run.
+        tagger: finds salient spans instead of the tagger that ``config`` names.
+        progress: shows the steps.
+        notify: takes a line for the user.
 
     Raises:
-        BadInput, ArtefactError: a directory is not what it should be, or a setting cannot be meant.
+        BadInput, ArtefactError: a directory is not what it should be, or a setting is out of range.
         NonFiniteLoss: training would have spoiled the weights.
     """
-    vacant(config.out)
+    check_directory(config.out)
     torch.manual_seed(config.seed)
     model = KnowledgeAugmentedEncoder.from_encoder(config.encoder).to(config.device)
     set_dropout(model.train(), config.dropout)
-    text = min(config.max_text, model.max_tokens // 2)
-    config = replace(config, max_text=text, max_block=min(config.max_block, model.max_tokens - text - 1))
-    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks", progress=progress)
-    texts, given = masked_texts(config, blocks, finds), GivenPassages(blocks, config)
+    text = min(config.masking.max_text, model.max_tokens // 2)
+    block = min(config.max_block, model.max_tokens - text - 1)
+    config = replace(config, masking=replace(config.masking, max_text=text), max_block=block)
+    tokenizer = TextTokenizer(config.encoder)
+    passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+    texts = open_masked_texts(config.masking, passages, tagger, batch=config.batch, seed=config.seed)
+    giver = PassageGiver(passages, config)
     optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
-    with running(config, model, optimizer, name="reading", progress=progress) as run:
-        for step in run.left(config.save_every):
+    with open_run(
+        config, model, optimizer, steps=config.steps, name="reader warm-up", progress=progress, notify=notify
+    ) as run:
+        for step in run.remaining_steps(config.save_every):
             batch = texts[step]
-            passages = given.at(step, batch.texts)
-            train_step(run, model, batch.to(config.device), passages, blocks.tokenizer.special_ids, config)
+            given = giver.choose(step, batch.texts)
+            train_step(run, model, batch.to(config.device), given, tokenizer.special_ids, config)
     if parallel.is_first_process():
         write_model(model, config.out / "model")
     return config.out / "model"
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import together
+    from pipelines.common.processes import train_in_processes
     from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
     with report_errors("pipelines.realm.reader_warmup"):
-        print(together(main, parse_config(WarmReaderConfig, __doc__), progress=Bars()))
+        print(train_in_processes(main, parse_config(ReaderWarmupConfig, __doc__), progress=Bars(), notify=print))

@@ -11,7 +11,7 @@ import numpy as np
 from pipelines.common.data_sets import TrainingSet
 from pipelines.common.gold_spans import GoldSpans
 from pipelines.common.passage_sampler import PassageSampler, TitledText
-from pipelines.common.questions import drawn
+from pipelines.common.questions import draw_stretch
 from pipelines.common.spans import MarkedWindow, ReaderBatch, collate, make_blank_window, mark_windows
 from ragqa.errors import BadInput
 from ragqa.runtime.tokens import TextTokenizer
@@ -91,7 +91,7 @@ class ReaderBatches:
         firsts = np.cumsum([0, *self._sizes])
         numbers = np.concatenate(
             [
-                firsts[n] + np.array(drawn(size, self._seed + n, pool * count, count), np.int64)
+                firsts[n] + np.array(draw_stretch(size, self._seed + n, pool * count, count), np.int64)
                 for n, (size, count) in enumerate(zip(self._sizes, self._counts, strict=True))
             ]
         )

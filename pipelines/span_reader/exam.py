@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 
 from pipelines.common.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
-from pipelines.common.questions import answerable, asked_in, batches, unasked
+from pipelines.common.questions import drop_known, iterate_batches, question_keys, read_answerable
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match, f1
 from ragqa.progress import SILENT, Bars, Progress
@@ -49,7 +49,7 @@ class Exam:
     def grade(self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT) -> dict[str, float]:
         """Return the reader's mean exact match and F1 as ``NAME_em`` and ``NAME_f1``."""
         exact, overlap, count = 0.0, 0.0, len(self.questions)
-        for batch in batches(list(zip(self.questions, self.hits, strict=True)), progress, title, _BATCH):
+        for batch in iterate_batches(list(zip(self.questions, self.hits, strict=True)), progress, title, _BATCH):
             answers = reader.read([question.text for question, _ in batch], [hits for _, hits in batch])
             for (question, _), answer in zip(batch, answers, strict=True):
                 exact += exact_match(answer.text, question.answers, unicode=self.unicode)
@@ -60,7 +60,7 @@ class Exam:
 def make_open_exam(questions: Sequence[Question], retriever: Retriever, k: int) -> Exam:
     """Return an exam in which each question is read in the ``k`` passages that the retriever finds."""
     hits: list[list[Hit]] = []
-    for batch in batches(questions, SILENT, "searching", _BATCH):
+    for batch in iterate_batches(questions, SILENT, "searching", _BATCH):
         hits += retriever.search([question.text for question in batch], k)
     return Exam("dev", questions, hits, "NFD")
 
@@ -101,10 +101,10 @@ def make_exams(args: argparse.Namespace) -> list[Exam]:
     """Return the exams that the options name; raise BadInput if no question is left."""
     if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-    excluded = asked_in(args.exclude)
+    excluded = question_keys(args.exclude)
 
     def select(questions: Sequence[Question], file: Path) -> list[Question]:
-        left = unasked(split_held_out(questions, args.skip, args.seed)[1], excluded)[: args.count]
+        left = drop_known(split_held_out(questions, args.skip, args.seed)[1], excluded)[: args.count]
         if not left:
             raise BadInput(f"{file}: of {len(questions)} held-out questions {args.skip} are skipped: none is left")
         return left
@@ -113,7 +113,7 @@ def make_exams(args: argparse.Namespace) -> list[Exam]:
     if args.squad:
         exams.append(make_gold_exam(select(read_held_out_questions(args.squad, args.held_out), args.squad)))
     if args.questions:
-        questions = select(answerable(args.questions), args.questions)
+        questions = select(read_answerable(args.questions), args.questions)
         exams.append(make_open_exam(questions, open_retriever(args.index, args.retriever), args.k))
     return exams
 

@@ -17,8 +17,8 @@ from pipelines.common.data_sets import TrainingSet
 from pipelines.common.mining import SEARCH_BATCH, PassageSearch
 from pipelines.common.negatives import is_relevant, list_gold_passages, to_rows
 from pipelines.common.passage_sampler import MinedPassages
-from pipelines.common.questions import batches
-from pipelines.common.run import read_row
+from pipelines.common.questions import iterate_batches
+from pipelines.common.run_directory import read_record
 from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.metrics import has_answer
@@ -52,7 +52,7 @@ def mine_passages(
     """
     _check_identity(folder, identity)
     done = sum(len(_read(file)) for file in _list_files(folder))
-    for batch in batches(questions, progress, "mining", SEARCH_BATCH, done=done):
+    for batch in iterate_batches(questions, progress, "mining", SEARCH_BATCH, done=done):
         found = search.find(question for question, _ in batch)
         rows = [_select_rows(*each, hits, search.pool) for each, hits in zip(batch, found, strict=True)]
         artefacts.write_text_whole(folder / f"{done:08d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -101,7 +101,7 @@ def _check_identity(folder: Path, identity: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / IDENTITY_FILE).is_file():
         artefacts.write_text_whole(folder / IDENTITY_FILE, json.dumps(identity, indent=1))
-    before = read_row(folder / IDENTITY_FILE)
+    before = read_record(folder / IDENTITY_FILE)
     if changed := [name for name, value in identity.items() if before.get(name) != value]:
         raise BadInput(f"{folder} was mined with another {', '.join(changed)}: choose another directory for the run")
 

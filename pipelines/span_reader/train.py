@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipelines.common.best import Best
+from pipelines.common.best import BestWeights
 from pipelines.common.data_sets import TrainingSet, read_training_sets, split_held_out
 from pipelines.common.mining import PassageSearch
 from pipelines.common.negatives import list_gold_passages
 from pipelines.common.passage_sampler import MinedPassages, PassageMix, PassageSampler, load_splitter
-from pipelines.common.questions import answerable, asked_in, unasked
-from pipelines.common.run import Run, running, vacant, write_model
+from pipelines.common.questions import drop_known, question_keys, read_answerable
+from pipelines.common.run import Run, open_run, write_model
+from pipelines.common.run_directory import check_directory
 from pipelines.common.spans import ReaderBatch
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import BatchShape, ReaderBatches
@@ -75,7 +76,7 @@ def main(
         BadInput, ArtefactError: a setting, file or directory cannot be used.
         NonFiniteLoss: a step would have spoiled the weights.
     """
-    vacant(config.out)
+    check_directory(config.out)
     check_models(config)
     tokenizer = TextTokenizer(config.encoder)
     reader, teacher = load_models(config, tokenizer)
@@ -83,25 +84,27 @@ def main(
         limit = f"{config.encoder} reads {reader.max_tokens} wordpieces at most"
         notify(f"{limit}: trained with these, not {config.max_input}")
     config = replace(config, max_input=reader.max_tokens)
-    excluded = asked_in(config.exclude)
-    known = excluded | asked_in([config.dev] if config.dev else [])
+    excluded = question_keys(config.exclude)
+    known = excluded | question_keys([config.dev] if config.dev else [])
     sets, held_out = read_training_sets(config.files, share=config.held_out, known=known)
     retriever = open_retriever(config.index, config.retriever) if config.index else None
     batches = make_batches(sets, retriever, tokenizer, config, progress=progress, notify=notify)
     exams = make_exams(held_out, retriever, config, excluded) if parallel.is_first_process() else []
     optimizer = torch.optim.AdamW(parameter_groups(reader, decay=config.weight_decay), lr=config.lr)
-    with running(config, reader, optimizer, name="reader", progress=progress, notify=notify) as run:
+    with open_run(
+        config, reader, optimizer, steps=config.steps, name="reader", progress=progress, notify=notify
+    ) as run:
         if config.device == "cpu" and bfloat16_is_fast(config.device):
             choose_attention(reader, BFLOAT16)
-        best = Best(run, "em")
+        best = BestWeights(run, "em")
         while True:
-            if exams and run.step and run.due(config.eval_every):
-                best.told(**evaluate(reader, tokenizer, exams, config))
-            if run.due(config.save_every) and run.step:
+            if exams and run.step and run.is_due(config.eval_every):
+                best.report(**evaluate(reader, tokenizer, exams, config))
+            if run.is_due(config.save_every) and run.step:
                 best.save()
-            if run.done or (config.patience and is_out_of_patience(best, config)):
+            if run.is_done or (config.patience and is_out_of_patience(best, config)):
                 break
-            run.begin()
+            run.begin_step()
             train_step(run, reader, teacher, batches[run.step], config)
         best.restore()
     if parallel.is_first_process():
@@ -130,7 +133,7 @@ def train_step(
     norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
     flops = count_flops(reader, tokens) + (count_flops(teacher, tokens) if teacher else 0.0)
-    run.stepped(
+    run.finish_step(
         **parallel.average_over_processes(means, weight * len(parts)),
         lr=rate,
         grad_norm=norm,
@@ -152,9 +155,9 @@ def evaluate(
     return {**scores, "em": float(np.mean([scores[f"{exam.name}_em"] for exam in exams]))}
 
 
-def is_out_of_patience(best: Best, config: ReaderConfig) -> bool:
+def is_out_of_patience(best: BestWeights, config: ReaderConfig) -> bool:
     """Tell whether the last ``patience`` evaluations were no better than the best one before."""
-    stale = parallel.broadcast_from_first(best.stale)
+    stale = parallel.broadcast_from_first(best.steps_since)
     assert config.patience is not None
     return stale is not None and stale >= config.patience * config.eval_every
 
@@ -272,12 +275,12 @@ def make_exams(
     """
 
     def select(questions: Sequence[Question]) -> list[Question]:
-        return unasked(split_held_out(questions, config.sample, config.seed)[0], excluded)
+        return drop_known(split_held_out(questions, config.sample, config.seed)[0], excluded)
 
     own = [question for questions in held_out for question in select(questions)]
     exams = [make_gold_exam(own)] if own else []
     if config.dev and retriever:
-        if not (questions := select(answerable(config.dev))):
+        if not (questions := select(read_answerable(config.dev))):
             raise BadInput(f"--dev {config.dev}: all questions that would be asked stand in a file of --exclude")
         exams.append(make_open_exam(questions, retriever, config.read))
     if config.patience and not exams:
@@ -286,9 +289,9 @@ def make_exams(
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import together
+    from pipelines.common.processes import train_in_processes
     from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
 
     with report_errors("pipelines.span_reader.train"):
-        print(together(main, parse_config(ReaderConfig, __doc__), progress=Bars(), notify=print))
+        print(train_in_processes(main, parse_config(ReaderConfig, __doc__), progress=Bars(), notify=print))

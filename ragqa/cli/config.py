@@ -12,8 +12,9 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ragqa.cli.groups import FLAT, flat_groups, nest_settings
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 
 Config = TypeVar("Config")
@@ -29,7 +30,8 @@ def parse_config(
 ) -> Config:
     """Parse the options of a recipe or job into its frozen dataclass.
 
-    A field of a nested dataclass is given as ``--outer.inner value``. Options in the file of ``--config`` are
+    A field of a nested dataclass is given as ``--outer.inner value``, or as ``--inner value`` if the dataclass is a
+    flat group (see ``ragqa.cli.groups``). Options in the file of ``--config`` are
     overridden by those on the command line. ``--config`` alone works without tyro.
 
     Args:
@@ -53,7 +55,7 @@ def parse_config(
     problems: list[str] = []
     values = _merge(ConfigClass, _read_file(file), None, "", problems)
     if not rest:
-        problems += [f"{name} is not given" for name, value in vars(values).items() if value is MISSING]
+        problems += [f"{name} is not given" for name in _find_missing(values)]
     if problems:
         raise BadInput(f"{file}: {'; '.join(problems)}")
     if not rest:
@@ -83,12 +85,23 @@ def _merge(ConfigClass: Any, values: dict[str, Any], base: Any, prefix: str, pro
     merged = {
         field.name: _default(field) if base is None else getattr(base, field.name) for field in fields(ConfigClass)
     }
-    for key, value in values.items():
-        if (name := key.replace("-", "_")) in merged:
+    groups = flat_groups(ConfigClass)
+    for name in groups.keys() & {name for name, value in merged.items() if value is MISSING}:
+        merged[name] = _merge(groups[name], {}, None, prefix, problems)
+    values = nest_settings(ConfigClass, {key.replace("-", "_"): value for key, value in values.items()})
+    for name, value in values.items():
+        if name in merged:
             merged[name] = _decode(value, types[name], merged[name], prefix + name, problems)
         else:
             problems.append(f"there is no option {prefix}{name}; there are {', '.join(merged)}")
     return _unchecked(ConfigClass, merged)
+
+
+def _find_missing(instance: Any) -> list[str]:
+    """Return the names of the options without a value, those of flat groups among them."""
+    groups = flat_groups(type(instance))
+    nested = [name for group in groups for name in _find_missing(getattr(instance, group))]
+    return [name for name, value in vars(instance).items() if value is MISSING] + nested
 
 
 def _default(field: Any) -> Any:
@@ -142,6 +155,7 @@ def _parse_options(
     except ImportError as error:
         raise MissingExtra("a command line of options (--config FILE.json does without)", "torch") from error
     markers = (tyro.conf.FlagCreatePairsOff, *((tyro.conf.PositionalRequiredArgs,) if positional else ()))
+    _remove_prefixes(ConfigClass, tyro.conf.arg(name=""))
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):
@@ -157,6 +171,20 @@ def _parse_options(
         if not error.code:
             raise
         raise BadInput(_unframe(errors.getvalue())) from None
+
+
+def _remove_prefixes(ConfigClass: Any, no_prefix: Any) -> None:
+    """Annotate the flat groups of a config, and of those inside it, with tyro's own marker.
+
+    The configs cannot use it themselves, because recipes with ``--config`` run without tyro.
+    """
+    for owner in ConfigClass.__mro__:
+        for name, hint in list(vars(owner).get("__annotations__", {}).items()):
+            if FLAT in getattr(hint, "__metadata__", ()):
+                owner.__annotations__[name] = Annotated[hint, no_prefix]
+    for hint in get_type_hints(ConfigClass).values():
+        if is_dataclass(hint):
+            _remove_prefixes(hint, no_prefix)
 
 
 def _replace_missing(instance: Any, missing: Any) -> Any:

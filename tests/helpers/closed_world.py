@@ -1,6 +1,5 @@
 """A closed world for tests of recipes, and small settings of the recipes that are trained in it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ from pipelines.common.closed_world import (
     write_world,
 )
 from pipelines.joint.__main__ import RAG, REALM, JointConfig
-from pipelines.orqa.inverse_cloze import WarmStartConfig
+from pipelines.orqa.config import InverseClozeConfig
 from pipelines.rag.train import RagConfig
-from pipelines.realm.pretrain import PretrainConfig
+from pipelines.realm.config import PretrainConfig
+from ragqa.cli.groups import make_config, replace_settings
 
 __all__ = [
     "ObjectTagger",
@@ -41,10 +41,10 @@ _RETRIEVERS: dict[str, Any] = {"retriever_lr": 2e-4, "refresh_every": 50}
 
 def inverse_cloze_config(
     folders: WorldFolders, encoder: Path, out: Path, *, seed: int, steps: int = 1000
-) -> WarmStartConfig:
+) -> InverseClozeConfig:
     """Return settings of a warm start on passages that are single sentences."""
-    return WarmStartConfig(
-        corpus=folders.known_corpus, encoder=encoder, out=out, seed=seed,
+    return make_config(
+        InverseClozeConfig, corpus=folders.known_corpus, encoder=encoder, out=out, seed=seed,
         steps=steps, batch=128, lr=1e-3, warmup=min(100, steps), dropout=0.0,
         width=64, pooling="mean", shared=True, gain=64**-0.25, thin=0.5, max_query=32, max_block=32,
     )  # fmt: skip
@@ -54,10 +54,10 @@ def realm_config(
     folders: WorldFolders, encoder: Path, retriever: Path, out: Path, *, seed: int, steps: int
 ) -> PretrainConfig:
     """Return settings of REALM's pretraining."""
-    return PretrainConfig(
-        corpus=folders.corpus, encoder=encoder, retriever=retriever, texts=folders.texts, out=out, seed=seed,
+    return make_config(
+        PretrainConfig, corpus=folders.corpus, encoder=encoder, retriever=retriever, texts=folders.texts, out=out, seed=seed,
         steps=steps, batch=32, lr=1e-3, warmup=min(100, steps), dropout=0.0, refresh_every=50, max_text=32,
-        max_block=32, questions=folders.test_questions, sample=300, eval_every=100, save_every=250,
+        max_block=32, dev=folders.test_questions, sample=300, eval_every=100, save_every=250,
     )  # fmt: skip
 
 
@@ -65,8 +65,8 @@ def rag_config(
     folders: WorldFolders, questions: Path, retriever: Path, generator: Path, out: Path, *, seed: int, steps: int
 ) -> RagConfig:
     """Return settings of RAG in which both towers learn."""
-    return RagConfig(
-        corpus=folders.corpus, retriever=retriever, generator=generator, questions=questions,
+    return make_config(
+        RagConfig, corpus=folders.corpus, retriever=retriever, generator=generator, questions=questions,
         dev=folders.test_questions, out=out, seed=seed, learn_passages=True, steps=steps, batch=32, k=7,
         smoothing=0.0, frozen=min(1000, steps // 2), warmup=min(100, steps), weight_decay=0.01, clip=1.0,
         max_block=32, **_GENERATORS, **_ANSWERS, **_RETRIEVERS,
@@ -84,18 +84,18 @@ def joint_config(
     steps: int,
 ) -> JointConfig:
     """Return settings of joint training: half of RAG's batch of questions, and as many masked statements."""
-    return JointConfig(
-        corpus=folders.corpus, encoder=encoder, retriever=retriever, generator=generator,
+    return make_config(
+        JointConfig, corpus=folders.corpus, encoder=encoder, retriever=retriever, generator=generator,
         questions=folders.train_questions, texts=folders.texts, dev=folders.test_questions, out=out, seed=seed,
         decoder_layers=1, span=0.0, steps=steps, frozen=min(1000, steps // 2), warmup=min(100, steps),
-        realm=replace(REALM, batch=16, max_text=32, max_block=32),
-        rag=replace(RAG, batch=16, k=7, smoothing=0.0, **_ANSWERS), **_GENERATORS, **_RETRIEVERS,
+        realm=replace_settings(REALM, batch=16, max_text=32, max_block=32),
+        rag=replace_settings(RAG, batch=16, k=7, smoothing=0.0, **_ANSWERS), **_GENERATORS, **_RETRIEVERS,
     )  # fmt: skip
 
 
 def closed_book_config(folders: WorldFolders, generator: Path, out: Path, *, seed: int, steps: int) -> ClosedBookConfig:
     """Return settings of a closed book: those of RAG without passages."""
-    return ClosedBookConfig(
-        generator=generator, questions=folders.train_questions, dev=folders.test_questions, out=out, seed=seed,
+    return make_config(
+        ClosedBookConfig, generator=generator, questions=folders.train_questions, dev=folders.test_questions, out=out, seed=seed,
         steps=steps, batch=32, warmup=min(100, steps), **_GENERATORS, **_ANSWERS,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +27,7 @@ from pipelines.common.plot import PANELS
 from pipelines.denoise import train as denoise
 from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption, cut, split
 from pipelines.denoise.train import DenoiseConfig
+from ragqa.cli.groups import replace_settings
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss
 from ragqa.models.generation.seq2seq import Seq2Seq
@@ -154,7 +155,7 @@ def test_a_batch_is_a_function_of_seed_step_and_number(config: DenoiseConfig, mo
 def test_infilling_reads_masks_and_writes_the_text(
     config: DenoiseConfig, shapes: dict[str, Path], permute: bool
 ) -> None:
-    changed = replace(config, generator=shapes["bart"], objective="infilling", permute=permute, batch=10)
+    changed = replace_settings(config, generator=shapes["bart"], objective="infilling", permute=permute, batch=10)
     texts, tokenizer = opened(changed)
     batch, stop = texts[0], tokenizer.get_vocab()["."]
     orders = set()
@@ -190,7 +191,7 @@ def test_a_mask_too_many_is_cut() -> None:
 def test_it_learns(config: DenoiseConfig, shapes: dict[str, Path], kind: str, objective: Any, share: float) -> None:
     """To count on: far below what single tokens, be they ever so well known, would give."""
     few = {"steps": 70, "batch": 16, "max_text": 32, "dropout": 0.0, "save_every": 1000, "warmup": None}
-    config = replace(config, generator=shapes[kind], objective=objective, **few)
+    config = replace_settings(config, generator=shapes[kind], objective=objective, **few)
     texts, tokenizer = opened(config)
     said = Counter(each for step in range(20) for row in written_of(texts[step]) for each in row)
     shares = np.array(list(said.values())) / said.total()
@@ -219,13 +220,13 @@ def test_a_generator_is_made_of_an_encoder_and_copies(
     torch.manual_seed(0)
     BertModel(seq2seq.shape("bert", 32).encoder).save_pretrained(encoder)
     given: dict[str, Any] = {"generator": None, "fresh": False, "encoder": encoder, "decoder_layers": 1}
-    config = replace(config, objective="infilling", dropout=0.0, **given)
+    config = replace_settings(config, objective="infilling", dropout=0.0, **given)
     out = denoise.main(config)
     assert Seq2Seq.load(out).layers == 1
     assert (out / "tokenizer.json").read_bytes() == (encoder / "tokenizer.json").read_bytes()
     fitted: list[int] = []
     monkeypatch.setattr(denoise, "begin_copying", lambda _, texts: fitted.append(len(texts)))
-    denoise.main(replace(config, out=tmp_path / "from nothing"))
+    denoise.main(replace_settings(config, out=tmp_path / "from nothing"))
     assert fitted == [40]  # all passages of a small index
     copying, nothing = (read_rows(path)[0]["nll"] for path in (config.out, tmp_path / "from nothing"))
     assert copying < nothing - 0.3
@@ -264,7 +265,7 @@ def written(config: DenoiseConfig, file: Path) -> str:
 def test_a_killed_run_goes_on_with_the_very_losses(config: DenoiseConfig, tmp_path: Path) -> None:
     """Dropout and all; killed two steps after a checkpoint."""
     denoise.main(config)
-    broken = replace(config, out=tmp_path / "broken")
+    broken = replace_settings(config, out=tmp_path / "broken")
     command = [sys.executable, "-c", SCRIPT, written(broken, tmp_path / "broken.json")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None and process.stdout.readline() == b"here\n"
@@ -300,9 +301,9 @@ def test_two_processes_learn_what_one_learns(
 ) -> None:
     """This process and another, to the rounding of 32 bits."""
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
-    one = replace(config, dropout=0.0, steps=2)
+    one = replace_settings(config, dropout=0.0, steps=2)
     denoise.main(one)
-    two = replace(one, out=tmp_path / "two")
+    two = replace_settings(one, out=tmp_path / "two")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     other = subprocess.Popen([sys.executable, "-c", SECOND, written(two, tmp_path / "two.json"), str(port)], cwd=ROOT)
@@ -353,7 +354,7 @@ def test_every_dropout_is_set(shapes: dict[str, Path]) -> None:
 
 
 def test_a_model_reads_no_more_than_its_positions(config: DenoiseConfig, shapes: dict[str, Path]) -> None:
-    denoise.main(replace(config, generator=shapes["bart"], objective="infilling", max_text=500, steps=1))
+    denoise.main(replace_settings(config, generator=shapes["bart"], objective="infilling", max_text=500, steps=1))
     assert json.loads((config.out / "config.json").read_text())["max_text"] == 32
 
 
@@ -366,9 +367,9 @@ def test_bytes_are_read_where_there_are_no_words(config: DenoiseConfig, tmp_path
     ByT5Tokenizer().save_pretrained(path)
     row = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(row | {"vocab_size": 384}))
-    out = denoise.main(replace(config, generator=path, max_text=40, steps=1, warmup=None))
+    out = denoise.main(replace_settings(config, generator=path, max_text=40, steps=1, warmup=None))
     assert json.loads((out / "denoising.json").read_text())["sentinels"] == list(range(259, 384))
-    texts, tokenizer = opened(replace(config, generator=out, fresh=False, max_text=40))
+    texts, tokenizer = opened(replace_settings(config, generator=out, fresh=False, max_text=40))
     read = read_of(texts[0])[0]
     assert max(map(len, read_of(texts[0]))) <= 40 and read[-1] == 1
     first = min(at for at, each in enumerate(read) if each >= 259)
@@ -377,7 +378,7 @@ def test_bytes_are_read_where_there_are_no_words(config: DenoiseConfig, tmp_path
 
 def test_a_loss_that_is_no_number_spoils_nothing(config: DenoiseConfig) -> None:
     with pytest.raises(NonFiniteLoss, match="at step"):
-        denoise.main(replace(config, lr=1e30, clip=1e30))
+        denoise.main(replace_settings(config, lr=1e30, clip=1e30))
 
 
 @pytest.mark.parametrize(
@@ -395,13 +396,13 @@ def test_a_loss_that_is_no_number_spoils_nothing(config: DenoiseConfig) -> None:
 )
 def test_settings_that_cannot_be_meant(config: DenoiseConfig, change: dict[str, Any], told: str) -> None:
     with pytest.raises(BadInput, match=told):
-        replace(config, **change)
+        replace_settings(config, **change)
 
 
 def test_models_that_cannot_be_trained_so(config: DenoiseConfig, shapes: dict[str, Path], tmp_path: Path) -> None:
     def told(kind: type[Exception], match: str, **changes: Any) -> None:
         with pytest.raises(kind, match=match) as error:
-            denoise.main(replace(config, **changes))
+            denoise.main(replace_settings(config, **changes))
         assert "\n" not in str(error.value) and not config.out.exists()
 
     told(BadInput, r"bart has 0 ids for sentinels .+ need 2: lower --max-text", generator=shapes["bart"])
@@ -422,7 +423,7 @@ def test_models_that_cannot_be_trained_so(config: DenoiseConfig, shapes: dict[st
 
 
 def test_weights_that_are_missing_or_broken(config: DenoiseConfig, shapes: dict[str, Path], tmp_path: Path) -> None:
-    made = denoise.main(replace(config, steps=1, warmup=None))
+    made = denoise.main(replace_settings(config, steps=1, warmup=None))
     file = made / "model.safetensors"
     weights = load_file(file)
     left = {name: value for name, value in weights.items() if "decoder.block.0.layer.0" not in name}

@@ -1,6 +1,5 @@
 """Fusion-in-Decoder and the closed book: what they learn, that broken runs go on, and that a pipeline answers."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from pipelines import closed_book, fid, fid_training
 from pipelines.closed_book import ClosedBookConfig
 from pipelines.common import generation
 from pipelines.fid import FidConfig
+from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.generators import load_generator, make_generator
@@ -42,14 +42,26 @@ def plain(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def config(world: tiny.Tiny, plain: Path, tmp_path: Path) -> FidConfig:
-    return FidConfig(
-        index=world.corpus, generator=plain, questions=world.train, dev=world.dev, out=tmp_path / "run", k=3, **FEW
+    return make_config(
+        FidConfig,
+        index=world.corpus,
+        generator=plain,
+        questions=world.train,
+        dev=world.dev,
+        out=tmp_path / "run",
+        k=3,
+        **FEW,
     )
 
 
 def closed(config: FidConfig) -> ClosedBookConfig:
-    return ClosedBookConfig(
-        generator=config.generator, questions=config.questions, dev=config.dev, out=config.out, **FEW
+    return make_config(
+        ClosedBookConfig,
+        generator=config.writing.generator,
+        questions=config.questions,
+        dev=config.held_out.dev,
+        out=config.out,
+        **FEW,
     )
 
 
@@ -65,7 +77,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     recipe: Any = fid if kind == "fid" else closed_book
     settings: Any = config if kind == "fid" else closed(config)
     recipe.main(settings)
-    broken = replace(settings, out=config.out.with_name("broken"))
+    broken = replace_settings(settings, out=config.out.with_name("broken"))
     step = fid_training.train_step
     for moment in (1, 5):
 
@@ -89,11 +101,13 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 
 def test_the_loss_is_that_of_the_question_alone(config: FidConfig) -> None:
     """Of the closed book: by the model of transformers, one question at a time."""
-    settings = replace(closed(config), dropout=0.0, steps=1)
+    settings = replace_settings(closed(config), dropout=0.0, steps=1)
     closed_book.main(settings)
     (row,) = [row for row in rows_of(settings.out) if "nll" in row]
-    generator = load_generator(config.generator, "closed-book")
-    asked, answers = generation.taught(writing_questions(config), settings, 0)
+    generator = load_generator(config.writing.generator, "closed-book")
+    asked, answers = generation.draw_questions(
+        writing_questions(config), batch=settings.batch, seed=settings.seed, step=0
+    )
     tokens, wanted = generator.seq2seq.tokens, []
     for question, answer in zip(asked, answers, strict=True):
         labels = torch.tensor([[*tokens.encode_bare(answer), tokens.end]])
@@ -106,15 +120,15 @@ def test_the_loss_is_that_of_the_question_alone(config: FidConfig) -> None:
 
 
 def writing_questions(config: FidConfig) -> Any:
-    from pipelines.common.questions import answerable
+    from pipelines.common.questions import read_answerable
 
-    return answerable(config.questions)
+    return read_answerable(config.questions)
 
 
 def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the pipeline that comes out: BM25's best k, in their order; it names its reader."""
     read: list[list[list[Passage]]] = []
-    assembled = fid.generation.opened
+    assembled = fid.generation.load_for_training
 
     def opened(*arguments: Any, **options: Any) -> Any:
         generator = assembled(*arguments, **options)
@@ -127,11 +141,11 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
         monkeypatch.setattr(generator, "inputs", seen)
         return generator
 
-    monkeypatch.setattr(fid.generation, "opened", opened)
+    monkeypatch.setattr(fid.generation, "load_for_training", opened)
     told: list[str] = []
-    path = fid.whole(replace(config, steps=1, dev=None), notify=told.append)
+    path = fid.whole(replace_settings(config, steps=1, dev=None), notify=told.append)
     pipeline = Pipeline.load(path, reader="fid")
-    asked, _ = generation.taught(writing_questions(config), config, 0)
+    asked, _ = generation.draw_questions(writing_questions(config), batch=config.batch, seed=config.seed, step=0)
     hits = pipeline.retriever.search([question.text for question in asked], 3)
     assert [[p.id for p in found] for found in read[0]] == [[hit.passage.id for hit in found] for found in hits]
     answers = pipeline.ask([question.text for question in asked], min_confidence=0)
@@ -140,11 +154,14 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
 
 def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> None:
     told: list[str] = []
-    path = closed_book.whole(replace(closed(config), index=world.corpus), notify=told.append)
+    path = closed_book.whole(replace_settings(closed(config), index=world.corpus), notify=told.append)
     assert told[-1].startswith("confidence is the raw probability: of ")
     answer = Pipeline.load(path, reader="closed-book").ask("w60 w61 w100")
     assert answer.sources == ()
-    assert closed_book.whole(replace(closed(config), out=config.out / "bare", steps=1)) == config.out / "bare" / "model"
+    assert (
+        closed_book.whole(replace_settings(closed(config), out=config.out / "bare", steps=1))
+        == config.out / "bare" / "model"
+    )
 
 
 @pytest.mark.thorough
@@ -161,14 +178,17 @@ def test_what_is_known_by_heart_is_told(
     recipe: Any = fid if kind == "fid" else closed_book
     settings: Any = config if kind == "fid" else closed(config)
     told: list[str] = []
-    recipe.main(replace(settings, **changed), notify=told.append)
+    recipe.main(replace_settings(settings, **changed), notify=told.append)
     (alarm,) = [line for line in told if "ALARM" in line]
     assert "memorised" in alarm and ("passages are hardly read" in alarm) == (kind == "fid")
     alarms = [row["alarm"] for row in read_rows(config.out) if "alarm" in row]
     assert alarms == [alarm.partition("ALARM: ")[2]]
     # Killed after the checkpoint of the step at which it was raised, a run raises it once more.
     at = next(row["step"] for row in read_rows(config.out) if "alarm" in row)
-    step, broken = fid_training.train_step, replace(settings, out=tmp_path / "broken", save_every=20, **changed)
+    step, broken = (
+        fid_training.train_step,
+        replace_settings(settings, out=tmp_path / "broken", save_every=20, **changed),
+    )
 
     def killed(run: Any, *others: Any) -> dict[str, float]:
         if run.step == at:
@@ -185,10 +205,10 @@ def test_what_is_known_by_heart_is_told(
 
 @pytest.mark.parametrize(("before", "after"), [("rag-token", "rag-sequence"), ("rag-token", "fid")])
 def test_the_other_marginal_reads_pairs_as_the_first_did(config: FidConfig, before: str, after: str) -> None:
-    seq2seq = Seq2Seq.load(config.generator)
+    seq2seq = Seq2Seq.load(config.writing.generator)
     template = Template("{question} <- {title}: {passage}")
     begun = make_generator(seq2seq, before, template=template, question_tokens=seq2seq.tokens)
-    made = generation.ready(begun, after, config, 3)
+    made = generation.prepare(begun, after, config, config.writing, 3)
     assert (made.kind, made.passages) == (after, 3)
     assert made.template == template
     if after != "fid":  # whose passages each stand behind the question's text
@@ -197,7 +217,8 @@ def test_the_other_marginal_reads_pairs_as_the_first_did(config: FidConfig, befo
 
 def test_what_a_generator_cannot_read_or_write_is_told(config: FidConfig) -> None:
     told: list[str] = []
-    made = generation.opened("fid", replace(config, max_input=100_000, max_answer=3), 2, told.append)
+    longer = replace_settings(config, max_input=100_000, max_answer=3)
+    made = generation.load_for_training("fid", longer, longer.writing, 2, told.append)
     longest = made.seq2seq.max_tokens
     assert made.max_input == longest and told == [f"--max-input 100000: {longest} are as many as this generator can"]
 
@@ -211,15 +232,15 @@ def test_where_a_pipeline_is_put_together_there_it_is_calibrated(
     monkeypatch.setattr(fid_training, "calibrate_reader", lambda *_, device, **__: devices.append(device))
     monkeypatch.setattr(fid_training, "read_generator_kind", lambda _: "fid")
     monkeypatch.setattr(fid_training, "Pipeline", SimpleNamespace(load=lambda *_, **__: SimpleNamespace(save=id)))
-    fid_training.publish(replace(config, gpus=True), config.index)
+    fid_training.publish(replace_settings(config, gpus=True), config.index)
     assert devices == ["cuda", "cuda"]
 
 
 def test_bad_input(config: FidConfig, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="nowhere does not exist"):
-        closed_book.whole(replace(closed(config), index=tmp_path / "nowhere"))
+        closed_book.whole(replace_settings(closed(config), index=tmp_path / "nowhere"))
     assert not config.out.exists()
     with pytest.raises(BadInput, match="holds 40 passages, not 50 to read"):
-        fid.main(replace(config, k=50))
+        fid.main(replace_settings(config, k=50))
     with pytest.raises(BadInput, match="k = 0, max_answer = 1: out of range"):
-        replace(config, k=0, max_answer=1)
+        replace_settings(config, k=0, max_answer=1)

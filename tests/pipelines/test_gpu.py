@@ -10,8 +10,9 @@ import pytest
 from conftest import broken_off
 
 from pipelines.orqa import fine_tune, inverse_cloze
-from pipelines.orqa.fine_tune import FineTuneConfig
+from pipelines.orqa.config import FineTuneConfig
 from pipelines.realm import pretrain
+from ragqa.cli.groups import make_config, replace_settings
 from ragqa.training.log import read_rows
 from tests.helpers import closed_world
 
@@ -34,24 +35,26 @@ def test_recipes_learn_on_it_what_they_learn_on_a_cpu(device: str, tmp_path: Pat
     retriever = inverse_cloze.main(cloze)
     few = {"batch": 4, "k": 4, "frozen": 1, "refresh_every": 2, "save_every": 3, "warmup": 1, "masking": "words"}
     realm = closed_world.realm_config(folders, start, retriever, tmp_path / "realm", seed=0, steps=6)
-    realm = replace(realm, **few, questions=None, dropout=0.0)
+    realm = replace_settings(realm, **few, dev=None, dropout=0.0)
     pretrain.main(realm)
-    tune = FineTuneConfig(
+    tune = make_config(FineTuneConfig, 
         corpus=folders.corpus, retriever=realm.out / "model", encoder=realm.out / "reader",
         questions=folders.train_questions, out=tmp_path / "tune",
         steps=4, batch=2, beam=20, read=2, hidden=8, max_input=64, warmup=1, dropout=0.0,
     )  # fmt: skip
     fine_tune.main(tune)
     there = {"device": device}
-    inverse_cloze.main(replace(cloze, out=tmp_path / "cloze-2", **there))
-    begun = replace(realm, out=tmp_path / "realm-2", **there)
+    inverse_cloze.main(replace_settings(cloze, out=tmp_path / "cloze-2", **there))
+    begun = replace_settings(realm, out=tmp_path / "realm-2", **there)
     broken_off(pretrain, begun, 5)
     pretrain.main(begun)
-    fine_tune.main(replace(tune, out=tmp_path / "tune-2", **there))
+    fine_tune.main(replace_settings(tune, out=tmp_path / "tune-2", **there))
     for name, steps in (("cloze", 4), ("realm", 6), ("tune", 4)):
         here, other = losses(tmp_path / name), losses(tmp_path / f"{name}-2")
         assert len(here) == len(other) == steps
         assert other == pytest.approx(here, rel=3e-2)
-    dropped = replace(cloze, out=tmp_path / "cloze-3", dropout=0.1, **there)  # each chunk is computed twice, alike
+    dropped = replace_settings(
+        cloze, out=tmp_path / "cloze-3", dropout=0.1, **there
+    )  # each chunk is computed twice, alike
     inverse_cloze.main(dropped)
     assert all(0 < loss < 10 for loss in losses(dropped.out))

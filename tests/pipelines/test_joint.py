@@ -2,7 +2,6 @@
 
 import math
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ from conftest import untimed
 from pipelines.common.assemble import main as assemble
 from pipelines.joint import __main__ as joint
 from pipelines.joint.__main__ import JointConfig
-from pipelines.joint.losses import Part, rates
+from pipelines.joint.losses import Part, rates_at
 from pipelines.orqa import inverse_cloze
 from pipelines.realm import pretrain
+from ragqa.cli.groups import replace_settings
 from ragqa.errors import BadInput
 from ragqa.models.generation.generators import load_generator
 from ragqa.pipeline import Pipeline
@@ -38,7 +38,7 @@ def folders(world: closed_world.World, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture
 def config(folders: closed_world.WorldFolders, tmp_path: Path) -> JointConfig:
     start = closed_world.init_encoder(folders, folders.root / "start", 0)
-    cloze = replace(
+    cloze = replace_settings(
         closed_world.inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=3), batch=16
     )
     generator = closed_world.init_generator(start, folders.root / "generator", 0)
@@ -46,23 +46,23 @@ def config(folders: closed_world.WorldFolders, tmp_path: Path) -> JointConfig:
         folders, start, inverse_cloze.main(cloze), generator, tmp_path / "run", seed=0, steps=6
     )
     few = {"frozen": 1, "refresh_every": 2, "save_every": 2, "eval_every": 3, "warmup": 1, "dropout": 0.1}
-    return replace(
+    return replace_settings(
         settings,
-        realm=replace(settings.realm, batch=4, k=4),
-        rag=replace(settings.rag, batch=4, k=3),
+        realm=replace_settings(settings.realm, batch=4, k=4),
+        rag=replace_settings(settings.rag, batch=4, k=3),
         **few,
     )
 
 
 def run(config: JointConfig, world: closed_world.World, **options: Any) -> Path:
-    return joint.main(config, finds=closed_world.ObjectTagger(world.objects), **options)
+    return joint.main(config, tagger=closed_world.ObjectTagger(world.objects), **options)
 
 
 def test_rates_of_a_run_without_warm_up(config: JointConfig) -> None:
     """Before a part begins its step is negative, which is below a warm-up of no steps."""
-    few = replace(config, warmup=0, frozen=0)
+    few = replace_settings(config, warmup=0, frozen=0)
     late = Part("gen_", 1.0, 3, 6, torch.nn.Linear(1, 1), lambda step: pytest.fail("learned"))
-    assert [rates(step, [late], few)[2:] for step in (0, 3, 6)] == [[0, 0], [few.lr, few.lr], [0, 0]]
+    assert [rates_at(step, [late], few.rates)[2:] for step in (0, 3, 6)] == [[0, 0], [few.lr, few.lr], [0, 0]]
 
 
 def steps_of(out: Path) -> list[dict[str, Any]]:
@@ -73,7 +73,9 @@ def test_the_first_steps_are_those_of_realm_then_both_losses_come(
     config: JointConfig, world: closed_world.World
 ) -> None:
     """Until questions are asked, a run is one of ``pipelines.realm.pretrain`` to the last digit."""
-    config = replace(config, dropout=0.0, span=1.0, tune=replace(joint.SPAN, batch=4, beam=3, read=2, max_input=64))
+    config = replace_settings(
+        config, dropout=0.0, span=1.0, tune=replace_settings(joint.SPAN, batch=4, beam=3, read=2, max_input=64)
+    )
     told: list[str] = []
     run(config, world, notify=told.append)
     rows = steps_of(config.out)
@@ -82,9 +84,9 @@ def test_the_first_steps_are_those_of_realm_then_both_losses_come(
     )
     assert all(math.isfinite(value) for row in rows for value in row.values())
     masked, _, _ = joint.parts_of(config)
-    alone = replace(masked, out=config.out.with_name("realm"), questions=None, clip=config.clip)
-    alone = replace(alone, save_every=2, eval_every=3, warmup=1)
-    pretrain.main(alone, finds=closed_world.ObjectTagger(world.objects))
+    alone = replace_settings(masked, out=config.out.with_name("realm"), dev=None, clip=config.clip)
+    alone = replace_settings(alone, save_every=2, eval_every=3, warmup=1)
+    pretrain.main(alone, tagger=closed_world.ObjectTagger(world.objects))
     for ours, theirs in zip(rows[:3], steps_of(alone.out), strict=False):
         for name in ("nll", "nll_alone", "utility", "entropy", "distinct", "grad_norm", "staleness"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
@@ -97,10 +99,10 @@ def test_a_step_adds_the_gradients_of_both(
 ) -> None:
     """Weighed: that of the joint loss is what the recipes' own losses give, each by itself."""
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    config = replace(config, dropout=0.0, gen_from=0.0, mlm=0.5, gen=2.0, frozen=0, steps=1)
+    config = replace_settings(config, dropout=0.0, gen_from=0.0, mlm=0.5, gen=2.0, frozen=0, steps=1)
     seen: dict[str, Any] = {}
 
-    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, **options: Any) -> Any:
+    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, rates: Any, **options: Any) -> Any:
         both, model = [], run.state.model
         for part in losses[:2]:
             model.zero_grad()
@@ -111,7 +113,7 @@ def test_a_step_adds_the_gradients_of_both(
             for pair in zip(*both, strict=True)
         ]
         model.zero_grad()
-        rows = train_step(run, retriever, losses, replace(config, clip=1e9), **options)
+        rows = train_step(run, retriever, losses, replace_settings(config, clip=1e9), rates, **options)
         seen["got"] = [p.grad for p in model.parameters()]
         return rows
 
@@ -124,7 +126,7 @@ def test_a_step_adds_the_gradients_of_both(
 
 def test_masked_words_may_end_where_questions_begin(config: JointConfig, world: closed_world.World) -> None:
     """REALM, then RAG."""
-    run(replace(config, mlm_until=0.5, gen_from=0.5), world)
+    run(replace_settings(config, mlm_until=0.5, gen_from=0.5), world)
     assert [("nll" in row, "gen_nll" in row) for row in steps_of(config.out)] == [(True, False)] * 3 + [
         (False, True)
     ] * 3
@@ -134,23 +136,23 @@ def test_masked_words_may_end_where_questions_begin(config: JointConfig, world: 
 
 def test_weights_that_cannot_be_meant(config: JointConfig) -> None:
     with pytest.raises(BadInput, match=r"mlm_until = 0\.2: out of range \(mlm_until: from gen_from = 0\.5 to 1"):
-        replace(config, mlm_until=0.2)
+        replace_settings(config, mlm_until=0.2)
     with pytest.raises(BadInput, match=r"gen_from = 0\.5"):
-        replace(config, mlm=0.0)  # nothing would be learned at first
+        replace_settings(config, mlm=0.0)  # nothing would be learned at first
     with pytest.raises(BadInput, match=r"gen = 0"):
-        replace(config, gen=0.0)
-    assert replace(config, mlm=0.0, gen_from=0.0).asked_from == 0
+        replace_settings(config, gen=0.0)
+    assert replace_settings(config, mlm=0.0, gen_from=0.0).asked_from == 0
 
 
 def test_rates_of_what_begins_later(config: JointConfig) -> None:
-    settings = replace(config, steps=100, frozen=0, warmup=10, lr=1.0, retriever_lr=0.5, gen_from=0.5)
+    settings = replace_settings(config, steps=100, frozen=0, warmup=10, lr=1.0, retriever_lr=0.5, gen_from=0.5)
     nothing: Any = None
     parts = [
         Part("", 1.0, 0, 100, nothing, nothing),
         Part("gen_", 1.0, 50, 100, nothing, nothing),
         Part("span_", 0.0, 50, 100, nothing, nothing),
     ]
-    at = {step: rates(step, parts, settings) for step in (9, 49, 50, 59)}
+    at = {step: rates_at(step, parts, settings.rates) for step in (9, 49, 50, 59)}
     assert at[9] == [0.5, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     assert at[49][4:] == [0.0] * 4
     assert at[50][4:] == [0.1, 0.1, 0.0, 0.0]
@@ -173,9 +175,9 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dropout and all, the generator made of the run's own encoder; killed before questions begin, and after."""
-    config = replace(config, generator=None, decoder_layers=1)
+    config = replace_settings(config, generator=None, decoder_layers=1)
     run(config, world)
-    broken = replace(config, out=config.out.with_name("broken"))
+    broken = replace_settings(config, out=config.out.with_name("broken"))
     step = joint.train_step
     for moment in (1, 5):
 
@@ -200,7 +202,9 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 def test_one_directory_answers_by_marking_and_by_writing(
     config: JointConfig, world: closed_world.World, folders: closed_world.WorldFolders
 ) -> None:
-    config = replace(config, span=1.0, steps=4, tune=replace(joint.SPAN, batch=4, beam=3, read=2, max_input=64))
+    config = replace_settings(
+        config, span=1.0, steps=4, tune=replace_settings(joint.SPAN, batch=4, beam=3, read=2, max_input=64)
+    )
     run(config, world)
     path = assemble(joint.after(config))
     question = world.held_out[0].question()
@@ -215,16 +219,16 @@ def test_a_generator_begins_as_the_masked_language_model_when_questions_begin(
 ) -> None:
     seen: list[int] = []
 
-    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, **options: Any) -> Any:
+    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, rates: Any, **options: Any) -> Any:
         model = run.state.model
         masked, learned = model.masked.model.state_dict(), model.generator.seq2seq.model.state_dict()
         layer = "encoder.layer.0.attention.self.query.weight"
         names = f"encoder.{layer}", f"decoder.bert.{layer}"
         if all(torch.equal(learned[name], masked[f"bert.{layer}"]) for name in names):
             seen.append(run.step)
-        return train_step(run, retriever, losses, config, **options)
+        return train_step(run, retriever, losses, config, rates, **options)
 
     train_step = joint.train_step
     monkeypatch.setattr(joint, "train_step", kept)
-    run(replace(config, generator=None, decoder_layers=1), world)
+    run(replace_settings(config, generator=None, decoder_layers=1), world)
     assert seen == [0, 3]  # as both begin, and as questions begin

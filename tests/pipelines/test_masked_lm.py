@@ -1,6 +1,5 @@
 """Plain masked language modelling: what every tower and reader that is made here begins from."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ import torch
 from conftest import broken_off
 
 from pipelines import masked_lm
-from pipelines.common.masked_text import MaskedTexts, Text, chooser
+from pipelines.common.masked_text import MaskedText, MaskedTexts, position_chooser
 from pipelines.masked_lm import MaskedLMConfig
+from ragqa.cli.groups import replace_settings
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -36,7 +36,7 @@ def test_the_loss_is_that_of_each_masked_piece_read_without_padding(config: Mask
     texts = MaskedTexts(
         PassageStore.open(config.corpus / "passages"),
         tokenizer,
-        chooser("words", None, rate=0.3, count=1),
+        position_chooser("words", None, rate=0.3, count=1),
         batch=6,
         max_text=12,
         seed=0,
@@ -44,7 +44,7 @@ def test_the_loss_is_that_of_each_masked_piece_read_without_padding(config: Mask
     )
     torch.manual_seed(0)
     model = KnowledgeAugmentedEncoder.from_config(config.encoder).eval()
-    long, short = Text(0, [9, 4, 7, 4, 5], [1, 3], [8, 6]), Text(1, [4, 5], [0], [9])
+    long, short = MaskedText(0, [9, 4, 7, 4, 5], [1, 3], [8, 6]), MaskedText(1, [4, 5], [0], [9])
     first, last = tokenizer.special_ids
     losses = []
     with torch.no_grad():
@@ -52,25 +52,25 @@ def test_the_loss_is_that_of_each_masked_piece_read_without_padding(config: Mask
             ids = torch.tensor([[first, *text.ids, last]])
             log_probs = model.model(input_ids=ids, token_type_ids=torch.zeros_like(ids)).logits[0].log_softmax(-1)
             losses += [-log_probs[at + 1, label].item() for at, label in zip(text.positions, text.labels, strict=True)]
-        found = masked_lm.nll(model, texts.collate([long, short]))
+        found = masked_lm.compute_nll(model, texts.collate([long, short]))
     assert len(losses) == 3 and found.item() == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_it_learns_from_nothing_and_from_what_there_is(config: MaskedLMConfig) -> None:
     """Passages repeat few words, so the loss falls; a second run begins where the first ended."""
-    long = replace(config, steps=60, lr=3e-3, batch=16, save_every=100)
+    long = replace_settings(config, steps=60, lr=3e-3, batch=16, save_every=100)
     made = masked_lm.main(long)
     losses = [row["nll"] for row in read_rows(long.out)]
     assert losses[0] > 6 and np.mean(losses[-10:]) < 0.8 * losses[0]
-    again = replace(config, encoder=made, fresh=False, out=config.out.with_name("again"), lr=1e-9, steps=1)
+    again = replace_settings(config, encoder=made, fresh=False, out=config.out.with_name("again"), lr=1e-9, steps=1)
     masked_lm.main(again)
     assert read_rows(again.out)[0]["nll"] == pytest.approx(np.mean(losses[-10:]), rel=0.2)
 
 
 def test_a_broken_run_goes_on_with_the_very_losses(config: MaskedLMConfig) -> None:
-    config = replace(config, dropout=0.1)
+    config = replace_settings(config, dropout=0.1)
     masked_lm.main(config)
-    broken = replace(config, out=config.out.with_name("broken"))
+    broken = replace_settings(config, out=config.out.with_name("broken"))
     broken_off(masked_lm, broken, 3)
     masked_lm.main(broken)
     whole, again = ([row["nll"] for row in read_rows(run.out)] for run in (config, broken))
@@ -78,10 +78,10 @@ def test_a_broken_run_goes_on_with_the_very_losses(config: MaskedLMConfig) -> No
 
 
 def test_what_cannot_be_meant_is_refused(config: MaskedLMConfig, world: tiny.Tiny) -> None:
-    with pytest.raises(BadInput, match=r"masking salient: that is pipelines\.realm\.pretrain's"):
-        replace(config, masking="salient")
+    with pytest.raises(BadInput, match=r"masking = salient: .*salient is pipelines\.realm\.pretrain's"):
+        replace_settings(config, masking="salient")
     with pytest.raises(ArtefactError, match=r"lacks .* weights of its masked language model"):
-        masked_lm.main(replace(config, fresh=False))
+        masked_lm.main(replace_settings(config, fresh=False))
     with pytest.raises(ArtefactError):
-        masked_lm.main(replace(config, corpus=config.encoder))
+        masked_lm.main(replace_settings(config, corpus=config.encoder))
     assert not config.out.exists()

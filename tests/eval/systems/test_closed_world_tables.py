@@ -74,7 +74,7 @@ def test_a_retriever_learns_from_a_reader_that_copies(
     objects = [tokenizer.tokenize(name).ids[0] for name in world.objects]
     reader = CopyingReader(objects, 5 + max(objects + list(tokenizer.ordinary_ids)))
     monkeypatch.setattr(pretrain.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
-    pretrain.main(replace(config, **QUICK), finds=ObjectTagger(world.objects))
+    pretrain.main(replace(config, **QUICK), tagger=ObjectTagger(world.objects))
     found = recall(config.out)
     assert found[0] < 0.4 and found[100] > 0.6
 
@@ -128,7 +128,7 @@ def test_one_retriever_learns_from_masked_words_then_from_both(
     monkeypatch.setattr(joint.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
     monkeypatch.setattr(joint, "begun_generator", lambda *_: generator)
     monkeypatch.setattr(joint.Joint, "adopt", lambda self: None)
-    joint.main(replace(config, **QUICK), finds=ObjectTagger(world.objects))
+    joint.main(replace(config, **QUICK), tagger=ObjectTagger(world.objects))
     found = recall(config.out)
     assert found[50] > found[0] + 0.1 and found[100] > found[50] and found[100] > 0.6
 

@@ -38,7 +38,7 @@ from pipelines.calibrate.fit import (
 from pipelines.calibrate.report import choose_threshold, summarise_answers
 from pipelines.common.calibration import CrossFit, install_calibration
 from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out, make_gold_hits, split_held_out
-from pipelines.common.questions import answerable
+from pipelines.common.questions import read_answerable
 from pipelines.span_reader import train as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from ragqa import artefacts
@@ -246,7 +246,7 @@ def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
     assert split_held_out(held, 10, 3) == (chose, rest) != split_held_out(held, 10, 4)
     assert split_held_out(held, 100, 3) == (held, [])
     for count, seed in ((7, 0), (20, 5)):  # as training draws those of its file of held-out questions
-        assert split_held_out(answerable(dev), count, seed)[0] == answerable(dev, count, seed)
+        assert split_held_out(read_answerable(dev), count, seed)[0] == read_answerable(dev, count, seed)
     folders = {"reader": tmp_path, "work": tmp_path, "out": tmp_path / "figures.json", "squad": squad}
     config = CalibrateConfig(selection_sample=10, seed=3, count=5, **folders)
     assert select_questions(held, config, squad) == rest[:5]

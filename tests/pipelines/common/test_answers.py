@@ -58,10 +58,10 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rows_by_hand(colours: Path, tmp_path: Path, monkeypatch) -> None:
     store, asked = PassageStore.open(colours / "passages"), [["green"], ["white"], ["Red", "blue"]]
     rows = AnswerRows.open(store, "c", asked, tmp_path)
-    assert [rows.of(question).tolist() for question in range(3)] == [[1, 2], [], [0, 2, 3]]
-    assert rows.marks(2, np.array([3, 1, -1, 0])).tolist() == [True, False, False, True]
-    assert rows.marks(1, np.array([3, 1])).tolist() == [False, False]
-    monkeypatch.setattr(module, "_look", None)  # it is on disk now
+    assert [rows.rows_of(question).tolist() for question in range(3)] == [[1, 2], [], [0, 2, 3]]
+    assert rows.has_answer(2, np.array([3, 1, -1, 0])).tolist() == [True, False, False, True]
+    assert rows.has_answer(1, np.array([3, 1])).tolist() == [False, False]
+    monkeypatch.setattr(module, "_write_rows", None)  # it is on disk now
     again = AnswerRows.open(store, "c", asked, tmp_path)
     assert np.array_equal(again.rows, rows.rows) and np.array_equal(again.starts, rows.starts)
     with pytest.raises(TypeError):

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.common.best import FOLDER, Best
-from pipelines.common.run import running
+from pipelines.common.best import FOLDER, BestWeights
+from pipelines.common.config import TrainingConfig
+from pipelines.common.run import open_run
 from ragqa.errors import DamagedArtefact
 from ragqa.training.log import read_rows
 
@@ -16,12 +17,9 @@ VALUES = {0: 0.1, 3: 0.5, 6: 0.9, 9: 0.9, 12: 0.2}
 """Of an evaluation every 3 steps; a checkpoint is written every 4."""
 
 
-@dataclass(frozen=True)
-class Config:
-    out: Path
+@dataclass(frozen=True, kw_only=True)
+class CountingConfig(TrainingConfig):
     steps: int = 13
-    seed: int = 0
-    device: str = "cpu"
 
 
 class Killed(BaseException):
@@ -29,26 +27,28 @@ class Killed(BaseException):
 
 
 def recipe(
-    config: Config, values: dict[int, float], *, kill: int | None = None, told: list[str] | None = None
+    config: CountingConfig, values: dict[int, float], *, kill: int | None = None, told: list[str] | None = None
 ) -> float:
     """What is written at the end by a run whose only weight is the number of its steps."""
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with running(config, model, optimizer, name="counting", notify=(told if told is not None else []).append) as run:
-        best = Best(run, "em")
+    with open_run(
+        config, model, optimizer, steps=config.steps, name="counting", notify=(told if told is not None else []).append
+    ) as run:
+        best = BestWeights(run, "em")
         while True:
             if run.step in values:
-                best.told(em=values[run.step])
+                best.report(em=values[run.step])
             if run.step == kill:
                 raise Killed
-            if run.due(4) and run.step:
+            if run.is_due(4) and run.step:
                 best.save()
-            if run.done:
+            if run.is_done:
                 break
             with torch.no_grad():
                 model.weight += 1
-            run.stepped(nll=0.0)
+            run.finish_step(nll=0.0)
         best.restore()
     return float(model.weight.item())
 
@@ -60,20 +60,22 @@ def evaluations(out: Path) -> list[dict[str, Any]]:
 def test_level_evaluations_are_no_better(tmp_path: Path) -> None:
     """The first of them counts for patience, the last is written."""
     model = torch.nn.Linear(1, 1)
-    config = Config(tmp_path / "run")
-    with running(config, model, torch.optim.SGD(model.parameters(), lr=1.0), name="counting") as run:
-        best, stale = Best(run, "em"), []
+    config = CountingConfig(out=tmp_path / "run")
+    with open_run(
+        config, model, torch.optim.SGD(model.parameters(), lr=1.0), steps=config.steps, name="counting"
+    ) as run:
+        best, stale = BestWeights(run, "em"), []
         for value in (0.5, 0.5, 0.4, 0.5, 0.6):
-            best.told(em=value)
-            stale.append(best.stale)
-            run.stepped(nll=0.0)
+            best.report(em=value)
+            stale.append(best.steps_since)
+            run.finish_step(nll=0.0)
     assert stale == [0, 1, 2, 3, 0]
     assert [row["best_step"] for row in evaluations(config.out)] == [0, 1, 1, 3, 4]
 
 
 def test_the_best_is_written_and_of_equal_ones_the_last(tmp_path: Path) -> None:
     told: list[str] = []
-    assert recipe(Config(tmp_path), VALUES, told=told) == 9
+    assert recipe(CountingConfig(out=tmp_path), VALUES, told=told) == 9
     assert [(row["step"], row["best_step"]) for row in evaluations(tmp_path)] == [
         (0, 0),
         (3, 3),
@@ -83,20 +85,20 @@ def test_the_best_is_written_and_of_equal_ones_the_last(tmp_path: Path) -> None:
     ]
     assert told[-1] == "the weights of step 9 are written, the best on held-out questions: em 0.9"
     assert [file.name for file in (tmp_path / FOLDER).iterdir()] == ["step-00000009.safetensors"]
-    assert recipe(Config(tmp_path), VALUES) == 9  # as after a kill between the last checkpoint and the end
+    assert recipe(CountingConfig(out=tmp_path), VALUES) == 9  # as after a kill between the last checkpoint and the end
 
 
 def test_without_evaluations_the_last_is_written(tmp_path: Path) -> None:
     told: list[str] = []
-    assert recipe(Config(tmp_path), {}, told=told) == 13
+    assert recipe(CountingConfig(out=tmp_path), {}, told=told) == 13
     assert told == [] and not (tmp_path / FOLDER).exists()
 
 
 @pytest.mark.parametrize("moment", range(14))
 def test_a_run_that_was_killed_chooses_as_an_unbroken_one(tmp_path: Path, moment: int) -> None:
     """Before any checkpoint, between an evaluation and its checkpoint, after the last."""
-    assert recipe(Config(tmp_path / "whole"), VALUES) == 9
-    broken = Config(tmp_path / "broken")
+    assert recipe(CountingConfig(out=tmp_path / "whole"), VALUES) == 9
+    broken = CountingConfig(out=tmp_path / "broken")
     with pytest.raises(Killed):
         recipe(broken, VALUES, kill=moment)
     assert recipe(broken, VALUES) == 9
@@ -105,7 +107,7 @@ def test_a_run_that_was_killed_chooses_as_an_unbroken_one(tmp_path: Path, moment
 
 def test_what_was_seen_after_the_checkpoint_is_forgotten(tmp_path: Path) -> None:
     """As where steps or figures come out a little differently: the choice is of the run as it went on."""
-    config = Config(tmp_path)
+    config = CountingConfig(out=tmp_path)
     with pytest.raises(Killed):
         recipe(config, VALUES, kill=7)  # the checkpoint of step 4 knows the evaluation of step 3, not that of step 6
     assert sorted(file.name[-14:-12] for file in (tmp_path / FOLDER).iterdir()) == ["03", "06"]
@@ -121,17 +123,17 @@ def test_a_kill_while_the_weights_are_written_leaves_the_ones_before(
 
     with monkeypatch.context() as patch:
         with pytest.raises(Killed):
-            recipe(Config(tmp_path), VALUES, kill=5)
+            recipe(CountingConfig(out=tmp_path), VALUES, kill=5)
         patch.setattr(Path, "replace", half)
         with pytest.raises(Killed):
-            recipe(Config(tmp_path), VALUES)
-    assert recipe(Config(tmp_path), {**VALUES, 6: 0.0, 9: 0.0}) == 3
+            recipe(CountingConfig(out=tmp_path), VALUES)
+    assert recipe(CountingConfig(out=tmp_path), {**VALUES, 6: 0.0, 9: 0.0}) == 3
     assert [file.name for file in (tmp_path / FOLDER).iterdir()] == ["step-00000003.safetensors"]
 
 
 def test_weights_that_are_gone_are_missed_in_a_line(tmp_path: Path) -> None:
-    recipe(Config(tmp_path), VALUES)
+    recipe(CountingConfig(out=tmp_path), VALUES)
     (tmp_path / FOLDER / "step-00000009.safetensors").unlink()
-    with pytest.raises(DamagedArtefact, match=r"step-00000009\.safetensors cannot be taken") as error:
-        recipe(replace(Config(tmp_path)), {})
+    with pytest.raises(DamagedArtefact, match=r"step-00000009\.safetensors cannot be loaded") as error:
+        recipe(replace(CountingConfig(out=tmp_path)), {})
     assert "\n" not in str(error.value)

@@ -18,21 +18,27 @@ from conftest import untimed
 from safetensors.torch import load_file
 
 from pipelines import closed_book
-from pipelines.common.processes import absolute, cause, together
-from pipelines.common.relay import Teller, repeat
+from pipelines.common.processes import (
+    ProgressSender,
+    _make_absolute,
+    describe_failure,
+    replay_messages,
+    train_in_processes,
+)
 from pipelines.dpr import train as dpr
 from pipelines.dpr.batches import RetrievalBatch
 from pipelines.dpr.config import DprConfig
 from pipelines.joint import __main__ as joint
 from pipelines.orqa import fine_tune, inverse_cloze
-from pipelines.orqa.fine_tune import FineTuneConfig
+from pipelines.orqa.config import FineTuneConfig
 from pipelines.rag import train as rag
 from pipelines.rag import warm_generator
 from pipelines.rag.warm_generator import WarmGeneratorConfig
 from pipelines.realm import pretrain, reader_warmup
-from pipelines.realm.reader_warmup import WarmReaderConfig
+from pipelines.realm.config import ReaderWarmupConfig
 from pipelines.span_reader import train as span_reader
 from pipelines.span_reader.config import ReaderConfig
+from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -161,7 +167,8 @@ def supervised(world: tiny.Tiny, small: Path, retriever: Path, out: Path) -> tup
         no_export=True,
         **few,
     )
-    tuned = FineTuneConfig(
+    tuned = make_config(
+        FineTuneConfig,
         corpus=world.corpus,
         retriever=retriever,
         encoder=small,
@@ -239,7 +246,7 @@ from pipelines.realm import pretrain
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
-warm_start.main(parse_config(warm_start.WarmStartConfig, None, ["--config", sys.argv[1]]))
+warm_start.main(parse_config(warm_start.InverseClozeConfig, None, ["--config", sys.argv[1]]))
 for file in sys.argv[2:4]:
     pretrain.main(parse_config(pretrain.PretrainConfig, None, ["--config", file]))
 dist.destroy_process_group()
@@ -253,14 +260,14 @@ def test_masked_words_teach_two_processes_what_they_teach_one(tmp_path: Path, mo
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)
 
-    def recipes(out: Path) -> tuple[inverse_cloze.WarmStartConfig, list[pretrain.PretrainConfig]]:
+    def recipes(out: Path) -> tuple[inverse_cloze.InverseClozeConfig, list[pretrain.PretrainConfig]]:
         cloze = replace(
             closed_world.inverse_cloze_config(folders, start, out / "cloze", seed=0, steps=3), batch=16, warmup=1
         )
         few = {"batch": 4, "k": 4, "frozen": 0, "refresh_every": 2, "warmup": 1, "masking": "words", "eval_every": 2}
         towers = tmp_path / "one" / "cloze" / "model"  # of one process: nothing is rounded twice
         made = closed_world.realm_config(folders, start, towers, out, seed=0, steps=4)
-        return cloze, [replace(made, out=out / name, marginal=name, **few) for name in ("token", "sequence")]
+        return cloze, [replace_settings(made, out=out / name, marginal=name, **few) for name in ("token", "sequence")]
 
     cloze, pretrainings = recipes(tmp_path / "one")
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
@@ -349,7 +356,7 @@ torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
 tagger = closed_world.ObjectTagger(closed_world.make_world(30, 5, 0, words=2).objects)
 rag.main(parse_config(rag.RagConfig, None, ["--config", sys.argv[1]]))
-joint.main(parse_config(joint.JointConfig, None, ["--config", sys.argv[2]]), finds=tagger)
+joint.main(parse_config(joint.JointConfig, None, ["--config", sys.argv[2]]), tagger=tagger)
 closed_book.main(parse_config(closed_book.ClosedBookConfig, None, ["--config", sys.argv[3]]))
 dist.destroy_process_group()
 """
@@ -365,10 +372,18 @@ def generators(
     written = closed_world.rag_config(folders, *taught, out / "rag", seed=0, steps=4)
     together = closed_world.joint_config(folders, start, retriever, generator, out / "joint", seed=0, steps=4)
     together = replace(
-        together, realm=replace(together.realm, batch=4, k=4), rag=replace(together.rag, batch=4, k=3), **few, **both
+        together,
+        realm=replace_settings(together.realm, batch=4, k=4),
+        rag=replace_settings(together.rag, batch=4, k=3),
+        **few,
+        **both,
     )
     closed = closed_world.closed_book_config(folders, generator, out / "closed", seed=0, steps=4)
-    return [replace(written, batch=4, k=3, smoothing=0.1, **few, **both), together, replace(closed, batch=4, **few)]
+    return [
+        replace_settings(written, batch=4, k=3, smoothing=0.1, **few, **both),
+        together,
+        replace_settings(closed, batch=4, **few),
+    ]
 
 
 @pytest.mark.slow
@@ -380,7 +395,7 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)
     cloze = closed_world.inverse_cloze_config(folders, start, tmp_path / "cloze", seed=0, steps=3)
-    begun = (folders, start, inverse_cloze.main(replace(cloze, batch=16)))
+    begun = (folders, start, inverse_cloze.main(replace_settings(cloze, batch=16)))
     begun = (*begun, closed_world.init_generator(start, tmp_path / "generator", 0))
     files = [str(tmp_path / f"{name}.json") for name in ("rag", "joint", "closed")]
     for file, config in zip(files, generators(*begun, tmp_path / "two"), strict=True):
@@ -390,7 +405,7 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     first, second, third = generators(*begun, tmp_path / "one")
     rag.main(first)
-    joint.main(second, finds=closed_world.ObjectTagger(world.objects))
+    joint.main(second, tagger=closed_world.ObjectTagger(world.objects))
     closed_book.main(third)
     end_well(processes)
     for part in ("rag", "joint", "closed"):
@@ -417,7 +432,9 @@ def test_a_generator_made_of_a_reader_takes_the_same_steps_in_two_processes(
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     few: dict[str, Any] = {"steps": 4, "batch": 4, "fitted": 12, "warmup": 1, "max_input": 32, "max_answer": 4}
     out = tmp_path / "one"
-    config = WarmGeneratorConfig(reader=reader, questions=tmp_path / "q.jsonl", out=out, dropout=0.0, **few)
+    config = make_config(
+        WarmGeneratorConfig, reader=reader, questions=tmp_path / "q.jsonl", out=out, dropout=0.0, **few
+    )
     for a, b in zip(*alone_and_together(warm_generator, config, monkeypatch), strict=True):
         same = {name: a[name] for name in ("nll", "guided", "grad_norm")}
         assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3)
@@ -435,25 +452,30 @@ def test_a_device_that_is_not_there(small: Path, tmp_path: Path) -> None:
     taught, _ = supervised(world, small, small, tmp_path)
     for device in ("nonsense", "cuda:99"):
         with pytest.raises(BadInput, match=f"--device {device}: torch sees none on this machine"):
-            together(dpr.main, replace(taught, device=device))
-    with pytest.raises(BadInput, match="device cuda in 2 processes: gpus gives each of them its own"):
-        together(dpr.main, replace(taught, device="cuda", processes=2))
+            train_in_processes(dpr.main, replace_settings(taught, device=device))
+    with pytest.raises(BadInput, match="device cuda in 2 processes: --gpus gives each of them its own"):
+        train_in_processes(dpr.main, replace_settings(taught, device="cuda", processes=2))
     assert not taught.out.exists()
 
 
 def test_a_worker_is_told_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert absolute((Path("a"), Path("/b"))) == (tmp_path / "a", Path("/b"))
-    assert (absolute(Path("c")), absolute("c"), absolute(3), absolute(None)) == (tmp_path / "c", "c", 3, None)
+    assert _make_absolute((Path("a"), Path("/b"))) == (tmp_path / "a", Path("/b"))
+    assert (_make_absolute(Path("c")), _make_absolute("c"), _make_absolute(3), _make_absolute(None)) == (
+        tmp_path / "c",
+        "c",
+        3,
+        None,
+    )
 
 
 def test_what_went_wrong_in_a_worker_is_one_line() -> None:
     trace = 'Traceback (most recent call last):\n  File "locks.py", line 24, in locked\n    raise BadInput("wait")\n'
     own = RuntimeError(f"2 workers failed\n{trace}ragqa.errors.BadInput: another process is at work: wait for it\n")
-    assert cause(own) == "another process is at work: wait for it"
+    assert describe_failure(own) == "another process is at work: wait for it"
     wrapped = RuntimeError("the run failed")
     wrapped.__cause__ = RuntimeError("out of\n memory")
-    assert cause(wrapped) == "out of memory"
+    assert describe_failure(wrapped) == "out of memory"
 
 
 @pytest.fixture(scope="module")
@@ -485,13 +507,13 @@ class Heard:
         yield self
         assert self._open.pop() == name
 
-    def advance_to(self, done: int) -> None:
+    def advance_to(self, done: int, status: str = "") -> None:
         self.last[self._open[-1]] = done
 
 
 def test_what_one_process_tells_is_told_again() -> None:
     sent: list[tuple[Any, ...]] = []
-    teller = Teller(sent.append)
+    teller = ProgressSender(sent.append)
     with teller.step("outer", 10, "steps", 3) as outer:
         outer.advance_to(4)
         teller.notify("a line")
@@ -502,10 +524,10 @@ def test_what_one_process_tells_is_told_again() -> None:
             following.advance_to(done)
     assert len(sent) < 100  # not one for each step
     heard, told = Heard(), []
-    repeat(sent, heard, told.append)
+    replay_messages(sent, heard, told.append)
     assert heard.last == {"outer": 9, "next": 2000} and told == ["a line"]
     heard = Heard()
-    repeat([("begin", "one", 2, "", 0), ("at", 1)], heard, told.append)  # then it died
+    replay_messages([("begin", "one", 2, "", 0), ("at", 1)], heard, told.append)  # then it died
     assert heard.last == {"one": 1}
 
 
@@ -517,9 +539,11 @@ def test_questions_teach_two_workers_of_ray_train(three_cores: None, small: Path
     runs = {count: supervised(world, small, retriever, tmp_path / count) for count in ("one", "two")}
     for recipe, one, two in zip((dpr, fine_tune), *runs.values(), strict=True):
         once = {"rounds": 1} if recipe is dpr else {}
-        first = recipe.main(replace(one, **once))
+        first = recipe.main(replace_settings(one, **once))
         heard, told = Heard(), []
-        second = together(recipe.main, replace(two, processes=2, **once), progress=heard, notify=told.append)
+        second = train_in_processes(
+            recipe.main, replace_settings(two, processes=2, **once), progress=heard, notify=told.append
+        )
         steps = "DPR, round 1" if recipe is dpr else "fine-tuning"
         assert heard.last[steps] == 4 and any(line.startswith("step 4: ") for line in told)
         assert second == two.out / "model"
@@ -534,9 +558,11 @@ def test_two_workers_of_ray_train_do_what_one_process_does(three_cores: None, sm
     """Of what is trained with questions, DPR: losses, evaluations that are told, the place of what comes out."""
     world = tiny.write(tmp_path / "world")
     one, two = (supervised(world, small, small, tmp_path / count)[0] for count in ("one", "two"))
-    dpr.main(replace(one, rounds=1))
+    dpr.main(replace_settings(one, rounds=1))
     heard, told = Heard(), []
-    made = together(dpr.main, replace(two, processes=2, rounds=1), progress=heard, notify=told.append)
+    made = train_in_processes(
+        dpr.main, replace_settings(two, processes=2, rounds=1), progress=heard, notify=told.append
+    )
     assert heard.last["DPR, round 1"] == 4 and any(line.startswith("step 4: ") for line in told)
     assert made == two.out / "model"
     logs = (read_rows(run.out / "round-1") for run in (one, two))
@@ -556,19 +582,21 @@ def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) 
     )
     alone = inverse_cloze.main(cloze)
     settings = closed_world.realm_config(folders, start, alone, tmp_path / "one", seed=0, steps=3)
-    one = replace(settings, batch=4, k=4, frozen=0, refresh_every=2, warmup=1, masking="words", questions=None)
+    one = replace_settings(settings, batch=4, k=4, frozen=0, refresh_every=2, warmup=1, masking="words", dev=None)
     pretrain.main(one)
-    both = together(inverse_cloze.main, replace(cloze, out=tmp_path / "cloze-2", processes=2))
-    together(pretrain.main, replace(one, out=tmp_path / "two", processes=2))
-    followed = replace(one, out=tmp_path / "each", frozen=3)  # one index, which all wait for, however slow the actor
+    both = train_in_processes(inverse_cloze.main, replace_settings(cloze, out=tmp_path / "cloze-2", processes=2))
+    train_in_processes(pretrain.main, replace_settings(one, out=tmp_path / "two", processes=2))
+    followed = replace_settings(
+        one, out=tmp_path / "each", frozen=3
+    )  # one index, which all wait for, however slow the actor
     pretrain.main(followed)
-    together(pretrain.main, replace(followed, out=tmp_path / "each-2", processes=2, workers=1))
-    given = WarmReaderConfig(
+    train_in_processes(pretrain.main, replace_settings(followed, out=tmp_path / "each-2", processes=2, workers=1))
+    given = make_config(ReaderWarmupConfig, 
         corpus=folders.corpus, encoder=start, out=tmp_path / "read", steps=3, batch=6, masking="words", max_text=24,
         max_block=24, warmup=1, dropout=0.0,
     )  # fmt: skip
     reader_warmup.main(given)
-    together(reader_warmup.main, replace(given, out=tmp_path / "read-2", processes=2))
+    train_in_processes(reader_warmup.main, replace_settings(given, out=tmp_path / "read-2", processes=2))
     runs = ("cloze", "cloze-2"), ("one", "two"), ("each", "each-2"), ("read", "read-2")
     for first, second in ((tmp_path / a, tmp_path / b) for a, b in runs):
         pairs = zip(read_rows(first), read_rows(second), strict=True)
@@ -581,7 +609,7 @@ def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) 
     ]
     for before, first, second in ((towers[0], *towers[2:]), readers):
         assert distance(first, second) < 0.25 * distance(before, first)  # 0.12: Adam steps as far for what is rounded
-    begun = DualEncoder.load(inverse_cloze.main(replace(cloze, out=tmp_path / "cloze-0", lr=1e-12)))
+    begun = DualEncoder.load(inverse_cloze.main(replace_settings(cloze, out=tmp_path / "cloze-0", lr=1e-12)))
     assert distance(*towers[:2]) < 0.1 * distance(begun, towers[0])
 
 

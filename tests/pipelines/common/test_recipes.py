@@ -17,14 +17,17 @@ from index.embed import EmbedConfig, embed
 from index.reuse import reuse_vectors
 from pipelines.common import assemble, calibration
 from pipelines.common.assemble import AssembleConfig
-from pipelines.common.questions import answerable
-from pipelines.common.stages import ABOVE, filled, finished
+from pipelines.common.config import FROM_RECIPE
+from pipelines.common.questions import read_answerable
+from pipelines.common.stages import fill_unset, run_stage
 from pipelines.orqa import __main__ as orqa
 from pipelines.orqa import fine_tune, inverse_cloze
-from pipelines.orqa.__main__ import OrqaConfig
+from pipelines.orqa.config import CLOZE, TUNE, OrqaConfig
 from pipelines.realm import __main__ as realm
-from pipelines.realm.__main__ import RealmConfig
+from pipelines.realm.config import PRETRAIN, RealmConfig
 from ragqa import artefacts
+from ragqa.cli.config import parse_config
+from ragqa.cli.groups import replace_settings
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RagqaError
 from ragqa.metrics import exact_match, has_answer
 from ragqa.models.dual_encoder import DualEncoder
@@ -48,11 +51,9 @@ def recipe(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
         dev=world.dev,
         out=out,
         cloze=replace(
-            orqa.CLOZE, steps=120, batch=32, lr=2e-3, thin=0.5, width=16, max_block=32, pooling="mean", gain=0.5, **few
+            CLOZE, steps=120, batch=32, lr=2e-3, thin=0.5, width=16, max_block=32, pooling="mean", gain=0.5, **few
         ),
-        tune=replace(
-            orqa.TUNE, steps=120, batch=8, lr=3e-3, max_input=64, hidden=32, max_span=3, beam=20, read=3, **few
-        ),
+        tune=replace(TUNE, steps=120, batch=8, lr=3e-3, max_input=64, hidden=32, max_span=3, beam=20, read=3, **few),
     )
 
 
@@ -158,21 +159,21 @@ def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: Or
     asked += [{"question": f"w60 w61 w{900 + n}", "answers": ["w5"]} for n in range(20)]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     config = replace(
-        orqa.plan(trained)[2], out=tmp_path / "system", dev=tmp_path / "dev.jsonl", taught=None, judged_by=0
+        fine_tune.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"),
+        out=tmp_path / "system",
+        dev=tmp_path / "dev.jsonl",
+        taught=None,
+        judged_by=0,
     )
     told: list[str] = []
-    answers = Pipeline.load(assemble.named(config, notify=told.append)).ask(
-        [row["question"] for row in asked], min_confidence=0
-    )
+    answers = Pipeline.load(assemble.named(config, notify=told.append)).ask([row["question"] for row in asked], min_confidence=0)
     right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, asked, strict=True)]
     assert min(sum(right), len(right) - sum(right)) >= 10
     assert told[0].startswith(f"confidence fitted on 60 answers to held-out questions, {sum(right)} of them right; ")
     said = np.array([answer.confidence for answer in answers])
     assert said.mean() == pytest.approx(np.mean(right), abs=1e-3)
     assert said[right].mean() > said[~np.array(right)].mean()
-    before = Pipeline.load(trained.out / "system" / "pipeline").ask(
-        [row["question"] for row in asked], min_confidence=0
-    )
+    before = Pipeline.load(trained.out / "system" / "pipeline").ask([row["question"] for row in asked], min_confidence=0)
     assert [answer.text for answer in before] == [answer.text for answer in answers]
     fitted = Calibration.load(tmp_path / "system" / "reader")
     assert fitted.fitted_on == "60 questions of dev.jsonl that it was not trained on, k = 3" and fitted.answers == 60
@@ -180,9 +181,11 @@ def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: Or
 
 def test_confidence_that_cannot_be_fitted_is_said_to_be_raw(trained: OrqaConfig, tmp_path: Path) -> None:
     shutil.copytree(trained.out / "system", tmp_path / "system")
-    few = replace(orqa.plan(trained)[2], out=tmp_path / "system")
+    few = replace_settings(
+        fine_tune.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"), out=tmp_path / "system"
+    )
     told: list[str] = []
-    for config in (few, replace(few, dev=None)):
+    for config in (few, replace_settings(few, dev=None)):
         assemble.named(config, notify=told.append)
     assert told[0].startswith("confidence is the raw probability: of 10 held-out questions ")
     assert told[1] == "confidence is the raw probability: no held-out questions to fit it on"
@@ -194,7 +197,7 @@ def test_who_was_trained_on_or_chose_the_weights_is_not_asked(tmp_path: Path, mo
         rows = [{"question": f"Who is the number {n}?", "answers": [str(n)]} for n in numbers]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     dev, train = tmp_path / "dev.jsonl", tmp_path / "train.jsonl"
-    chose = {question.answers[0] for question in answerable(dev, 6, 1)}
+    chose = {question.answers[0] for question in read_answerable(dev, 6, 1)}
     monkeypatch.setattr(calibration, "MIN_UNSEEN", 10)
     asked = {question.answers[0] for question in calibration.select_unseen_questions(dev, train, 6, 1)}
     assert asked == {str(n) for n in range(5, 23)} - chose and len(chose) == 6
@@ -225,7 +228,7 @@ def test_what_is_finished_is_not_done_again(trained: OrqaConfig, monkeypatch) ->
 
 def test_a_finished_run_with_other_settings_is_refused(trained: OrqaConfig) -> None:
     with pytest.raises(BadInput, match=r"holds a run with other settings \(lr 0\.003, not 1\.0\)"):
-        orqa.main(replace(trained, tune=replace(trained.tune, lr=1.0)))
+        orqa.main(replace_settings(trained, tune=replace_settings(trained.tune, lr=1.0)))
 
 
 def test_vectors_are_carried_only_for_the_tower_that_made_them(
@@ -275,9 +278,9 @@ def tiny_realm(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
         questions=world.train,
         dev=world.dev,
         out=root / "run",
-        cloze=replace(realm.CLOZE, **few, thin=0.5, width=8, max_block=32),
-        pretrain=replace(realm.PRETRAIN, **few, k=3, masking="uniform", max_text=16, max_block=32, lr=1e-3),
-        tune=replace(realm.TUNE, **few, max_input=64, hidden=8, beam=10, read=2, freeze_retriever=True),
+        cloze=replace_settings(CLOZE, **few, thin=0.5, width=8, max_block=32),
+        pretrain=replace_settings(PRETRAIN, **few, k=3, masking="uniform", max_text=16, max_block=32, lr=1e-3),
+        tune=replace_settings(TUNE, **few, max_input=64, hidden=8, beam=10, read=2, freeze_retriever=True),
     )
 
 
@@ -296,19 +299,22 @@ def test_each_stage_of_realm_begins_from_what_the_one_before_it_left(
     told: list[str] = []
     realm.main(config, notify=told.append)
     out = config.out
-    assert [line for line in told if "begun" in line] == [
-        f"{out / name}: begun" for name in ("cloze", "pretrain", "tune", "system")
+    assert [line for line in told if line.endswith("begins")] == [
+        f"{out / name}: begins" for name in ("cloze", "pretrain", "tune", "system")
     ]
     assert all(any("recall@5" in row for row in read_rows(out / name)) for name in ("cloze", "pretrain", "tune"))
     assert any("em" in line for line in told)
     encoder = KnowledgeAugmentedEncoder.load(out / "pretrain" / "reader").model.get_input_embeddings().weight
-    begun, _ = fine_tune.begin(realm.plan(config)[2])
+    begun, _ = fine_tune.init_model(realm.plan_stages(config)[2])
     assert torch.equal(begun.reader.encoder.embeddings.word_embeddings.weight, encoder)
     warm, pretrained, tuned = (DualEncoder.load(out / name / "model") for name in ("cloze", "pretrain", "tune"))
     assert not torch.equal(warm.questions.project.weight, pretrained.questions.project.weight)
     assert all(torch.equal(a, b) for a, b in zip(pretrained.parameters(), tuned.parameters(), strict=True))
     (system,) = assembled
-    assert system.device == "cpu" and assemble.after(replace(realm.plan(config)[2], gpus=True), out).device == "cuda"
+    assert (
+        system.device == "cpu"
+        and fine_tune.plan_pipeline(replace_settings(realm.plan_stages(config)[2], gpus=True), out).device == "cuda"
+    )
     assert (system.retriever, system.reader) == (out / "tune" / "model", out / "tune" / "reader")
     assert (system.vectors, system.read) == (out / "tune" / "vectors", 2)
 
@@ -322,9 +328,9 @@ def test_realm_goes_all_the_way(world: tiny.Tiny, small: Path, tmp_path: Path) -
 def test_a_recipe_sees_before_it_begins_what_would_stop_it(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
     config = recipe(world, small, tmp_path / "run")
     with pytest.raises(BadInput, match=r"none\.jsonl cannot be read"):
-        orqa.main(replace(config, dev=tmp_path / "none.jsonl"))
+        orqa.main(replace_settings(config, dev=tmp_path / "none.jsonl"))
     with pytest.raises(BadInput, match=r"kind = nearest: out of range \(kind: one of"):
-        orqa.main(replace(config, kind="nearest"))
+        orqa.main(replace_settings(config, kind="nearest"))
     assert not config.out.exists()
 
 
@@ -332,7 +338,7 @@ def test_realm_sees_before_its_warm_start_what_would_stop_it_after(
     world: tiny.Tiny, small: Path, tmp_path: Path
 ) -> None:
     config = tiny_realm(world, small, tmp_path)
-    salient = replace(config.pretrain, masking="salient", tagger="spacy:none_at_all")
+    salient = replace_settings(config.pretrain, masking="salient", tagger="spacy:none_at_all")
     maskless = tmp_path / "maskless"
     shutil.copytree(config.encoder, maskless)
     file = maskless / "tokenizer.json"
@@ -344,20 +350,62 @@ def test_realm_sees_before_its_warm_start_what_would_stop_it_after(
         ({"pretrain": salient}, "none_at_all|spacy"),
     ):
         with pytest.raises(RagqaError, match=told):
-            realm.main(replace(config, **change))
+            realm.main(replace_settings(config, **change))
         assert not config.out.exists()
 
 
+def test_a_setting_given_for_a_stage_wins_over_the_recipes(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+    """Also where it equals the default of the stage."""
+    options = ["--corpus", "c", "--encoder", "e", "--questions", "q", "--out", "o", "--kind", "sq8", "--seed", "3"]
+    config = parse_config(RealmConfig, None, [*options, "--tune.kind", "flat", "--tune.seed", "0"])
+    cloze, pretraining, tune = realm.plan_stages(config)
+    assert (cloze.seed, pretraining.seed, tune.seed) == (3, 3, 0)
+    assert (pretraining.index.kind, tune.index.kind) == ("sq8", "flat")
+
+
+def test_finished_work_stays_with_other_held_out_questions(
+    trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path, monkeypatch
+) -> None:
+    """Only confidence is fitted on them anew."""
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(world.dev.read_text().splitlines(keepends=True)[5:]))
+    for module in (inverse_cloze, fine_tune):
+        monkeypatch.setattr(module, "main", never)
+    assembled: list[AssembleConfig] = []
+
+    def record(config: AssembleConfig, **options: Any) -> Path:
+        assembled.append(config)
+        return config.out
+
+    monkeypatch.setattr(assemble, "main", record)
+    mark = trained.out / "system" / "finished.json"
+    before = mark.read_text()
+    orqa.main(replace_settings(trained, dev=other))
+    assert [config.dev for config in assembled] == [other]
+    mark.write_text(before)
+
+
+def test_questions_that_are_all_held_out_are_found_before_any_stage(
+    world: tiny.Tiny, small: Path, tmp_path: Path
+) -> None:
+    config = replace_settings(recipe(world, small, tmp_path / "run"), dev=world.train)
+    with pytest.raises(BadInput, match="hold others out"):
+        orqa.main(config)
+    with pytest.raises(BadInput, match="hold others out"):
+        realm.main(replace_settings(tiny_realm(world, small, tmp_path), dev=world.train))
+    assert not config.out.exists()
+
+
 def test_a_stage_may_say_what_the_recipe_says_otherwise() -> None:
-    stage = replace(orqa.TUNE, device="cuda", encoder=Path("own"))
-    whole = filled(stage, corpus=Path("c"), encoder=Path("e"), device="cpu", seed=7, out=Path("o"))
+    stage = replace_settings(TUNE, device="cuda", encoder=Path("own"))
+    whole = fill_unset(stage, corpus=Path("c"), encoder=Path("e"), device="cpu", seed=7, out=Path("o"))
     assert (whole.corpus, whole.encoder, whole.device, whole.seed) == (Path("c"), Path("own"), "cuda", 7)
-    assert whole.retriever == ABOVE
+    assert whole.retriever == FROM_RECIPE
 
 
 def test_patterns_are_patterns_in_every_stage(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
-    _, pretraining, tune, _ = realm.plan(replace(tiny_realm(world, small, tmp_path), regex=True))
-    assert pretraining.regex and tune.regex
+    _, pretraining, tune = realm.plan_stages(replace_settings(tiny_realm(world, small, tmp_path), regex=True))
+    assert pretraining.held_out.regex and tune.held_out.regex
 
 
 def test_a_stage_is_done_once(tmp_path: Path) -> None:
@@ -372,11 +420,11 @@ def test_a_stage_is_done_once(tmp_path: Path) -> None:
         return config.out / "made"
 
     with pytest.raises(KeyboardInterrupt):
-        finished(config, work)
-    assert finished(config, work) == finished(config, work) == tmp_path / "stage" / "made"
+        run_stage(config, work)
+    assert run_stage(config, work) == run_stage(config, work) == tmp_path / "stage" / "made"
     assert done == [None, None]
-    finished(replace(config, workers=2), work)  # changes nothing of what is made
-    finished(replace(config, read=5), work)
+    run_stage(replace_settings(config, workers=2), work)  # changes nothing of what is made
+    run_stage(replace_settings(config, read=5), work)
     assert done == [None, None, 5]
 
 
@@ -393,13 +441,13 @@ def test_a_stage_is_done_again_when_what_it_was_made_from_has_changed(tmp_path: 
     weights.mkdir()
     for text in ("one", "one", "two"):
         (weights / "model").write_text(text)
-        finished(config, work)
+        run_stage(config, work)
     assert done == ["one", "two"]
-    finished(replace(config, retriever=weights.parent / "." / ".." / tmp_path.name / "weights"), work)
+    run_stage(replace_settings(config, retriever=weights.parent / "." / ".." / tmp_path.name / "weights"), work)
     assert done == ["one", "two"]  # however it is spelled
     shutil.rmtree(weights)
-    finished(config, work)  # nor is it done again for what is not there any more
+    run_stage(config, work)  # nor is it done again for what is not there any more
     assert done == ["one", "two"]
     (config.out / "finished.json").write_text("")
     with pytest.raises(DamagedArtefact, match="is damaged"):
-        finished(config, work)
+        run_stage(config, work)

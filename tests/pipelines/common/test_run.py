@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
 import torch
@@ -16,8 +17,10 @@ from conftest import wait_for
 from safetensors import SafetensorError
 from torch import nn
 
-from pipelines.common.config import require
-from pipelines.common.run import Run, begun, running, write_model
+from pipelines.common.config import RefreshConfig, Rules, TrainingConfig, TrainingIndexConfig, schedule_rules
+from pipelines.common.run import Run, open_run, write_model
+from pipelines.common.run_directory import has_checkpoint
+from ragqa.cli.groups import FLAT
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.training.log import read_rows
 from tests.helpers.errors import assert_one_line
@@ -25,40 +28,37 @@ from tests.helpers.models import TiedLinear, one_thread
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """Of the recipe below."""
+class CountingConfig(TrainingConfig):
+    """Settings of the recipe below."""
 
-    out: Path
     steps: int = 30
     lr: float = 0.1
     save_every: int = 4
     name: str = "a"
-    seed: int = 0
     begun_from: Path | None = None
-    device: str = "cpu"
 
 
-def recipe(config: Config, notify: Callable[[str], None] = lambda line: None) -> list[float]:
+def recipe(config: CountingConfig, notify: Callable[[str], None] = lambda line: None) -> list[float]:
     """The smallest recipe there is; the losses of its log."""
     torch.manual_seed(0)
     model = TiedLinear()
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr)
-    with running(config, model, optimizer, name="toy", notify=notify) as run:
+    with open_run(config, model, optimizer, steps=config.steps, name="toy", notify=notify) as run:
         torch.rand(run.step + 1)  # what a run does as it begins or goes on is not the same
         while True:
-            if run.due(10):
-                run.told(recall=float(run.step))
-            if run.due(config.save_every) and run.step:
+            if run.is_due(10):
+                run.report(recall=float(run.step))
+            if run.is_due(config.save_every) and run.step:
                 run.save(version=run.step)
-            if run.done:
+            if run.is_done:
                 break
-            run.begin()
+            run.begin_step()
             loss = model(torch.randn(4, 3)).square().sum()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            run.stepped(loss=loss.item())
-        assert run.kept("version") == [28, 30]
+            run.finish_step(loss=loss.item())
+        assert run.saved_extras("version") == [28, 30]
     return [row["loss"] for row in read_rows(config.out) if "loss" in row]
 
 
@@ -68,15 +68,15 @@ def test_a_step_takes_what_it_takes_and_not_what_is_between_two(
     """Of 7 s a step and 100 s of evaluations, indexes and checkpoints before each."""
     now = 0.0
     monkeypatch.setattr("pipelines.common.run.perf_counter", lambda: now)
-    config, model = Config(out=tmp_path, steps=3), TiedLinear()
+    config, model = CountingConfig(out=tmp_path, steps=3), TiedLinear()
     monkeypatch.setattr("pipelines.common.run.measure_peak_flops", lambda device: 10.0)
-    with running(config, model, torch.optim.AdamW(model.parameters()), name="toy") as run:
-        while not run.done:
+    with open_run(config, model, torch.optim.AdamW(model.parameters()), steps=config.steps, name="toy") as run:
+        while not run.is_done:
             now += 100.0
-            run.told(recall=0.5)
-            run.begin()
+            run.report(recall=0.5)
+            run.begin_step()
             now += 7.0
-            run.stepped(tokens=140, flops=35.0)
+            run.finish_step(tokens=140, flops=35.0)
     steps = [row for row in read_rows(tmp_path) if "seconds" in row]
     assert [(row["seconds"], row["tokens/s"], row["utilisation"]) for row in steps] == [(7.0, 20, 0.5)] * 3
 
@@ -87,26 +87,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from tests.pipelines.common import test_run as own
 from pipelines.common.run import Run
-slow = Run.stepped
+slow = Run.finish_step
 def stepped(self, **row):
     slow(self, **row)
     if self.step > 9:
         time.sleep(60)  # until it is killed
-Run.stepped = stepped
-own.recipe(own.Config(out=Path(sys.argv[1])))
+Run.finish_step = stepped
+own.recipe(own.CountingConfig(out=Path(sys.argv[1])))
 """
 
 
 def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(tmp_path: Path) -> None:
     told: list[str] = []
     with one_thread() as environment:
-        whole = recipe(Config(out=tmp_path / "whole"), told.append)
-        config = Config(out=tmp_path / "killed")
+        whole = recipe(CountingConfig(out=tmp_path / "whole"), told.append)
+        config = CountingConfig(out=tmp_path / "killed")
         with subprocess.Popen([sys.executable, "-c", KILLED, str(config.out)], env=environment) as process:
             wait_for(lambda: len(read_rows(config.out)) > 10, 300)
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
-        assert begun(config.out) and not (config.out / "checkpoints" / "step-00000030").exists()
+        assert has_checkpoint(config.out) and not (config.out / "checkpoints" / "step-00000030").exists()
         assert recipe(config) == whole
     steps = [row["step"] for row in read_rows(config.out) if "loss" in row]
     assert steps == list(range(30))
@@ -121,7 +121,7 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 from torch.nn.functional import dropout
-from pipelines.common.run import Run, running
+from pipelines.common.run import Run, open_run
 from ragqa.training.step import optimise
 from tests.pipelines.common import test_run as own
 
@@ -132,21 +132,21 @@ seen = []
 def train(config, until):
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 8)
-    with running(config, model, torch.optim.AdamW(model.parameters()), name="toy") as run:
-        while not run.done and run.step < until:
+    with open_run(config, model, torch.optim.AdamW(model.parameters()), steps=config.steps, name="toy") as run:
+        while not run.is_done and run.step < until:
             if run.step % 2 == 0 and run.step:
                 run.save()
-            run.begin()
+            run.begin_step()
             kept = dropout(torch.ones(1 + 2 * rank, 8))  # the shares of two processes are not of one size
             seen.append(kept[0].count_nonzero().item())
             optimise(model(kept).square().sum(), run.state.optimizer, rate=0.1, clip=9.0, step=run.step)
-            run.stepped()
+            run.finish_step()
     dist.barrier()
     return model.weight.tolist()
 
-whole = train(own.Config(out=out / "whole", steps=6), 6)
+whole = train(own.CountingConfig(out=out / "whole", steps=6), 6)
 masks = list(seen)
-broken = own.Config(out=out / "broken", steps=6)
+broken = own.CountingConfig(out=out / "broken", steps=6)
 train(broken, 5)
 assert train(broken, 6) == whole
 assert seen == [*masks, *masks[:5], *masks[4:]]  # the one before the kill was taken again
@@ -168,7 +168,7 @@ def test_two_processes_go_on_with_the_dropout_of_each(tmp_path: Path) -> None:
 
 
 def test_a_run_keeps_its_settings(tmp_path: Path) -> None:
-    config = Config(out=tmp_path / "run")
+    config = CountingConfig(out=tmp_path / "run")
     recipe(config)
     assert json.loads((config.out / "config.json").read_text())["lr"] == 0.1
     assert_one_line(
@@ -186,9 +186,9 @@ def test_a_run_keeps_its_settings(tmp_path: Path) -> None:
 
 def test_a_run_without_a_checkpoint_may_begin_with_other_settings(tmp_path: Path) -> None:
     """A loss that was not finite asks for another learning rate."""
-    config = Config(out=tmp_path / "run")
+    config = CountingConfig(out=tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Run, "stepped", lambda self, **row: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Run, "finish_step", lambda self, **row: (_ for _ in ()).throw(KeyboardInterrupt))
         recipe(config)
     assert len(recipe(replace(config, lr=0.05))) == 30
     with pytest.raises(BadInput, match=r"other settings \(lr 0\.05, not 0\.1\)"):
@@ -201,7 +201,7 @@ def test_a_run_does_not_begin_in_something_else(tmp_path: Path, name: str) -> No
     (tmp_path / name).write_text('{"model_type": "bart"}')
     first = Path(name).parts[0]
     assert_one_line(
-        lambda: recipe(Config(out=tmp_path)), BadInput, f"is no run, but holds {first} of", "another directory"
+        lambda: recipe(CountingConfig(out=tmp_path)), BadInput, f"is no run, but holds {first} of", "another directory"
     )
     assert (tmp_path / name).read_text() == '{"model_type": "bart"}'
     assert [file.name for file in tmp_path.iterdir() if not file.name.startswith(".")] == [first]
@@ -211,7 +211,7 @@ def test_a_run_keeps_to_what_it_began_from(tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     (weights / "tower").mkdir(parents=True)
     (weights / "tower" / "model.safetensors").write_bytes(b"one")
-    config = Config(out=tmp_path / "run", begun_from=weights)
+    config = CountingConfig(out=tmp_path / "run", begun_from=weights)
     losses = recipe(config)
     settings = config.out / "config.json"
     before = settings.stat().st_ino
@@ -229,29 +229,42 @@ def test_a_run_keeps_to_what_it_began_from(tmp_path: Path) -> None:
 def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters())
-    config = Config(out=tmp_path)
-    with running(config, model, optimizer, name="one"):
+    config = CountingConfig(out=tmp_path)
+    with open_run(config, model, optimizer, steps=config.steps, name="one"):
         assert_one_line(
-            lambda: running(config, model, optimizer, name="two").__enter__(), BadInput, "another process is at work"
+            lambda: open_run(config, model, optimizer, steps=config.steps, name="two").__enter__(),
+            BadInput,
+            "another process is at work",
         )
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
-    meant = SimpleNamespace(steps=10, warmup=10, dropout=0.0, max_block=4, k=None)
-    require(meant)
-    require(meant, a=(True, "anything"))
-    wrong = SimpleNamespace(steps=10, warmup=11, dropout=1.0, max_block=3, k=0, a=2, b=3)
-    told = "k = 0, warmup = 11, max_block = 3, dropout = 1.0, a = 2: out of range (k: above 0; warmup: at most the 10 "
-    assert_one_line(
-        lambda: require(wrong, a=(False, "3 or more"), b=(True, "none")), BadInput, told, "below 1; a: 3 or more)"
-    )
-    assert_one_line(
-        lambda: require(SimpleNamespace(kind="tree")), BadInput, "kind = tree: out", "kind: one of flat, hnsw"
-    )
-    every = SimpleNamespace(refresh_every=5, max_staleness=4)
-    assert_one_line(lambda: require(every), BadInput, "max_staleness = 4: out", "refresh_every or more")
-    every.refresh_every = None
-    assert_one_line(lambda: require(every), BadInput, "there is no refresh to wait for")
+@dataclass(frozen=True, kw_only=True)
+class CheckedConfig(TrainingConfig):
+    """Settings with rules of their own."""
+
+    out: Path = Path("run")
+    steps: int = 10
+    lr: float = 0.1
+    k: int = 1
+    index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
+    refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
+
+    def rules(self) -> Rules:
+        schedule = schedule_rules(self.steps, self.lr, self.warmup)
+        return {**super().rules(), **schedule, "k": (self.k > 0, "above 0")}
+
+
+def test_all_settings_out_of_range_are_named_at_once() -> None:
+    CheckedConfig(warmup=10, dropout=0.0)
+    message = "dropout = 1.0, warmup = 11, k = 0: out of range (dropout: 0 or more and below 1; warmup: at most the 10 "
+    assert_one_line(lambda: CheckedConfig(warmup=11, dropout=1.0, k=0), BadInput, message, "k: above 0)")
+    CheckedConfig(refresh=RefreshConfig(refresh_every=5, max_staleness=5))
+    for group, text in (
+        ({"index": TrainingIndexConfig(kind="tree")}, "kind = tree: out of range (kind: one of flat, hnsw"),
+        ({"refresh": RefreshConfig(refresh_every=5, max_staleness=4)}, "max_staleness = 4: out of range (max_st"),
+        ({"refresh": RefreshConfig(refresh_every=None, max_staleness=4)}, "there is no refresh to wait for"),
+    ):
+        assert_one_line(lambda group=group: CheckedConfig(**group), BadInput, text)
 
 
 def test_a_model_that_cannot_be_written_is_reported_and_leaves_nothing(tmp_path: Path) -> None:

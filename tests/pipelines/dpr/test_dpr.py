@@ -24,7 +24,7 @@ from pipelines.common.mining import (
     read_examples,
 )
 from pipelines.common.negatives import RetrievalExample, make_example, measure_overlap
-from pipelines.common.tokenized_passages import Blocks
+from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.dpr import train as dpr
 from pipelines.dpr.batches import RetrievalBatches, RetrievalBatchShape
 from pipelines.dpr.config import DprConfig
@@ -210,20 +210,20 @@ def pair(
 
 
 @pytest.fixture(scope="module")
-def blocks(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Blocks:
+def blocks(small: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenizedPassages:
     """Passages w10 to w19."""
     folder = tmp_path_factory.mktemp("blocks")
     index = indexed(folder, [f"w{n}" for n in range(10, 20)])
-    return Blocks.open(index, TextTokenizer(small), folder / "cut")
+    return TokenizedPassages.open(index, TextTokenizer(small), folder / "cut")
 
 
-def batches(pairs: list[RetrievalExample], blocks: Blocks, **options: Any) -> RetrievalBatches:
+def batches(pairs: list[RetrievalExample], blocks: TokenizedPassages, **options: Any) -> RetrievalBatches:
     seed = options.pop("seed", (0, 1))
     settings = {"batch": len(pairs), "hard": 1, "max_query": 64, "max_block": 64, **options}
     return RetrievalBatches(pairs, blocks, RetrievalBatchShape(**settings), seed=seed)
 
 
-def test_no_passage_is_its_own_negative(blocks: Blocks) -> None:
+def test_no_passage_is_its_own_negative(blocks: TokenizedPassages) -> None:
     """A positive of two, a positive that is another's negative, gold texts of two, and one that the corpus holds."""
     pairs = [
         pair(1, (0,), (0, 4), [5]),
@@ -247,7 +247,7 @@ def test_no_passage_is_its_own_negative(blocks: Blocks) -> None:
     assert masked == {(1, 14)}  # row 4 is right for the first question, too, and wrong for the others
 
 
-def test_batches_are_a_function_of_seed_and_step(blocks: Blocks) -> None:
+def test_batches_are_a_function_of_seed_and_step(blocks: TokenizedPassages) -> None:
     pairs = [pair(n, (n % 10,), (n % 10,), [(n + 1) % 10, (n + 2) % 10], [(n + 3) % 10]) for n in range(11)]
     one, other = batches(pairs, blocks, batch=4), batches(pairs, blocks, batch=4)
     assert one.per_epoch == 2
@@ -260,14 +260,14 @@ def test_batches_are_a_function_of_seed_and_step(blocks: Blocks) -> None:
     assert different[0] != different[1] != different[2] != different[0]
 
 
-def test_each_pool_is_drawn_from_as_often(blocks: Blocks) -> None:
+def test_each_pool_is_drawn_from_as_often(blocks: TokenizedPassages) -> None:
     only = [pair(1, (0,), (0,), [1, 2, 3], [4])]
     drawn = [WORDS[batches(only, blocks)[step].passages[1][1]] for step in range(400)]
     counts = {word: drawn.count(word) / 400 for word in set(drawn)}
     assert counts == pytest.approx({"w11": 1 / 6, "w12": 1 / 6, "w13": 1 / 6, "w14": 1 / 2}, abs=0.07)
 
 
-def test_long_texts_are_cut(blocks: Blocks) -> None:
+def test_long_texts_are_cut(blocks: TokenizedPassages) -> None:
     long = RetrievalExample(Question("w1 " * 90), False, ("w7 " * 90,), (np.array([0]),), np.array([], np.int64))
     batch = batches([long], blocks, max_query=8, max_block=16)[0]
     assert [len(ids) for ids in (*batch.questions, *batch.passages)] == [8, 16, 3]

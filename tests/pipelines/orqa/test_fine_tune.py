@@ -2,7 +2,6 @@
 
 import json
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,15 @@ import tiny
 import torch
 from conftest import untimed
 
-from pipelines.common.questions import answerable, chosen
-from pipelines.common.training_index import NONE, Asked, Library, open_questions
+from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
+from pipelines.common.config import TrainingIndexConfig
+from pipelines.common.questions import draw_step, read_answerable
+from pipelines.common.training_index.base import NOT_FOUND
+from pipelines.common.training_index.frozen import FrozenIndex
 from pipelines.orqa import fine_tune
-from pipelines.orqa.fine_tune import FineTuneConfig, begin, losses, main, rates
+from pipelines.orqa.config import FineTuneConfig
+from pipelines.orqa.fine_tune import compute_losses, init_model, learning_rates, main
+from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss, RagqaError
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
@@ -47,7 +51,8 @@ def retriever(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def config(world: tiny.Tiny, small: Path, retriever: Path, tmp_path: Path) -> FineTuneConfig:
-    return FineTuneConfig(
+    return make_config(
+        FineTuneConfig,
         corpus=world.corpus,
         retriever=retriever,
         encoder=small,
@@ -68,10 +73,12 @@ def config(world: tiny.Tiny, small: Path, retriever: Path, tmp_path: Path) -> Fi
     )
 
 
-def opened(config: FineTuneConfig) -> tuple[Library, Asked]:
-    library = Library.open(config.corpus, config.retriever, config.out)
-    teach = answerable(config.questions)
-    asked, _ = open_questions(library, teach, [], config.out / "answers", regex=config.regex)
+def opened(config: FineTuneConfig) -> tuple[FrozenIndex, AnsweredQuestions]:
+    library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
+    teach = read_answerable(config.questions)
+    asked, _ = locate_answers(
+        library.store, library.corpus, teach, [], config.out / "answers", regex=config.held_out.regex
+    )
     return library, asked
 
 
@@ -83,15 +90,15 @@ def nll(scores: list[float], right: list[bool]) -> float:
 
 def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeypatch) -> None:
     """By sorting all passages, reading texts, and scoring one span after the other."""
-    config = replace(config, dropout=0.0)
+    config = replace_settings(config, dropout=0.0)
     library, asked = opened(config)
     torch.manual_seed(5)
-    model, _ = begin(config)
+    model, _ = init_model(config)
     with torch.no_grad():
         model.reader.score.weight.mul_(30)
-    batch = chosen(len(asked), config, 2)
+    batch = draw_step(len(asked), batch=config.batch, seed=config.seed, step=2)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
-    found = losses(model, library, asked, batch, config)
+    found = compute_losses(model, library, asked, batch, config)
 
     encoder = load_encoder(config.retriever)
     passages = library.store.get(list(range(len(library.store))))
@@ -125,12 +132,12 @@ def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeyp
 
 
 def test_a_question_without_anything_right_teaches_nothing(config: FineTuneConfig) -> None:
-    config = replace(config, beam=1, read=1, dropout=0.0)
+    config = replace_settings(config, beam=1, read=1, dropout=0.0)
     library, asked = opened(config)
-    model, _ = begin(config)
-    every = losses(model, library, asked, list(range(len(asked))), config)
+    model, _ = init_model(config)
+    every = compute_losses(model, library, asked, list(range(len(asked))), config)
     at = every.in_beam_B.tolist().index(False)
-    found = losses(model, library, asked, [at], config)
+    found = compute_losses(model, library, asked, [at], config)
     assert (found.retrieval_B.item(), found.span_B.item(), found.total.item()) == (0.0, 0.0, 0.0)
     found.total.backward()
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
@@ -139,8 +146,8 @@ def test_a_question_without_anything_right_teaches_nothing(config: FineTuneConfi
 def test_relevance_teaches_the_questions_and_what_was_not_found_counts_nothing(config: FineTuneConfig) -> None:
     library, _ = opened(config)
     query = torch.randn(2, 8, requires_grad=True)
-    rows = np.array([[3, 5, NONE], [0, 1, 2]])
-    score = library.relevance(query, rows)
+    rows = np.array([[3, 5, NOT_FOUND], [0, 1, 2]])
+    score = library.score(query, rows)
     vectors = np.asarray(library.vectors[np.arange(len(library.store))], np.float32)
     assert score[0, :2].tolist() == pytest.approx((vectors[[3, 5]] @ query[0].detach().numpy()).tolist(), rel=1e-5)
     assert score.softmax(-1)[0, 2] == 0.0
@@ -150,28 +157,30 @@ def test_relevance_teaches_the_questions_and_what_was_not_found_counts_nothing(c
 
 def test_an_index_that_finds_too_little_is_padded(config: FineTuneConfig) -> None:
     library, _ = opened(config)
-    search = library.index.search
-    library.index.search = lambda queries, k: search(queries, k - 2)  # type: ignore[method-assign]
+    search = library.mips.search
+    library.mips.search = lambda queries, k: search(queries, k - 2)  # type: ignore[method-assign]
     rows = library.propose(np.zeros((1, 8), np.float32), 5)
-    assert rows.shape == (1, 5) and rows[0, 3:].tolist() == [NONE, NONE]
+    assert rows.shape == (1, 5) and rows[0, 3:].tolist() == [NOT_FOUND, NOT_FOUND]
     assert [passage.id for passage in library.passages(rows[0])] == rows[0, :3].tolist()
     assert library.propose(np.zeros((1, 8), np.float32), 10_000).shape == (1, 40)
 
 
 def test_every_epoch_asks_each_question_once(config: FineTuneConfig) -> None:
-    steps = [chosen(6, config, step) for step in range(6)]  # batches of 4: four epochs
+    steps = [
+        draw_step(6, batch=config.batch, seed=config.seed, step=step) for step in range(6)
+    ]  # batches of 4: four epochs
     flat = [at for step in steps for at in step]
     for epoch in range(4):
         assert sorted(flat[6 * epoch : 6 * epoch + 6]) == list(range(6))
     assert flat[:6] != flat[6:12]
-    assert steps == [chosen(6, config, step) for step in range(6)]
+    assert steps == [draw_step(6, batch=config.batch, seed=config.seed, step=step) for step in range(6)]
 
 
 def test_rates_by_hand(config: FineTuneConfig) -> None:
-    config = replace(config, steps=2000, warmup=None, lr=1.0, retriever_lr=0.5)
-    assert rates(99, config) == [0.25, 0.25, 0.5, 0.5]  # a tenth of the steps is 200
-    assert rates(1100, config) == [0.25, 0.25, 0.5, 0.5]
-    assert rates(0, replace(config, steps=50))[2] == 1 / 5
+    config = replace_settings(config, steps=2000, warmup=None, lr=1.0, retriever_lr=0.5)
+    assert learning_rates(99, config) == [0.25, 0.25, 0.5, 0.5]  # a tenth of the steps is 200
+    assert learning_rates(1100, config) == [0.25, 0.25, 0.5, 0.5]
+    assert learning_rates(0, replace_settings(config, steps=50))[2] == 1 / 5
 
 
 def without_time(folder: Path) -> list[dict[str, Any]]:
@@ -182,7 +191,7 @@ def without_time(folder: Path) -> list[dict[str, Any]]:
 def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FineTuneConfig, monkeypatch) -> None:
     """With dropout, and killed twice: before anything was saved, and after; each time in a process of its own."""
     whole = main(config)
-    broken = replace(config, out=config.out.with_name("broken"))
+    broken = replace_settings(config, out=config.out.with_name("broken"))
     step = fine_tune.train_step
     for moment in (1, 4):
 
@@ -227,7 +236,7 @@ def test_what_is_written_is_what_answered_most(config: FineTuneConfig, monkeypat
 
 @pytest.mark.parametrize("freeze", [False, True])
 def test_who_learns(config: FineTuneConfig, freeze: bool) -> None:
-    out = main(replace(config, freeze_retriever=freeze, steps=2, read=20, dev=None)).parent
+    out = main(replace_settings(config, freeze_retriever=freeze, steps=2, read=20, dev=None)).parent
     before, after = DualEncoder.load(config.retriever), DualEncoder.load(out / "model")
     same = {
         side: all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
@@ -244,7 +253,7 @@ def test_who_learns(config: FineTuneConfig, freeze: bool) -> None:
 def test_one_tower_becomes_two(config: FineTuneConfig, small: Path, tmp_path: Path) -> None:
     """What is learned of questions must not move the passages, whose vectors stay."""
     DualEncoder.from_encoder(small, width=8, shared=True).save(tmp_path / "one")
-    tuned = DualEncoder.load(main(replace(config, retriever=tmp_path / "one", steps=2, dev=None)))
+    tuned = DualEncoder.load(main(replace_settings(config, retriever=tmp_path / "one", steps=2, dev=None)))
     assert not tuned.shared
     before = DualEncoder.load(tmp_path / "one")
     assert torch.equal(before.passages.project.weight, tuned.passages.project.weight)
@@ -256,26 +265,28 @@ def test_patterns_are_answers(config: FineTuneConfig, tmp_path: Path) -> None:
     for row in rows:
         row["answers"] = [row["answers"][0].replace("w", "[Ww]")]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    patterns = replace(config, questions=tmp_path / "q.jsonl", regex=True, dropout=0.0, out=tmp_path / "patterns")
+    patterns = replace_settings(
+        config, questions=tmp_path / "q.jsonl", regex=True, dropout=0.0, out=tmp_path / "patterns"
+    )
     found = []
-    for each in (patterns, replace(config, dropout=0.0)):
+    for each in (patterns, replace_settings(config, dropout=0.0)):
         library, asked = opened(each)
         torch.manual_seed(1)
-        model, _ = begin(each)
-        found.append(losses(model, library, asked, list(range(len(asked))), each))
+        model, _ = init_model(each)
+        found.append(compute_losses(model, library, asked, list(range(len(asked))), each))
     assert found[0].in_read_B.any()
     assert torch.equal(found[0].span_B, found[1].span_B) and torch.equal(found[0].retrieval_B, found[1].retrieval_B)
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_step(config: FineTuneConfig, monkeypatch) -> None:
     def broken(config: FineTuneConfig) -> Any:
-        model, retriever = begin(config)
+        model, retriever = init_model(config)
         model.reader.score.weight.data[:] = float("nan")
         return model, retriever
 
-    monkeypatch.setattr(fine_tune, "begin", broken)
+    monkeypatch.setattr(fine_tune, "init_model", broken)
     with pytest.raises(NonFiniteLoss, match="at step 0"):
-        main(replace(config, dev=None))
+        main(replace_settings(config, dev=None))
     assert not (config.out / "model").exists()
 
 
@@ -284,7 +295,7 @@ def test_only_questions_with_something_right_are_read(config: FineTuneConfig) ->
     from pipelines.common.spans import make_reader_batch
 
     library, _ = opened(config)
-    model, _ = begin(config)
+    model, _ = init_model(config)
     passages = [library.store[0], library.store[1]]
     word = next(word for word in passages[1].text.split() if word not in passages[0].text.split())
     golds = [GoldSpans(model.tokenizer, [answer]) for answer in ("w999", word)]
@@ -303,8 +314,8 @@ def test_passages_without_a_word_are_read_as_nothing(config: FineTuneConfig, tex
     from pipelines.common.spans import make_reader_batch, score_spans
 
     library, _ = opened(config)
-    model, _ = begin(config)
-    passages = [] if text is None else [replace(library.store[0], text=text)]
+    model, _ = init_model(config)
+    passages = [] if text is None else [replace_settings(library.store[0], text=text)]
     gold = GoldSpans(model.tokenizer, ["w1"])
     reads = make_reader_batch(model.tokenizer, ["w60"], [passages], [gold], max_tokens=64, max_span=3)
     scores, correct = score_spans(model.reader, reads, (1, 2))
@@ -329,7 +340,7 @@ def changed(config: FineTuneConfig, tmp_path: Path, case: str) -> FineTuneConfig
         "no index": {"corpus": tmp_path},
         "somebody's directory": {"out": tmp_path},
     }
-    return replace(config, **options[case])
+    return replace_settings(config, **options[case])
 
 
 @pytest.mark.parametrize(
@@ -368,14 +379,14 @@ def test_an_index_of_another_kind_is_not_taken_for_its_own(config: FineTuneConfi
     opened(config)
     for _ in range(2):
         with pytest.raises(BadInput, match="index is no index of kind hnsw that was made here: choose another"):
-            Library.open(config.corpus, config.retriever, config.out, kind="hnsw")
+            FrozenIndex.open(config.corpus, config.retriever, config, TrainingIndexConfig(kind="hnsw"))
         (config.out / "index" / "search.json").unlink(missing_ok=True)  # then somebody's folder of that name
 
 
 def test_all_wrong_settings_are_named_at_once(config: FineTuneConfig) -> None:
     with pytest.raises(BadInput, match=r"batch = 0, read = 0, max_span = 0: out of range"):
-        replace(config, batch=0, read=0, max_span=0)
+        replace_settings(config, batch=0, read=0, max_span=0)
     with pytest.raises(BadInput, match="kind: one of"):
-        replace(config, kind="nearest")
+        replace_settings(config, kind="nearest")
     with pytest.raises(BadInput, match="beam = 2"):
-        replace(config, beam=2, read=3)
+        replace_settings(config, beam=2, read=3)

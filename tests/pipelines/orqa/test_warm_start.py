@@ -1,6 +1,5 @@
 """The inverse cloze task: what its batches are drawn from, and what a step counts."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +8,13 @@ import tiny
 from conftest import broken_off
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines.common.contrastive import alike, encoded
-from pipelines.common.masked_text import MaskedTexts, chooser, sampled
-from pipelines.common.tokenized_passages import Blocks
-from pipelines.orqa import __main__ as orqa
+from pipelines.common.contrastive import count_encoded, group_by_length
+from pipelines.common.masked_text import MaskedTexts, position_chooser, sample_texts
+from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.orqa import inverse_cloze
-from pipelines.orqa.inverse_cloze import ClozeBatches, WarmStartConfig, by_sentence
+from pipelines.orqa.config import CLOZE, InverseClozeConfig
+from pipelines.orqa.inverse_cloze import InverseClozeBatches, split_pieces
+from ragqa.cli.groups import replace_settings
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
@@ -31,53 +31,57 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
 
 
 @pytest.fixture
-def config(world: tiny.Tiny, small: Path, tmp_path: Path) -> WarmStartConfig:
+def config(world: tiny.Tiny, small: Path, tmp_path: Path) -> InverseClozeConfig:
     few = {"steps": 2, "batch": 8, "dropout": 0.0, "width": 8, "max_block": 32}
-    return replace(orqa.CLOZE, corpus=world.corpus, encoder=small, out=tmp_path / "run", **few)
+    return replace_settings(CLOZE, corpus=world.corpus, encoder=small, out=tmp_path / "run", **few)
 
 
-def opened(config: WarmStartConfig, deleted: range) -> Blocks:
+def opened(config: InverseClozeConfig, deleted: range) -> TokenizedPassages:
     """The blocks of a corpus from which an update has deleted some rows."""
-    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out)
+    blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), config.out)
     blocks.store = PassageStore(blocks.store._files, np.array(deleted, np.int64))
     return blocks
 
 
 @pytest.mark.parametrize("thin", [0.5, None])
-def test_deleted_passages_are_not_trained_on(config: WarmStartConfig, thin: float | None) -> None:
+def test_deleted_passages_are_not_trained_on(config: InverseClozeConfig, thin: float | None) -> None:
     blocks = opened(config, range(0, 30))
-    batches = ClozeBatches(replace(config, thin=thin, kept=1.0), blocks)
+    batches = InverseClozeBatches(replace_settings(config, thin=thin, kept=1.0), blocks)
     first, last = blocks.tokenizer.special_ids
     left = [[first, *blocks.ids(row, 30), last] for row in range(30, 40)]
     assert all(passage in left for step in range(5) for passage in batches[step].passages)
     with pytest.raises(BadInput, match="holds 10 passages, a batch 11"):
-        ClozeBatches(replace(config, batch=11), blocks)
+        InverseClozeBatches(replace_settings(config, batch=11), blocks)
 
 
-def test_deleted_passages_are_not_masked(config: WarmStartConfig) -> None:
+def test_deleted_passages_are_not_masked(config: InverseClozeConfig) -> None:
     blocks = opened(config, range(0, 30))
-    chooses = chooser("uniform", None, rate=0.3, count=1)
+    chooses = position_chooser("uniform", None, rate=0.3, count=1)
     texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, batch=30, max_text=12, seed=0, masks_only=True)
     assert {text.row for text in texts[0].texts} == set(range(30, 40))
-    assert sampled(blocks.store) == [blocks.store[row].text for row in range(30, 40)]
+    assert sample_texts(blocks.store) == [blocks.store[row].text for row in range(30, 40)]
 
 
 @pytest.mark.parametrize("thin", [0.5, None])
 def test_the_same_text_in_another_row_is_no_negative(
-    config: WarmStartConfig, tmp_path: Path, thin: float | None
+    config: InverseClozeConfig, tmp_path: Path, thin: float | None
 ) -> None:
     """With four rows that say the same, whatever is left out of them, nothing is left to be told apart."""
     (tmp_path / "refrain.txt").write_text(" ".join(4 * ["w1 w2 w3 w4. w5 w6 w7 w8."]))
     build_index([tmp_path / "refrain.txt"], tmp_path / "same", IndexConfig(retriever="bm25", block_size=8))
-    inverse_cloze.main(replace(config, corpus=tmp_path / "same", batch=4, thin=thin, steps=1))
+    inverse_cloze.main(replace_settings(config, corpus=tmp_path / "same", batch=4, thin=thin, steps=1))
     (row,) = read_rows(config.out)
     assert row["nll"] == pytest.approx(0, abs=1e-6) and row["accuracy"] == 1.0
 
 
-def test_a_step_counts_what_it_encodes(config: WarmStartConfig, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_counts_what_it_encodes(
+    config: InverseClozeConfig, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [[1] * length for length in (3, 9, 9, 2, 4, 4, 4)]
-    assert [len(some) for some in alike(rows[:4])] == [2, 2] and [len(some) for some in alike(rows[4:])] == [3]
-    assert encoded(rows, 4) == 2 * 9 + 2 * 3 + 3 * 4
+    assert [len(some) for some in group_by_length(rows[:4])] == [2, 2] and [
+        len(some) for some in group_by_length(rows[4:])
+    ] == [3]
+    assert count_encoded(rows, 4) == 2 * 9 + 2 * 3 + 3 * 4
     monkeypatch.setattr("pipelines.common.run.measure_peak_flops", lambda device: 1.0)
     inverse_cloze.main(config)
     row = read_rows(config.out)[0]
@@ -100,19 +104,19 @@ def test_sentences_are_cut_out_of_what_the_index_embeds(tmp_path: Path, pieces: 
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     whole = TextTokenizer(tmp_path).tokenize(passage.titled)
-    title, sentences = by_sentence(passage, whole)
+    title, sentences = split_pieces(passage, whole)
     assert [*title, *(piece for sentence in sentences for piece in sentence)] == whole.ids
     assert [len(title), *map(len, sentences)] == ([2, 4, 3, 4] if pieces == "words" else [8, 15, 12, 16])
 
 
-def test_recall_is_measured_where_there_are_questions(config: WarmStartConfig, world: tiny.Tiny) -> None:
+def test_recall_is_measured_where_there_are_questions(config: InverseClozeConfig, world: tiny.Tiny) -> None:
     """Before, between and after; a run that dies on the way goes on with the very losses."""
     told: list[str] = []
-    config = replace(config, steps=4, questions=world.dev, eval_every=3, save_every=2, thin=0.5)
+    config = replace_settings(config, steps=4, dev=world.dev, eval_every=3, save_every=2, thin=0.5)
     inverse_cloze.main(config, notify=told.append)
     assert [line.partition(": recall@1 ")[0] for line in told] == ["step 0", "step 3", "step 4"]
     assert not (config.out / "dev").exists()
-    broken = replace(config, out=config.out.with_name("broken"))
+    broken = replace_settings(config, out=config.out.with_name("broken"))
     broken_off(inverse_cloze, broken, 3)
     inverse_cloze.main(broken)
     whole, again = (
@@ -121,6 +125,6 @@ def test_recall_is_measured_where_there_are_questions(config: WarmStartConfig, w
     assert whole == again and [row[0] for row in whole] == [0, 0, 1, 2, 3, 3, 4]
 
 
-def test_settings_that_cannot_be_meant(config: WarmStartConfig) -> None:
-    with pytest.raises(BadInput, match=r"batch = 1, lr = 0, width = 0"):
-        replace(config, batch=1, lr=0, width=0)
+def test_settings_that_cannot_be_meant(config: InverseClozeConfig) -> None:
+    with pytest.raises(BadInput, match=r"lr = 0, batch = 1, width = 0"):
+        replace_settings(config, batch=1, lr=0, width=0)

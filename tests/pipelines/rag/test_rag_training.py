@@ -2,7 +2,6 @@
 
 import math
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,13 @@ from conftest import untimed
 from torch import Tensor, nn
 
 from pipelines.common import assemble, generation
-from pipelines.common.questions import answerable
-from pipelines.common.training_index import NONE, Library
+from pipelines.common.questions import read_answerable
+from pipelines.common.training_index.base import NOT_FOUND
+from pipelines.common.training_index.frozen import FrozenIndex
 from pipelines.orqa import inverse_cloze
 from pipelines.rag import train as rag
 from pipelines.rag.train import RagConfig
+from ragqa.cli.groups import replace_settings
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.generators import load_generator, make_generator, save_generator
@@ -44,7 +45,7 @@ def start(folders: closed_world.WorldFolders) -> Path:
 @pytest.fixture(scope="module")
 def retriever(folders: closed_world.WorldFolders, start: Path) -> Path:
     cloze = closed_world.inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=3)
-    return inverse_cloze.main(replace(cloze, batch=16))
+    return inverse_cloze.main(replace_settings(cloze, batch=16))
 
 
 @pytest.fixture
@@ -54,11 +55,11 @@ def config(folders: closed_world.WorldFolders, start: Path, retriever: Path, tmp
         folders, folders.train_questions, retriever, generator, tmp_path / "run", seed=0, steps=6
     )
     few = {"frozen": 2, "refresh_every": 2, "save_every": 3, "eval_every": 3, "warmup": 1}
-    return replace(settings, batch=4, k=3, smoothing=0.1, dropout=0.1, **few)
+    return replace_settings(settings, batch=4, k=3, smoothing=0.1, dropout=0.1, **few)
 
 
 def frozen_passages(config: RagConfig) -> RagConfig:
-    return replace(config, learn_passages=False)
+    return replace_settings(config, learn_passages=False)
 
 
 @pytest.mark.parametrize("marginal", ["token", "sequence"])
@@ -66,11 +67,13 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     config: RagConfig, marginal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every pair by itself, by the model of transformers, probabilities multiplied and added one by one."""
-    config = replace(frozen_passages(config), marginal=marginal, dropout=0.0, smoothing=0.0)
+    config = replace_settings(frozen_passages(config), marginal=marginal, dropout=0.0, smoothing=0.0)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     model, retriever = rag.begin(config)
-    library = Library.of(config)
-    asked, answers = generation.taught(answerable(config.questions), config, 0)
+    library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
+    asked, answers = generation.draw_questions(
+        read_answerable(config.questions), batch=config.batch, seed=config.seed, step=0
+    )
     with torch.no_grad():
         found = rag.read(model, library, [question.text for question in asked], answers, config)
         taught = rag.learn(model, library, asked, answers, config)
@@ -102,29 +105,33 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
 
 
 def test_smoothing_changes_what_is_learned_and_not_what_is_said_of_it(config: RagConfig) -> None:
-    config = replace(frozen_passages(config), dropout=0.0)
+    config = replace_settings(frozen_passages(config), dropout=0.0)
     model, _ = rag.begin(config)
-    library = Library.of(config)
-    batch = generation.taught(answerable(config.questions), config, 0)
+    library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
+    batch = generation.draw_questions(read_answerable(config.questions), batch=config.batch, seed=config.seed, step=0)
     with torch.no_grad():
-        rows = [rag.learn(model, library, *batch, replace(config, smoothing=s)).figures for s in (0.0, 0.1)]
+        rows = [rag.learn(model, library, *batch, replace_settings(config, smoothing=s)).figures for s in (0.0, 0.1)]
     assert rows[0]["loss"] == pytest.approx(rows[0]["nll"]) and abs(rows[1]["loss"] - rows[1]["nll"]) > 0.01
     assert rows[0]["nll"] == rows[1]["nll"]
 
 
 def test_answers_are_drawn_by_seed_and_step(config: RagConfig) -> None:
     questions = [Question(f"q{number}", tuple(f"a{number}-{each}" for each in range(3))) for number in range(8)]
-    steps = [generation.taught(questions, config, step) for step in range(60)]
-    assert steps == [generation.taught(questions, config, step) for step in range(60)]
+    steps = [
+        generation.draw_questions(questions, batch=config.batch, seed=config.seed, step=step) for step in range(60)
+    ]
+    assert steps == [
+        generation.draw_questions(questions, batch=config.batch, seed=config.seed, step=step) for step in range(60)
+    ]
     for asked, answers in steps:
         assert all(answer in question.answers for question, answer in zip(asked, answers, strict=True))
     said = [answer for _, answers in steps for answer in answers]
     assert len(set(said)) == 24  # each in its turn
-    assert steps != [generation.taught(questions, replace(config, seed=1), step) for step in range(60)]
+    assert steps != [generation.draw_questions(questions, batch=config.batch, seed=1, step=step) for step in range(60)]
 
 
 def test_what_was_not_found_has_no_weight() -> None:
-    rows = np.array([[3, 1, NONE], [NONE, NONE, NONE]])
+    rows = np.array([[3, 1, NOT_FOUND], [NOT_FOUND, NOT_FOUND, NOT_FOUND]])
     weights = generation.present(torch.zeros(2, 3), rows).softmax(-1)
     assert weights.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]  # where nothing was, an empty passage is read
 
@@ -139,7 +146,7 @@ def test_the_paper_leaves_the_passages_as_they_are(config: RagConfig) -> None:
     rag.main(frozen_passages(config))
     after = DualEncoder.load(config.out / "model")
     assert not moved(before.passages, after.passages) and moved(before.questions, after.questions)
-    began, learned = load_generator(config.generator, "rag-token"), load_generator(config.out / "generator")
+    began, learned = load_generator(config.writing.generator, "rag-token"), load_generator(config.out / "generator")
     assert moved(began, learned) and (learned.kind, learned.passages, learned.max_input) == ("rag-token", 3, 64)
     rows = [row for row in read_rows(config.out) if "nll" in row]
     assert [row["staleness"] for row in rows] == [0] * 6
@@ -161,7 +168,7 @@ def test_where_passages_learn_the_index_follows(config: RagConfig) -> None:
 
 
 def test_a_frozen_retriever_stays_as_it_is(config: RagConfig) -> None:
-    rag.main(replace(config, frozen=6, steps=3))
+    rag.main(replace_settings(config, frozen=6, steps=3))
     assert not moved(DualEncoder.load(config.retriever), DualEncoder.load(config.out / "model"))
 
 
@@ -170,9 +177,9 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     config: RagConfig, learn_passages: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With dropout, and killed twice: before anything but the beginning was saved, and after."""
-    config = replace(config, frozen=1, learn_passages=learn_passages)
+    config = replace_settings(config, frozen=1, learn_passages=learn_passages)
     whole = rag.main(config)
-    broken = replace(config, out=config.out.with_name("broken"))
+    broken = replace_settings(config, out=config.out.with_name("broken"))
     step = rag.train_step
     for moment in (2, 5):
 
@@ -198,41 +205,45 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 
 def test_bad_input(config: RagConfig, tmp_path: Path, folders: closed_world.WorldFolders) -> None:
     with pytest.raises(BadInput, match="holds 90 passages, not 100 to read: lower --k"):
-        rag.main(replace(config, k=100))
+        rag.main(replace_settings(config, k=100))
     with pytest.raises(BadInput, match=r"k = 0, marginal = both, smoothing = 1\.0: out of range"):
-        replace(config, k=0, smoothing=1.0, marginal="both")  # type: ignore[arg-type]
+        replace_settings(config, k=0, smoothing=1.0, marginal="both")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="no questions with answers"):
         (tmp_path / "none.jsonl").write_text('{"question": "why?", "answers": []}\n')
-        rag.main(replace(config, questions=tmp_path / "none.jsonl"))
+        rag.main(replace_settings(config, questions=tmp_path / "none.jsonl"))
     assert not config.out.exists()
     with pytest.raises(BadInput, match=r"is no run, but holds none\.jsonl of something else"):
-        rag.main(replace(config, out=tmp_path))
+        rag.main(replace_settings(config, out=tmp_path))
     assert {file.name for file in tmp_path.iterdir()} <= {"none.jsonl", ".lock"}  # nothing was embedded
 
 
 def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path: Path) -> None:
-    closed = make_generator(load_generator(config.generator, "rag-token").seq2seq, "closed-book")
+    closed = make_generator(load_generator(config.writing.generator, "rag-token").seq2seq, "closed-book")
     save_generator(closed, tmp_path / "closed")
-    model, _ = rag.begin(replace(config, generator=tmp_path / "closed"))
+    model, _ = rag.begin(replace_settings(config, generator=tmp_path / "closed"))
     assert (model.generator.kind, model.generator.passages, model.generator.max_input) == ("rag-token", 3, 64)
 
 
 @pytest.mark.thorough
 def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: closed_world.WorldFolders) -> None:
     """With confidence fitted, from a directory that names its reader; as an evaluation in training says."""
-    config = replace(config, learn_passages=False, steps=3, dev=folders.test_questions, sample=40)
+    config = replace_settings(config, learn_passages=False, steps=3, dev=folders.test_questions, sample=40)
     rag.main(config)
     told: list[str] = []
-    path = assemble.main(assemble.after_writing(config, config.out / "system"), notify=told.append)
+    path = assemble.main(rag.plan_pipeline(config, config.out / "system"), notify=told.append)
     assert told[-1].startswith("confidence is the raw probability: of ")  # it has learned nothing in three steps
     pipeline = Pipeline.load(path, reader="rag-token")
     assert (pipeline.k, pipeline.note) == (3, None)  # it knows the retriever that it learned with
-    asked = answerable(folders.test_questions, 40)
+    asked = read_answerable(folders.test_questions, 40)
     answers = pipeline.ask([question.text for question in asked], min_confidence=0)
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
     assert all(len(answer.sources) == 3 for answer in answers)
-    model, retriever = rag.begin(replace(config, retriever=config.out / "model", generator=config.out / "generator"))
-    search = generation.searching(Library.of(config), retriever.questions, 3, "cpu")
+    model, retriever = rag.begin(
+        replace_settings(config, retriever=config.out / "model", generator=config.out / "generator")
+    )
+    search = generation.searching(
+        FrozenIndex.open(config.corpus, config.retriever, config, config.index), retriever.questions, 3, "cpu"
+    )
     said = generation.evaluate(model.generator, search, asked, device="cpu", regex=False)
     right = generation.right([answer.text or "" for answer in answers], asked, regex=False)
     assert said["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))

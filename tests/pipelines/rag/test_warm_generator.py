@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ import torch
 from safetensors.torch import load_file
 
 from pipelines.common import generation
-from pipelines.common.config import WritingConfig
+from pipelines.common.generation import WritingConfig
 from pipelines.rag import warm_generator
 from pipelines.rag.warm_generator import Batch, Golds, WarmGeneratorConfig, example, misled, places, rates
+from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.copying import Example
 from ragqa.models.generation.generators import load_generator
@@ -55,7 +55,9 @@ def config(small: Path, tmp_path: Path) -> WarmGeneratorConfig:
     (reader / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
     files = {"questions": write(tmp_path / "train.jsonl", 100, 0), "dev": write(tmp_path / "dev.jsonl", 20, 1)}
     few: dict[str, Any] = {"steps": 6, "batch": 4, "save_every": 3, "eval_every": 3, "fitted": 50, "lr": 1e-3}
-    return WarmGeneratorConfig(reader=reader, out=tmp_path / "run", max_answer=4, max_input=32, **files, **few)
+    return make_config(
+        WarmGeneratorConfig, reader=reader, out=tmp_path / "run", max_answer=4, max_input=32, **files, **few
+    )
 
 
 def test_an_answer_stands_where_all_its_pieces_do_and_not_before_the_passage() -> None:
@@ -118,11 +120,13 @@ def test_a_generator_may_read_more_than_its_reader(config: WarmGeneratorConfig) 
 def test_questions_without_a_passage_are_left_out(config: WarmGeneratorConfig) -> None:
     assert len(Golds([Question("q", ("a",)), Question("q", ("a",), passages=("a",))], Path("q"))) == 1
     with pytest.raises(BadInput, match=r"train\.jsonl: no question names the passage"):
-        warm_generator.main(replace(config, questions=write(config.questions, 0, 0, gold=False)))
+        warm_generator.main(replace_settings(config, questions=write(config.questions, 0, 0, gold=False)))
 
 
 def test_the_encoder_waits_and_learns_at_a_tenth() -> None:
-    config = WarmGeneratorConfig(reader=Path("r"), questions=Path("q"), out=Path("o"), steps=40, lr=1e-3, warmup=2)
+    config = make_config(
+        WarmGeneratorConfig, reader=Path("r"), questions=Path("q"), out=Path("o"), steps=40, lr=1e-3, warmup=2
+    )
     assert config.waits == 10
     assert rates(0, config) == [0, 0, 5e-4, 5e-4] and rates(9, config)[0] == 0
     assert rates(11, config)[:2] == [1e-4, 1e-4] and rates(1, config)[2] == 1e-3
@@ -130,18 +134,18 @@ def test_the_encoder_waits_and_learns_at_a_tenth() -> None:
 
 def test_what_is_written_is_opened_by_the_recipes_of_generators(config: WarmGeneratorConfig) -> None:
     told: list[str] = []
-    out = warm_generator.main(replace(config, eval_every=6), notify=told.append)
+    out = warm_generator.main(replace_settings(config, eval_every=6), notify=told.append)
     assert out == config.out / "generator" and any("em" in line for line in told)
     generator = load_generator(out)
     assert isinstance(generator, RagGenerator) and generator.kind == "rag-token" and generator.max_answer == 4
-    asks = WritingConfig(questions=Path("q"), out=Path("o"), generator=out)
+    asks = WritingConfig(generator=out)
     for kind in ("rag-sequence", "fid"):
-        assert generation.opened(kind, asks, 3).template == generator.template
-    assert generation.opened("closed-book", asks, 1).template.closed
+        assert generation.load_for_training(kind, config, asks, 3).template == generator.template
+    assert generation.load_for_training("closed-book", config, asks, 1).template.closed
 
 
 def test_it_looks_where_answers_stand_and_learns_to_say_them(config: WarmGeneratorConfig) -> None:
-    more = replace(config, steps=60, eval_every=60, batch=16, dropout=0.0, fitted=100, lr=3e-3)
+    more = replace_settings(config, steps=60, eval_every=60, batch=16, dropout=0.0, fitted=100, lr=3e-3)
     warm_generator.main(more)
     rows = read_rows(more.out)
     begun, *_, ended = (row["guided"] for row in rows if "guided" in row)
@@ -161,7 +165,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
             raise KeyboardInterrupt
         step(run, *others)
 
-    again = replace(config, out=config.out.with_name("again"))
+    again = replace_settings(config, out=config.out.with_name("again"))
     with monkeypatch.context() as patch:
         patch.setattr(warm_generator, "train_step", killed)
         with pytest.raises(KeyboardInterrupt):
@@ -184,12 +188,12 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 )
 def test_settings_that_cannot_be_meant(config: WarmGeneratorConfig, changed: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        replace(config, **changed)
+        replace_settings(config, **changed)
 
 
 def test_a_folder_without_a_reader_is_refused(config: WarmGeneratorConfig, small: Path) -> None:
     with pytest.raises(ArtefactError, match="is not a reader"):
-        warm_generator.main(replace(config, reader=small))
+        warm_generator.main(replace_settings(config, reader=small))
     (config.reader / "tokenizer.json").unlink()
     with pytest.raises(ArtefactError, match=r"has no tokenizer\.json"):
         warm_generator.main(config)

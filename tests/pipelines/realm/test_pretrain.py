@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,17 @@ import pytest
 import torch
 
 from index import refresh
-from pipelines.common.masked_text import MaskedTexts, Text, chooser, masked_texts, stretch
-from pipelines.common.retrieval_eval import Examination, examine
-from pipelines.common.tokenized_passages import Blocks
+from pipelines.common.config import HeldOutConfig
+from pipelines.common.masked_text import MaskedText, MaskedTexts, draw_sentences, open_masked_texts, position_chooser
+from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
+from pipelines.common.tokenized_passages import TokenizedPassages
+from pipelines.common.training_index.refreshed import score_with_towers
 from pipelines.orqa import inverse_cloze
 from pipelines.realm import pretrain
-from pipelines.realm.pretrain import PretrainConfig, Realm, guess, rates
-from pipelines.realm.retrieve import NULL, propose, relevance, telling
+from pipelines.realm.config import PretrainConfig
+from pipelines.realm.pretrain import Realm, predict
+from pipelines.realm.retrieve import NULL, propose, trivial_passages
+from ragqa.cli.groups import replace_settings
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows
@@ -60,17 +63,17 @@ def start(folders: closed_world.WorldFolders) -> Path:
 @pytest.fixture(scope="module")
 def retriever(folders: closed_world.WorldFolders, start: Path) -> Path:
     config = closed_world.inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=3)
-    return inverse_cloze.main(replace(config, batch=16))
+    return inverse_cloze.main(replace_settings(config, batch=16))
 
 
 @pytest.fixture
 def config(folders: closed_world.WorldFolders, start: Path, retriever: Path, tmp_path: Path) -> PretrainConfig:
     settings = closed_world.realm_config(folders, start, retriever, tmp_path / "run", seed=0, steps=6)
-    return replace(settings, batch=4, k=4, frozen=2, refresh_every=2, save_every=3, eval_every=3, warmup=1)
+    return replace_settings(settings, batch=4, k=4, frozen=2, refresh_every=2, save_every=3, eval_every=3, warmup=1)
 
 
 def run(config: PretrainConfig, world: closed_world.World, **options: Any) -> Path:
-    return pretrain.main(config, finds=closed_world.ObjectTagger(world.objects), **options)
+    return pretrain.main(config, tagger=closed_world.ObjectTagger(world.objects), **options)
 
 
 def losses(out: Path) -> list[tuple[int, float]]:
@@ -78,7 +81,7 @@ def losses(out: Path) -> list[tuple[int, float]]:
 
 
 def test_blocks_are_what_the_index_embeds(folders: closed_world.WorldFolders, retriever: Path, tmp_path: Path) -> None:
-    blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    blocks = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     model = DualEncoder.load(retriever).eval()
     batch = blocks.batch([3, 0, NULL], 32)
     with torch.no_grad():
@@ -87,7 +90,7 @@ def test_blocks_are_what_the_index_embeds(folders: closed_world.WorldFolders, re
     texts = [passage.titled for passage in blocks.store.get([3, 0])]
     assert np.allclose(live, encoder.encode([*texts, ""]), atol=1e-5)
     assert blocks.ids(NULL, 10) == blocks.ids(3, -1) == []
-    again = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    again = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     assert [again.ids(row, 99) for row in range(len(again))] == [blocks.ids(row, 99) for row in range(len(blocks))]
 
 
@@ -125,16 +128,18 @@ def test_a_passage_in_which_the_text_stands_tells_what_is_masked(
     folders: closed_world.WorldFolders, tmp_path: Path
 ) -> None:
     """Whichever row it has; a text of few wordpieces stands anywhere, and masks do not hide it."""
-    blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    blocks = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     ids, other = blocks.ids(3, 99), blocks.ids(5, 99)
     assert len(ids) > 8
-    middle = Text(NULL, [4, *ids[2:8], 4], [0, 7], [ids[1], ids[8]])
-    tells = telling([middle, Text(NULL, ids[2:4], [], []), Text(5, other, [], [])], [NULL, NULL, 5], blocks)
-    assert middle.whole == ids[1:9]
+    middle = MaskedText(NULL, [4, *ids[2:8], 4], [0, 7], [ids[1], ids[8]])
+    tells = trivial_passages(
+        [middle, MaskedText(NULL, ids[2:4], [], []), MaskedText(5, other, [], [])], [NULL, NULL, 5], blocks
+    )
+    assert middle.original_ids == ids[1:9]
     assert [tells(0, row) for row in (3, 5)] == [True, False]
     assert not tells(1, 3) and tells(2, 5) and not tells(2, 3)
     shifted = np.asarray(ids[2:8], np.int32).tobytes()
-    assert blocks.holds(3, shifted) and not blocks.holds(3, shifted[1:-3])  # not between two wordpieces
+    assert blocks.contains(3, shifted) and not blocks.contains(3, shifted[1:-3])  # not between two wordpieces
 
 
 def model_of(config: PretrainConfig) -> Realm:
@@ -142,8 +147,15 @@ def model_of(config: PretrainConfig) -> Realm:
     return realm.eval()
 
 
-def batch_of(config: PretrainConfig, world: closed_world.World, blocks: Blocks) -> Any:
-    texts = masked_texts(config, blocks, closed_world.ObjectTagger(world.objects), of=config.texts)
+def batch_of(config: PretrainConfig, world: closed_world.World, blocks: TokenizedPassages) -> Any:
+    texts = open_masked_texts(
+        config.masking,
+        blocks,
+        closed_world.ObjectTagger(world.objects),
+        batch=config.batch,
+        seed=config.seed,
+        texts=config.texts,
+    )
     return texts[0]
 
 
@@ -152,12 +164,12 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     config: PretrainConfig, world: closed_world.World, tmp_path: Path, marginal: str
 ) -> None:
     """Every pair by itself, unpadded, with all logits; the passages encoded one by one."""
-    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
+    blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
     model, batch = model_of(config), batch_of(config, world, blocks)
     index = Fixed([4, 2, 7])
     first, last = blocks.tokenizer.special_ids
     with torch.no_grad():
-        found = guess(model, index, blocks, batch, [NULL] * 4, replace(config, k=4))
+        found = predict(model, index, blocks, batch, [NULL] * 4, replace_settings(config, k=4))
         loss = pretrain.marginal_nll(found.gold_BKM, found.relevance_BK, batch.labels_BM != IGNORED, marginal=marginal)
         logits, relevance = [], []
         for row, text in enumerate(batch.texts):
@@ -185,26 +197,27 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
 def test_scores_are_those_of_the_vectors_to_the_last_bit(config: PretrainConfig, tmp_path: Path) -> None:
     """Norms with gain 1 give scores near 100, among which bfloat16 knows halves only."""
     retriever = DualEncoder.from_encoder(config.encoder, width=128).eval()
-    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
+    blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
     rows, batch = np.array([[4, 2, 7]]), blocks.batch([2, 4, 7], 32)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         query_BD = retriever.questions(batch.ids_NL[:1], batch.mask_NL[:1])
         vectors = retriever.passages(batch.ids_NL, batch.mask_NL)
-        found, _ = relevance(retriever, query_BD, rows, blocks, 32)
+        found, _ = score_with_towers(retriever, query_BD, rows, blocks, 32)
     expected = query_BD.numpy() @ vectors.numpy()[[1, 0, 2]].T
     assert found.dtype == torch.float32 and expected.min() > 64
     assert np.allclose(found.numpy(), expected, atol=1e-4)
 
 
 def test_answers_that_are_patterns_are_found_as_patterns(config: PretrainConfig, tmp_path: Path) -> None:
-    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path / "blocks")
+    blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), tmp_path / "blocks")
     file = tmp_path / "questions.jsonl"
     pattern = f"{blocks.store[2].text[:4]}.+"
     file.write_text(json.dumps({"question": "which?", "answers": [pattern]}) + "\n")
     tower = DualEncoder.load(config.retriever).questions
     for regex, recall in ((True, 1.0), (False, 0.0)):
-        exam = Examination.of(file, blocks, None, 0, regex=regex)
-        assert examine(exam, tower, Fixed([2]), "cpu", [1]) == {"recall@1": recall}
+        exam = HeldOutQuestions.read(HeldOutConfig(dev=file, sample=None, regex=regex), blocks, 0)
+        assert exam is not None
+        assert evaluate_retrieval(exam, tower, Fixed([2]), "cpu", [1]) == {"recall@1": recall}
 
 
 def test_pretraining_measures_patterns_as_patterns(
@@ -212,7 +225,7 @@ def test_pretraining_measures_patterns_as_patterns(
 ) -> None:
     file = tmp_path / "questions.jsonl"
     file.write_text(json.dumps({"question": "which?", "answers": [".+"]}) + "\n")
-    run(replace(config, steps=1, questions=file, regex=True), world)
+    run(replace_settings(config, steps=1, dev=file, regex=True), world)
     assert {row["recall@5"] for row in read_rows(config.out) if "recall@5" in row} == {1.0}
 
 
@@ -221,7 +234,7 @@ def test_two_tokenizers_are_refused(config: PretrainConfig, world: closed_world.
     for file in (tmp_path / "other").rglob("tokenizer.json"):
         file.write_text(file.read_text() + "\n")
     with pytest.raises(BadInput, match=r"other and .+ have different tokenizers"):
-        run(replace(config, retriever=tmp_path / "other"), world)
+        run(replace_settings(config, retriever=tmp_path / "other"), world)
     assert not config.out.exists()
 
 
@@ -231,11 +244,11 @@ def test_an_approximate_index_may_find_fewer(config: PretrainConfig, world: clos
     index.search = lambda queries_BD, k: [Ranking(np.array([4, 2]), np.zeros(2, np.float32)) for _ in queries_BD]
     found = propose(index, np.zeros((2, 2)), lambda at, row: at == 1 and row == 2, 3)
     assert found.tolist() == [[4, 2, NULL], [4, NULL, NULL]]
-    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
+    blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
     model, batch = model_of(config), batch_of(config, world, blocks)
     with torch.no_grad():
-        few = guess(model, index, blocks, batch, [NULL] * 4, replace(config, k=6))
-        two = guess(model, Fixed([4, 2]), blocks, batch, [NULL] * 4, replace(config, k=3))
+        few = predict(model, index, blocks, batch, [NULL] * 4, replace_settings(config, k=6))
+        two = predict(model, Fixed([4, 2]), blocks, batch, [NULL] * 4, replace_settings(config, k=3))
     counted = batch.labels_BM != IGNORED
     rows = [
         measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, null=True) for g in (few, two)
@@ -252,34 +265,36 @@ def test_the_index_embeds_what_the_live_tower_does_and_no_text_finds_itself(
 ) -> None:
     found: list[Any] = []
 
-    def recorded(model: Realm, index: Any, blocks: Blocks, batch: Any, own_B: list[int], config: Any) -> Any:
+    def recorded(model: Realm, index: Any, blocks: TokenizedPassages, batch: Any, own_B: list[int], config: Any) -> Any:
         everything = blocks.batch(range(len(blocks)), config.max_block)
         with torch.no_grad():
             live = model.retriever.passages(everything.ids_NL, everything.mask_NL).numpy()
         (ranking,) = index.search(live[:1], 5)
         assert np.allclose(ranking.scores, live[ranking.rows] @ live[0], rtol=2**-7)  # bfloat16
-        found.append((own_B, guess(model, index, blocks, batch, own_B, config).rows_BK))
-        return guess(model, index, blocks, batch, own_B, config)
+        found.append((own_B, predict(model, index, blocks, batch, own_B, config).rows_BK))
+        return predict(model, index, blocks, batch, own_B, config)
 
-    monkeypatch.setattr(pretrain, "guess", recorded)
-    run(replace(config, texts=config.corpus, masking="words", max_block=6, refresh_every=1, k=20), world)
+    monkeypatch.setattr(pretrain, "predict", recorded)
+    run(replace_settings(config, texts=config.corpus, masking="words", max_block=6, refresh_every=1, k=20), world)
     assert all(own not in rows for owns, rows_BK in found for own, rows in zip(owns, rows_BK, strict=True))
     assert all(own >= 0 for owns, _ in found for own in owns)
     assert DualEncoder.load(config.out / "model").passages.max_tokens == 6
 
 
 def test_learning_rates_wait_for_the_reader(config: PretrainConfig) -> None:
-    settings = replace(config, steps=100, frozen=40, warmup=10, lr=1.0, retriever_lr=0.5)
-    assert rates(39, settings)[:2] == [0.0, 0.0] and rates(39, settings)[2] > 0
-    assert rates(40, settings)[0] == pytest.approx(0.05) and rates(49, settings)[0] == pytest.approx(0.5)
-    assert rates(99, settings)[0] == pytest.approx(0.5 / 50)
-    usual = replace(settings, frozen=None, retriever_lr=None)  # half of the steps, then a fifth of the reader's rate
-    assert rates(49, usual)[:2] == [0.0, 0.0] and rates(59, usual)[0] == pytest.approx(0.2)
-    assert rates(40, replace(settings, frozen=0, retriever_lr=1.0))[0] == rates(40, settings)[2]
+    settings = replace_settings(config, steps=100, frozen=40, warmup=10, lr=1.0, retriever_lr=0.5)
+    assert settings.rates.at(39)[:2] == [0.0, 0.0] and settings.rates.at(39)[2] > 0
+    assert settings.rates.at(40)[0] == pytest.approx(0.05) and settings.rates.at(49)[0] == pytest.approx(0.5)
+    assert settings.rates.at(99)[0] == pytest.approx(0.5 / 50)
+    usual = replace_settings(
+        settings, frozen=None, retriever_lr=None
+    )  # half of the steps, then a fifth of the reader's rate
+    assert usual.rates.at(49)[:2] == [0.0, 0.0] and usual.rates.at(59)[0] == pytest.approx(0.2)
+    assert replace_settings(settings, frozen=0, retriever_lr=1.0).rates.at(40)[0] == settings.rates.at(40)[2]
 
 
 def test_a_frozen_retriever_stays_as_it_is(config: PretrainConfig, world: closed_world.World) -> None:
-    run(replace(config, frozen=6), world)
+    run(replace_settings(config, frozen=6), world)
     before, after = DualEncoder.load(config.retriever), DualEncoder.load(config.out / "model")
     assert all(torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
     reader = KnowledgeAugmentedEncoder.load(config.out / "reader")
@@ -312,9 +327,11 @@ def test_models_with_few_positions_read_shorter_texts(
     torch.manual_seed(0)
     KnowledgeAugmentedEncoder.from_config(tmp_path / "short").save(tmp_path / "short")
     cloze = closed_world.inverse_cloze_config(folders, tmp_path / "short", tmp_path / "cloze", seed=0, steps=1)
-    retriever = inverse_cloze.main(replace(cloze, batch=16, max_query=64, max_block=288))
-    short = replace(config, encoder=tmp_path / "short", retriever=retriever, max_text=64, max_block=288, steps=2)
-    run(replace(short, null=False), world)
+    retriever = inverse_cloze.main(replace_settings(cloze, batch=16, max_query=64, max_block=288))
+    short = replace_settings(
+        config, encoder=tmp_path / "short", retriever=retriever, max_text=64, max_block=288, steps=2
+    )
+    run(replace_settings(short, null=False), world)
     rows = [row for row in read_rows(config.out) if "nll" in row]
     assert all(math.isfinite(row["nll_alone"]) and math.isfinite(row["utility"]) for row in rows)
     given = json.loads((config.out / "config.json").read_text())
@@ -322,7 +339,7 @@ def test_models_with_few_positions_read_shorter_texts(
 
 
 def test_the_index_is_never_refreshed_where_that_is_wanted(config: PretrainConfig, world: closed_world.World) -> None:
-    run(replace(config, refresh_every=None), world)
+    run(replace_settings(config, refresh_every=None), world)
     rows = read_rows(config.out)
     assert [row["swap_version"] for row in rows if "swap_version" in row] == [0]
     assert [row["staleness"] for row in rows if "nll" in row] == [0, 0, 0, 1, 2, 3]
@@ -345,17 +362,17 @@ def waiting(run, *others, **options):
         time.sleep(600)  # until it is killed
     return step(run, *others, **options)
 pretrain.train_step = waiting
-pretrain.main(pretrain.PretrainConfig(**fields), finds=closed_world.ObjectTagger(world.objects))
+pretrain.main(make_config(pretrain.PretrainConfig, **fields), tagger=closed_world.ObjectTagger(world.objects))
 """
 
 
 @pytest.mark.thorough
 def test_a_killed_run_goes_on_with_the_very_losses(config: PretrainConfig, world: closed_world.World) -> None:
     """Dropout and all; killed two steps after a checkpoint, or after the second refresh but before a checkpoint."""
-    config = replace(config, dropout=0.1, frozen=0)
+    config = replace_settings(config, dropout=0.1, frozen=0)
     run(config, world)
     for at, save_every, kept in ((5, 3, {"step-00000003"}), (3, 5, set())):
-        broken = replace(config, out=config.out.with_name(f"broken-{at}"), save_every=save_every)
+        broken = replace_settings(config, out=config.out.with_name(f"broken-{at}"), save_every=save_every)
         arguments = [json.dumps(vars(broken), default=str), str(at)]
         with subprocess.Popen(
             [sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -385,7 +402,7 @@ def test_the_versions_that_checkpoints_name_stay(config: PretrainConfig, world: 
         patch.setattr(pretrain, "train_step", stopped)
         for save_every in (3, 100):
             with pytest.raises(KeyboardInterrupt):
-                run(replace(config, steps=12, save_every=save_every, frozen=0), world)
+                run(replace_settings(config, steps=12, save_every=save_every, frozen=0), world)
     assert seen[3] == (3, ["index-00000000", "index-00000002"])
     assert seen[-1] == (9, [f"index-0000000{step}" for step in (0, 2, 6, 8)])
 
@@ -424,7 +441,7 @@ def test_a_refresh_that_fails_is_told_and_does_not_end_the_run(
             return figures
 
         patch.setattr(pretrain, "train_step", seen)
-        run(replace(config, frozen=0, questions=None), world, notify=lines.append)
+        run(replace_settings(config, frozen=0, dev=None), world, notify=lines.append)
     assert versions == [0, 0, 0, 0, 4, 4]
     (alarm,) = [line for line in lines if "ALARM" in line]
     assert re.search(told, alarm) and alarm.startswith("step 2: ")
@@ -438,7 +455,7 @@ def test_actors_refresh_the_index_of_a_killed_run(
     """Steps, swaps and the bound on staleness, with a Ray actor that embeds; killed and gone on with."""
     ray = pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    config = replace(config, workers=1, steps=12, frozen=0, max_staleness=3)
+    config = replace_settings(config, workers=1, steps=12, frozen=0, max_staleness=3)
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, json.dumps(vars(config), default=str), "7"],
         cwd=ROOT,
@@ -475,7 +492,7 @@ def test_a_loss_that_is_no_number_spoils_nothing(
     assert len(losses(config.out)) == 4 and not (config.out / "model").exists()
     assert max(path.name for path in (config.out / "checkpoints").glob("step-*")) == "step-00000003"
     run(config, world)
-    whole = replace(config, out=config.out.with_name("whole"))
+    whole = replace_settings(config, out=config.out.with_name("whole"))
     run(whole, world)
     assert losses(config.out) == losses(whole.out)
 
@@ -492,7 +509,7 @@ def test_a_version_that_cannot_be_made_is_told_and_the_one_before_it_serves(
 
     monkeypatch.setattr(refresh, "make_version", full)
     told: list[str] = []
-    run(replace(config, questions=None), world, notify=told.append)
+    run(replace_settings(config, dev=None), world, notify=told.append)
     rows = read_rows(config.out)
     assert [row["staleness"] for row in rows if "nll" in row] == [0, 0, 0, 1, 2, 3]
     assert [row["swap_version"] for row in rows if "swap_version" in row] == [0, 4]
@@ -507,34 +524,34 @@ def test_a_version_that_cannot_be_made_is_told_and_the_one_before_it_serves(
         ({"masking": "nothing"}, "masking = nothing"),
         ({"steps": 0, "batch": 0}, "steps = 0, batch = 0"),
         ({"refresh_every": 0}, "refresh_every = 0"),
-        ({"max_text": 3, "max_block": 3}, "max_text = 3, max_block = 3"),
+        ({"max_text": 3, "max_block": 3}, "max_block = 3, max_text = 3"),
         ({"kind": "nearest"}, "kind = nearest"),
-        ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "lr = -1.0, eval_every = 0, save_every = 0"),
-        ({"warmup": -5, "max_staleness": -1, "dropout": 1.5}, "warmup = -5, max_staleness = -1, dropout = 1.5"),
+        ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "save_every = 0, lr = -1.0"),
+        ({"warmup": -5, "max_staleness": -1, "dropout": 1.5}, "dropout = 1.5, warmup = -5, max_staleness = -1"),
         ({"warmup": 7}, "warmup = 7: out of range .warmup: at most the 6 steps"),
     ],
 )
 def test_settings_that_cannot_be_meant(config: PretrainConfig, change: dict[str, Any], told: str) -> None:
     with pytest.raises(BadInput, match=told):
-        replace(config, **change)
+        replace_settings(config, **change)
 
 
 def test_a_run_is_not_gone_on_with_other_settings(config: PretrainConfig, world: closed_world.World) -> None:
-    run(replace(config, steps=2), world)
+    run(replace_settings(config, steps=2), world)
     with pytest.raises(BadInput, match=r"other settings \(steps 2, not 6, lr 0.001, not 0.1\)"):
-        run(replace(config, lr=0.1), world)
+        run(replace_settings(config, lr=0.1), world)
 
 
 def test_a_corpus_with_nothing_to_mask(config: PretrainConfig) -> None:
     with pytest.raises(BadInput, match="1000 texts in a row have nothing to mask"):
-        pretrain.main(config, finds=closed_world.ObjectTagger([]))
+        pretrain.main(config, tagger=closed_world.ObjectTagger([]))
 
 
 def test_masked_texts_are_a_function_of_the_step(folders: closed_world.WorldFolders, tmp_path: Path) -> None:
-    blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    blocks = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     for kind in ("spans", "words", "uniform"):
         options: Any = {"batch": 5, "max_text": 12, "seed": 3, "masks_only": kind == "uniform"}
-        texts = MaskedTexts(blocks.store, blocks.tokenizer, chooser(kind, None, rate=0.3, count=1), **options)
+        texts = MaskedTexts(blocks.store, blocks.tokenizer, position_chooser(kind, None, rate=0.3, count=1), **options)
         one, other = texts[7], texts[7]
         assert [text.ids for text in one.texts] == [text.ids for text in other.texts]
         assert one.x.ids_NL.shape[1] <= 12
@@ -552,11 +569,11 @@ def test_masked_texts_are_a_function_of_the_step(folders: closed_world.WorldFold
 
 
 def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.WorldFolders, tmp_path: Path) -> None:
-    blocks = Blocks.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
+    blocks = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     options: Any = {"batch": 200, "max_text": 12, "seed": 3, "masks_only": False}
     mixed = {}
     for kind in ("spans", "words"):
-        chooses = chooser(kind, None, rate=0.5, count=1)
+        chooses = position_chooser(kind, None, rate=0.5, count=1)
         texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, together=kind == "spans", **options)
         runs = [text for text in texts[0].texts if text.positions[-1] - text.positions[0] == len(text.positions) - 1]
         masked = [{text.ids[at] == blocks.tokenizer.mask_id for at in text.positions} for text in runs]
@@ -572,14 +589,14 @@ def test_salient_spans_are_drawn_from_what_was_not_cut_off() -> None:
             return [SalientSpan(0, 3, "name"), SalientSpan(8, 15, "name"), SalientSpan(20, 23, "name")]
 
     kept = Pieces([7, 8, 9], [(0, 3), (4, 7), (8, 12)], [0, 1, 2])
-    chooses = chooser("salient", Names(), rate=0.0, count=1)
+    chooses = position_chooser("salient", Names(), rate=0.0, count=1)
     drawn = [chooses("Ann saw Nicolas and Bob", kept, np.random.default_rng(seed)).tolist() for seed in range(9)]
     assert drawn == [[0]] * 9
 
 
 def test_a_stretch_is_whole_sentences_as_far_as_there_is_room() -> None:
     text = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
-    found = {text[slice(*stretch(text, np.random.default_rng(seed), 9))] for seed in range(20)}
+    found = {text[slice(*draw_sentences(text, np.random.default_rng(seed), 9))] for seed in range(20)}
     assert "One two three. Four five six." in found
     assert all(len(each) < 36 and each[0].isupper() and each[-1] == "." for each in found)
-    assert stretch("", np.random.default_rng(0), 9) == (0, 0)
+    assert draw_sentences("", np.random.default_rng(0), 9) == (0, 0)

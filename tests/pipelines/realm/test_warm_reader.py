@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,12 @@ import pytest
 import torch
 from conftest import broken_off
 
-from pipelines.common.masked_text import masked_texts
-from pipelines.common.tokenized_passages import Blocks
+from pipelines.common.masked_text import open_masked_texts
+from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.realm import reader_warmup
-from pipelines.realm.reader_warmup import GivenPassages, WarmReaderConfig
+from pipelines.realm.config import ReaderWarmupConfig
+from pipelines.realm.reader_warmup import PassageGiver
+from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -48,20 +49,23 @@ def encoder(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def config(corpus: Path, encoder: Path, tmp_path: Path) -> WarmReaderConfig:
+def config(corpus: Path, encoder: Path, tmp_path: Path) -> ReaderWarmupConfig:
     few = {"steps": 4, "batch": 40, "max_text": 7, "masking": "uniform", "dropout": 0.0, "warmup": 1}
-    return WarmReaderConfig(corpus=corpus, encoder=encoder, out=tmp_path / "run", **few)
+    return make_config(ReaderWarmupConfig, corpus=corpus, encoder=encoder, out=tmp_path / "run", **few)
 
 
-def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(config: WarmReaderConfig) -> None:
-    blocks = Blocks.open(config.corpus, TextTokenizer(config.encoder), config.out)
-    texts, given = masked_texts(config, blocks, None), GivenPassages(blocks, config)
+def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(config: ReaderWarmupConfig) -> None:
+    blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), config.out)
+    texts, given = (
+        open_masked_texts(config.masking, blocks, None, batch=config.batch, seed=config.seed),
+        PassageGiver(blocks, config),
+    )
     whole = {tuple(blocks.ids(row, 99)): row for row in range(len(blocks))}
     counts = np.zeros(3, int)
     for step in range(2, 22):
         batch = texts[step]
-        found = given.at(step, batch.texts)
-        for text, ids, own in zip(batch.texts, found.ids, found.own_B.tolist(), strict=True):
+        found = given.choose(step, batch.texts)
+        for text, ids, own in zip(batch.texts, found.ids, found.is_own_B.tolist(), strict=True):
             said = text.ids.copy()
             for position, label in zip(text.positions, text.labels, strict=True):
                 said[position] = label
@@ -75,42 +79,49 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
                 assert ids == passage[:at] + passage[at + len(said) :]
                 counts[1] += 1
     assert counts.sum() == 800 and np.allclose(counts / 800, [0.25, 0.25, 0.5], atol=0.06)
-    assert given.at(3, texts[3].texts).ids == given.at(3, texts[3].texts).ids != given.at(4, texts[4].texts).ids
-    assert [given.shares(step) for step in (0, 1, 2, 4)] == [(1, 1), (0.75, 0.75), (0.5, 0.5), (0.5, 0.5)]
-    first = given.at(0, texts[0].texts)
-    assert first.ids == [blocks.ids(text.row, 99) for text in texts[0].texts] and first.own_B.all()
-    short = GivenPassages(blocks, replace(config, max_block=5))
-    assert max(map(len, short.at(0, texts[0].texts).ids)) == 5
+    assert (
+        given.choose(3, texts[3].texts).ids
+        == given.choose(3, texts[3].texts).ids
+        != given.choose(4, texts[4].texts).ids
+    )
+    assert [given.shares_at(step) for step in (0, 1, 2, 4)] == [(1, 1), (0.75, 0.75), (0.5, 0.5), (0.5, 0.5)]
+    first = given.choose(0, texts[0].texts)
+    assert first.ids == [blocks.ids(text.row, 99) for text in texts[0].texts] and first.is_own_B.all()
+    short = PassageGiver(blocks, replace_settings(config, max_block=5))
+    assert max(map(len, short.choose(0, texts[0].texts).ids)) == 5
 
 
 def test_losses_are_told_apart() -> None:
     nll_BM, counted_BM = torch.tensor([[1.0, 3.0], [5.0, 0.0]]), torch.tensor([[True, True], [True, False]])
-    assert reader_warmup._apart(nll_BM, counted_BM, torch.tensor([True, False])) == {"nll_own": 2.0, "nll_other": 5.0}
-    assert reader_warmup._apart(nll_BM, counted_BM, torch.tensor([True, True])) == {"nll_own": 3.0}
+    assert reader_warmup._losses_by_passage(nll_BM, counted_BM, torch.tensor([True, False])) == {
+        "nll_own": 2.0,
+        "nll_other": 5.0,
+    }
+    assert reader_warmup._losses_by_passage(nll_BM, counted_BM, torch.tensor([True, True])) == {"nll_own": 3.0}
 
 
-def test_it_learns_to_look_into_the_passage(config: WarmReaderConfig, tmp_path: Path) -> None:
+def test_it_learns_to_look_into_the_passage(config: ReaderWarmupConfig, tmp_path: Path) -> None:
     """Passages of one word that is said again and again: all of a text is masked, its own passage tells it."""
     rows = [f'{{"id": "{number}", "text": "{" ".join(8 * [f"w{number}"])}"}}\n' for number in range(60)]
     (tmp_path / "same.jsonl").write_text("".join(rows))
     build_index([tmp_path / "same.jsonl"], tmp_path / "same.index", IndexConfig(retriever="bm25"))
     few = {"steps": 200, "batch": 32, "kept": 1.0, "lr": 3e-3, "warmup": 10, "rate": 0.999, "save_every": 1000}
-    out = reader_warmup.main(replace(config, corpus=tmp_path / "same.index", **few))
+    out = reader_warmup.main(replace_settings(config, corpus=tmp_path / "same.index", **few))
     rows = read_rows(config.out)
     last = {name: np.mean([row[name] for row in rows[-20:] if name in row]) for name in ("nll_own", "nll_other")}
     assert last["nll_own"] < 0.5 * last["nll_other"], last
     KnowledgeAugmentedEncoder.from_encoder(out)
 
 
-def test_a_broken_run_goes_on_with_the_very_losses(config: WarmReaderConfig) -> None:
+def test_a_broken_run_goes_on_with_the_very_losses(config: ReaderWarmupConfig) -> None:
     reader_warmup.main(config)
-    broken = replace(config, out=config.out.with_name("broken"), save_every=2)
+    broken = replace_settings(config, out=config.out.with_name("broken"), save_every=2)
     broken_off(reader_warmup, broken, 3)
     reader_warmup.main(broken)
     whole, again = ([row["nll"] for row in read_rows(out)] for out in (config.out, broken.out))
     assert whole == again and len(whole) == 4
 
 
-def test_settings_that_cannot_be_meant(config: WarmReaderConfig) -> None:
-    with pytest.raises(BadInput, match=r"masking = all, own = 2, kept = -1: out of range"):
-        replace(config, masking="all", own=2, kept=-1)
+def test_settings_that_cannot_be_meant(config: ReaderWarmupConfig) -> None:
+    with pytest.raises(BadInput, match=r"own = 2, kept = -1, masking = all: out of range"):
+        replace_settings(config, masking="all", own=2, kept=-1)

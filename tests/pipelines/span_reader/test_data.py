@@ -20,7 +20,7 @@ from pipelines.common.passage_sampler import (
     TitledText,
     sample_ranks,
 )
-from pipelines.common.questions import drawn
+from pipelines.common.questions import draw_stretch
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import POOL_BATCHES, apportion
 from pipelines.span_reader.gold_passages import write_gold_passages
@@ -79,9 +79,9 @@ def test_shares_are_kept_exactly(config: ReaderConfig) -> None:
 
 
 def test_each_epoch_draws_every_question_once() -> None:
-    both = [drawn(7, 3, first, 7) for first in (0, 7)]
+    both = [draw_stretch(7, 3, first, 7) for first in (0, 7)]
     assert all(sorted(each) == list(range(7)) for each in both) and both[0] != both[1]
-    assert drawn(7, 3, 5, 4) == [*both[0][5:], *both[1][:2]]
+    assert draw_stretch(7, 3, 5, 4) == [*both[0][5:], *both[1][:2]]
 
 
 def test_passages_of_a_batch_have_similar_lengths(small: Path, tmp_path: Path) -> None:

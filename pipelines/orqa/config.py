@@ -1,0 +1,166 @@
+"""Settings of ORQA's stages, and of the whole."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pipelines.common.config import (
+    FROM_RECIPE,
+    HeldOutConfig,
+    Rules,
+    TrainingConfig,
+    TrainingIndexConfig,
+    UnsetNumber,
+    UnsetText,
+    above_0,
+    layer_width,
+    one_of,
+    proper_share,
+    schedule_rules,
+    share,
+    text_length,
+)
+from ragqa.cli.groups import FLAT
+from ragqa.pretraining.inverse_cloze import KEEP_RATE
+from ragqa.reading.windows import MIN_WINDOW
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
+
+
+@dataclass(frozen=True, kw_only=True)
+class InverseClozeConfig(TrainingConfig):
+    """Settings of the inverse cloze task. ORQA: batch 4096, 100,000 steps."""
+
+    corpus: Path
+    """Index directory of the passages (``ragqa index --retriever bm25`` makes one)."""
+    encoder: Path
+    """Directory of the encoder that the towers begin from."""
+    steps: int = 100_000
+    """Optimizer steps."""
+    batch: int = 4096
+    """Pairs of sentence and passage a step."""
+    chunk: int = 128
+    """Texts whose activations are in memory at a time."""
+    lr: float = 1e-4
+    """Peak learning rate."""
+    width: int = 128
+    """Width of the vectors."""
+    pooling: Literal["cls", "mean"] = "cls"
+    """Pooling of hidden states: [CLS] or their mean, from which a small tower learns sooner."""
+    gain: float = 1.0
+    """Initial gain of the layer norms; ``width ** -0.25`` for small towers that begin from random weights."""
+    shared: bool = False
+    """Use one tower for questions and passages."""
+    kept: float = KEEP_RATE
+    """Share of the sentences that stay in their passage."""
+    thin: float | None = None
+    """Ask with the passage without this share of its wordpieces instead of a sentence: for one-sentence passages."""
+    max_query: int = 64
+    """Wordpieces of a sentence, [CLS] and [SEP] included."""
+    max_block: int = 288
+    """Wordpieces of a passage, [CLS] and [SEP] included."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=100_000)
+    """Held-out questions, on which recall is measured; for each evaluation all passages are embedded."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": (self.batch > 1, "more than 1: the others are the wrong answers"),
+            "chunk": above_0(self.chunk),
+            "width": layer_width(self.width),
+            "pooling": one_of(self.pooling, ("cls", "mean")),
+            "gain": above_0(self.gain),
+            "kept": share(self.kept),
+            "thin": proper_share(self.thin),
+            "max_query": text_length(self.max_query),
+            "max_block": text_length(self.max_block),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuneConfig(TrainingConfig):
+    """Settings of fine-tuning. ORQA and REALM: the defaults, two epochs of the larger data sets."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    retriever: Path
+    """Directory of the dual encoder, as the inverse cloze task or pretraining left it."""
+    encoder: Path
+    """Directory of the encoder that the reader begins from; REALM's is the masked language model that it pretrained."""
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    steps: int = 160_000
+    """Optimizer steps."""
+    batch: int = 1
+    """Questions a step."""
+    beam: int = 5000
+    """Passages that the question tower learns to tell apart; at most all there are."""
+    read: int = 5
+    """Passages of the beam that are read, the best ones."""
+    max_input: int = 320
+    """Wordpieces of question, title and passage that are read together."""
+    max_span: int = 10
+    """Wordpieces of an answer."""
+    hidden: int = 256
+    """Width of the layer that scores spans."""
+    freeze_retriever: bool = False
+    """Train the reader alone (an ablation)."""
+    lr: float = 1e-5
+    """Peak learning rate."""
+    warmup: int | None = None
+    """Steps of warm-up; by default 10,000, or a tenth of all if that is less."""
+    retriever_lr: float | None = None
+    """Peak learning rate of the question tower; by default ``lr``."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
+    """Held-out questions; ``regex`` holds for ``questions`` as well."""
+    index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
+    """Index that proposes passages, made once."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "read": above_0(self.read),
+            "beam": (self.beam >= self.read, "read or more"),
+            "max_input": (self.max_input >= MIN_WINDOW, f"{MIN_WINDOW} or more"),
+            "max_span": above_0(self.max_span),
+            "hidden": layer_width(self.hidden),
+            "retriever_lr": (self.retriever_lr is None or self.retriever_lr >= 0, "0 or more"),
+        }
+
+
+CLOZE = InverseClozeConfig(corpus=FROM_RECIPE, encoder=FROM_RECIPE, out=FROM_RECIPE)
+TUNE = FineTuneConfig(
+    corpus=FROM_RECIPE, retriever=FROM_RECIPE, encoder=FROM_RECIPE, questions=FROM_RECIPE, out=FROM_RECIPE
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrqaConfig:
+    """Settings of ORQA; those of its stages are the paper's."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    encoder: Path
+    """Directory of the encoder that the towers and the reader begin from."""
+    questions: Path
+    """File of questions with answers."""
+    out: Path
+    """Directory of the stages: cloze, tune, and the finished system; stages found there are not repeated."""
+    dev: Path | None = None
+    """File of held-out questions: recall is measured on them, the best weights are kept, confidence is calibrated."""
+    regex: bool = False
+    """Treat answers as regular expressions (CuratedTREC)."""
+    kind: str = UnsetText(DEFAULT_KIND)
+    """Kind of index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    device: str = UnsetText("cpu")
+    """Device to train on: cpu, cuda or cuda:N."""
+    seed: int = UnsetNumber(0)
+    """Seed of all that is random."""
+    cloze: InverseClozeConfig = CLOZE
+    """Inverse cloze task; what is given here comes before what is given above."""
+    tune: FineTuneConfig = TUNE
+    """Fine-tuning; what is given here comes before what is given above."""

@@ -1,0 +1,171 @@
+"""Settings of REALM's stages, and of the whole."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pipelines.common.config import (
+    FROM_RECIPE,
+    HeldOutConfig,
+    MaskingConfig,
+    RefreshConfig,
+    Rules,
+    TrainingConfig,
+    TrainingIndexConfig,
+    UnsetNumber,
+    UnsetText,
+    above_0,
+    at_least_0,
+    one_of,
+    schedule_rules,
+    share,
+    text_length,
+)
+from pipelines.common.learning_rates import LearningRates
+from pipelines.orqa.config import CLOZE, TUNE, FineTuneConfig, InverseClozeConfig
+from ragqa.cli.groups import FLAT
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderWarmupConfig(TrainingConfig):
+    """Settings of the reader's warm-up."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    encoder: Path
+    """Directory of the masked language model that training begins from."""
+    steps: int = 10_000
+    """Optimizer steps."""
+    batch: int = 512
+    """Texts a step."""
+    lr: float = 1e-4
+    """Peak learning rate."""
+    own: float = 0.5
+    """Share of the texts that are read beside their own passage, the others beside a random one. It begins at 1 and
+    falls to this over the first half of the steps."""
+    kept: float = 0.5
+    """Share of those whose passage still holds the text; it is cut out of the others. It begins at 1 as well."""
+    max_block: int = 288
+    """Wordpieces of a passage."""
+    masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
+    """What is masked in a text."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "own": share(self.own),
+            "kept": share(self.kept),
+            "max_block": text_length(self.max_block),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(TrainingConfig):
+    """Settings of pretraining. REALM: batch 512, 200,000 steps, k 8, a refresh every 500."""
+
+    corpus: Path
+    """Index directory of the passages Z that can be retrieved."""
+    encoder: Path
+    """Directory of the masked language model that reads text and passage."""
+    retriever: Path
+    """Directory of the dual encoder that retrieves; it has to be warmed up to learn much."""
+    texts: Path | None = None
+    """Index directory of the texts X that are masked; by default the passages themselves."""
+    steps: int = 200_000
+    """Optimizer steps."""
+    batch: int = 512
+    """Texts a step."""
+    k: int = 8
+    """Passages of a text, the null passage among them."""
+    null: bool = True
+    """Add the empty passage to the candidates, for what needs no passage."""
+    marginal: Literal["token", "sequence"] = "token"
+    """Marginalise over each masked token (the released code), or over all of a text together (the paper)."""
+    lr: float = 3e-5
+    """Peak learning rate of the reader."""
+    retriever_lr: float | None = None
+    """Peak learning rate of the towers; by default a fifth of ``lr``: a retriever that learns as fast as its reader
+    collapses. REALM has one rate for both."""
+    frozen: int | None = None
+    """Steps before the retriever learns and its rate warms up; by default half of them, so that the reader uses
+    passages first. REALM's learns from the beginning: 0."""
+    max_block: int = 288
+    """Wordpieces of a passage."""
+    masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
+    """What is masked in a text."""
+    index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
+    """Index that proposes passages."""
+    refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
+    """How the index follows the retriever."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
+    """Held-out questions, on which recall is measured."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "k": (self.k > int(self.null), "more than the null passage"),
+            "marginal": one_of(self.marginal, ("token", "sequence")),
+            "retriever_lr": at_least_0(self.retriever_lr),
+            "frozen": at_least_0(self.frozen),
+            "max_block": text_length(self.max_block),
+        }
+
+    @property
+    def proposed(self) -> int:
+        """Number of passages of a text without the null passage."""
+        return self.k - int(self.null)
+
+    @property
+    def rates(self) -> LearningRates:
+        """Learning rates of retriever and reader."""
+        return LearningRates(
+            steps=self.steps,
+            reader=self.lr,
+            retriever=self.lr / 5 if self.retriever_lr is None else self.retriever_lr,
+            frozen=self.steps // 2 if self.frozen is None else self.frozen,
+            warmup=self.warmup,
+        )
+
+
+PRETRAIN = PretrainConfig(corpus=FROM_RECIPE, encoder=FROM_RECIPE, retriever=FROM_RECIPE, out=FROM_RECIPE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealmConfig:
+    """Settings of REALM; those of its stages are the paper's but for when, and how fast, the retriever learns."""
+
+    corpus: Path
+    """Index directory of the passages Z."""
+    encoder: Path
+    """Directory of the masked language model that towers and reader begin from."""
+    reader: Path | None = None
+    """Directory of another model that the reader begins from: pipelines.realm.reader_warmup makes one."""
+    questions: Path
+    """File of questions with answers."""
+    out: Path
+    """Directory of the stages: cloze, pretrain, tune, and the finished system; stages found there are not repeated."""
+    texts: Path | None = None
+    """Index directory of the texts X that are masked; by default the passages themselves."""
+    dev: Path | None = None
+    """File of held-out questions: recall is measured on them, the best weights are kept, confidence is calibrated."""
+    regex: bool = False
+    """Treat answers as regular expressions (CuratedTREC)."""
+    kind: str = UnsetText(DEFAULT_KIND)
+    """Kind of the indexes: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    device: str = UnsetText("cpu")
+    """Device to train on: cpu, cuda or cuda:N."""
+    seed: int = UnsetNumber(0)
+    """Seed of all that is random."""
+    cloze: InverseClozeConfig = CLOZE
+    """Inverse cloze task; what is given here comes before what is given above."""
+    pretrain: PretrainConfig = PRETRAIN
+    """Pretraining; what is given here comes before what is given above."""
+    tune: FineTuneConfig = TUNE
+    """Fine-tuning; what is given here comes before what is given above."""

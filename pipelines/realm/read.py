@@ -1,0 +1,82 @@
+"""Reading in pretraining: a masked language model predicts what is masked in a text beside a passage.
+
+Legend: B texts of a batch, K passages of a text, N pairs of text and passage, L tokens, M masked positions,
+V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.common.masked_text import MaskedBatch
+from pipelines.common.tokenized_passages import TokenizedPassages
+from ragqa.models.inputs import pad_rows
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.objectives import gold_log_probs
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""Scores [N, M, …] of logits [N, M, V] and labels [N, M]."""
+
+
+def gold_log_likelihood(logits_NMV: Tensor, labels_NM: Tensor) -> Tensor:
+    """Return log p(y_j | z, x) [N, M] of what was masked."""
+    return gold_log_probs(logits_NMV.unsqueeze(1), labels_NM)[:, 0]
+
+
+def read_rows(
+    reader: KnowledgeAugmentedEncoder,
+    batch: MaskedBatch,
+    rows_BK: np.ndarray,
+    passages: TokenizedPassages,
+    limit: int,
+    score: Score = gold_log_likelihood,
+) -> tuple[Tensor, int]:
+    """Read texts beside the passages of rows.
+
+    Args:
+        reader: masked language model.
+        batch: texts.
+        rows_BK: rows of the passages; -1 is the empty one.
+        passages: where they are.
+        limit: wordpieces of a passage.
+        score: what is returned of the logits at the masked positions.
+
+    Returns:
+        The scores [B, K, M, …] of [CLS] x [SEP] z [SEP], and the number of tokens that were read.
+    """
+    pieces = [[passages.ids(int(row), limit) for row in rows] for rows in rows_BK]
+    return read_beside(reader, batch, pieces, passages.tokenizer.special_ids, score)
+
+
+def read_beside(
+    reader: KnowledgeAugmentedEncoder,
+    batch: MaskedBatch,
+    passages: Sequence[Sequence[Sequence[int]]],
+    special: tuple[int, int],
+    score: Score = gold_log_likelihood,
+) -> tuple[Tensor, int]:
+    """Read texts beside passages [B][K] that are given as wordpieces; ``special`` are [CLS] and [SEP].
+
+    Pairs are read in parts of similar length, to pad little. Returns as ``read_rows``.
+    """
+    first, last = special
+    pairs = [
+        ([first, *text.ids, last], [*passage, last])
+        for text, own in zip(batch.texts, passages, strict=True)
+        for passage in own
+    ]
+    order = np.argsort([-len(x) - len(z) for x, z in pairs], kind="stable")
+    scores, tokens, k = [], 0, len(passages[0])
+    for part in np.array_split(order, 4 if len(order) >= 64 else 1):
+        ids = pad_rows([pairs[number][0] + pairs[number][1] for number in part]).to(batch.labels_BM.device)
+        text_N1 = torch.tensor([[len(pairs[number][0])] for number in part], device=ids.ids_NL.device)
+        places_L = torch.arange(ids.ids_NL.shape[1], device=ids.ids_NL.device)
+        types = (places_L >= text_N1).long() * ids.mask_NL
+        texts = torch.from_numpy(part // k).to(types.device)
+        logits_NMV = reader(ids.ids_NL, ids.mask_NL, types, batch.positions_BM[texts])
+        scores.append(score(logits_NMV.float(), batch.labels_BM[texts]))
+        tokens += ids.ids_NL.numel()
+    back = torch.from_numpy(np.argsort(order)).to(batch.labels_BM.device)
+    return torch.cat(scores)[back].unflatten(0, (len(batch.texts), k)), tokens
