@@ -38,20 +38,20 @@ class Letters:
         return SimpleNamespace(offsets=offsets)
 
 
-def cut(split: Splitter, text: str, first: int = 0) -> list[str]:
+def split_texts(split: Splitter, text: str, first: int = 0) -> list[str]:
     return [text[start:end] for start, end in split(text, first)]
 
 
 # Words
 
 
-def test_words() -> None:
+def test_word_blocks_have_the_given_number_of_words() -> None:
     assert list(make_word_splitter(2)("  a bb\n\nccc d  e ", 0)) == [(2, 6), (8, 13), (15, 16)]
-    assert cut(make_word_splitter(2), "a b c d") == ["a b", "c d"]
-    assert cut(make_word_splitter(1), "a b") == ["a", "b"]
-    assert cut(make_word_splitter(3), "title\nbody of it all", 6) == ["body of it", "all"]
-    assert cut(make_word_splitter(), "w " * 250) == [("w " * size).strip() for size in (100, 100, 50)]
-    assert cut(make_word_splitter(2), "") == cut(make_word_splitter(2), " \n\t\x85") == []
+    assert split_texts(make_word_splitter(2), "a b c d") == ["a b", "c d"]
+    assert split_texts(make_word_splitter(1), "a b") == ["a", "b"]
+    assert split_texts(make_word_splitter(3), "title\nbody of it all", 6) == ["body of it", "all"]
+    assert split_texts(make_word_splitter(), "w " * 250) == [("w " * size).strip() for size in (100, 100, 50)]
+    assert split_texts(make_word_splitter(2), "") == split_texts(make_word_splitter(2), " \n\t\x85") == []
 
 
 # Sentences
@@ -84,56 +84,60 @@ def test_words() -> None:
         (". . . A", [". . .", "A"]),
     ],
 )
-def test_where_sentences_end(text: str, expected: list[str]) -> None:
+def test_sentences_end_where_the_rules_say(text: str, expected: list[str]) -> None:
     found = list(find_sentences(text, 0))
     assert [text[start:end] for start, end, _ in found] == expected
     assert [length for _, _, length in found] == [len(sentence.split()) for sentence in expected]
 
 
-def test_sentences_are_packed_whole() -> None:
+def test_blocks_hold_as_many_whole_sentences_as_fit() -> None:
     text = "A b c. D e. F g h i. J."
-    assert cut(make_sentence_splitter(5), text) == ["A b c. D e.", "F g h i. J."]
-    assert cut(make_sentence_splitter(4), text) == ["A b c.", "D e.", "F g h i.", "J."]
-    assert cut(make_sentence_splitter(100), text) == [text]
-    assert cut(make_sentence_splitter(5), "Title\nA b c. D e.", 6) == ["A b c. D e."]
+    assert split_texts(make_sentence_splitter(5), text) == ["A b c. D e.", "F g h i. J."]
+    assert split_texts(make_sentence_splitter(4), text) == ["A b c.", "D e.", "F g h i.", "J."]
+    assert split_texts(make_sentence_splitter(100), text) == [text]
+    assert split_texts(make_sentence_splitter(5), "Title\nA b c. D e.", 6) == ["A b c. D e."]
 
 
-def test_a_long_sentence_is_cut_and_its_rest_goes_on() -> None:
+def test_a_long_sentence_is_cut_and_its_rest_shares_a_block() -> None:
     text = "A b. C d e f g h i. J k. L."
-    assert cut(make_sentence_splitter(3), text) == ["A b.", "C d e", "f g h", "i. J k.", "L."]
-    assert cut(make_sentence_splitter(3), "a b c d e f") == ["a b c", "d e f"]
+    assert split_texts(make_sentence_splitter(3), text) == ["A b.", "C d e", "f g h", "i. J k.", "L."]
+    assert split_texts(make_sentence_splitter(3), "a b c d e f") == ["a b c", "d e f"]
 
 
 # Wordpieces
 
 
-def test_wordpieces() -> None:
+def test_wordpiece_blocks_hold_as_many_words_as_fit() -> None:
     split = make_wordpiece_splitter(5, tokenizer=Letters())
-    assert cut(split, " ab cd e fghi jk ") == ["ab cd e", "fghi", "jk"]
-    assert cut(split, "abcdefghijklm no p") == ["abcde", "fghij", "klm no", "p"]
-    assert cut(split, "Title\nab cdef", 6) == ["ab", "cdef"]
-    assert cut(make_wordpiece_splitter(2, tokenizer=Letters(3)), "abcdef ab abc abcd") == ["abcdef", "ab abc", "abcd"]
-    assert cut(split, " \n") == []
+    assert split_texts(split, " ab cd e fghi jk ") == ["ab cd e", "fghi", "jk"]
+    assert split_texts(split, "abcdefghijklm no p") == ["abcde", "fghij", "klm no", "p"]
+    assert split_texts(split, "Title\nab cdef", 6) == ["ab", "cdef"]
+    assert split_texts(make_wordpiece_splitter(2, tokenizer=Letters(3)), "abcdef ab abc abcd") == [
+        "abcdef",
+        "ab abc",
+        "abcd",
+    ]
+    assert split_texts(split, " \n") == []
 
 
-def test_words_without_pieces_belong_to_a_block_all_the_same() -> None:
+def test_words_without_wordpieces_are_kept() -> None:
     class Nothing:
         def tokenize(self, text: str) -> SimpleNamespace:
             return SimpleNamespace(offsets=[])
 
-    assert cut(make_wordpiece_splitter(3, tokenizer=Nothing()), " a b c d ") == ["a b c d"]
+    assert split_texts(make_wordpiece_splitter(3, tokenizer=Nothing()), " a b c d ") == ["a b c d"]
 
 
-def test_pieces_that_share_a_character_are_not_cut_apart() -> None:
+def test_wordpieces_that_share_a_character_stay_together() -> None:
     class Bytes:
         def tokenize(self, text: str) -> SimpleNamespace:
             offsets = [(i, i + 1) for i, char in enumerate(text) if not char.isspace() for _ in char.encode()]
             return SimpleNamespace(offsets=offsets)
 
-    assert cut(make_wordpiece_splitter(2, tokenizer=Bytes()), "ab 漢字 c") == ["ab", "漢", "字", "c"]
+    assert split_texts(make_wordpiece_splitter(2, tokenizer=Bytes()), "ab 漢字 c") == ["ab", "漢", "字", "c"]
 
 
-def test_wordpieces_of_a_real_tokenizer() -> None:
+def test_blocks_of_a_real_tokenizer_are_full() -> None:
     """As many whole words as fit, recounted block by block over the text that was cut."""
     from ragqa.artefacts.paths import weights_dir
     from ragqa.runtime.tokens import TextTokenizer
@@ -141,7 +145,7 @@ def test_wordpieces_of_a_real_tokenizer() -> None:
     tokenizer = TextTokenizer(weights_dir() / "encoder")
     text = "Antidisestablishmentarianism, e.g. (naïve) co-operation in Łódź: 12,345.67 漢字かな! " * 60
     split, size = make_wordpiece_splitter(64, tokenizer=tokenizer), 64
-    blocks = cut(split, text)
+    blocks = split_texts(split, text)
     assert " ".join(blocks).split() == text.split()
     counts = [len(tokenizer.tokenize(block).ids) for block in blocks]
     assert max(counts) <= size
@@ -163,7 +167,7 @@ SPLITTERS: list[Callable[[int], Splitter]] = [
 @pytest.mark.parametrize("make", SPLITTERS)
 @settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 9), data=st.data())
-def test_every_character_that_shows_is_in_one_block(
+def test_every_visible_character_is_in_exactly_one_block(
     make: Callable[[int], Splitter], text: str, size: int, data: st.DataObject
 ) -> None:
     first = data.draw(st.integers(0, len(text)))
@@ -178,23 +182,23 @@ def test_every_character_that_shows_is_in_one_block(
 @pytest.mark.parametrize("make", SPLITTERS[:2])
 @settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 9))
-def test_every_word_is_whole_and_blocks_are_not_too_long(make: Callable[[int], Splitter], text: str, size: int) -> None:
-    blocks = cut(make(size), text)
+def test_words_stay_whole_and_blocks_within_their_size(make: Callable[[int], Splitter], text: str, size: int) -> None:
+    blocks = split_texts(make(size), text)
     assert [word for block in blocks for word in block.split()] == text.split()
     assert all(len(block.split()) <= size for block in blocks)
 
 
 @settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 9))
-def test_words_against_a_plain_implementation(text: str, size: int) -> None:
+def test_word_blocks_match_a_plain_implementation(text: str, size: int) -> None:
     expected = [text.split()[at : at + size] for at in range(0, len(text.split()), size)]
-    assert [block.split() for block in cut(make_word_splitter(size), text)] == expected
+    assert [block.split() for block in split_texts(make_word_splitter(size), text)] == expected
 
 
 @settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 40))
 def test_blocks_of_wordpieces_are_full(text: str, size: int) -> None:
-    blocks = cut(make_wordpiece_splitter(size, tokenizer=Letters()), text)
+    blocks = split_texts(make_wordpiece_splitter(size, tokenizer=Letters()), text)
     lengths = [len("".join(block.split())) for block in blocks]
     assert all(length <= size for length in lengths)
     for length, following in zip(lengths, blocks[1:], strict=False):
@@ -204,14 +208,14 @@ def test_blocks_of_wordpieces_are_full(text: str, size: int) -> None:
 # Choice, and much
 
 
-def test_splitter_chooses_by_name() -> None:
+def test_splitters_are_chosen_by_name() -> None:
     text = "One two. Three four."
-    assert cut(make_splitter("words", 3), text) == ["One two. Three", "four."]
-    assert cut(make_splitter("sentences", 3), text) == ["One two.", "Three four."]
-    assert cut(make_splitter("wordpieces", 7, Letters()), text) == ["One two.", "Three", "four."]
-    assert len(cut(make_splitter("words", None), "w " * 101)) == 2
-    assert len(cut(make_splitter("sentences", None), "w " * 101)) == 2
-    assert len(cut(make_splitter("wordpieces", None, Letters()), "w " * 289)) == 2
+    assert split_texts(make_splitter("words", 3), text) == ["One two. Three", "four."]
+    assert split_texts(make_splitter("sentences", 3), text) == ["One two.", "Three four."]
+    assert split_texts(make_splitter("wordpieces", 7, Letters()), text) == ["One two.", "Three", "four."]
+    assert len(split_texts(make_splitter("words", None), "w " * 101)) == 2
+    assert len(split_texts(make_splitter("sentences", None), "w " * 101)) == 2
+    assert len(split_texts(make_splitter("wordpieces", None, Letters()), "w " * 289)) == 2
 
 
 @pytest.mark.parametrize(
@@ -223,7 +227,7 @@ def test_splitter_chooses_by_name() -> None:
         (("wordpieces", 5), "tokenizer"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: tuple[str, int], message: str) -> None:
+def test_impossible_options_are_rejected(arguments: tuple[str, int], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         make_splitter(*arguments)
 
@@ -250,7 +254,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", ["words", "sentences"])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_text_takes_for_ever(kind: str, name: str) -> None:
+def test_running_time_is_linear_on_any_text(kind: str, name: str) -> None:
     text, blocks = HOSTILE[name]
     started = time.process_time()
     found = sum(1 for _ in make_splitter(kind, 100)(text, 0))
@@ -258,8 +262,8 @@ def test_no_text_takes_for_ever(kind: str, name: str) -> None:
     assert found == blocks
 
 
-def test_a_word_of_many_pieces_is_cut() -> None:
-    blocks = cut(make_wordpiece_splitter(100, tokenizer=Letters()), "x" * 250_000)
+def test_a_word_of_many_wordpieces_is_cut() -> None:
+    blocks = split_texts(make_wordpiece_splitter(100, tokenizer=Letters()), "x" * 250_000)
     assert [len(block) for block in blocks] == [100] * 2500
 
 
@@ -269,6 +273,6 @@ def test_real_articles_are_covered(shared_data: Path) -> None:
     for document in islice(read_documents([shared_data / "wiki" / "AA.tar.xz"]), 20):
         expected = document.text[document.body :].split()
         for kind in ("words", "sentences"):
-            blocks = cut(make_splitter(kind), document.text, document.body)
+            blocks = split_texts(make_splitter(kind), document.text, document.body)
             assert [word for block in blocks for word in block.split()] == expected
             assert max(len(block.split()) for block in blocks) <= 100

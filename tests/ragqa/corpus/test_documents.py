@@ -38,22 +38,22 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def one(path: Path, content: str | bytes) -> Document:
+def read_one(path: Path, content: str | bytes) -> Document:
     documents, report = read(write(path, content))
     assert len(documents) == 1
     assert report == CorpusReport(documents=1, bytes_read=path.stat().st_size)
     return documents[0]
 
 
-def lines(*records: object) -> str:
+def to_json_lines(*records: object) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def wiki(identifier: str, title: str, body: str) -> str:
+def make_article(identifier: str, title: str, body: str) -> str:
     return f'<doc id="{identifier}" url="http://w?curid={identifier}" title="{title}">\n{title}\n\n{body}\n</doc>\n'
 
 
-def tar(members: dict[str, bytes], mode: str = "w") -> bytes:
+def make_tar(members: dict[str, bytes], mode: str = "w") -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode) as archive:
         for name, content in members.items():
@@ -68,7 +68,7 @@ def tar(members: dict[str, bytes], mode: str = "w") -> bytes:
 
 def test_a_text_file_is_a_document_named_by_its_stem(tmp_path: Path) -> None:
     path = tmp_path / "the-great_wave.txt"
-    assert one(path, "A print.\n") == Document(str(path), "the great wave", "A print.\n", str(path), 0)
+    assert read_one(path, "A print.\n") == Document(str(path), "the great wave", "A print.\n", str(path), 0)
 
 
 @pytest.mark.parametrize(
@@ -87,24 +87,24 @@ def test_a_text_file_is_a_document_named_by_its_stem(tmp_path: Path) -> None:
 def test_a_heading_at_the_beginning_is_the_title(
     tmp_path: Path, content: str, title: str, body: str, suffix: str
 ) -> None:
-    document = one(tmp_path / f"w_1{suffix}", content)
+    document = read_one(tmp_path / f"w_1{suffix}", content)
     assert (document.title, document.text, document.text[document.body :]) == (title, content, body)
 
 
 @pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
-def test_utf_16_with_a_mark_is_decoded(tmp_path: Path, mark: bytes) -> None:
+def test_utf_16_with_a_byte_order_mark_is_decoded(tmp_path: Path, mark: bytes) -> None:
     encoding = "utf-16-le" if mark == b"\xff\xfe" else "utf-16-be"
-    assert one(tmp_path / "a.txt", mark + "Zürich 𝄞".encode(encoding)).text == "Zürich 𝄞"
-    records = lines({"id": "1", "text": "ein ਊ"}, {"id": "2", "text": "zwei"})
+    assert read_one(tmp_path / "a.txt", mark + "Zürich 𝄞".encode(encoding)).text == "Zürich 𝄞"
+    records = to_json_lines({"id": "1", "text": "ein ਊ"}, {"id": "2", "text": "zwei"})
     write(tmp_path / "b.jsonl", mark + records.encode(encoding))
     assert [d.text for d in read(tmp_path / "b.jsonl")[0]] == ["ein ਊ", "zwei"]
 
 
-def test_a_utf_8_mark_is_dropped(tmp_path: Path) -> None:
-    assert one(tmp_path / "a.md", b"\xef\xbb\xbf# T\nbody").title == "T"
-    assert one(tmp_path / "a.txt", b"\xef\xbb\xbfabc").text == "abc"
-    assert one(tmp_path / "a.jsonl", b"\xef\xbb\xbf" + b'{"id": "1", "text": "abc"}').text == "abc"
-    assert one(tmp_path / "wiki_00", b"\xef\xbb\xbf" + wiki("1", "T", "x").encode()).title == "T"
+def test_a_utf_8_byte_order_mark_is_removed(tmp_path: Path) -> None:
+    assert read_one(tmp_path / "a.md", b"\xef\xbb\xbf# T\nbody").title == "T"
+    assert read_one(tmp_path / "a.txt", b"\xef\xbb\xbfabc").text == "abc"
+    assert read_one(tmp_path / "a.jsonl", b"\xef\xbb\xbf" + b'{"id": "1", "text": "abc"}').text == "abc"
+    assert read_one(tmp_path / "wiki_00", b"\xef\xbb\xbf" + make_article("1", "T", "x").encode()).title == "T"
 
 
 def test_undecodable_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
@@ -117,17 +117,17 @@ def test_undecodable_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
     assert [d.text for d in documents] == ["ok", "caf\ufffd"]
     assert report.undecodable == 1
     assert report.notes[0].startswith(f"{tmp_path}/a.jsonl:2: ")
-    page = wiki("1", "T", "one\nCAFE\nCAFE\ntwo").encode().replace(b"CAFE", b"caf\xe9")
+    page = make_article("1", "T", "one\nCAFE\nCAFE\ntwo").encode().replace(b"CAFE", b"caf\xe9")
     assert read(write(tmp_path / "wiki_00", page))[1].undecodable == 1
     rows = b"id\ttext\ttitle\n1\tcaf\xe9\tT\n"
     assert read(write(tmp_path / "a.tsv", rows))[1].undecodable == 1
 
 
-def test_control_characters_and_line_ends_stay(tmp_path: Path) -> None:
+def test_control_characters_and_line_ends_are_kept(tmp_path: Path) -> None:
     text = "a\x01b\x0cc\x85d\u2028e\r\nf\rg" + "x" * 9000 + "\x00h"
-    assert one(tmp_path / "a.txt", text).text == text
+    assert read_one(tmp_path / "a.txt", text).text == text
     record = {"id": "1", "title": "\x00", "text": text}
-    document = one(tmp_path / "a.jsonl", lines(record))
+    document = read_one(tmp_path / "a.jsonl", to_json_lines(record))
     assert (document.title, document.text) == ("\x00", text)
 
 
@@ -143,7 +143,7 @@ PAGE = """<!DOCTYPE html><html><head><title> Great
 
 
 def test_html_gives_its_visible_text(tmp_path: Path) -> None:
-    document = one(tmp_path / "p-1.html", PAGE)
+    document = read_one(tmp_path / "p-1.html", PAGE)
     assert document.title == "Great Wave"
     assert document.text == (
         "The wave\n\nBy Hokusai,\xa0about 1831 & later.\nA print\n\nunclosed\n\na\tb\nc\n\nx = 1\n  y"
@@ -152,12 +152,12 @@ def test_html_gives_its_visible_text(tmp_path: Path) -> None:
 
 
 def test_html_without_a_title_is_named_by_its_file(tmp_path: Path) -> None:
-    document = one(tmp_path / "p-1.htm", "<p>One<p>Two &#xD800; <unknown>three</unknown>")
+    document = read_one(tmp_path / "p-1.htm", "<p>One<p>Two &#xD800; <unknown>three</unknown>")
     assert (document.title, document.text) == ("p 1", "One\n\nTwo \ufffd three")
-    assert one(tmp_path / "p-2.htm", "<title>T<body>Text").text == "Text"
+    assert read_one(tmp_path / "p-2.htm", "<title>T<body>Text").text == "Text"
 
 
-def test_html_that_the_parser_refuses_is_named(tmp_path: Path) -> None:
+def test_html_that_cannot_be_parsed_is_reported(tmp_path: Path) -> None:
     good = write(tmp_path / "good.html", "text")
     page = write(tmp_path / "bad.html", "<p>a<![foo[bar]]>b")
     documents, report = read(good, page, skip_bad=True)
@@ -168,7 +168,7 @@ def test_html_that_the_parser_refuses_is_named(tmp_path: Path) -> None:
             read(page)
 
 
-def pdf_of(pages: list[str], title: str = "") -> bytes:
+def make_pdf(pages: list[str], title: str = "") -> bytes:
     """A minimal PDF, written out by hand."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>"]
     kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
@@ -200,32 +200,32 @@ def pypdf() -> object:
 
 @pytest.mark.usefixtures("pypdf")
 def test_pdf_gives_the_text_of_its_pages(tmp_path: Path) -> None:
-    document = one(tmp_path / "a-b.pdf", pdf_of(["First page.", "Second page."], "On Waves"))
+    document = read_one(tmp_path / "a-b.pdf", make_pdf(["First page.", "Second page."], "On Waves"))
     assert (document.title, document.text) == ("On Waves", "First page.\n\nSecond page.")
-    assert one(tmp_path / "a-b.pdf", pdf_of(["First page."])).title == "a b"
-    assert one(tmp_path / "paper", pdf_of(["First page."])).text == "First page."
+    assert read_one(tmp_path / "a-b.pdf", make_pdf(["First page."])).title == "a b"
+    assert read_one(tmp_path / "paper", make_pdf(["First page."])).text == "First page."
 
 
 @pytest.mark.usefixtures("pypdf")
 def test_pdf_without_text_is_empty_and_noted(tmp_path: Path) -> None:
-    documents, report = read(write(tmp_path / "scan.pdf", pdf_of([""])))
+    documents, report = read(write(tmp_path / "scan.pdf", make_pdf([""])))
     assert (documents, report.empty) == ([], 1)
     assert report.notes == [f"{tmp_path}/scan.pdf: no text in it (scanned pages?)"]
 
 
-def encrypted(pypdf: object, password: str) -> bytes:
-    writer = pypdf.PdfWriter(io.BytesIO(pdf_of(["Secret."])))
+def make_encrypted_pdf(pypdf: object, password: str) -> bytes:
+    writer = pypdf.PdfWriter(io.BytesIO(make_pdf(["Secret."])))
     writer.encrypt(user_password=password, owner_password="owner", algorithm="RC4-128")
     buffer = io.BytesIO()
     writer.write(buffer)
     return buffer.getvalue()
 
 
-def test_pdf_that_cannot_be_read_is_named_or_skipped(tmp_path: Path, pypdf: object) -> None:
-    locked = write(tmp_path / "locked.pdf", encrypted(pypdf, "password"))
-    cut = write(tmp_path / "cut.pdf", pdf_of(["First page."])[:300])
+def test_an_unreadable_pdf_is_reported_or_skipped(tmp_path: Path, pypdf: object) -> None:
+    locked = write(tmp_path / "locked.pdf", make_encrypted_pdf(pypdf, "password"))
+    cut = write(tmp_path / "cut.pdf", make_pdf(["First page."])[:300])
     empty = write(tmp_path / "empty.pdf", b"")
-    good = write(tmp_path / "open.pdf", encrypted(pypdf, ""))
+    good = write(tmp_path / "open.pdf", make_encrypted_pdf(pypdf, ""))
     for path in (locked, cut, empty):
         with pytest.raises(BadInput, match=rf"{path.name}: not a PDF that can be read: "):
             read(path)
@@ -234,9 +234,9 @@ def test_pdf_that_cannot_be_read_is_named_or_skipped(tmp_path: Path, pypdf: obje
     assert (report.bad, len(report.notes)) == (3, 3)
 
 
-def test_pdf_without_pypdf_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_pypdf_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
-    path = write(tmp_path / "a.pdf", pdf_of(["First page."]))
+    path = write(tmp_path / "a.pdf", make_pdf(["First page."]))
     with pytest.raises(MissingExtra, match=r"a\.pdf needs the extra 'docs'"):
         read(path)
     text = write(tmp_path / "b.txt", "text")
@@ -248,9 +248,11 @@ def test_pdf_without_pypdf_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
 # Records
 
 
-def test_json_lines(tmp_path: Path) -> None:
+def test_each_json_line_is_a_document(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    content = lines({"id": "x", "title": "Ü", "text": "one", "more": [1]}, {"id": 7, "title": None, "text": "two"})
+    content = to_json_lines(
+        {"id": "x", "title": "Ü", "text": "one", "more": [1]}, {"id": 7, "title": None, "text": "two"}
+    )
     documents, _ = read(write(path, content + "\n \r\n" + '{"id":"z","text":"three"}'))
     assert documents == [
         Document("x", "Ü", "one", str(path)),
@@ -279,7 +281,7 @@ def test_json_lines(tmp_path: Path) -> None:
         ('{"id": "1", "title": "other", "text": "good"}', "the id '1' belongs to another text already"),
     ],
 )
-def test_a_malformed_json_line_is_named_or_skipped(tmp_path: Path, line: str, what: str) -> None:
+def test_a_malformed_json_line_is_reported_or_skipped(tmp_path: Path, line: str, what: str) -> None:
     good = '{"id": "1", "text": "good"}'
     path = write(tmp_path / "a.jsonl", f'{good}\n{line}\n{{"id": "3", "text": "better"}}\n')
     with pytest.raises(BadLine) as error:
@@ -292,7 +294,7 @@ def test_a_malformed_json_line_is_named_or_skipped(tmp_path: Path, line: str, wh
     assert report.notes[0].startswith(f"{path}:2: {what}")
 
 
-def test_what_was_good_before_a_bad_line_is_handed_out(tmp_path: Path) -> None:
+def test_documents_before_a_bad_line_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"id": "1", "text": "good"}\n{\n')
     documents = read_documents([path])
     assert next(documents).id == "1"
@@ -307,7 +309,7 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
     assert report.undecodable == 1
 
 
-def test_dpr_passages(tmp_path: Path) -> None:
+def test_each_row_of_dpr_is_a_document(tmp_path: Path) -> None:
     path = tmp_path / "psgs.tsv"
     rows = (
         'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is"\tAaron\n2\tplain\t"""Hi"" there"\n\n3\t"two\nlines\t"\tT\n'
@@ -333,7 +335,7 @@ def test_dpr_passages(tmp_path: Path) -> None:
         ("1\tother\tT", "the id '1' belongs to another text already"),
     ],
 )
-def test_a_malformed_row_is_named_or_skipped(tmp_path: Path, row: str, what: str) -> None:
+def test_a_malformed_row_is_reported_or_skipped(tmp_path: Path, row: str, what: str) -> None:
     path = write(tmp_path / "a.tsv", f"id\ttext\ttitle\n1\tgood\tT\n{row}\n3\tbetter\tT\n")
     with pytest.raises(BadLine, match=rf"a\.tsv:3: {what}"):
         read(path)
@@ -352,7 +354,7 @@ def test_a_stray_quote_does_not_swallow_the_file(tmp_path: Path) -> None:
     assert report.notes[0].startswith(f"{path}:12: ")
 
 
-def test_a_table_of_another_kind_is_not_read_as_passages(tmp_path: Path) -> None:
+def test_a_table_with_another_header_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "1\ttext\ttitle\n2\ttext\ttitle\n")
     with pytest.raises(BadLine, match=r"a\.tsv:1: .*id<TAB>text<TAB>title"):
         read(path)
@@ -360,9 +362,11 @@ def test_a_table_of_another_kind_is_not_read_as_passages(tmp_path: Path) -> None
     assert (documents, report.bad) == ([], 1)
 
 
-def test_wikiextractor(tmp_path: Path) -> None:
+def test_each_article_of_wikiextractor_is_a_document(tmp_path: Path) -> None:
     path = tmp_path / "AA" / "wiki_00"
-    articles = wiki("12", "Anarchism", "It is <br> a philosophy.\nHistory.") + wiki("39", "Albedo", "Reflection.")
+    articles = make_article("12", "Anarchism", "It is <br> a philosophy.\nHistory.") + make_article(
+        "39", "Albedo", "Reflection."
+    )
     documents, _ = read(write(path, articles))
     assert documents == [
         Document("12", "Anarchism", "Anarchism\n\nIt is <br> a philosophy.\nHistory.\n", str(path), 10),
@@ -377,19 +381,19 @@ def test_wikiextractor(tmp_path: Path) -> None:
         assert [d.id for d in read(write(tmp_path / name, articles))[0]] == ["12", "39"]
 
 
-def test_entities_are_resolved_where_wikiextractor_leaves_them(tmp_path: Path) -> None:
-    old = wiki("1", "&quot;R&amp;B&quot;", "Some write <b> &amp; mean it, at AT&T.")
-    document = one(tmp_path / "old", old)
+def test_html_entities_of_wikiextractor_are_decoded(tmp_path: Path) -> None:
+    old = make_article("1", "&quot;R&amp;B&quot;", "Some write <b> &amp; mean it, at AT&T.")
+    document = read_one(tmp_path / "old", old)
     assert document.title == '"R&B"'
     assert document.text[document.body :] == "\nSome write <b> &amp; mean it, at AT&T.\n"
-    new = wiki("1", 'A "quoted" title', "AT&amp;T &lt;b&gt; &amp;lt;")
-    document = one(tmp_path / "new", new)
+    new = make_article("1", 'A "quoted" title', "AT&amp;T &lt;b&gt; &amp;lt;")
+    document = read_one(tmp_path / "new", new)
     assert document.title == 'A "quoted" title'
     assert document.text[document.body :] == "\nAT&T <b> &lt;\n"
 
 
-def test_an_article_that_does_not_repeat_its_title_is_body_throughout(tmp_path: Path) -> None:
-    document = one(tmp_path / "wiki_00", '<doc id="1" title="T">\nText.\n</doc>\n')
+def test_an_article_that_does_not_repeat_its_title_is_all_body(tmp_path: Path) -> None:
+    document = read_one(tmp_path / "wiki_00", '<doc id="1" title="T">\nText.\n</doc>\n')
     assert (document.title, document.text, document.body) == ("T", "Text.\n", 0)
 
 
@@ -403,8 +407,8 @@ def test_an_article_that_does_not_repeat_its_title_is_body_throughout(tmp_path: 
         ("</doc>\n", "text outside of <doc …> and </doc>"),
     ],
 )
-def test_malformed_articles_are_named_or_skipped(tmp_path: Path, bad: str, what: str) -> None:
-    good, better = wiki("1", "A", "good"), wiki("3", "C", "better")
+def test_malformed_articles_are_reported_or_skipped(tmp_path: Path, bad: str, what: str) -> None:
+    good, better = make_article("1", "A", "good"), make_article("3", "C", "better")
     path = write(tmp_path / "wiki_00", f"{good}\n{bad}{better}")
     with pytest.raises(BadLine, match=rf"wiki_00:7: {what}"):
         read(path)
@@ -425,27 +429,27 @@ EXPAND = {
 
 
 @pytest.mark.parametrize("suffix", EXPAND)
-def test_compressed_files(tmp_path: Path, suffix: str) -> None:
+def test_compressed_files_are_read(tmp_path: Path, suffix: str) -> None:
     compress = EXPAND[suffix]
-    record = lines({"id": "1", "text": "t"}).encode()
-    assert one(tmp_path / f"a.jsonl{suffix}", compress(record)).text == "t"
-    assert one(tmp_path / f"the-wave.md{suffix}", compress(b"text")).title == "the wave"
-    assert one(tmp_path / f"wiki_00{suffix}", compress(wiki("1", "T", "x").encode())).title == "T"
-    assert one(tmp_path / f"p.tsv{suffix}", compress(b"id\ttext\ttitle\n1\ta\tb\n")).id == "1"
+    record = to_json_lines({"id": "1", "text": "t"}).encode()
+    assert read_one(tmp_path / f"a.jsonl{suffix}", compress(record)).text == "t"
+    assert read_one(tmp_path / f"the-wave.md{suffix}", compress(b"text")).title == "the wave"
+    assert read_one(tmp_path / f"wiki_00{suffix}", compress(make_article("1", "T", "x").encode())).title == "T"
+    assert read_one(tmp_path / f"p.tsv{suffix}", compress(b"id\ttext\ttitle\n1\ta\tb\n")).id == "1"
 
 
 @pytest.mark.parametrize("suffix", ["", *EXPAND])
-def test_archives_are_read_as_they_stream_by(tmp_path: Path, suffix: str) -> None:
+def test_members_of_archives_are_read(tmp_path: Path, suffix: str) -> None:
     members = {
-        "AA/wiki_01": wiki("1", "T", "one").encode(),
-        "./AA/wiki_00": (wiki("2", "U", "two") + wiki("3", "V", "three")).encode(),
+        "AA/wiki_01": make_article("1", "T", "one").encode(),
+        "./AA/wiki_00": (make_article("2", "U", "two") + make_article("3", "V", "three")).encode(),
         "._AA": b"hidden",
         "AA/.git/config": b"hidden",
-        "b.jsonl.xz": lzma.compress(lines({"id": "4", "text": "four"}).encode()),
+        "b.jsonl.xz": lzma.compress(to_json_lines({"id": "4", "text": "four"}).encode()),
         "picture.png": b"\x89PNG\r\n\x1a\n\0\0",
         "c.txt": b"five",
     }
-    path = write(tmp_path / f"a.tar{suffix}", EXPAND.get(suffix, bytes)(tar(members)))
+    path = write(tmp_path / f"a.tar{suffix}", EXPAND.get(suffix, bytes)(make_tar(members)))
     documents, report = read(path)
     assert [(d.id, d.path) for d in documents] == [
         ("1", f"{path}/AA/wiki_01"),
@@ -475,17 +479,17 @@ def test_members_that_are_not_files_are_left_out(tmp_path: Path) -> None:
 
 
 @cache
-def archive_of_articles(suffix: str, count: int = 40) -> bytes:
+def make_article_archive(suffix: str, count: int = 40) -> bytes:
     rng = random.Random(0)
     bodies = ["".join(rng.choices("abcdefgh ", k=30_000)) for _ in range(count)]
-    members = {f"AA/wiki_{n:02}": wiki(str(n), f"T{n}", body).encode() for n, body in enumerate(bodies)}
-    return EXPAND.get(suffix, bytes)(tar(members))
+    members = {f"AA/wiki_{n:02}": make_article(str(n), f"T{n}", body).encode() for n, body in enumerate(bodies)}
+    return EXPAND.get(suffix, bytes)(make_tar(members))
 
 
 @pytest.mark.parametrize("suffix", ["", *EXPAND])
 @pytest.mark.parametrize("share", [0.3, 0.95])
-def test_a_truncated_archive_is_named(tmp_path: Path, suffix: str, share: float) -> None:
-    content = archive_of_articles(suffix)
+def test_a_truncated_archive_is_reported(tmp_path: Path, suffix: str, share: float) -> None:
+    content = make_article_archive(suffix)
     path = write(tmp_path / f"a.tar{suffix}", content[: int(share * len(content)) // 512 * 512 + 300])
     with pytest.raises(BadInput, match=rf"{path}: cannot be read: "):
         read(path)
@@ -495,28 +499,28 @@ def test_a_truncated_archive_is_named(tmp_path: Path, suffix: str, share: float)
     assert 0 < len(documents) < 40 or suffix == ".bz2"
 
 
-def test_the_last_bytes_of_an_archive_count_too(tmp_path: Path) -> None:
-    content = archive_of_articles(".xz", 3)
+def test_an_archive_without_its_last_bytes_is_reported(tmp_path: Path) -> None:
+    content = make_article_archive(".xz", 3)
     with pytest.raises(BadInput, match=r"a\.tar\.xz: cannot be read: "):
         read(write(tmp_path / "a.tar.xz", content[:-20]))
 
 
-def test_an_archive_cut_within_a_header_is_named(tmp_path: Path) -> None:
-    content = archive_of_articles("", 5)
+def test_an_archive_cut_within_a_header_is_reported(tmp_path: Path) -> None:
+    content = make_article_archive("", 5)
     cut = content[: content.index(b"AA/wiki_03") + 100]
     with pytest.raises(BadInput, match=r"a\.tar: cannot be read: cut short"):
         read(write(tmp_path / "a.tar", cut))
 
 
-def test_a_damaged_header_does_not_end_an_archive_in_silence(tmp_path: Path) -> None:
-    content = bytearray(archive_of_articles("", 5))
+def test_a_damaged_header_is_not_taken_for_the_end_of_an_archive(tmp_path: Path) -> None:
+    content = bytearray(make_article_archive("", 5))
     content[content.index(b"AA/wiki_03")] ^= 0xFF
     with pytest.raises(BadInput, match=r"a\.tar: cannot be read: damaged"):
         read(write(tmp_path / "a.tar", bytes(content)))
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.xz", "a.jsonl.gz", "a.txt.bz2", "a.xz"])
-def test_what_is_not_what_its_suffix_says_is_named(tmp_path: Path, name: str) -> None:
+def test_a_file_that_does_not_fit_its_suffix_is_reported(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, "no such thing " * 100)
     with pytest.raises(BadInput, match=rf"{path}: cannot be read: "):
         read(path)
@@ -551,7 +555,7 @@ def test_binary_and_unknown_files_are_counted_and_left_out(tmp_path: Path) -> No
     write(tmp_path / "c", b"text" * 1000 + b"\0")
     write(tmp_path / "d.jsonl", b'{"id": "1", "text": "\0"}')
     write(tmp_path / "e", "plain text")
-    write(tmp_path / "f", lines({"id": "1", "text": "a record"}))
+    write(tmp_path / "f", to_json_lines({"id": "1", "text": "a record"}))
     (tmp_path / "g.txt").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "h.txt")
     documents, report = read(tmp_path)
@@ -567,7 +571,7 @@ def test_binary_and_unknown_files_are_counted_and_left_out(tmp_path: Path) -> No
     ]
 
 
-def test_empty_folder_and_folder_with_a_picture(tmp_path: Path) -> None:
+def test_a_folder_without_texts_has_no_documents(tmp_path: Path) -> None:
     assert read(tmp_path) == ([], CorpusReport())
     write(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0")
     documents, report = read(tmp_path)
@@ -586,22 +590,23 @@ def test_empty_and_repeated_documents_are_counted_and_left_out(tmp_path: Path) -
     assert (report.empty, report.duplicates, report.notes) == (3, 2, [])
 
 
-def test_a_repeated_record_is_a_duplicate_whatever_its_id(tmp_path: Path) -> None:
+def test_a_record_with_the_same_text_is_a_duplicate_whatever_its_id(tmp_path: Path) -> None:
     record = {"id": "1", "title": "T", "text": "text"}
     path = write(
-        tmp_path / "a.jsonl", lines(record, record, {**record, "id": "2"}, {**record, "id": "3", "title": "U"})
+        tmp_path / "a.jsonl", to_json_lines(record, record, {**record, "id": "2"}, {**record, "id": "3", "title": "U"})
     )
     documents, report = read(path)
     assert [d.id for d in documents] == ["1", "3"]
     assert report.duplicates == 2
     # title and text are told apart
     path = write(
-        tmp_path / "b.jsonl", lines({"id": "4", "title": "ab", "text": "c"}, {"id": "5", "title": "a", "text": "bc"})
+        tmp_path / "b.jsonl",
+        to_json_lines({"id": "4", "title": "ab", "text": "c"}, {"id": "5", "title": "a", "text": "bc"}),
     )
     assert len(read(path)[0]) == 2
 
 
-def test_missing_paths_are_named_at_once(tmp_path: Path) -> None:
+def test_missing_paths_are_reported_before_reading(tmp_path: Path) -> None:
     for function in (read_documents, count_input_bytes):
         with pytest.raises(BadInput, match="nowhere: no such file or folder"):
             function([tmp_path, tmp_path / "nowhere"])
@@ -611,7 +616,7 @@ def test_missing_paths_are_named_at_once(tmp_path: Path) -> None:
         read_documents([Path(os.devnull)])
 
 
-def test_a_file_that_may_not_be_read_is_named_or_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission_is_reported_or_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret, other = write(tmp_path / "a.txt", "secret"), write(tmp_path / "b.txt", "other")
     original = Path.open
 
@@ -628,7 +633,7 @@ def test_a_file_that_may_not_be_read_is_named_or_skipped(tmp_path: Path, monkeyp
     assert report.bad == 1
 
 
-def test_a_folder_that_may_not_be_listed_is_named_or_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_permission_is_reported_or_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a.txt", "other")
     write(tmp_path / "locked" / "b.txt", "secret")
     original = os.scandir
@@ -645,7 +650,7 @@ def test_a_folder_that_may_not_be_listed_is_named_or_skipped(tmp_path: Path, mon
     assert ([d.text for d in documents], report.bad) == (["other"], 1)
 
 
-def test_a_name_that_is_not_utf_8_can_be_written(tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf_8_become_valid_text(tmp_path: Path) -> None:
     os.makedirs(os.fsencode(tmp_path) + b"/caf\xe9")
     with open(os.fsencode(tmp_path) + b"/caf\xe9/a.txt", "w") as file:
         file.write("text")
@@ -665,7 +670,7 @@ def test_only_the_first_problems_are_described(tmp_path: Path) -> None:
 
 @settings(deadline=None)
 @given(numbers=st.lists(st.integers(0, 30) | st.integers(0, 2**128 - 1)))
-def test_digests_are_a_set(numbers: list[int]) -> None:
+def test_a_digest_set_behaves_like_a_set(numbers: list[int]) -> None:
     # the lowest bit tells nothing: a slot needs a number that is not zero
     digests, oracle = DigestSet(), set()
     for number in numbers:
@@ -693,12 +698,12 @@ def test_many_digests_take_little_memory() -> None:
     assert not any(rng.randbytes(16) in digests for _ in range(1_000))
 
 
-def test_progress_grows_with_what_was_read(tmp_path: Path) -> None:
+def test_bytes_read_grow_up_to_the_size_of_the_input(tmp_path: Path) -> None:
     text = "word " * 20_000
     for name in "ab":
         write(
             tmp_path / f"{name}.jsonl",
-            "".join(lines({"id": f"{name}{n}", "text": f"{name}{n} {text}"}) for n in range(20)),
+            "".join(to_json_lines({"id": f"{name}{n}", "text": f"{name}{n} {text}"}) for n in range(20)),
         )
     write(tmp_path / "c.png", b"x" * 1000)
     report = CorpusReport()
@@ -709,13 +714,13 @@ def test_progress_grows_with_what_was_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.tar"])
-def test_a_large_file_streams(tmp_path: Path, name: str) -> None:
+def test_a_large_file_is_not_read_into_memory(tmp_path: Path, name: str) -> None:
     noise = "".join(random.Random(0).choices("abcdefgh ", k=100_000))
-    records = "".join(lines({"id": str(n), "text": f"{n} {noise}"}) for n in range(60)).encode()
+    records = "".join(to_json_lines({"id": str(n), "text": f"{n} {noise}"}) for n in range(60)).encode()
     content = {
         "a.jsonl": bytes,
         "a.jsonl.gz": lambda data: gzip.compress(data, 1),
-        "a.tar": lambda data: tar({"a.jsonl": data}),
+        "a.tar": lambda data: make_tar({"a.jsonl": data}),
     }[name](records)
     path = write(tmp_path / name, content)
     del records, content
@@ -727,15 +732,15 @@ def test_a_large_file_streams(tmp_path: Path, name: str) -> None:
         tracemalloc.stop()
 
 
-def test_five_million_characters_in_a_line(tmp_path: Path) -> None:
+def test_a_line_of_five_million_characters_is_read(tmp_path: Path) -> None:
     text = "word " * 1_000_000
-    assert one(tmp_path / "a.txt", text).text == text
-    assert one(tmp_path / "b.md", "# " + text).body == 0
-    assert one(tmp_path / "c.html", text).text == text.strip()
-    assert one(tmp_path / "d.jsonl", lines({"id": "1", "text": text})).text == text
+    assert read_one(tmp_path / "a.txt", text).text == text
+    assert read_one(tmp_path / "b.md", "# " + text).body == 0
+    assert read_one(tmp_path / "c.html", text).text == text.strip()
+    assert read_one(tmp_path / "d.jsonl", to_json_lines({"id": "1", "text": text})).text == text
 
 
-def test_real_articles(shared_data: Path) -> None:
+def test_real_articles_are_read(shared_data: Path) -> None:
     def first(count: int) -> Iterator[Document]:
         documents = read_documents([shared_data / "wiki" / "AA.tar.xz"])
         return (next(documents) for _ in range(count))

@@ -25,19 +25,19 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra wiki")
 NAMESPACES = {-1: "Spezial", 0: "", 1: "Diskussion", 6: "Datei", 10: "Vorlage", 14: "Kategorie"}
 
 
-def page(
+def make_page(
     identifier: int, title: str, text: str, *, namespace: int | None = 0, redirect: str = "", model: str = "wikitext"
 ) -> str:
-    """A page as MediaWiki exports it."""
+    """Return a page as MediaWiki exports it."""
     lines = [f"  <page>\n    <title>{escape(title)}</title>"]
     lines += [f"    <ns>{namespace}</ns>"] if namespace is not None else []
     lines += [f"    <id>{identifier}</id>"]
     lines += [f"    <redirect title={quoteattr(redirect)} />"] if redirect else []
-    lines += [revision(text, identifier + 1000, model), "  </page>\n"]
+    lines += [make_revision(text, identifier + 1000, model), "  </page>\n"]
     return "\n".join(lines)
 
 
-def revision(text: str, identifier: int, model: str = "wikitext") -> str:
+def make_revision(text: str, identifier: int, model: str = "wikitext") -> str:
     return f"""    <revision>
       <id>{identifier}</id>
       <timestamp>2024-05-01T12:00:00Z</timestamp>
@@ -53,7 +53,7 @@ def revision(text: str, identifier: int, model: str = "wikitext") -> str:
     </revision>"""
 
 
-def export(*pages: str, namespaces: dict[int, str] = NAMESPACES) -> str:
+def make_dump(*pages: str, namespaces: dict[int, str] = NAMESPACES) -> str:
     names = "\n".join(
         f'      <namespace key="{key}" case="first-letter">{name}</namespace>'
         if name
@@ -90,18 +90,18 @@ def read(*paths: Path, skip_bad: bool = False) -> tuple[list[Document], CorpusRe
 # Dumps
 
 ARTICLES = (
-    page(12, "Grüße & <Küsse>", "'''Grüße''' &amp; &lt;Küsse&gt; [[Datei:A.jpg|thumb|a]]<ref>b</ref>."),
-    page(13, "Umleitung", "#WEITERLEITUNG [[Grüße]]", redirect="Grüße"),
-    page(14, "Diskussion:Grüße", "Talk.", namespace=1),
-    page(15, "Gruß", "'''Gruß''' steht für:\n* [[a]]\n{{Begriffsklärung}}"),
-    page(16, "Vorlage:Infobox", "<includeonly>{{{x}}}</includeonly>", namespace=10),
-    page(17, "Modul", "return {}", model="Scribunto"),
-    page(18, "東京", "'''東京'''は[[日本]]の首都。\n[[Kategorie:Ort]]"),
-    page(19, "Leer", "{{Infobox|a=b}}"),
+    make_page(12, "Grüße & <Küsse>", "'''Grüße''' &amp; &lt;Küsse&gt; [[Datei:A.jpg|thumb|a]]<ref>b</ref>."),
+    make_page(13, "Umleitung", "#WEITERLEITUNG [[Grüße]]", redirect="Grüße"),
+    make_page(14, "Diskussion:Grüße", "Talk.", namespace=1),
+    make_page(15, "Gruß", "'''Gruß''' steht für:\n* [[a]]\n{{Begriffsklärung}}"),
+    make_page(16, "Vorlage:Infobox", "<includeonly>{{{x}}}</includeonly>", namespace=10),
+    make_page(17, "Modul", "return {}", model="Scribunto"),
+    make_page(18, "東京", "'''東京'''は[[日本]]の首都。\n[[Kategorie:Ort]]"),
+    make_page(19, "Leer", "{{Infobox|a=b}}"),
 )
 
 
-def expected(path: Path) -> list[Document]:
+def list_expected(path: Path) -> list[Document]:
     return [
         Document("12", "Grüße & <Küsse>", "Grüße & <Küsse>.", str(path)),
         Document("18", "東京", "東京は日本の首都。", str(path)),
@@ -120,9 +120,9 @@ def expected(path: Path) -> list[Document]:
     ],
 )
 def test_a_dump_gives_its_articles(tmp_path: Path, name: str, compressed: type[bytes]) -> None:
-    path = write(tmp_path / name, compressed(export(*ARTICLES).encode()))
+    path = write(tmp_path / name, compressed(make_dump(*ARTICLES).encode()))
     documents, report = read(path)
-    assert documents == expected(path)
+    assert documents == list_expected(path)
     counts = CorpusReport(
         documents=2, redirects=1, disambiguations=1, other_pages=3, empty=1, bytes_read=path.stat().st_size
     )
@@ -130,55 +130,55 @@ def test_a_dump_gives_its_articles(tmp_path: Path, name: str, compressed: type[b
 
 
 def test_a_multistream_dump_is_read_to_its_end(tmp_path: Path) -> None:
-    head, _, rest = export(*ARTICLES).partition("  <page>")
+    head, _, rest = make_dump(*ARTICLES).partition("  <page>")
     streams = [head, *("  <page>" + part for part in rest.split("  <page>"))]
     path = write(tmp_path / "a-multistream.xml.bz2", b"".join(bz2.compress(part.encode()) for part in streams))
-    assert read(path)[0] == expected(path)
+    assert read(path)[0] == list_expected(path)
 
 
-def test_a_declaration_and_a_byte_order_mark_may_stand_before(tmp_path: Path) -> None:
-    declared = '<?xml version="1.0" encoding="utf-8"?>\n' + export(*ARTICLES)
+def test_a_dump_may_begin_with_byte_order_mark_and_declaration(tmp_path: Path) -> None:
+    declared = '<?xml version="1.0" encoding="utf-8"?>\n' + make_dump(*ARTICLES)
     for content in (declared, "\ufeff" + declared):
         path = write(tmp_path / "a.xml", content)
-        assert read(path)[0] == expected(path)
+        assert read(path)[0] == list_expected(path)
 
 
-def test_dumps_lie_in_folders_and_archives(tmp_path: Path) -> None:
-    content = export(*ARTICLES).encode()
+def test_dumps_are_found_in_folders_and_archives(tmp_path: Path) -> None:
+    content = make_dump(*ARTICLES).encode()
     write(tmp_path / "a.xml", content)
     write(tmp_path / "b.txt", "Text.")
     with tarfile.open(tmp_path / "c.tar", "w") as archive:
         info = tarfile.TarInfo("d.xml.bz2")
-        data = bz2.compress(export(page(1, "T", "x")).encode())
+        data = bz2.compress(make_dump(make_page(1, "T", "x")).encode())
         info.size = len(data)
         archive.addfile(info, io.BytesIO(data))
     assert [d.title for d in read(tmp_path)[0]] == ["Grüße & <Küsse>", "東京", "b", "T"]
 
 
-def test_old_dumps_have_neither_namespaces_nor_redirects_marked(tmp_path: Path) -> None:
+def test_namespaces_and_redirects_of_old_dumps_are_recognised(tmp_path: Path) -> None:
     pages = (
-        page(1, "Talk:A", "talk", namespace=None),
-        page(2, "Mission: Impossible", "A film.", namespace=None),
-        page(3, "B", " #redirect [[A]]", namespace=None),
-        page(4, "User talk:A", "talk", namespace=None),
+        make_page(1, "Talk:A", "talk", namespace=None),
+        make_page(2, "Mission: Impossible", "A film.", namespace=None),
+        make_page(3, "B", " #redirect [[A]]", namespace=None),
+        make_page(4, "User talk:A", "talk", namespace=None),
     )
-    path = write(tmp_path / "a.xml", export(*pages, namespaces={0: "", 1: "Talk", 2: "User", 3: "User talk"}))
+    path = write(tmp_path / "a.xml", make_dump(*pages, namespaces={0: "", 1: "Talk", 2: "User", 3: "User talk"}))
     documents, report = read(path)
     assert [d.id for d in documents] == ["2"]
     assert (report.other_pages, report.redirects) == (2, 1)
 
 
-def test_of_several_revisions_the_last_one_counts(tmp_path: Path) -> None:
-    history = page(5, "A", "first").replace(
-        "  </page>", revision("second", 9) + "\n" + revision("third", 10) + "\n  </page>"
+def test_the_last_revision_of_a_page_is_read(tmp_path: Path) -> None:
+    history = make_page(5, "A", "first").replace(
+        "  </page>", make_revision("second", 9) + "\n" + make_revision("third", 10) + "\n  </page>"
     )
-    documents, _ = read(write(tmp_path / "a.xml", export(history)))
+    documents, _ = read(write(tmp_path / "a.xml", make_dump(history)))
     assert [(d.id, d.text) for d in documents] == [("5", "third")]
 
 
 def test_the_same_page_twice_is_a_duplicate_and_another_text_a_bad_record(tmp_path: Path) -> None:
-    twice = page(5, "A", "one") + page(5, "A", "one") + page(5, "A", "two")
-    path = write(tmp_path / "a.xml", export(twice))
+    twice = make_page(5, "A", "one") + make_page(5, "A", "one") + make_page(5, "A", "two")
+    path = write(tmp_path / "a.xml", make_dump(twice))
     with pytest.raises(BadLine, match=r"a\.xml:\d+: the id '5' belongs to another text already"):
         read(path)
     report = read(path, skip_bad=True)[1]
@@ -188,7 +188,7 @@ def test_the_same_page_twice_is_a_duplicate_and_another_text_a_bad_record(tmp_pa
 # What is broken
 
 
-def line_of(path: Path, text: str) -> int:
+def find_line(path: Path, text: str) -> int:
     return path.read_text().partition(text)[0].count("\n") + 1
 
 
@@ -200,18 +200,18 @@ def line_of(path: Path, text: str) -> int:
         ("<title>&auml;</title>", "the XML is broken, in the page '' (id ): undefined entity"),
     ],
 )
-def test_broken_xml_is_named_with_its_line(tmp_path: Path, broken: str, what: str) -> None:
-    path = write(tmp_path / "a.xml", export(*ARTICLES).replace("<title>東京</title>", broken))
+def test_broken_xml_is_reported_with_its_line(tmp_path: Path, broken: str, what: str) -> None:
+    path = write(tmp_path / "a.xml", make_dump(*ARTICLES).replace("<title>東京</title>", broken))
     with pytest.raises(BadLine) as error:
         read(path)
-    assert str(error.value).startswith(f"{path}:{line_of(path, broken)}: {what}")
+    assert str(error.value).startswith(f"{path}:{find_line(path, broken)}: {what}")
     assert "\n" not in str(error.value)
     documents, report = read(path, skip_bad=True)
     assert ([d.id for d in documents], report.bad) == (["12"], 1)
 
 
-def test_a_dump_that_ends_too_early_says_where(tmp_path: Path) -> None:
-    content = export(*ARTICLES)
+def test_the_place_where_a_dump_ends_too_early_is_reported(tmp_path: Path) -> None:
+    content = make_dump(*ARTICLES)
     path = write(tmp_path / "a.xml", content[: content.index("の首都")])
     with pytest.raises(BadLine, match=r"a\.xml:\d+: the XML ends too early, in the page '東京' \(id 18\): "):
         read(path)
@@ -225,9 +225,9 @@ def test_a_dump_that_ends_too_early_says_where(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["bz2", "gz", "xz"])
-def test_a_compressed_dump_that_is_cut_short_says_where(tmp_path: Path, suffix: str) -> None:
+def test_the_place_where_a_compressed_dump_ends_is_reported(tmp_path: Path, suffix: str) -> None:
     noise = random.Random(0).randbytes(300_000).hex()
-    content = export(page(1, "A", "text"), page(2, "B", noise)).encode()
+    content = make_dump(make_page(1, "A", "text"), make_page(2, "B", noise)).encode()
     # 1: bzip2 gives nothing of a block before it has read all of it
     compress = {"bz2": lambda data: bz2.compress(data, 1), "gz": gzip.compress, "xz": lzma.compress}[suffix]
     path = write(tmp_path / f"a.xml.{suffix}", compress(content)[:-100_000])
@@ -239,9 +239,9 @@ def test_a_compressed_dump_that_is_cut_short_says_where(tmp_path: Path, suffix: 
     assert ([d.id for d in documents], report.bad) == (["1"], 1)
 
 
-def test_entities_that_grow_without_end_are_refused(tmp_path: Path) -> None:
+def test_exploding_entities_are_rejected(tmp_path: Path) -> None:
     bomb = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
-    content = export(page(1, "A", "TEXT")).replace("TEXT", "&e11;")
+    content = make_dump(make_page(1, "A", "TEXT")).replace("TEXT", "&e11;")
     start = f'<!DOCTYPE mediawiki [<!ENTITY e0 "{"x" * 100}">{bomb}]>'
     path = write(tmp_path / "a.xml", '<?xml version="1.0"?>' + content.replace("<mediawiki", "<mediawiki", 1))
     assert "undefined entity" in read(path, skip_bad=True)[1].notes[0]
@@ -261,8 +261,11 @@ def test_a_page_that_cannot_be_parsed_is_one_bad_record(tmp_path: Path, monkeypa
         return parse(text, **options)
 
     monkeypatch.setattr(mwparserfromhell, "parse", fails)
-    path = write(tmp_path / "a.xml", export(page(1, "A", "one"), page(2, "B 'b'", "stumble"), page(3, "C", "three")))
-    what = f"{path}:{line_of(path, '<title>B') - 1}: the wikitext of the page \"B 'b'\" (id 2) cannot be parsed: "
+    path = write(
+        tmp_path / "a.xml",
+        make_dump(make_page(1, "A", "one"), make_page(2, "B 'b'", "stumble"), make_page(3, "C", "three")),
+    )
+    what = f"{path}:{find_line(path, '<title>B') - 1}: the wikitext of the page \"B 'b'\" (id 2) cannot be parsed: "
     with pytest.raises(BadLine) as error:
         read(path)
     assert str(error.value).startswith(what)
@@ -272,7 +275,10 @@ def test_a_page_that_cannot_be_parsed_is_one_bad_record(tmp_path: Path, monkeypa
 
 
 def test_a_page_without_an_id_is_a_bad_record(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.xml", export(page(1, "A", "one").replace("    <id>1</id>\n", ""), page(2, "B", "two")))
+    path = write(
+        tmp_path / "a.xml",
+        make_dump(make_page(1, "A", "one").replace("    <id>1</id>\n", ""), make_page(2, "B", "two")),
+    )
     with pytest.raises(BadLine, match=r"a page without an id"):
         read(path)
     assert [d.id for d in read(path, skip_bad=True)[0]] == ["2"]
@@ -281,7 +287,7 @@ def test_a_page_without_an_id_is_a_bad_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ['<?xml version="1.0"?>\n<rss><item/></rss>', "<mediawikis/>", "text", "<!-- <mediawiki> -->"]
 )
-def test_xml_of_another_kind_is_left_out_with_a_line(tmp_path: Path, content: str) -> None:
+def test_other_xml_is_left_out_with_a_note(tmp_path: Path, content: str) -> None:
     path = write(tmp_path / "feed.xml", content)
     write(tmp_path / "a.txt", "Text.")
     documents, report = read(tmp_path)
@@ -291,9 +297,9 @@ def test_xml_of_another_kind_is_left_out_with_a_line(tmp_path: Path, content: st
         build_index([path], tmp_path / "out", IndexConfig(retriever="bm25"))
 
 
-def test_without_mwparserfromhell_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_mwparserfromhell_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
-    path = write(tmp_path / "a.xml", export(*ARTICLES))
+    path = write(tmp_path / "a.xml", make_dump(*ARTICLES))
     with pytest.raises(MissingExtra, match=r"a\.xml needs the extra 'wiki'"):
         read(path)
     documents, report = read(path, skip_bad=True)
@@ -305,18 +311,18 @@ def test_without_mwparserfromhell_the_extra_is_named(tmp_path: Path, monkeypatch
 
 
 class Pages(io.RawIOBase):
-    """A dump of many long pages that is nowhere as a whole."""
+    """Stream of a dump with many long pages, made while it is read."""
 
     def __init__(self, count: int) -> None:
         self._parts = self._generated(count)
         self._rest = b""
 
     def _generated(self, count: int) -> Iterator[bytes]:
-        head, _, tail = export("PAGES").partition("PAGES")
+        head, _, tail = make_dump("PAGES").partition("PAGES")
         yield head.encode()
         body = "A [[link|text]]{{a|b}}<ref>c</ref> of the page. " * 1000
         for number in range(count):
-            yield page(number + 1, f"Page {number}", f"{number} {body}", namespace=(number % 4) * 10).encode()
+            yield make_page(number + 1, f"Page {number}", f"{number} {body}", namespace=(number % 4) * 10).encode()
         yield tail.encode()
 
     def readable(self) -> bool:
@@ -333,8 +339,8 @@ class Pages(io.RawIOBase):
         return size
 
 
-def peak(count: int) -> int:
-    """Bytes that reading a dump of ``count`` pages of 50 kB takes at its height."""
+def measure_peak_memory(count: int) -> int:
+    """Return the peak memory in bytes of reading a dump of ``count`` pages of 50 kB."""
     from ragqa.corpus.formats.base import InputFile, ProblemHandler
     from ragqa.corpus.formats.registry import read_input
 
@@ -350,8 +356,8 @@ def peak(count: int) -> int:
 
 
 def test_memory_does_not_grow_with_the_dump() -> None:
-    peak(4)  # what is imported and cached
-    few, many = peak(20), peak(120)
+    measure_peak_memory(4)  # what is imported and cached
+    few, many = measure_peak_memory(20), measure_peak_memory(120)
     assert few < 4_000_000
     assert many < 1.2 * few
 
@@ -359,21 +365,21 @@ def test_memory_does_not_grow_with_the_dump() -> None:
 # From the dump to an answer
 
 
-def test_a_dump_is_indexed_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_index_of_a_dump_answers_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     articles = (
-        page(
+        make_page(
             1,
             "Skarvik Lighthouse",
             "'''Skarvik Lighthouse''' was built in [[1871]] by the engineer [[Ada Holm]]<ref>a</ref>.",
         ),
-        page(
+        make_page(
             2,
             "Comet Varga",
             "{{Infobox comet}}\n'''Comet Varga''' was discovered by [[Ilona Varga|I. Varga]] in [[Szeged]].",
         ),
-        page(3, "Lighthouse", "#REDIRECT [[Skarvik Lighthouse]]", redirect="Skarvik Lighthouse"),
+        make_page(3, "Lighthouse", "#REDIRECT [[Skarvik Lighthouse]]", redirect="Skarvik Lighthouse"),
     )
-    path = write(tmp_path / "xx.xml.bz2", bz2.compress(export(*articles).encode()))
+    path = write(tmp_path / "xx.xml.bz2", bz2.compress(make_dump(*articles).encode()))
     index = tmp_path / "wiki.index"
     status, out, err = run("index", str(path), "--out", str(index), "--retriever", "bm25", capsys=capsys)
     assert (status, out.splitlines()[1]) == (0, "left out or mended: 1 redirects"), err

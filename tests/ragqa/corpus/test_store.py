@@ -20,26 +20,26 @@ from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.types import Passage
 
 
-def document(number: int, words: int = 3) -> Document:
+def make_document(number: int, words: int = 3) -> Document:
     text = " ".join(f"w{number}.{word}" for word in range(words))
     return Document(f"d{number}", f"Title {number}", text, f"folder/{number}.txt")
 
 
-def fill(folder: Path, count: int, rows_per_file: int = 50_000) -> PassageStore:
+def fill_store(folder: Path, count: int, rows_per_file: int = 50_000) -> PassageStore:
     with PassageWriter(folder, rows_per_file=rows_per_file) as writer:
         for number in range(count):
-            text = document(number)
+            text = make_document(number)
             assert writer.add_document(text, [(0, len(text.text))]) == 1
     assert writer.rows == count
     return PassageStore.open(folder)
 
 
-def expected(row: int) -> Passage:
-    text = document(row)
+def make_passage(row: int) -> Passage:
+    text = make_document(row)
     return Passage(row, text.id, text.title, text.text, text.path, 0, len(text.text))
 
 
-def test_passages_come_back(tmp_path: Path) -> None:
+def test_passages_are_read_as_they_were_written(tmp_path: Path) -> None:
     first = Document("x", "Ü", "one two\x00 𝄞 three", "a/b.txt")
     second = Document("y", "", "four", "c.jsonl")
     with PassageWriter(tmp_path / "p") as writer:
@@ -56,8 +56,8 @@ def test_passages_come_back(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "p").iterdir()] == ["00000.arrow"]
 
 
-def test_files_and_batches_have_the_rows_they_should(tmp_path: Path) -> None:
-    store = fill(tmp_path, 5_500, rows_per_file=2_500)
+def test_files_and_batches_have_the_right_numbers_of_rows(tmp_path: Path) -> None:
+    store = fill_store(tmp_path, 5_500, rows_per_file=2_500)
     assert len(store) == 5_500
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == ["00000.arrow", "00001.arrow", "00002.arrow"]
@@ -71,22 +71,22 @@ def test_files_and_batches_have_the_rows_they_should(tmp_path: Path) -> None:
             assert reader.schema.field("start").type == reader.schema.field("end").type == pa.int32()
     assert sizes == [[1000, 1000, 500], [1000, 1000, 500], [500]]
     rows = [0, 999, 1000, 2499, 2500, 4999, 5000, 5499]
-    assert store.get(rows) == [expected(row) for row in rows]
+    assert store.get(rows) == [make_passage(row) for row in rows]
 
 
 def test_rows_may_be_numpy_integers_in_any_order(tmp_path: Path) -> None:
-    store = fill(tmp_path, 10, rows_per_file=4)
+    store = fill_store(tmp_path, 10, rows_per_file=4)
     rows = np.array([7, 0, 7, 9], dtype=np.int64)
     found = store.get(rows)
-    assert found == [expected(row) for row in (7, 0, 7, 9)]
+    assert found == [make_passage(row) for row in (7, 0, 7, 9)]
     assert type(found[0].id) is int
     assert store.get([]) == []
-    assert store.get(range(2, 4)) == [expected(2), expected(3)]
+    assert store.get(range(2, 4)) == [make_passage(2), make_passage(3)]
 
 
 @pytest.mark.parametrize("row", [-1, 10, 2**40])
-def test_rows_outside_are_refused(tmp_path: Path, row: int) -> None:
-    store = fill(tmp_path, 10)
+def test_rows_out_of_range_are_rejected(tmp_path: Path, row: int) -> None:
+    store = fill_store(tmp_path, 10)
     with pytest.raises(IndexError, match=f"no row {row} among 10"):
         store[row]
     with pytest.raises(IndexError):
@@ -95,70 +95,70 @@ def test_rows_outside_are_refused(tmp_path: Path, row: int) -> None:
 
 @pytest.fixture(scope="module")
 def ragged(tmp_path_factory: pytest.TempPathFactory) -> PassageStore:
-    return fill(tmp_path_factory.mktemp("passages"), 2_345, rows_per_file=1_100)
+    return fill_store(tmp_path_factory.mktemp("passages"), 2_345, rows_per_file=1_100)
 
 
 @settings(max_examples=30, deadline=None)
 @given(first=st.integers(0, 2_400), size=st.integers(1, 2_500))
-def test_batches_are_all_rows_in_order(ragged: PassageStore, first: int, size: int) -> None:
+def test_batches_cover_all_rows_in_order(ragged: PassageStore, first: int, size: int) -> None:
     batches = list(ragged.iter_batches(first, size))
     rows = range(first, 2_345)
     assert [len(batch) for batch in batches] == [len(rows[at : at + size]) for at in range(0, len(rows), size)]
     assert [passage.id for batch in batches for passage in batch] == list(rows)
 
 
-def test_batches_hold_what_rows_hold(ragged: PassageStore) -> None:
-    assert [p for batch in ragged.iter_batches(size=700) for p in batch] == [expected(row) for row in range(2_345)]
-    assert list(ragged) == [expected(row) for row in range(2_345)]
+def test_batches_and_rows_hold_the_same_passages(ragged: PassageStore) -> None:
+    assert [p for batch in ragged.iter_batches(size=700) for p in batch] == [make_passage(row) for row in range(2_345)]
+    assert list(ragged) == [make_passage(row) for row in range(2_345)]
 
 
-def test_an_empty_store(tmp_path: Path) -> None:
-    store = fill(tmp_path / "p", 0)
+def test_an_empty_store_has_no_passages(tmp_path: Path) -> None:
+    store = fill_store(tmp_path / "p", 0)
     assert len(store) == 0
     assert list(store.iter_batches()) == []
     with pytest.raises(IndexError):
         store[0]
 
 
-def fail_after(folder: Path, count: int) -> None:
+def write_and_fail(folder: Path, count: int) -> None:
     with PassageWriter(folder, rows_per_file=2_000) as writer:
         for number in range(count):
-            writer.add_document(document(number), [(0, 2)])
+            writer.add_document(make_document(number), [(0, 2)])
         raise RuntimeError(sorted(file.name for file in folder.iterdir()))
 
 
 def test_a_failed_writer_leaves_whole_files_only(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"\['00000.arrow', '00001.arrow'\]"):
-        fail_after(tmp_path / "p", 4_500)
+        write_and_fail(tmp_path / "p", 4_500)
     assert sorted(file.name for file in (tmp_path / "p").iterdir()) == ["00000.arrow", "00001.arrow"]
     with pytest.raises(RuntimeError, match=r"\['.00000.arrow.writing'\]"):
-        fail_after(tmp_path / "q", 1_500)
+        write_and_fail(tmp_path / "q", 1_500)
     assert list((tmp_path / "q").iterdir()) == []
 
 
-def test_passages_are_not_written_over(tmp_path: Path) -> None:
-    fill(tmp_path, 3)
+def test_passages_are_never_overwritten(tmp_path: Path) -> None:
+    fill_store(tmp_path, 3)
     with pytest.raises(ArtefactError, match="holds passages already"):
         PassageWriter(tmp_path)
 
 
-def append(folder: Path, numbers: Iterable[int]) -> PassageStore:
+def append_documents(folder: Path, numbers: Iterable[int]) -> PassageStore:
     number, _ = PassageStore.open(folder).last_file
     with PassageWriter(folder, rows_per_file=2, first_file=number + 1) as writer:
         for number in numbers:
-            writer.add_document(document(number), [(0, 2), (3, 5)])
+            writer.add_document(make_document(number), [(0, 2), (3, 5)])
     return PassageStore.open(folder)
 
 
-def tombstone(folder: Path, rows: Iterable[int]) -> PassageStore:
+def delete_rows(folder: Path, rows: Iterable[int]) -> PassageStore:
     np.save(folder / store_module.DELETED, np.array(sorted(rows), np.int64))
     return PassageStore.open(folder)
 
 
 def test_passages_are_appended_in_files_of_their_own(tmp_path: Path) -> None:
-    before = fill(tmp_path, 5, rows_per_file=3)
+    before = fill_store(tmp_path, 5, rows_per_file=3)
     files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    store = append(tmp_path, [70, 71])
+    store = append_documents(tmp_path, [70, 71])
     assert len(before) == 5 and len(store) == 9
     assert store.get(range(5)) == before.get(range(5))
     assert [(p.id, p.document, p.start) for p in store.get(range(5, 9))] == [
@@ -171,34 +171,34 @@ def test_passages_are_appended_in_files_of_their_own(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == [f"0000{n}.arrow" for n in range(4)]
 
 
-def test_the_last_file_can_be_written_again(tmp_path: Path) -> None:
-    """Into a file of its own: the old one may be linked to from elsewhere."""
-    store = fill(tmp_path, 5, rows_per_file=3)
+def test_the_last_file_can_be_replaced(tmp_path: Path) -> None:
+    """The new file is another inode, since the old one may be linked from elsewhere."""
+    store = fill_store(tmp_path, 5, rows_per_file=3)
     assert store.last_file == (1, 3)
     (tmp_path / "link").hardlink_to(tmp_path / "00001.arrow")
     before = (tmp_path / "link").read_bytes()
     with PassageWriter(tmp_path, first_file=1) as writer:
         for row in (3, 4):
             writer.add_passage(store[row])
-        writer.add_document(document(5), [(0, len(document(5).text))])
+        writer.add_document(make_document(5), [(0, len(make_document(5).text))])
     assert (tmp_path / "link").read_bytes() == before
-    assert list(PassageStore.open(tmp_path)) == [expected(row) for row in range(6)]
-    assert store[4] == expected(4)
+    assert list(PassageStore.open(tmp_path)) == [make_passage(row) for row in range(6)]
+    assert store[4] == make_passage(4)
     (tmp_path / "empty").mkdir()
     assert PassageStore.open(tmp_path / "empty").last_file == (-1, 0)
 
 
-def test_a_writer_that_appends_and_fails_leaves_what_was_there(tmp_path: Path) -> None:
-    fill(tmp_path, 5)
+def test_a_failed_append_leaves_the_old_passages(tmp_path: Path) -> None:
+    fill_store(tmp_path, 5)
     with pytest.raises(ZeroDivisionError), PassageWriter(tmp_path, first_file=1) as writer:
-        writer.add_document(document(7), [(0, 2)])
+        writer.add_document(make_document(7), [(0, 2)])
         1 / 0  # noqa: B018
     assert [file.name for file in tmp_path.iterdir()] == ["00000.arrow"]
     assert len(PassageStore.open(tmp_path)) == 5
 
 
 @given(st.integers(1, 30), st.sets(st.integers(0, 29)))
-def test_live_rows_are_those_that_are_not_deleted(rows: int, gone: set[int]) -> None:
+def test_live_rows_skip_deleted_rows(rows: int, gone: set[int]) -> None:
     deleted = np.array(sorted(row for row in gone if row < rows), np.int64)
     store = PassageStore([store_module._PassageFile(Path(), None, rows, rows)], deleted)
     left = [row for row in range(rows) if row not in gone]
@@ -207,13 +207,13 @@ def test_live_rows_are_those_that_are_not_deleted(rows: int, gone: set[int]) -> 
         assert store.live_rows(store.live_count - 1) == left[-1]
 
 
-def test_deleted_rows_keep_their_place_and_are_in_no_batch(tmp_path: Path) -> None:
-    fill(tmp_path, 10, rows_per_file=4)
-    store = tombstone(tmp_path, [0, 3, 4, 9])
+def test_deleted_rows_keep_their_place_but_are_in_no_batch(tmp_path: Path) -> None:
+    fill_store(tmp_path, 10, rows_per_file=4)
+    store = delete_rows(tmp_path, [0, 3, 4, 9])
     assert (len(store), store.live_count) == (10, 6)
-    assert store.get([1, 4, 9]) == [expected(row) for row in (1, 4, 9)]
+    assert store.get([1, 4, 9]) == [make_passage(row) for row in (1, 4, 9)]
     assert [p.id for batch in store.iter_batches() for p in batch] == [1, 2, 5, 6, 7, 8]
-    assert fill(tmp_path / "whole", 3).live_count == 3
+    assert fill_store(tmp_path / "whole", 3).live_count == 3
 
 
 @settings(max_examples=30, deadline=None)
@@ -222,19 +222,17 @@ def test_deleted_rows_keep_their_place_and_are_in_no_batch(tmp_path: Path) -> No
     first=st.integers(2_000, 2_400),
     size=st.sampled_from([1, 50, 5_000]),
 )
-def test_batches_are_what_is_left_and_none_is_empty(
-    ragged: PassageStore, gone: set[int], first: int, size: int
-) -> None:
+def test_batches_of_live_passages_are_never_empty(ragged: PassageStore, gone: set[int], first: int, size: int) -> None:
     store = PassageStore(ragged._files, np.array(sorted(gone), np.int64))
     batches = list(store.iter_batches(first, size))
     assert [p.id for batch in batches for p in batch] == [row for row in range(first, 2_345) if row not in gone]
     assert all(0 < len(batch) <= size for batch in batches)
 
 
-def test_rows_of_documents_are_those_that_are_left(tmp_path: Path) -> None:
-    fill(tmp_path, 5, rows_per_file=2)
-    append(tmp_path, [3, 70])  # row 3 is d3, too; 5 and 6 are, and 7 and 8 are d70
-    store = tombstone(tmp_path, [1, 6])
+def test_rows_of_documents_skip_deleted_rows(tmp_path: Path) -> None:
+    fill_store(tmp_path, 5, rows_per_file=2)
+    append_documents(tmp_path, [3, 70])  # row 3 is d3, too; 5 and 6 are, and 7 and 8 are d70
+    store = delete_rows(tmp_path, [1, 6])
     assert store.find_rows(["d3"]).tolist() == [3, 5]
     assert store.find_rows(["d70", "d0", "d1"]).tolist() == [0, 7, 8]
     assert store.find_rows(["d1", "nobody", ""]).tolist() == store.find_rows([]).tolist() == []
@@ -245,28 +243,28 @@ def test_rows_of_documents_are_those_that_are_left(tmp_path: Path) -> None:
 
 
 def test_a_copied_passage_is_the_same_in_its_new_row(tmp_path: Path) -> None:
-    fill(tmp_path / "a", 7)
-    store = tombstone(tmp_path / "a", [0, 2, 6])
+    fill_store(tmp_path / "a", 7)
+    store = delete_rows(tmp_path / "a", [0, 2, 6])
     with PassageWriter(tmp_path / "b") as writer:
         for batch in store.iter_batches():
             for passage in batch:
                 writer.add_passage(passage)
     assert list(PassageStore.open(tmp_path / "b")) == [
-        replace(expected(row), id=number) for number, row in enumerate([1, 3, 4, 5])
+        replace(make_passage(row), id=number) for number, row in enumerate([1, 3, 4, 5])
     ]
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 300, b"\x93NUMPY"])
-def test_damaged_tombstones_are_named(tmp_path: Path, content: bytes) -> None:
-    fill(tmp_path, 3)
+def test_a_damaged_file_of_deleted_rows_is_reported(tmp_path: Path, content: bytes) -> None:
+    fill_store(tmp_path, 3)
     (tmp_path / store_module.DELETED).write_bytes(content)
     with pytest.raises(DamagedArtefact, match=r"deleted\.npy is damaged"):
         PassageStore.open(tmp_path)
 
 
-def test_the_fingerprint_changes_with_what_is_added_and_deleted(tmp_path: Path) -> None:
-    prints = [fill(tmp_path, 5).fingerprint(), append(tmp_path, [7]).fingerprint()]
-    prints += [tombstone(tmp_path, rows).fingerprint() for rows in ([0], [1], [0, 1])]
+def test_the_fingerprint_changes_with_added_and_deleted_passages(tmp_path: Path) -> None:
+    prints = [fill_store(tmp_path, 5).fingerprint(), append_documents(tmp_path, [7]).fingerprint()]
+    prints += [delete_rows(tmp_path, rows).fingerprint() for rows in ([0], [1], [0, 1])]
     assert len(set(prints)) == 5
 
 
@@ -296,8 +294,8 @@ def damaged(tmp_path: Path) -> Iterator[tuple[Path, bytes]]:
     yield file, b"x" * len(whole)
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    fill(tmp_path, 5_000, rows_per_file=2_000)
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
+    fill_store(tmp_path, 5_000, rows_per_file=2_000)
     for file, content in damaged(tmp_path):
         file.unlink()
         file.write_bytes(content)
@@ -305,8 +303,8 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
             PassageStore.open(tmp_path)
 
 
-def test_a_missing_file_and_other_columns_are_named(tmp_path: Path) -> None:
-    fill(tmp_path, 5_000, rows_per_file=2_000)
+def test_missing_files_and_other_columns_are_reported(tmp_path: Path) -> None:
+    fill_store(tmp_path, 5_000, rows_per_file=2_000)
     (tmp_path / "00001.arrow").unlink()
     with pytest.raises(DamagedArtefact, match=r"00001\.arrow is missing"):
         PassageStore.open(tmp_path)
@@ -322,21 +320,21 @@ def test_a_missing_file_and_other_columns_are_named(tmp_path: Path) -> None:
 # Contents and cost
 
 
-def test_the_fingerprint_is_of_the_contents(tmp_path: Path) -> None:
-    one, same = fill(tmp_path / "a", 3_000, 2_000), fill(tmp_path / "b", 3_000, 2_000)
+def test_the_fingerprint_depends_on_the_contents_only(tmp_path: Path) -> None:
+    one, same = fill_store(tmp_path / "a", 3_000, 2_000), fill_store(tmp_path / "b", 3_000, 2_000)
     assert one.fingerprint() == same.fingerprint()
     assert len(one.fingerprint()) == 64
-    assert fill(tmp_path / "c", 2_999, 2_000).fingerprint() != one.fingerprint()
+    assert fill_store(tmp_path / "c", 2_999, 2_000).fingerprint() != one.fingerprint()
     with PassageWriter(tmp_path / "d", rows_per_file=2_000) as writer:
         for number in range(3_000):
-            text = document(number if number != 1_234 else 0)
+            text = make_document(number if number != 1_234 else 0)
             writer.add_document(text, [(0, len(text.text))])
     assert PassageStore.open(tmp_path / "d").fingerprint() != one.fingerprint()
 
 
-def test_opening_and_streaming_read_no_more_than_they_need(tmp_path: Path) -> None:
+def test_opening_and_streaming_take_little_memory(tmp_path: Path) -> None:
     with PassageWriter(tmp_path, rows_per_file=5_000) as writer:
-        long = document(1, 200)
+        long = make_document(1, 200)
         writer.add_document(long, [(0, len(long.text))] * 10_000)
     size = sum(file.stat().st_size for file in tmp_path.iterdir())
     assert size > 10_000_000

@@ -62,7 +62,7 @@ __NOTOC__
 """
 
 
-def test_an_article_by_hand() -> None:
+def test_a_whole_article_gives_its_visible_text() -> None:
     assert extract_plain_text(WAVE).split("\n") == [
         "The Great Wave off Kanagawa is a woodblock print by",
         "Hokusai,",
@@ -156,11 +156,11 @@ CASES = {
 
 
 @pytest.mark.parametrize(("wikitext", "text"), CASES.items())
-def test_wikitext_by_hand(wikitext: str, text: str) -> None:
+def test_markup_gives_its_visible_text(wikitext: str, text: str) -> None:
     assert extract_plain_text(wikitext) == text
 
 
-def test_links_that_show_nothing_are_those_of_the_wiki() -> None:
+def test_invisible_link_prefixes_depend_on_the_wiki() -> None:
     text = "[[Datei:a.jpg|b]][[Image:c.jpg]] d"
     assert extract_plain_text(text) == "b d"
     assert extract_plain_text(text, INVISIBLE_PREFIXES | {"datei"}) == "d"
@@ -197,7 +197,7 @@ def test_unclosed_markup_leaves_text(unclosed: str) -> None:
     )
 
 
-def test_what_a_table_left_open_is_gone() -> None:
+def test_an_unclosed_table_is_removed() -> None:
     assert extract_plain_text("a\n{|\n! b\n| c\n|-\n| [[d]]\n\ne") == "a\n! b\ne"
 
 
@@ -230,7 +230,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_hostile_wikitext_takes_seconds(unit: str) -> None:
+def test_running_time_stays_bounded_on_hostile_wikitext(unit: str) -> None:
     extract_plain_text(unit * (30_000 // len(unit)))
 
 
@@ -258,7 +258,7 @@ NOT_FOR_THE_PARSER = (":{| class='x'\n|+ cap\n! h\n|-\n|{{c}}\n|\n{|\n|d\n|}\n|}
         "{{曖昧さ回避}}",
     ],
 )
-def test_a_disambiguation_is_known_by_its_template(text: str) -> None:
+def test_disambiguations_are_recognised_by_template(text: str) -> None:
     assert is_disambiguation("A", text)
 
 
@@ -266,11 +266,11 @@ def test_a_disambiguation_is_known_by_its_template(text: str) -> None:
     "text",
     ["{{disambiguation needed|date=May 2020}}", "{{about||other uses|A (disambiguation)}}", "disambiguation", "{{dab"],
 )
-def test_an_article_is_no_disambiguation(text: str) -> None:
+def test_articles_are_not_taken_for_disambiguations(text: str) -> None:
     assert not is_disambiguation("A", text)
 
 
-def test_a_disambiguation_is_known_by_its_title() -> None:
+def test_disambiguations_are_recognised_by_title() -> None:
     assert is_disambiguation("Austin (disambiguation)", "'''Austin''' may be…")
     assert not is_disambiguation("Disambiguation", "'''Disambiguation''' is…")
 
@@ -280,8 +280,8 @@ def test_a_disambiguation_is_known_by_its_title() -> None:
 WORDS = ("wave", "Zürich", "東京", "שלום", "1831", "O'Brien", "a", "(b)", "c;", ": d", "e.", "–", "x=y", "\u00a0")
 
 
-class Writer:
-    """Writes well-formed wikitext of every kind, nested as it may be."""
+class WikitextWriter:
+    """Generator of well-formed wikitext of every kind, nested arbitrarily."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -365,12 +365,12 @@ class Writer:
         return f"<gallery>\nFile:{self._name()}.jpg|{self._inline()}\n</gallery>"
 
 
-pages = st.randoms(use_true_random=False).map(lambda random: Writer(random).page())
+pages = st.randoms(use_true_random=False).map(lambda random: WikitextWriter(random).page())
 
 
 @settings(deadline=None, max_examples=100)
 @given(pages)
-def test_no_markup_is_left_of_well_formed_wikitext(wikitext: str) -> None:
+def test_well_formed_wikitext_leaves_no_markup(wikitext: str) -> None:
     text = extract_plain_text(wikitext)
     for markup in ("{{", "}}", "[[", "]]", "{|", "|}", "<ref", "<!--", "&nbsp;", "File:"):
         assert markup not in text
@@ -380,12 +380,12 @@ def test_no_markup_is_left_of_well_formed_wikitext(wikitext: str) -> None:
 @settings(deadline=None, max_examples=100)
 @given(pages)
 @example("<small class='a'>: d</small>\n<b>* e</b>\n<i>== f ==</i>")
-def test_preparing_changes_nothing_but_the_time(wikitext: str) -> None:
+def test_removing_markup_first_changes_nothing_but_the_time(wikitext: str) -> None:
     assert extract_plain_text(wikitext) == extract_plain_text(wikitext, remove_first=False)
 
 
 @pytest.mark.parametrize("wikitext", [WAVE, *CASES])
-def test_preparing_changes_nothing_by_hand(wikitext: str) -> None:
+def test_removing_markup_first_changes_no_example(wikitext: str) -> None:
     if wikitext not in NOT_FOR_THE_PARSER:
         assert extract_plain_text(wikitext) == extract_plain_text(wikitext, remove_first=False)
 
@@ -418,5 +418,5 @@ def test_preparing_changes_nothing_by_hand(wikitext: str) -> None:
         max_size=40,
     ).map("".join)
 )
-def test_no_text_is_too_strange(wikitext: str) -> None:
+def test_any_text_is_parsed(wikitext: str) -> None:
     extract_plain_text(wikitext)

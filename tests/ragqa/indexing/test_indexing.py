@@ -25,7 +25,7 @@ from ragqa.retrieval.live import open_retriever
 SMALL = IndexConfig(retriever="bm25")
 
 
-def corpus(path: Path, documents: int, *, words: int = 60) -> Path:
+def write_corpus(path: Path, documents: int, *, words: int = 60) -> Path:
     rng = np.random.default_rng(0)
     with path.open("w") as file:
         for n in range(documents):
@@ -47,7 +47,7 @@ def test_counts_are_reported(tmp_path: Path) -> None:
     assert "1 empty, 1 undecodable, 1 binary" in format_build(report, tmp_path / "out")
 
 
-def test_nothing_to_index_leaves_nothing(tmp_path: Path) -> None:
+def test_an_empty_input_leaves_no_index(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     with pytest.raises(BadInput, match="nothing to index in"):
         build_index([tmp_path / "in"], tmp_path / "out", SMALL)
@@ -56,7 +56,7 @@ def test_nothing_to_index_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_malformed_line_is_named_or_skipped(tmp_path: Path) -> None:
+def test_a_malformed_line_is_reported_or_skipped(tmp_path: Path) -> None:
     file = tmp_path / "c.jsonl"
     file.write_text('{"id": "1", "text": "good"}\n{"id": "2", "text"\n{"id": "3", "text": "better"}\n')
     with pytest.raises(BadLine, match=r"c\.jsonl:2"):
@@ -65,7 +65,7 @@ def test_a_malformed_line_is_named_or_skipped(tmp_path: Path) -> None:
     assert (report.documents, report.bad) == (2, 1)
 
 
-def test_a_folder_that_is_no_index_is_not_overwritten(tmp_path: Path) -> None:
+def test_other_folders_are_never_overwritten(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.txt").write_text("years of work")
@@ -74,9 +74,9 @@ def test_a_folder_that_is_no_index_is_not_overwritten(tmp_path: Path) -> None:
     assert (precious / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_failed_run_leaves_the_old_index(tmp_path: Path) -> None:
+def test_a_failed_build_leaves_the_old_index(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    build_index([corpus(tmp_path / "c.jsonl", 5)], out, SMALL)
+    build_index([write_corpus(tmp_path / "c.jsonl", 5)], out, SMALL)
     before = artefacts.read_manifest(out, "index").fingerprint
     (tmp_path / "bad.jsonl").write_text("{")
     with pytest.raises(BadLine):
@@ -85,7 +85,7 @@ def test_a_failed_run_leaves_the_old_index(tmp_path: Path) -> None:
 
 
 def test_the_same_input_gives_the_same_vectors(tmp_path: Path) -> None:
-    file = corpus(tmp_path / "c.jsonl", 30)
+    file = write_corpus(tmp_path / "c.jsonl", 30)
     for name in ("a", "b"):
         build_index([file], tmp_path / name)
     one, other = (np.load(tmp_path / n / "dense" / "vectors.npy") for n in ("a", "b"))
@@ -96,7 +96,7 @@ def test_the_same_input_gives_the_same_vectors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq", "ivf-rabitq", "sq8"])
 def test_every_kind_finds_what_exact_search_finds(tmp_path: Path, kind: str) -> None:
     pytest.importorskip("faiss")
-    file = corpus(tmp_path / "c.jsonl", 60)
+    file = write_corpus(tmp_path / "c.jsonl", 60)
     build_index([file], tmp_path / "flat", IndexConfig(retriever="dense"))
     build_index([file], tmp_path / kind, IndexConfig(retriever="dense", kind=kind))
     asked = [f"Document number {n}" for n in range(0, 60, 7)]
@@ -116,7 +116,7 @@ main()
 """
 
 
-def start(corpus: Path, out: Path, retriever: str = "hybrid") -> "subprocess.Popen[bytes]":
+def start_build(corpus: Path, out: Path, retriever: str = "hybrid") -> "subprocess.Popen[bytes]":
     code = KILLED.format(corpus=str(corpus), out=str(out), retriever=retriever)
     return subprocess.Popen(
         [sys.executable, "-c", code],
@@ -136,13 +136,13 @@ def wait_for(condition, seconds: float = 60) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: signal.Signals, monkeypatch) -> None:
+def test_a_stopped_build_resumes_while_the_old_index_answers(tmp_path: Path, stop: signal.Signals, monkeypatch) -> None:
     out, file = tmp_path / "out", tmp_path / "c.jsonl"
-    build_index([corpus(file, 3)], out)
+    build_index([write_corpus(file, 3)], out)
     old = artefacts.read_manifest(out, "index").fingerprint
-    corpus(file, 300)
+    write_corpus(file, 300)
     shards = tmp_path / ".out.building" / "vectors"
-    process = start(file, out)
+    process = start_build(file, out)
     wait_for(lambda: len(list(shards.glob("*.npy"))) >= 2)
     process.send_signal(stop)
     _, err = process.communicate(timeout=60)
@@ -170,15 +170,15 @@ def test_a_stopped_run_goes_on_and_the_old_index_answers(tmp_path: Path, stop: s
 
 
 @pytest.mark.parametrize(("retriever", "from_the_start"), [("hybrid", False), ("bm25", True)])
-def test_a_kill_at_any_step_loses_nothing(
+def test_a_build_killed_at_any_step_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retriever: str, from_the_start: bool
 ) -> None:
-    """Before and after each rename, deletion and small file of a run over an old index; what is swapped in stays."""
+    """Killed before and after each rename, deletion and small file; an index that was swapped in stays."""
     out, saved, file = tmp_path / "out", tmp_path / "saved", tmp_path / "c.jsonl"
     config = IndexConfig(retriever=retriever)
-    build_index([corpus(file, 2)], out, config)
+    build_index([write_corpus(file, 2)], out, config)
     shutil.copytree(out, saved)
-    corpus(file, 4)
+    write_corpus(file, 4)
 
     def check(moment: int, swapped: bool) -> bool:
         count = len(open_retriever(out).passages)
@@ -198,25 +198,25 @@ def test_a_kill_at_any_step_loses_nothing(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "out", "saved"]
 
 
-def test_changed_input_starts_clean(tmp_path: Path) -> None:
+def test_changed_input_starts_a_new_build(tmp_path: Path) -> None:
     class Stop(Silent):
         def advance_to(self, done: int) -> None:
             if done >= 64:
                 raise KeyboardInterrupt
 
-    file = corpus(tmp_path / "c.jsonl", 100)
+    file = write_corpus(tmp_path / "c.jsonl", 100)
     with pytest.raises(KeyboardInterrupt):
         build_index([file], tmp_path / "out", IndexConfig(retriever="dense"), progress=Stop())
     assert (tmp_path / ".out.building").exists()
-    build_index([corpus(file, 90)], tmp_path / "out", IndexConfig(retriever="dense"))
+    build_index([write_corpus(file, 90)], tmp_path / "out", IndexConfig(retriever="dense"))
     assert len(open_retriever(tmp_path / "out").passages) == 90
     assert not (tmp_path / ".out.building").exists()
 
 
 @pytest.mark.thorough
-def test_two_at_once_is_refused_and_harmless(tmp_path: Path) -> None:
-    file = corpus(tmp_path / "c.jsonl", 400)
-    process = start(file, tmp_path / "out")
+def test_two_builds_at_once_are_rejected(tmp_path: Path) -> None:
+    file = write_corpus(tmp_path / "c.jsonl", 400)
+    process = start_build(file, tmp_path / "out")
     wait_for(lambda: (tmp_path / ".out.building").exists())
     with pytest.raises(BadInput, match="another process is at work"):
         build_index([file], tmp_path / "out", SMALL)
@@ -227,9 +227,9 @@ def test_two_at_once_is_refused_and_harmless(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("victim", ["00000.arrow", "bm25", "0000000000.npy", "vectors.npy", "manifest.json"])
-def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch, victim: str) -> None:
-    """Every kind of file in turn cannot be written; a new run then makes the index."""
-    file, out = corpus(tmp_path / "c.jsonl", 10), tmp_path / "out"
+def test_a_full_disk_is_a_one_line_error(tmp_path: Path, monkeypatch, victim: str) -> None:
+    """Each kind of file in turn cannot be written; a new build then succeeds."""
+    file, out = write_corpus(tmp_path / "c.jsonl", 10), tmp_path / "out"
     build_index([file], out, SMALL)
     before = artefacts.read_manifest(out, "index").fingerprint
 
@@ -256,14 +256,14 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch, victim: str) -> No
 
 
 def test_a_full_disk_does_not_kill_the_process(tmp_path: Path) -> None:
-    """The real thing where it may be had: a file system of 1 MB."""
+    """Use a real file system of 1 MB where one can be mounted."""
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], capture_output=True).returncode:
         pytest.skip("no right to mount a small file system here")
     try:
-        file = corpus(tmp_path / "c.jsonl", 3000)
-        process = start(file, small / "out", retriever="bm25")
+        file = write_corpus(tmp_path / "c.jsonl", 3000)
+        process = start_build(file, small / "out", retriever="bm25")
         _, err = process.communicate(timeout=120)
     finally:
         subprocess.run(["umount", str(small)], check=True)
@@ -271,8 +271,8 @@ def test_a_full_disk_does_not_kill_the_process(tmp_path: Path) -> None:
     assert err.startswith(b"ragqa: cannot write") or b"\nragqa: cannot write" in err
 
 
-def test_a_damaged_index_can_be_made_again(tmp_path: Path) -> None:
-    file, out = corpus(tmp_path / "c.jsonl", 3), tmp_path / "out"
+def test_a_damaged_index_can_be_rebuilt(tmp_path: Path) -> None:
+    file, out = write_corpus(tmp_path / "c.jsonl", 3), tmp_path / "out"
     build_index([file], out, SMALL)
     (out / "manifest.json").write_text("{")
     build_index([file], out, SMALL)
@@ -281,7 +281,7 @@ def test_a_damaged_index_can_be_made_again(tmp_path: Path) -> None:
     build_index([file], tmp_path / "empty", SMALL)
 
 
-def test_an_index_inside_its_own_folder_resumes_and_is_no_document(tmp_path: Path, monkeypatch) -> None:
+def test_an_index_within_its_input_folder_is_not_indexed(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "a.txt").write_text("A text about foxes.")
     for _ in range(2):
         report = build_index([tmp_path], tmp_path / "docs.index")
@@ -296,8 +296,8 @@ def test_an_index_inside_its_own_folder_resumes_and_is_no_document(tmp_path: Pat
     assert marks[0] == marks[1]
 
 
-def test_what_cannot_be_done_is_said_before_the_work(tmp_path: Path, monkeypatch) -> None:
-    file = corpus(tmp_path / "c.jsonl", 3)
+def test_impossible_options_are_rejected_before_reading(tmp_path: Path, monkeypatch) -> None:
+    file = write_corpus(tmp_path / "c.jsonl", 3)
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setattr("ragqa.indexing.build.read_documents", lambda *_, **__: 1 / 0)
     with pytest.raises(MissingExtra, match=r"hnsw needs the extra 'cpu'.*\.\[cpu\]"):
@@ -308,7 +308,7 @@ def test_what_cannot_be_done_is_said_before_the_work(tmp_path: Path, monkeypatch
 
 
 def test_a_relative_encoder_is_found_from_elsewhere(tmp_path: Path, monkeypatch) -> None:
-    file = corpus(tmp_path / "c.jsonl", 3)
+    file = write_corpus(tmp_path / "c.jsonl", 3)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "enc").symlink_to(weights_dir() / "encoder")
     monkeypatch.chdir(tmp_path)
@@ -319,8 +319,8 @@ def test_a_relative_encoder_is_found_from_elsewhere(tmp_path: Path, monkeypatch)
     assert Pipeline.load("../saved").ask("Document number 1?").sources
 
 
-def test_a_link_to_an_index_stays_one(tmp_path: Path) -> None:
-    file = corpus(tmp_path / "c.jsonl", 3)
+def test_a_symbolic_link_to_an_index_stays_a_link(tmp_path: Path) -> None:
+    file = write_corpus(tmp_path / "c.jsonl", 3)
     build_index([file], tmp_path / "real", SMALL)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     for _ in range(2):
@@ -329,8 +329,8 @@ def test_a_link_to_an_index_stays_one(tmp_path: Path) -> None:
     assert len(open_retriever(tmp_path / "link").passages) == 3
 
 
-def test_no_permission_is_one_line(tmp_path: Path) -> None:
-    file, locked = corpus(tmp_path / "c.jsonl", 10), tmp_path / "locked"
+def test_a_missing_permission_is_a_one_line_error(tmp_path: Path) -> None:
+    file, locked = write_corpus(tmp_path / "c.jsonl", 10), tmp_path / "locked"
     locked.mkdir()
     locked.chmod(0o500)
     if os.getuid() != 0:
@@ -354,7 +354,7 @@ build_index([Path({str(file)!r})], Path({str(locked / "out")!r}), IndexConfig(re
     assert "Permission denied" in done.stderr
 
 
-def test_files_that_number_their_records_alike_go_together(tmp_path: Path) -> None:
+def test_files_with_the_same_ids_are_indexed_together(tmp_path: Path) -> None:
     for name in ("a", "b"):
         row = {"id": "1", "title": name, "text": f"The text of file {name}."}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
@@ -362,20 +362,20 @@ def test_files_that_number_their_records_alike_go_together(tmp_path: Path) -> No
     assert report.documents == 2
 
 
-def test_a_path_that_is_no_list_is_refused(tmp_path: Path) -> None:
+def test_a_single_path_instead_of_a_list_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="a list of files and folders"):
         build_index("docs", tmp_path / "out")  # type: ignore[arg-type]
 
 
-def test_a_new_index_is_opened_without_reading_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build_index([corpus(tmp_path / "c.jsonl", 5)], tmp_path / "out", SMALL)
+def test_a_new_index_is_opened_without_reading_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_index([write_corpus(tmp_path / "c.jsonl", 5)], tmp_path / "out", SMALL)
     monkeypatch.setattr(artefacts.manifest, "checksum", lambda path: pytest.fail(f"{path} was read"))
     assert len(open_retriever(tmp_path / "out").passages) == 5
 
 
-def test_other_questions_in_the_same_file_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_sample_questions_start_a_new_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss")
-    file, asked, out = corpus(tmp_path / "c.jsonl", 60), tmp_path / "q.jsonl", tmp_path / "out"
+    file, asked, out = write_corpus(tmp_path / "c.jsonl", 60), tmp_path / "q.jsonl", tmp_path / "out"
     config = IndexConfig(retriever="dense", kind="sq8", questions=str(asked))
     asked.write_text('{"question": "Document number 3?", "answers": []}\n')
     with monkeypatch.context() as patch:

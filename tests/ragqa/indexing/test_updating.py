@@ -48,8 +48,8 @@ EACH = "version cat dog sea owl"
 Texts = dict[str, str]
 
 
-class Words:
-    """An encoder without a model: a text's vector is the sum of random vectors of its words."""
+class WordEncoder:
+    """Encoder without a model: the vector of a text is the sum of random vectors of its words."""
 
     width = 64
 
@@ -72,50 +72,50 @@ class Words:
 
 
 @pytest.fixture
-def encoder(monkeypatch: pytest.MonkeyPatch) -> Words:
-    """In place of every encoder."""
-    words = Words()
+def encoder(monkeypatch: pytest.MonkeyPatch) -> WordEncoder:
+    """Replace every encoder by one without a model."""
+    words = WordEncoder()
     for module in ("retrieval.dense", "indexing.build", "indexing.compact", "indexing.update"):
         monkeypatch.setattr(f"ragqa.{module}.load_encoder", lambda *_, **__: words)
     return words
 
 
-def records(path: Path, texts: Texts) -> Path:
+def write_records(path: Path, texts: Texts) -> Path:
     rows = [{"id": name, "title": name, "text": text} for name, text in texts.items()]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def made(folder: Path, texts: Texts = TEXTS, **config: object) -> Path:
-    """An index ``docs.index`` of records."""
+def make_index(folder: Path, texts: Texts = TEXTS, **config: object) -> Path:
+    """Build the index ``docs.index`` of records."""
     folder.mkdir(exist_ok=True)
     out = folder / "docs.index"
-    build_index([records(folder / "docs.jsonl", texts)], out, IndexConfig(**config))  # type: ignore[arg-type]
+    build_index([write_records(folder / "docs.jsonl", texts)], out, IndexConfig(**config))  # type: ignore[arg-type]
     return out
 
 
-def change(
+def apply_update(
     index: Path, add: Texts | None = None, delete: Sequence[str] = (), compact: bool | None = None, file: str = "new"
 ) -> UpdateReport:
-    """``update_index`` with records of a file beside the index."""
-    paths = [records(index.with_name(f"{file}.jsonl"), add)] if add else []
+    """Update an index with records of a file next to it."""
+    paths = [write_records(index.with_name(f"{file}.jsonl"), add)] if add else []
     return update_index(index, add=paths, delete=delete, compact=compact)
 
 
-def counts(report: UpdateReport) -> tuple[int, int, int, int]:
+def get_counts(report: UpdateReport) -> tuple[int, int, int, int]:
     return report.added, report.replaced, report.unchanged, report.deleted
 
 
-def documents(index: Path) -> list[str]:
-    """The document of each passage that is left, in order."""
+def list_documents(index: Path) -> list[str]:
+    """Return the document of each live passage, in order."""
     return [p.document for batch in PassageStore.open(index / "passages").iter_batches() for p in batch]
 
 
 Found = list[tuple[str, int, str, float]]
 
 
-def found_all(retriever: Retriever, questions: list[str], k: int = 1000) -> list[Found]:
-    """Document, start, text and score of the hits; equal scores sorted by document, and no row numbers."""
+def search_all(retriever: Retriever, questions: list[str], k: int = 1000) -> list[Found]:
+    """Return document, start, text and score of the hits, equal scores sorted by document."""
     rows = [
         [(hit.passage.document, hit.passage.start, hit.passage.text, hit.score) for hit in hits]
         for hits in retriever.search(questions, k)
@@ -123,16 +123,16 @@ def found_all(retriever: Retriever, questions: list[str], k: int = 1000) -> list
     return [sorted(each, key=lambda row: (-row[3], *row[:2])) for each in rows]
 
 
-def found(retriever: Retriever, question: str, k: int = 1000) -> Found:
-    return found_all(retriever, [question], k)[0]
+def search(retriever: Retriever, question: str, k: int = 1000) -> Found:
+    return search_all(retriever, [question], k)[0]
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def beside(index: Path) -> list[str]:
-    """What lies in the folder of the index, but for documents."""
+def list_neighbours(index: Path) -> list[str]:
+    """List the files next to the index that are not documents."""
     return sorted(p.name for p in index.parent.iterdir() if p.suffix != ".jsonl")
 
 
@@ -140,33 +140,33 @@ def beside(index: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("retriever", RETRIEVERS)
-def test_add_replace_and_delete_at_once(tmp_path: Path, encoder: Words, retriever: str) -> None:
-    index = made(tmp_path, retriever=retriever)
+def test_add_replace_and_delete_at_once(tmp_path: Path, encoder: WordEncoder, retriever: str) -> None:
+    index = make_index(tmp_path, retriever=retriever)
     before = open_retriever(index)
-    report = change(index, {"cat": "a cat slept in the sun", "fox": "a fox ran to the barn"}, ["dog"])
-    assert counts(report) == (1, 1, 0, 1)
+    report = apply_update(index, {"cat": "a cat slept in the sun", "fox": "a fox ran to the barn"}, ["dog"])
+    assert get_counts(report) == (1, 1, 0, 1)
     assert report.passages == 4 and report.seconds > 0
-    assert documents(index) == ["sea", "owl", "cat", "fox"]
+    assert list_documents(index) == ["sea", "owl", "cat", "fox"]
     for searched in (before, open_retriever(index)):
         for question, document in (("cat slept", "cat"), ("fox ran", "fox"), ("the grey sea", "sea")):
-            assert found(searched, question)[0][0] == document
-        left = {row[2] for question in TEXTS.values() for row in found(searched, question)}
+            assert search(searched, question)[0][0] == document
+        left = {row[2] for question in TEXTS.values() for row in search(searched, question)}
         assert left == {"a cat slept in the sun", "a fox ran to the barn", TEXTS["sea"], TEXTS["owl"]}
-    assert beside(index) == ["docs.index"]
+    assert list_neighbours(index) == ["docs.index"]
 
 
-def test_each_alone(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
-    assert counts(change(index, {"fox": "a fox ran"})) == (1, 0, 0, 0)
-    assert counts(change(index, {"fox": "a fox slept"})) == (0, 1, 0, 0)
-    assert counts(change(index, {"fox": "a fox slept"})) == (0, 0, 1, 0)
-    assert counts(change(index, delete=["fox", "owl"])) == (0, 0, 0, 2)
-    assert sorted(documents(index)) == ["cat", "dog", "sea"]
-    report = change(index, compact=True)
-    assert counts(report) == (0, 0, 0, 0) and report.compacted
+def test_adding_replacing_and_deleting_work_separately(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    assert get_counts(apply_update(index, {"fox": "a fox ran"})) == (1, 0, 0, 0)
+    assert get_counts(apply_update(index, {"fox": "a fox slept"})) == (0, 1, 0, 0)
+    assert get_counts(apply_update(index, {"fox": "a fox slept"})) == (0, 0, 1, 0)
+    assert get_counts(apply_update(index, delete=["fox", "owl"])) == (0, 0, 0, 2)
+    assert sorted(list_documents(index)) == ["cat", "dog", "sea"]
+    report = apply_update(index, compact=True)
+    assert get_counts(report) == (0, 0, 0, 0) and report.compacted
 
 
-def test_the_new_text_answers(folder: Path, index: Path, tmp_path: Path) -> None:
+def test_open_pipelines_answer_from_the_new_text(folder: Path, index: Path, tmp_path: Path) -> None:
     """The models that come with the package, and a pipeline that is open meanwhile."""
     shutil.copytree(index, tmp_path / "copy.index")
     pipeline = Pipeline.load(tmp_path / "copy.index")
@@ -184,45 +184,47 @@ def test_the_new_text_answers(folder: Path, index: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("blocks", ["words", "sentences", "wordpieces"])
-def test_documents_of_several_passages(tmp_path: Path, encoder: Words, blocks: str) -> None:
+def test_documents_of_several_passages(tmp_path: Path, encoder: WordEncoder, blocks: str) -> None:
     long = " ".join(f"Sentence {n} is about number {n}." for n in range(30))
-    index = made(tmp_path, {"long": long, "other": "something else"}, blocks=blocks, block_size=20)
-    assert documents(index).count("long") > 5
-    change(index, {"long": "Sentence 3 is all that is left."}, compact=False)
-    assert documents(index) == ["other", "long"]
-    assert [row[0] for row in found(open_retriever(index, "bm25"), "sentence 29")] == ["long"]
-    change(index, {"long": long + " More."}, compact=False)
-    fresh = made(tmp_path / "fresh", {"other": "something else", "long": long + " More."}, blocks=blocks, block_size=20)
-    assert [found(open_retriever(i, "dense"), "sentence 12") for i in (index,)] == [
-        found(open_retriever(fresh, "dense"), "sentence 12")
+    index = make_index(tmp_path, {"long": long, "other": "something else"}, blocks=blocks, block_size=20)
+    assert list_documents(index).count("long") > 5
+    apply_update(index, {"long": "Sentence 3 is all that is left."}, compact=False)
+    assert list_documents(index) == ["other", "long"]
+    assert [row[0] for row in search(open_retriever(index, "bm25"), "sentence 29")] == ["long"]
+    apply_update(index, {"long": long + " More."}, compact=False)
+    fresh = make_index(
+        tmp_path / "fresh", {"other": "something else", "long": long + " More."}, blocks=blocks, block_size=20
+    )
+    assert [search(open_retriever(i, "dense"), "sentence 12") for i in (index,)] == [
+        search(open_retriever(fresh, "dense"), "sentence 12")
     ]
 
 
-def test_a_fifth_deleted_or_added_is_compacted(tmp_path: Path, encoder: Words) -> None:
+def test_an_index_is_compacted_once_a_fifth_is_deleted_or_added(tmp_path: Path, encoder: WordEncoder) -> None:
     texts = {f"d{n}": f"number {n} of these texts" for n in range(20)}
-    index = made(tmp_path, texts)
-    assert not change(index, delete=["d3"]).compacted
-    assert not change(index, {"d21": "one more"}).compacted
+    index = make_index(tmp_path, texts)
+    assert not apply_update(index, delete=["d3"]).compacted
+    assert not apply_update(index, {"d21": "one more"}).compacted
     encoder.encoded.clear()
-    report = change(index, {"d4": "another text"}, ["d19"])  # 3 rows of 22 deleted, 2 added
+    report = apply_update(index, {"d4": "another text"}, ["d19"])  # 3 rows of 22 deleted, 2 added
     assert report.compacted and report.passages == 19
     assert len(encoder.encoded) == 1 and "another text" in encoder.encoded[0]
     left = {n: t for n, t in texts.items() if n not in ("d3", "d4", "d19")} | {"d21": "one more", "d4": "another text"}
-    fresh = made(tmp_path / "fresh", left)
+    fresh = make_index(tmp_path / "fresh", left)
     assert (index / "dense" / "vectors.npy").read_bytes() == (fresh / "dense" / "vectors.npy").read_bytes()
     assert sorted(p.name for p in (index / "dense").iterdir()) == ["vectors.npy"]
     assert sorted(p.name for p in (index / "passages").iterdir()) == ["00000.arrow"]
     for retriever in RETRIEVERS:
         one, other = (open_retriever(i, retriever) for i in (index, fresh))
-        assert found(one, "number 7 of texts") == found(other, "number 7 of texts")
-    assert not change(index, delete=["d7"]).compacted, "what was compacted counts as built"
+        assert search(one, "number 7 of texts") == search(other, "number 7 of texts")
+    assert not apply_update(index, delete=["d7"]).compacted, "what was compacted counts as built"
 
 
-def test_compact_false_never_compacts(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
-    assert not change(index, {"dog": "a dog slept"}, ["cat", "sea"], compact=False).compacted
-    assert documents(index) == ["owl", "dog"]
-    assert [row[0] for row in found(open_retriever(index, "dense"), "dog", k=5)] == ["dog", "owl"]
+def test_compact_false_never_compacts(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    assert not apply_update(index, {"dog": "a dog slept"}, ["cat", "sea"], compact=False).compacted
+    assert list_documents(index) == ["owl", "dog"]
+    assert [row[0] for row in search(open_retriever(index, "dense"), "dog", k=5)] == ["dog", "owl"]
 
 
 # Like one built afresh
@@ -233,11 +235,11 @@ def random_text(rng: random.Random) -> str:
 
 
 def check_random_updates(folder: Path, seed: int, retriever: str) -> None:
-    """Random updates and compactions; what is there after each, and how the last one answers."""
+    """Apply random updates and compactions; check the documents after each, and the last answers."""
     rng = random.Random(seed)
     config = {"retriever": retriever, "block_size": 10}
     texts = {f"d{n}": random_text(rng) for n in range(8)}
-    index = made(folder, texts, **config)
+    index = make_index(folder, texts, **config)
     opened = open_retriever(index)
     for step in range(6):
         delete = rng.sample(sorted(texts), rng.randint(0, min(3, len(texts) - 1)))
@@ -245,7 +247,7 @@ def check_random_updates(folder: Path, seed: int, retriever: str) -> None:
         same = {name: texts[name] for name in rng.sample(others, rng.randint(0, min(2, len(others))))}
         add = same | {f"d{rng.randrange(15)}": random_text(rng) for _ in range(rng.randint(0 if delete else 1, 3))}
         gone = [name for name in delete if name not in add]
-        report = change(index, add, delete, rng.choice([None, None, False, True]), f"new{step % 2}")
+        report = apply_update(index, add, delete, rng.choice([None, None, False, True]), f"new{step % 2}")
         assert report.added == len(add.keys() - texts.keys()) and report.deleted == len(gone)
         assert report.added + report.replaced + report.unchanged == len(add)
         assert report.unchanged <= sum(texts.get(name) == text for name, text in add.items())  # not from another file
@@ -254,36 +256,36 @@ def check_random_updates(folder: Path, seed: int, retriever: str) -> None:
         expected = sorted((name, text[i:j]) for name, text in texts.items() for i, j in spans(text, 0))
         live = [p for batch in PassageStore.open(index / "passages").iter_batches() for p in batch]
         assert sorted((p.document, p.text) for p in live) == expected
-        assert sorted(row[::2] for row in found(opened, "w1 w2 w3")) == sorted(
-            row[::2] for row in found(open_retriever(index), "w1 w2 w3")
+        assert sorted(row[::2] for row in search(opened, "w1 w2 w3")) == sorted(
+            row[::2] for row in search(open_retriever(index), "w1 w2 w3")
         )
         if retriever != "bm25":
-            assert len(found(opened, "w1")) == len(expected)
-    fresh = made(folder / "fresh", texts, **config)
+            assert len(search(opened, "w1")) == len(expected)
+    fresh = make_index(folder / "fresh", texts, **config)
     questions = [random_text(rng) for _ in range(5)]
     for question in questions:
         if retriever != "bm25":
             one, other = (open_retriever(i, "dense") for i in (index, fresh))
-            assert found(one, question) == found(other, question)
-    change(index, compact=True)
+            assert search(one, question) == search(other, question)
+    apply_update(index, compact=True)
     one, other = (open_retriever(i) for i in (index, fresh))
     for question in questions:
-        assert found(one, question) == found(other, question)
+        assert search(one, question) == search(other, question)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_updates_end_in_what_a_build_makes(tmp_path: Path, encoder: Words, seed: int) -> None:
+def test_random_updates_equal_a_new_build(tmp_path: Path, encoder: WordEncoder, seed: int) -> None:
     check_random_updates(tmp_path, seed, RETRIEVERS[seed % 3])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_many_random_updates_end_in_what_a_build_makes(tmp_path: Path, encoder: Words, seed: int) -> None:
+def test_many_random_updates_equal_a_new_build(tmp_path: Path, encoder: WordEncoder, seed: int) -> None:
     check_random_updates(tmp_path, seed, RETRIEVERS[seed % 3])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_folder_added_again_is_what_a_build_makes_of_it(tmp_path: Path, encoder: Words, seed: int) -> None:
+def test_adding_a_folder_again_equals_a_new_build(tmp_path: Path, encoder: WordEncoder, seed: int) -> None:
     """Files that number their records alike, emptied, doubled, changed and new ones; nothing is embedded twice."""
     rng, docs = random.Random(seed), tmp_path / "docs"
     docs.mkdir()
@@ -313,62 +315,62 @@ def test_a_folder_added_again_is_what_a_build_makes_of_it(tmp_path: Path, encode
         )
         assert left == expected
         one, other = (open_retriever(i, "dense") for i in (index, fresh))
-        assert found(one, "text 7 of a few") == found(other, "text 7 of a few")
+        assert search(one, "text 7 of a few") == search(other, "text 7 of a few")
 
 
 @pytest.mark.parametrize("kind", IndexKind)
-def test_every_kind_answers_like_one_built_afresh(tmp_path: Path, encoder: Words, kind: str) -> None:
+def test_recall_of_every_kind_equals_that_of_a_new_build(tmp_path: Path, encoder: WordEncoder, kind: str) -> None:
     """Recall@20 of the true best, by exact search over a fresh build, before and after the compaction."""
     if kind != "flat":
         pytest.importorskip("faiss", reason="needs the extra 'cpu'")
     rng = random.Random(0)
     texts = {f"d{n}": random_text(rng) for n in range(300)}
-    index = made(tmp_path, texts, retriever="dense", kind=kind)
+    index = make_index(tmp_path, texts, retriever="dense", kind=kind)
     delete, changed = [f"d{n}" for n in range(0, 300, 23)], {f"d{n}": random_text(rng) for n in range(277, 297)}
-    report = change(index, changed, delete)
+    report = apply_update(index, changed, delete)
     texts = {name: text for name, text in (texts | changed).items() if name not in delete}
     assert not report.compacted and report.passages == len(texts)
-    fresh = open_retriever(made(tmp_path / "fresh", texts, retriever="dense"))
+    fresh = open_retriever(make_index(tmp_path / "fresh", texts, retriever="dense"))
     questions = [random_text(rng) for _ in range(40)]
-    truths = found_all(fresh, questions, 20)
+    truths = search_all(fresh, questions, 20)
     for _ in range(2):
         recall = []
-        for truth, hits in zip(truths, found_all(open_retriever(index), questions, 20), strict=True):
+        for truth, hits in zip(truths, search_all(open_retriever(index), questions, 20), strict=True):
             recall.append(len({row[:2] for row in truth} & {row[:2] for row in hits}) / 20)
             assert len(hits) == 20 and not {row[0] for row in hits} & set(delete)
             if kind == "flat":
                 assert hits == truth
         assert np.mean(recall) >= 0.95
-        change(index, compact=True)
+        apply_update(index, compact=True)
 
 
 @pytest.mark.parametrize("kind", ["flat", "ivf-flat"])
-def test_an_index_of_an_earlier_ragqa(tmp_path: Path, encoder: Words, kind: str) -> None:
-    """It knew neither a wanted recall nor efforts: flat goes on, another kind has to be made again."""
+def test_indexes_of_earlier_versions_are_updated_or_rejected(tmp_path: Path, encoder: WordEncoder, kind: str) -> None:
+    """Their manifests have no search settings: flat works, other kinds must be rebuilt."""
     if kind != "flat":
         pytest.importorskip("faiss", reason="needs the extra 'cpu'")
     rng = random.Random(0)
-    index = made(tmp_path, {f"d{n}": random_text(rng) for n in range(60)}, retriever="dense", kind=kind)
+    index = make_index(tmp_path, {f"d{n}": random_text(rng) for n in range(60)}, retriever="dense", kind=kind)
     manifest = artefacts.read_manifest(index, "index")
     old = {name: value for name, value in manifest.config.items() if name not in ("recall", "questions", "search")}
     artefacts.write_manifest(index, "index", old, manifest.parents)
     if kind == "flat":
-        assert change(index, {}, [f"d{n}" for n in range(30)]).compacted
-        assert len(found(open_retriever(index), "king", 60)) == 30
+        assert apply_update(index, {}, [f"d{n}" for n in range(30)]).compacted
+        assert len(search(open_retriever(index), "king", 60)) == 30
     else:
         with pytest.raises(Mismatch, match="made by an earlier ragqa, which kept no effort"):
             open_retriever(index)
 
 
-def test_documents_go_although_the_questions_for_tuning_are_gone(tmp_path: Path, encoder: Words) -> None:
+def test_updates_work_without_the_sample_questions(tmp_path: Path, encoder: WordEncoder) -> None:
     pytest.importorskip("faiss", reason="needs the extra 'cpu'")
     rng, questions = random.Random(0), tmp_path / "q.jsonl"
     questions.write_text('{"question": "king", "answers": []}\n')
     texts = {f"d{n}": random_text(rng) for n in range(60)}
-    index = made(tmp_path, texts, retriever="dense", kind="ivf-flat", questions=str(questions))
+    index = make_index(tmp_path, texts, retriever="dense", kind="ivf-flat", questions=str(questions))
     assert artefacts.peek_manifest(index).config["search"]["made_up"] is False
     questions.write_text("no JSON")
-    assert change(index, {}, [f"d{n}" for n in range(30)]).compacted
+    assert apply_update(index, {}, [f"d{n}" for n in range(30)]).compacted
     assert artefacts.peek_manifest(index).config["search"]["made_up"] is True
 
 
@@ -376,14 +378,14 @@ def test_bm25_before_a_compaction_finds_nearly_the_same(tmp_path: Path) -> None:
     """Tantivy counts documents that are deleted among those that have a term, until they are compacted away."""
     rng = random.Random(0)
     texts = {f"d{n}": random_text(rng) for n in range(300)}
-    index = made(tmp_path, texts, retriever="bm25")
+    index = make_index(tmp_path, texts, retriever="bm25")
     delete, changed = [f"d{n}" for n in range(0, 300, 23)], {f"d{n}": random_text(rng) for n in range(277, 298)}
-    change(index, changed, delete, compact=False)
+    apply_update(index, changed, delete, compact=False)
     texts = {name: text for name, text in (texts | changed).items() if name not in delete}
-    updated, fresh = open_retriever(index), open_retriever(made(tmp_path / "fresh", texts, retriever="bm25"))
+    updated, fresh = open_retriever(index), open_retriever(make_index(tmp_path / "fresh", texts, retriever="bm25"))
     recall = []
     for question in [random_text(rng) for _ in range(40)]:
-        truth, hits = found(fresh, question, 20), found(updated, question, 20)
+        truth, hits = search(fresh, question, 20), search(updated, question, 20)
         recall.append(len({row[0] for row in truth} & {row[0] for row in hits}) / len(truth))
     assert np.mean(recall) >= 0.97, recall
 
@@ -391,7 +393,9 @@ def test_bm25_before_a_compaction_finds_nearly_the_same(tmp_path: Path) -> None:
 # Which document is meant
 
 
-def test_files_are_their_paths_wherever_they_are_named_from(tmp_path: Path, encoder: Words, monkeypatch) -> None:
+def test_files_are_deleted_by_path_from_any_working_directory(
+    tmp_path: Path, encoder: WordEncoder, monkeypatch
+) -> None:
     notes, elsewhere = tmp_path / "notes", tmp_path / "elsewhere"
     (notes / "deep").mkdir(parents=True)
     elsewhere.mkdir()
@@ -399,71 +403,73 @@ def test_files_are_their_paths_wherever_they_are_named_from(tmp_path: Path, enco
         (notes / name).write_text(f"the text of {name} is this")
     monkeypatch.chdir(elsewhere)
     build_index([Path("../notes")], tmp_path / "x.index")
-    assert documents(tmp_path / "x.index") == [str(notes / n) for n in ("a.txt", "b.txt", "deep/c.txt", "deep/d.txt")]
+    assert list_documents(tmp_path / "x.index") == [
+        str(notes / n) for n in ("a.txt", "b.txt", "deep/c.txt", "deep/d.txt")
+    ]
     monkeypatch.chdir(notes)
     (notes / "a.txt").write_text("something new")
-    assert counts(update_index("../x.index", add=["a.txt"])) == (0, 1, 0, 0)
+    assert get_counts(update_index("../x.index", add=["a.txt"])) == (0, 1, 0, 0)
     monkeypatch.chdir(notes / "deep")
     (notes / "b.txt").write_text("something newer")
-    assert counts(update_index("../../x.index", add=["./../b.txt"], delete=["c.txt"])) == (0, 1, 0, 1)
+    assert get_counts(update_index("../../x.index", add=["./../b.txt"], delete=["c.txt"])) == (0, 1, 0, 1)
     (notes / "deep" / "d.txt").unlink()  # gone, and known all the same
     (notes / "a.txt").rename(notes / "e.txt")
     monkeypatch.chdir(elsewhere)
     report = update_index(tmp_path / "x.index", add=[notes], delete=["../notes/deep/d.txt", str(notes / "a.txt")])
-    assert counts(report) == (2, 0, 1, 2)
-    assert sorted(documents(tmp_path / "x.index")) == [str(notes / n) for n in ("b.txt", "deep/c.txt", "e.txt")]
+    assert get_counts(report) == (2, 0, 1, 2)
+    assert sorted(list_documents(tmp_path / "x.index")) == [str(notes / n) for n in ("b.txt", "deep/c.txt", "e.txt")]
 
 
-def test_a_link_before_dots_is_followed(tmp_path: Path, encoder: Words, monkeypatch) -> None:
+def test_paths_through_symbolic_links_are_resolved(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
     (tmp_path / "real" / "deep").mkdir(parents=True)
     (tmp_path / "real" / "a.txt").write_text("one text")
     (tmp_path / "link").symlink_to(tmp_path / "real" / "deep")
     (tmp_path / "a.txt").write_text("another text")
     build_index([tmp_path / "link" / ".." / "a.txt"], tmp_path / "x.index")
-    assert documents(tmp_path / "x.index") == [str(tmp_path / "real" / "a.txt")]
+    assert list_documents(tmp_path / "x.index") == [str(tmp_path / "real" / "a.txt")]
 
 
-def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf_8_can_be_deleted(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     file = tmp_path / "docs" / os.fsdecode(b"caf\xe9.txt")
     file.write_text("coffee")
     (tmp_path / "docs" / "other.txt").write_text("tea")
-    records(tmp_path / "docs" / "r.jsonl", {"half \ud83d": "half of a pair"})
+    write_records(tmp_path / "docs" / "r.jsonl", {"half \ud83d": "half of a pair"})
     build_index([tmp_path / "docs"], tmp_path / "x.index", IndexConfig(retriever="bm25"))
     file.write_text("more coffee")
-    assert counts(update_index(tmp_path / "x.index", add=[file])) == (0, 1, 0, 0)
-    assert counts(update_index(tmp_path / "x.index", delete=[str(file), "half \ud83d"])) == (0, 0, 0, 2)
+    assert get_counts(update_index(tmp_path / "x.index", add=[file])) == (0, 1, 0, 0)
+    assert get_counts(update_index(tmp_path / "x.index", delete=[str(file), "half \ud83d"])) == (0, 0, 0, 2)
     with pytest.raises(BadInput, match="no document has the id nobody \ufffd"):
         update_index(tmp_path / "x.index", delete=["nobody \ud83d"])
 
 
-def test_unchanged_files_of_a_folder_are_left_alone(tmp_path: Path, encoder: Words) -> None:
+def test_unchanged_files_are_not_embedded_again(tmp_path: Path, encoder: WordEncoder) -> None:
     (tmp_path / "docs").mkdir()
     for name in TEXTS:
         (tmp_path / "docs" / f"{name}.txt").write_text(TEXTS[name])
     index = tmp_path / "x.index"
     build_index([tmp_path / "docs"], index)
     encoder.encoded.clear()
-    before = content(index)
+    before = read_files(index)
     report = update_index(index, add=[tmp_path / "docs"])
-    assert counts(report) == (0, 0, 4, 0) and not report.compacted
-    assert content(index) == before
+    assert get_counts(report) == (0, 0, 4, 0) and not report.compacted
+    assert read_files(index) == before
     (tmp_path / "docs" / "cat.txt").write_text("a cat slept")
     (tmp_path / "docs" / "fox.txt").write_text("a fox ran")
-    assert counts(update_index(index, add=[tmp_path / "docs"], compact=False)) == (1, 1, 3, 0)
+    assert get_counts(update_index(index, add=[tmp_path / "docs"], compact=False)) == (1, 1, 3, 0)
     assert len(encoder.encoded) == 2 and all("slept" in text or "fox" in text for text in encoder.encoded)
-    assert beside(index) == ["docs", "x.index"]
+    assert list_neighbours(index) == ["docs", "x.index"]
 
 
-def test_to_delete_what_is_added_as_it_is_changes_nothing(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
-    assert counts(update_index(index, add=[tmp_path / "docs.jsonl"], delete=["cat"])) == (0, 0, 4, 0)
-    assert counts(change(index, {"cat": "a new cat"}, ["cat", "dog"], file="docs")) == (0, 1, 0, 1)
-    assert sorted(documents(index)) == ["cat", "owl", "sea"]
+def test_deleting_what_is_added_unchanged_changes_nothing(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    assert get_counts(update_index(index, add=[tmp_path / "docs.jsonl"], delete=["cat"])) == (0, 0, 4, 0)
+    assert get_counts(apply_update(index, {"cat": "a new cat"}, ["cat", "dog"], file="docs")) == (0, 1, 0, 1)
+    assert sorted(list_documents(index)) == ["cat", "owl", "sea"]
 
 
-def test_documents_that_are_empty_now_are_gone(tmp_path: Path, encoder: Words) -> None:
-    """As they would be after a build, which leaves them out."""
+def test_documents_that_became_empty_are_deleted(tmp_path: Path, encoder: WordEncoder) -> None:
+    """A build would leave them out, too."""
     docs = tmp_path / "docs"
     for folder in ("a", "b"):
         (docs / folder).mkdir(parents=True)
@@ -475,18 +481,18 @@ def test_documents_that_are_empty_now_are_gone(tmp_path: Path, encoder: Words) -
     (docs / "a" / "owl.txt").write_text((docs / "b" / "owl.txt").read_text())  # which a build would leave out then
     (docs / "a" / "new.txt").write_text("")
     report = update_index(index, add=[docs, docs / "b"])
-    assert counts(report) == (0, 1, 5, 2)
+    assert get_counts(report) == (0, 1, 5, 2)
     assert (report.corpus.empty, report.corpus.duplicates) == (2, 5)
     left = ["a/dog", "a/owl", "a/sea", "b/cat", "b/dog", "b/sea"]
-    assert sorted(documents(index)) == [str(docs / f"{name}.txt") for name in left]
+    assert sorted(list_documents(index)) == [str(docs / f"{name}.txt") for name in left]
     build_index([tmp_path / "docs"], tmp_path / "fresh.index")
     fresh, updated = (open_retriever(i, "dense") for i in (tmp_path / "fresh.index", index))
-    assert found(fresh, "barn sea") == found(updated, "barn sea")
+    assert search(fresh, "barn sea") == search(updated, "barn sea")
 
 
-def test_nothing_to_add_is_said(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
-    before = content(index)
+def test_an_empty_addition_is_rejected(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    before = read_files(index)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.txt").write_text(" ")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\0")
@@ -495,79 +501,87 @@ def test_nothing_to_add_is_said(tmp_path: Path, encoder: Words) -> None:
             update_index(index, add=[tmp_path / path])
         with pytest.raises(BadInput, match="nothing to add in"):
             update_index(index, add=[tmp_path / path], delete=["cat"])
-    assert content(index) == before
+    assert read_files(index) == before
 
 
-def test_files_that_number_their_records_alike_stay_apart(tmp_path: Path, encoder: Words) -> None:
-    a, b = records(tmp_path / "a.jsonl", {"1": "one of a"}), records(tmp_path / "b.jsonl", {"1": "one of b"})
+def test_files_with_the_same_ids_are_updated_separately(tmp_path: Path, encoder: WordEncoder) -> None:
+    a, b = (
+        write_records(tmp_path / "a.jsonl", {"1": "one of a"}),
+        write_records(tmp_path / "b.jsonl", {"1": "one of b"}),
+    )
     index = tmp_path / "x.index"
     build_index([a, b], index)
-    records(a, {"1": "a new one of a", "2": "two of a"})
-    assert counts(update_index(index, add=[a])) == (1, 1, 0, 0)
-    assert sorted(row[2] for row in found(open_retriever(index), "one")) == ["a new one of a", "one of b", "two of a"]
-    c = records(tmp_path / "c.jsonl", {"1": "one of c", "2": "two of c"})
-    assert counts(update_index(index, add=[a, b, c])) == (2, 0, 3, 0)
-    assert len(documents(index)) == 5
-    assert counts(update_index(index, delete=["1"])) == (0, 0, 0, 3)
-    assert documents(index) == ["2", "2"]
+    write_records(a, {"1": "a new one of a", "2": "two of a"})
+    assert get_counts(update_index(index, add=[a])) == (1, 1, 0, 0)
+    assert sorted(row[2] for row in search(open_retriever(index), "one")) == ["a new one of a", "one of b", "two of a"]
+    c = write_records(tmp_path / "c.jsonl", {"1": "one of c", "2": "two of c"})
+    assert get_counts(update_index(index, add=[a, b, c])) == (2, 0, 3, 0)
+    assert len(list_documents(index)) == 5
+    assert get_counts(update_index(index, delete=["1"])) == (0, 0, 0, 3)
+    assert list_documents(index) == ["2", "2"]
 
 
-def test_a_correction_may_come_in_another_file(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
-    assert counts(change(index, {"cat": "a cat slept", "dog": "a dog slept", "fox": "a fox slept"})) == (1, 2, 0, 0)
-    assert counts(change(index, {"cat": "a cat woke", "owl": ""}, ["dog"], file="newer")) == (0, 1, 0, 2)
-    assert sorted(row[2] for row in found(open_retriever(index, "dense"), "cat")) == [
+def test_a_correction_in_another_file_replaces_a_document(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    assert get_counts(apply_update(index, {"cat": "a cat slept", "dog": "a dog slept", "fox": "a fox slept"})) == (
+        1,
+        2,
+        0,
+        0,
+    )
+    assert get_counts(apply_update(index, {"cat": "a cat woke", "owl": ""}, ["dog"], file="newer")) == (0, 1, 0, 2)
+    assert sorted(row[2] for row in search(open_retriever(index, "dense"), "cat")) == [
         "a cat woke",
         "a fox slept",
         "rain fell on the grey sea",
     ]
 
 
-def test_the_same_id_twice_in_a_file_is_named_and_changes_nothing(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
-    before = content(index)
+def test_a_repeated_id_is_reported_and_changes_nothing(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    before = read_files(index)
     file = tmp_path / "twice.jsonl"
     file.write_text('{"id": "x", "text": "one"}\n{"id": "x", "text": "two"}\n')
     with pytest.raises(BadLine, match=r"twice\.jsonl:2: the id 'x' belongs to another text already"):
         update_index(index, add=[file])
-    assert content(index) == before
+    assert read_files(index) == before
     report = update_index(index, add=[file], skip_bad=True)
-    assert counts(report) == (1, 0, 0, 0) and report.corpus.bad == 1
+    assert get_counts(report) == (1, 0, 0, 0) and report.corpus.bad == 1
     shown = format_update(report, index)
     assert shown.startswith("1 added") and "left out or mended: 1 bad" in shown and "twice.jsonl:2" in shown
-    assert counts(update_index(index, add=[file, file], skip_bad=True)) == (0, 0, 1, 0)
+    assert get_counts(update_index(index, add=[file, file], skip_bad=True)) == (0, 0, 1, 0)
 
 
 # What cannot be done
 
 
-def test_unknown_ids_change_nothing(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
-    before = content(index)
+def test_unknown_ids_change_nothing(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    before = read_files(index)
     with pytest.raises(BadInput, match=r"^no document has the id nobody, none: nothing was changed$"):
-        change(index, {"fox": "a fox"}, ["cat", "nobody", "none"])
+        apply_update(index, {"fox": "a fox"}, ["cat", "nobody", "none"])
     with pytest.raises(BadInput, match="nowhere: no such file or folder"):
         update_index(index, add=[tmp_path / "nowhere"], delete=["cat"])
-    change(index, delete=["cat"])
+    apply_update(index, delete=["cat"])
     with pytest.raises(BadInput, match="no document has the id cat"):
-        change(index, delete=["cat"])
-    assert before.keys() - content(index).keys() <= {name for name in before if name.startswith("bm25")}
-    assert beside(index) == ["docs.index"]
+        apply_update(index, delete=["cat"])
+    assert before.keys() - read_files(index).keys() <= {name for name in before if name.startswith("bm25")}
+    assert list_neighbours(index) == ["docs.index"]
 
 
-def test_everything_cannot_be_deleted(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
-    before = content(index)
+def test_the_last_passage_cannot_be_deleted(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    before = read_files(index)
     with pytest.raises(BadInput, match="no passage would be left"):
-        change(index, delete=list(TEXTS))
-    assert content(index) == before
-    assert counts(change(index, {"fox": "a fox"}, list(TEXTS))) == (1, 0, 0, 4)
+        apply_update(index, delete=list(TEXTS))
+    assert read_files(index) == before
+    assert get_counts(apply_update(index, {"fox": "a fox"}, list(TEXTS))) == (1, 0, 0, 4)
     for retriever in RETRIEVERS:
-        assert [row[0] for row in found(open_retriever(index, retriever), "a fox")] == ["fox"]
+        assert [row[0] for row in search(open_retriever(index, retriever), "a fox")] == ["fox"]
 
 
-def test_nothing_to_do_and_what_is_no_list(tmp_path: Path) -> None:
-    index = made(tmp_path, retriever="bm25")
+def test_calls_without_work_or_lists_are_rejected(tmp_path: Path) -> None:
+    index = make_index(tmp_path, retriever="bm25")
     with pytest.raises(BadInput, match="nothing to do"):
         update_index(index)
     for wrong in ({"add": "docs"}, {"add": tmp_path}, {"delete": "cat"}):
@@ -575,8 +589,8 @@ def test_nothing_to_do_and_what_is_no_list(tmp_path: Path) -> None:
             update_index(index, **wrong)
 
 
-def test_what_is_no_index(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
+def test_other_folders_cannot_be_updated(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
     for nowhere in (tmp_path / "nowhere", tmp_path / "no" / "where"):
         with pytest.raises(ArtefactError, match="where does not exist"):
             update_index(nowhere, delete=["cat"])
@@ -589,45 +603,45 @@ def test_what_is_no_index(tmp_path: Path, encoder: Words) -> None:
     vectors.write_bytes(vectors.read_bytes()[:-1] + b"?")
     with pytest.raises(DamagedArtefact, match=r"vectors\.npy is damaged"):
         update_index(index, delete=["cat"])
-    assert beside(index) == ["docs.index", "p"]
+    assert list_neighbours(index) == ["docs.index", "p"]
 
 
-def test_lucene_is_refused(tmp_path: Path) -> None:
-    index = made(tmp_path, retriever="bm25")
+def test_an_index_of_lucene_is_rejected(tmp_path: Path) -> None:
+    index = make_index(tmp_path, retriever="bm25")
     manifest = artefacts.peek_manifest(index)
     artefacts.write_manifest(index, "index", {**manifest.config, "engine": "lucene"}, manifest.parents)
-    before = content(index)
+    before = read_files(index)
     with pytest.raises(BadInput, match="holds terms of lucene, which cannot be updated: index again"):
-        change(index, delete=["cat"])
-    assert content(index) == before
+        apply_update(index, delete=["cat"])
+    assert read_files(index) == before
 
 
-def test_another_encoder_is_refused_where_one_is_needed(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
-    before = content(index)
+def test_another_encoder_is_rejected_when_passages_are_added(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    before = read_files(index)
     encoder.fingerprint = "other words"
     with pytest.raises(Mismatch, match="made with encoder words, which is other words now"):
-        change(index, {"fox": "a fox ran"}, ["cat"])
-    assert content(index) == before and beside(index) == ["docs.index"]
-    assert counts(change(index, delete=["cat"])) == (0, 0, 0, 1)
+        apply_update(index, {"fox": "a fox ran"}, ["cat"])
+    assert read_files(index) == before and list_neighbours(index) == ["docs.index"]
+    assert get_counts(apply_update(index, delete=["cat"])) == (0, 0, 0, 1)
     encoder.fingerprint = "words"
-    assert "cat" not in [row[0] for row in found(open_retriever(index), "cat")]
+    assert "cat" not in [row[0] for row in search(open_retriever(index), "cat")]
 
 
-def test_one_update_at_a_time(tmp_path: Path) -> None:
-    index = made(tmp_path, retriever="bm25")
+def test_a_second_update_at_once_is_rejected(tmp_path: Path) -> None:
+    index = make_index(tmp_path, retriever="bm25")
     with hold_lock(tmp_path / ".docs.index.lock", wait=False):
         with pytest.raises(BadInput, match="another process is at work and holds"):
-            change(index, delete=["cat"])
+            apply_update(index, delete=["cat"])
         with pytest.raises(BadInput, match="another process is at work and holds"):
-            made(tmp_path, retriever="bm25")
+            make_index(tmp_path, retriever="bm25")
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(update_index, index, delete=[name]) for name in ("cat", "dog", "sea")]
     errors = [str(future.exception()) for future in futures if future.exception()]
     assert all("another process is at work" in error for error in errors)
-    assert len(documents(index)) == 4 - (3 - len(errors))
-    change(index, {"fox": "a fox"})
-    assert beside(index) == ["docs.index"]
+    assert len(list_documents(index)) == 4 - (3 - len(errors))
+    apply_update(index, {"fox": "a fox"})
+    assert list_neighbours(index) == ["docs.index"]
 
 
 AS_NOBODY = """
@@ -645,9 +659,9 @@ except BadInput as error:
 
 
 @pytest.mark.parametrize("frozen", [".", "docs.index", "docs.index/bm25"])
-def test_a_folder_that_may_only_be_read(tmp_path: Path, frozen: str) -> None:
-    index = made(tmp_path, retriever="bm25")
-    before = content(index)
+def test_a_read_only_folder_is_a_one_line_error(tmp_path: Path, frozen: str) -> None:
+    index = make_index(tmp_path, retriever="bm25")
+    before = read_files(index)
     for folder in (tmp_path, *tmp_path.parents[:-2]):
         folder.chmod(folder.stat().st_mode | 0o055)
     for folder in (tmp_path, index, *index.iterdir()):
@@ -658,20 +672,20 @@ def test_a_folder_that_may_only_be_read(tmp_path: Path, frozen: str) -> None:
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     assert line.startswith("cannot write ") and line.endswith("Permission denied; nothing was changed")
-    assert content(index) == before and beside(index) == ["docs.index"]
+    assert read_files(index) == before and list_neighbours(index) == ["docs.index"]
 
 
 # Nothing lost, nothing half-written
 
 
-class Stopped(BaseException):
-    """A kill, as far as it can be had within a process."""
+class SimulatedKill(BaseException):
+    """Stand-in for a kill within the process."""
 
 
-def versions(index: Path, number: int, before: Callable[[], object] = lambda: None) -> None:
+def update_repeatedly(index: Path, number: int, before: Callable[[], object] = lambda: None) -> None:
     """Document v<number> takes the place of any other that is called so."""
-    old = [name for name in documents(index) if name.startswith("v")]
-    file = records(index.with_name("new.jsonl"), {f"v{number}": f"version {number} is here"})
+    old = [name for name in list_documents(index) if name.startswith("v")]
+    file = write_records(index.with_name("new.jsonl"), {f"v{number}": f"version {number} is here"})
     before()
     update_index(index, add=[file], delete=old, compact=number % 2 == 0)
 
@@ -690,7 +704,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, BaseExce
     def step(call: Callable[..., object], counts: Callable[..., bool] = lambda *_, **__: True) -> Callable[..., object]:
         def counted(*arguments: object, **options: object) -> object:
             nonlocal left
-            if left and counts(*arguments, **options):
+            if left and get_counts(*arguments, **options):
                 left -= 1
                 if left == 0:
                     raise failure
@@ -712,57 +726,57 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, BaseExce
 
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("how", ["full disk", "kill"])
-def test_any_step_may_fail(
-    tmp_path: Path, encoder: Words, failing: Callable[..., int], how: str, exchange: bool, monkeypatch
+def test_a_failure_at_any_step_leaves_the_old_index(
+    tmp_path: Path, encoder: WordEncoder, failing: Callable[..., int], how: str, exchange: bool, monkeypatch
 ) -> None:
     """Each step of an update fails in turn: the old index is whole and answers, and the next update works."""
     if not exchange:  # a file system that cannot swap two directories in one step
         monkeypatch.setattr(artefacts.atomic, "exchange_directories", lambda one, other: False)
-    index = made(tmp_path)
-    versions(index, 0)
+    index = make_index(tmp_path)
+    update_repeatedly(index, 0)
     opened, failed = open_retriever(index), 0
     for moment in range(1, 200):
         before, error = artefacts.peek_manifest(index).fingerprint, None
-        arm = partial(failing, moment, Stopped() if how == "kill" else None)
+        arm = partial(failing, moment, SimulatedKill() if how == "kill" else None)
         try:
-            versions(index, moment, arm)
+            update_repeatedly(index, moment, arm)
         except BadInput as caught:
             error, failed = str(caught), failed + 1
-        except Stopped:
+        except SimulatedKill:
             failed += 1
         reached = failing(0) == 0
         now = artefacts.read_manifest(index, "index").fingerprint
         if error:
             assert error.startswith("cannot write ") and "\n" not in error
             assert now == before, moment
-        names = documents(index)
+        names = list_documents(index)
         assert names[:4] == list(TEXTS) and len(names) == 5, moment
         for searched in (opened, open_retriever(index)):
-            assert sorted(row[0] for row in found(searched, EACH)) == sorted(names), moment
+            assert sorted(row[0] for row in search(searched, EACH)) == sorted(names), moment
         if not reached:
             break
     assert 20 < failed < moment < 199
-    versions(index, 1000)
-    assert documents(index) == [*TEXTS, "v1000"]
-    assert beside(index) == ["docs.index"]
+    update_repeatedly(index, 1000)
+    assert list_documents(index) == [*TEXTS, "v1000"]
+    assert list_neighbours(index) == ["docs.index"]
 
 
-def test_what_a_killed_update_left_is_cleared_away(tmp_path: Path, encoder: Words, monkeypatch) -> None:
-    index = made(tmp_path)
+def test_remains_of_a_killed_update_are_removed(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
+    index = make_index(tmp_path)
     shutil.copytree(index, tmp_path / ".docs.index.updating")
     (tmp_path / ".docs.index.updating" / "passages" / "00001.arrow").write_text("half of it")
     (tmp_path / ".docs.index.lock").touch()
     index.rename(tmp_path / ".docs.index.4711.replaced")
-    assert counts(change(index, {"fox": "a fox ran"}, ["cat"])) == (1, 0, 0, 1)
-    assert documents(index) == ["dog", "sea", "owl", "fox"]
-    assert beside(index) == ["docs.index"]
+    assert get_counts(apply_update(index, {"fox": "a fox ran"}, ["cat"])) == (1, 0, 0, 1)
+    assert list_documents(index) == ["dog", "sea", "owl", "fox"]
+    assert list_neighbours(index) == ["docs.index"]
 
 
-def test_files_that_may_not_grow(tmp_path: Path, encoder: Words) -> None:
+def test_a_limit_on_file_sizes_leaves_the_old_index(tmp_path: Path, encoder: WordEncoder) -> None:
     """The disk is full for whoever writes, Tantivy and Arrow among them: files end at so many bytes."""
-    index = made(tmp_path)
-    before, limits = content(index), resource.getrlimit(resource.RLIMIT_FSIZE)
-    changes = records(tmp_path / "new.jsonl", {f"n{i}": f"text number {i} and its words" for i in range(40)})
+    index = make_index(tmp_path)
+    before, limits = read_files(index), resource.getrlimit(resource.RLIMIT_FSIZE)
+    changes = write_records(tmp_path / "new.jsonl", {f"n{i}": f"text number {i} and its words" for i in range(40)})
     for size in (0, 60, 130, 300, 500, 900, 1500):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
         try:
@@ -771,10 +785,10 @@ def test_files_that_may_not_grow(tmp_path: Path, encoder: Words) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert str(error.value).startswith("cannot write ") and "\n" not in str(error.value)
-        assert content(index) == before, size
-        assert beside(index) == ["docs.index"]
-        assert len(found(open_retriever(index), "cat")) == 4
-    assert counts(update_index(index, add=[changes], delete=["cat"])) == (40, 0, 0, 1)
+        assert read_files(index) == before, size
+        assert list_neighbours(index) == ["docs.index"]
+        assert len(search(open_retriever(index), "cat")) == 4
+    assert get_counts(update_index(index, add=[changes], delete=["cat"])) == (40, 0, 0, 1)
 
 
 WITHOUT_END = """
@@ -784,15 +798,15 @@ sys.path[:0] = [sys.argv[2], sys.argv[2] + "/tests"]
 from tests.ragqa.indexing import test_updating
 index, number = Path(sys.argv[1]), 1
 while True:
-    test_updating.versions(index, number)
+    test_updating.update_repeatedly(index, number)
     print(number, flush=True)
     number += 1
 """
 
 
 def check_kills(tmp_path: Path, seeds: Sequence[int]) -> None:
-    """SIGKILL at a random moment of updates without end: a whole index, the last one or the next, and on it goes."""
-    index = made(tmp_path, retriever="bm25")
+    """Send SIGKILL at random moments of endless updates; the index must be the old or the new one, and whole."""
+    index = make_index(tmp_path, retriever="bm25")
     for seed in seeds:
         command = [sys.executable, "-c", WITHOUT_END, str(index), str(Path(__file__).parents[3])]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -802,87 +816,87 @@ def check_kills(tmp_path: Path, seeds: Sequence[int]) -> None:
         process.kill()
         done = int((process.communicate()[0].splitlines() or ["1"])[-1])
         artefacts.read_manifest(index, "index")
-        (version,) = [name for name in documents(index) if name.startswith("v")]
+        (version,) = [name for name in list_documents(index) if name.startswith("v")]
         assert int(version[1:]) in (done, done + 1)
-        assert {row[0] for row in found(open_retriever(index), EACH)} == {*TEXTS, version}
-    versions(index, 7)
-    assert sorted(documents(index)) == sorted([*TEXTS, "v7"])
-    assert beside(index) == ["docs.index"]
+        assert {row[0] for row in search(open_retriever(index), EACH)} == {*TEXTS, version}
+    update_repeatedly(index, 7)
+    assert sorted(list_documents(index)) == sorted([*TEXTS, "v7"])
+    assert list_neighbours(index) == ["docs.index"]
 
 
-def test_kills_lose_nothing(tmp_path: Path) -> None:
+def test_random_kills_lose_nothing(tmp_path: Path) -> None:
     check_kills(tmp_path, range(2))
 
 
 @pytest.mark.slow
-def test_many_kills_lose_nothing(tmp_path: Path) -> None:
+def test_many_random_kills_lose_nothing(tmp_path: Path) -> None:
     check_kills(tmp_path, range(10, 30))
 
 
-def test_a_copy_by_links_is_a_copy(tmp_path: Path, encoder: Words) -> None:
-    """Updates write into no file of the version before, whoever else holds on to it by links."""
-    index = made(tmp_path)
-    change(index, {"fox": "a fox ran", "cat": "a cat slept"}, compact=False)
+def test_updates_never_write_into_shared_files(tmp_path: Path, encoder: WordEncoder) -> None:
+    """A copy of the index by hard links must stay as it was."""
+    index = make_index(tmp_path)
+    apply_update(index, {"fox": "a fox ran", "cat": "a cat slept"}, compact=False)
     kept = tmp_path / "kept.index"
     shutil.copytree(index, kept, copy_function=os.link)
-    before = content(kept)
-    change(index, {"hen": "a hen sat", "fox": "a fox slept"}, ["dog"], compact=False)
-    assert content(kept) == before
-    change(index, {"hen": "a hen ran"}, compact=True)
-    change(kept, {"ape": "an ape ran"}, file="ape")
-    assert {name: data for name, data in content(kept).items() if name in before} != before  # its manifest, at least
-    assert sorted(documents(index)) == ["cat", "fox", "hen", "owl", "sea"]
-    assert sorted(documents(kept)) == ["ape", "cat", "dog", "fox", "owl", "sea"]
+    before = read_files(kept)
+    apply_update(index, {"hen": "a hen sat", "fox": "a fox slept"}, ["dog"], compact=False)
+    assert read_files(kept) == before
+    apply_update(index, {"hen": "a hen ran"}, compact=True)
+    apply_update(kept, {"ape": "an ape ran"}, file="ape")
+    assert {name: data for name, data in read_files(kept).items() if name in before} != before  # its manifest, at least
+    assert sorted(list_documents(index)) == ["cat", "fox", "hen", "owl", "sea"]
+    assert sorted(list_documents(kept)) == ["ape", "cat", "dog", "fox", "owl", "sea"]
     for one in (index, kept):
-        assert {row[0] for row in found(open_retriever(one), f"{EACH} fox hen ape")} == set(documents(one))
+        assert {row[0] for row in search(open_retriever(one), f"{EACH} fox hen ape")} == set(list_documents(one))
 
 
-def test_where_there_are_no_links_files_are_copied(tmp_path: Path, encoder: Words, monkeypatch) -> None:
-    index = made(tmp_path)
+def test_files_are_copied_where_links_are_impossible(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
+    index = make_index(tmp_path)
 
     def no_links(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", no_links)
-    assert counts(change(index, {"fox": "a fox ran"}, ["cat"])) == (1, 0, 0, 1)
-    assert found(open_retriever(index, "dense"), "fox", 1)[0][0] == "fox"
+    assert get_counts(apply_update(index, {"fox": "a fox ran"}, ["cat"])) == (1, 0, 0, 1)
+    assert search(open_retriever(index, "dense"), "fox", 1)[0][0] == "fox"
     artefacts.read_manifest(index, "index")
 
 
-def test_a_link_to_an_index_stays_one(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path / "real")
+def test_a_symbolic_link_to_an_updated_index_stays_a_link(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path / "real")
     (tmp_path / "link").symlink_to(index)
     opened = open_retriever(tmp_path / "link")
-    change(tmp_path / "link", {"fox": "a fox ran"})
+    apply_update(tmp_path / "link", {"fox": "a fox ran"})
     assert (tmp_path / "link").is_symlink()
-    assert found(opened, "fox ran", 1)[0][0] == "fox"
+    assert search(opened, "fox ran", 1)[0][0] == "fox"
 
 
-def test_all_files_have_the_mode_of_new_files(tmp_path: Path, encoder: Words) -> None:
-    index = made(tmp_path)
+def test_all_files_have_the_mode_of_new_files(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
     (index / "dense").chmod(0o775)
-    change(index, {"fox": "a fox ran"}, ["cat"], compact=False)
+    apply_update(index, {"fox": "a fox ran"}, ["cat"], compact=False)
     (tmp_path / "new").touch()
-    modes = {name: (index / name).stat().st_mode for name in content(index)}
+    modes = {name: (index / name).stat().st_mode for name in read_files(index)}
     assert set(modes.values()) == {(tmp_path / "new").stat().st_mode}, modes
     assert (index / "dense").stat().st_mode & 0o777 == 0o775
 
 
-def test_many_updates_leave_few_files(tmp_path: Path, encoder: Words, monkeypatch) -> None:
-    """Each file is open while the index is: a thousand of them are more than a process may have."""
+def test_many_updates_leave_few_files(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
+    """Every file stays open with the index, and a process may not open thousands."""
     monkeypatch.setattr(update, "_SMALL", 5)
     texts = {f"d{n}": f"number {n} of these texts" for n in range(60)}
-    index = made(tmp_path, texts, retriever="dense")
+    index = make_index(tmp_path, texts, retriever="dense")
     for number in range(12):
         new = {f"n{number}": f"update {number} and its text", "d7": f"version {number} of seven"}
-        assert not change(index, new, compact=False).compacted
+        assert not apply_update(index, new, compact=False).compacted
     assert len(list((index / "passages").glob("*.arrow"))) == 1 + 4
     assert len(list((index / "dense").glob("added-*.npy"))) == 1 + 3
     texts |= {f"n{number}": f"update {number} and its text" for number in range(12)} | {"d7": "version 11 of seven"}
-    fresh = made(tmp_path / "fresh", texts, retriever="dense")
-    assert found(open_retriever(index), "update 5 text") == found(open_retriever(fresh), "update 5 text")
-    change(index, compact=True)
-    assert found(open_retriever(index), "update 5 text") == found(open_retriever(fresh), "update 5 text")
+    fresh = make_index(tmp_path / "fresh", texts, retriever="dense")
+    assert search(open_retriever(index), "update 5 text") == search(open_retriever(fresh), "update 5 text")
+    apply_update(index, compact=True)
+    assert search(open_retriever(index), "update 5 text") == search(open_retriever(fresh), "update 5 text")
 
 
 # Searches under way
@@ -899,8 +913,8 @@ for question in sys.stdin:
 """
 
 
-def test_another_process_sees_it_at_its_next_search(tmp_path: Path) -> None:
-    index = made(tmp_path, retriever="bm25")
+def test_another_process_sees_an_update_at_its_next_search(tmp_path: Path) -> None:
+    index = make_index(tmp_path, retriever="bm25")
     with subprocess.Popen(
         [sys.executable, "-c", SEARCHER, index], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -913,12 +927,12 @@ def test_another_process_sees_it_at_its_next_search(tmp_path: Path) -> None:
 
         assert process.stdout.readline() == "open\n"
         assert ask("cat dog fox") == ["cat", "dog"]
-        change(index, {"fox": "a fox ran"}, ["cat"], compact=False)
+        apply_update(index, {"fox": "a fox ran"}, ["cat"], compact=False)
         assert ask("cat dog fox") == ["dog", "fox"]
-        change(index, {"fox": "an owl, in truth"}, compact=True)
+        apply_update(index, {"fox": "an owl, in truth"}, compact=True)
         assert ask("cat dog ran") == ["dog"]
         assert ask("truth") == ["fox"]
-        build_index([records(tmp_path / "docs.jsonl", {"hen": "a hen"})], index, IndexConfig(retriever="bm25"))
+        build_index([write_records(tmp_path / "docs.jsonl", {"hen": "a hen"})], index, IndexConfig(retriever="bm25"))
         assert ask("cat dog hen") == ["hen"]
         process.stdin.close()
 
@@ -941,10 +955,10 @@ print(count)
 """
 
 
-def test_searches_go_on_while_updates_do(tmp_path: Path, encoder: Words) -> None:
+def test_deleted_passages_are_never_returned_during_updates(tmp_path: Path, encoder: WordEncoder) -> None:
     """A process and threads search without end; no search returns what was deleted before it began, and none errs."""
-    index, done = made(tmp_path), tmp_path / "done"
-    versions(index, 1)
+    index, done = make_index(tmp_path), tmp_path / "done"
+    update_repeatedly(index, 1)
     done.write_text("1")
     process = subprocess.Popen(
         [sys.executable, "-c", STRESSED, index, done], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -956,7 +970,7 @@ def test_searches_go_on_while_updates_do(tmp_path: Path, encoder: Words) -> None
         count = 0
         while not stop:
             at_least = int(done.read_text())
-            hits = [row[0] for row in found(retriever, EACH)]
+            hits = [row[0] for row in search(retriever, EACH)]
             (version,) = [name for name in hits if name.startswith("v")]
             assert int(version[1:]) >= at_least
             assert len(hits) == 5
@@ -969,7 +983,7 @@ def test_searches_go_on_while_updates_do(tmp_path: Path, encoder: Words) -> None
             searches = [pool.submit(search, retriever) for retriever in retrievers]
             try:
                 for number in range(2, 12):
-                    versions(index, number)
+                    update_repeatedly(index, number)
                     (tmp_path / "aside").write_text(str(number))
                     (tmp_path / "aside").rename(done)
             finally:
@@ -982,11 +996,11 @@ def test_searches_go_on_while_updates_do(tmp_path: Path, encoder: Words) -> None
     assert int(out) > 0
 
 
-def test_a_search_waits_where_two_directories_cannot_change_places_at_once(
-    tmp_path: Path, encoder: Words, monkeypatch
+def test_a_search_waits_while_directories_are_exchanged_in_two_steps(
+    tmp_path: Path, encoder: WordEncoder, monkeypatch
 ) -> None:
-    """There is no index for a moment; whoever has it open does not notice."""
-    index = made(tmp_path)
+    """Open pipelines must not notice that there is no index for a moment."""
+    index = make_index(tmp_path)
     monkeypatch.setattr(artefacts.atomic, "exchange_directories", lambda one, other: False)
     opened, searched = open_retriever(index, "dense"), []
     rename = os.rename
@@ -995,30 +1009,30 @@ def test_a_search_waits_where_two_directories_cannot_change_places_at_once(
         rename(source, target)
         if Path(source) == index:
             assert not index.exists()
-            searched.append(pool.submit(found, opened, "fox ran", 1))
+            searched.append(pool.submit(search, opened, "fox ran", 1))
             time.sleep(0.05)
 
     monkeypatch.setattr(os, "rename", slow)
     with ThreadPoolExecutor(1) as pool:
-        change(index, {"fox": "a fox ran"}, compact=False)
+        apply_update(index, {"fox": "a fox ran"}, compact=False)
         assert [each.result()[0][0] for each in searched] == ["fox"]
 
 
-def test_an_index_that_is_gone_is_said(tmp_path: Path, encoder: Words, monkeypatch) -> None:
+def test_a_removed_index_is_reported(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
     monkeypatch.setattr("ragqa.retrieval.live.SWAP_SECONDS", 0.02)
-    index = made(tmp_path)
+    index = make_index(tmp_path)
     opened = open_retriever(index)
     index.rename(tmp_path / "elsewhere")
     for _ in range(2):
         with pytest.raises(ArtefactError, match=r"docs\.index does not exist"):
             opened.search(["cat"], 1)
     (tmp_path / "elsewhere").rename(index)
-    assert found(opened, "cat", 1)[0][0] == "cat"
+    assert search(opened, "cat", 1)[0][0] == "cat"
 
 
-def test_a_version_is_opened_as_a_whole(tmp_path: Path, encoder: Words) -> None:
+def test_a_version_is_opened_as_a_whole(tmp_path: Path, encoder: WordEncoder) -> None:
     """Replaced while it is being opened: passages of the old version and terms of the new one do not go together."""
-    index = made(tmp_path)
+    index = make_index(tmp_path)
     updates = iter([{"fox": "a fox ran"}, {"hen": "a hen ran"}])
     opened_by_hand = []
 
@@ -1026,7 +1040,7 @@ def test_a_version_is_opened_as_a_whole(tmp_path: Path, encoder: Words) -> None:
         retriever = open_retriever(index).current()
         opened_by_hand.append(len(retriever.passages))
         for add in updates:
-            change(index, add, compact=False)
+            apply_update(index, add, compact=False)
             break
         return retriever
 
@@ -1035,74 +1049,76 @@ def test_a_version_is_opened_as_a_whole(tmp_path: Path, encoder: Words) -> None:
     assert opened_by_hand == [4, 5, 6]
 
 
-def test_what_is_open_follows_wherever_the_process_goes(tmp_path: Path, encoder: Words, monkeypatch) -> None:
-    index = made(tmp_path / "here")
+def test_open_indexes_survive_a_change_of_directory(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
+    index = make_index(tmp_path / "here")
     monkeypatch.chdir(tmp_path)
     opened = open_retriever(Path("here/docs.index"))
     monkeypatch.chdir("/")
-    assert found(opened, "cat", 1)[0][0] == "cat"
-    change(index, {"fox": "a fox ran"})
-    assert found(opened, "fox ran", 1)[0][0] == "fox"
+    assert search(opened, "cat", 1)[0][0] == "cat"
+    apply_update(index, {"fox": "a fox ran"})
+    assert search(opened, "fox ran", 1)[0][0] == "fox"
 
 
-def test_the_encoder_is_not_loaded_again(tmp_path: Path, encoder: Words, monkeypatch) -> None:
-    """To load one takes most of a second."""
-    index = made(tmp_path)
+def test_an_update_does_not_reload_the_encoder(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
+    """Loading one takes most of a second."""
+    index = make_index(tmp_path)
     loaded = []
     monkeypatch.setattr("ragqa.retrieval.dense.load_encoder", lambda *_, **__: loaded.append(1) or encoder)
     opened = open_retriever(index)
     for number in range(3):
-        versions(index, number)
-        assert f"v{number}" in [row[0] for row in found(opened, EACH)]
+        update_repeatedly(index, number)
+        assert f"v{number}" in [row[0] for row in search(opened, EACH)]
     assert len(loaded) == 1
     encoder.fingerprint = "other words"
-    build_index([records(tmp_path / "docs.jsonl", {"hen": "a hen"})], index)
+    build_index([write_records(tmp_path / "docs.jsonl", {"hen": "a hen"})], index)
     loaded.clear()
     monkeypatch.setattr("ragqa.retrieval.dense.load_encoder", lambda *_, **__: loaded.append(1) or other)
-    other = Words()
+    other = WordEncoder()
     other.fingerprint = "other words"
     encoder.fingerprint = "words"
-    assert found(opened, "hen", 1)[0][0] == "hen"
+    assert search(opened, "hen", 1)[0][0] == "hen"
     assert len(loaded) == 1
 
 
-def test_a_saved_pipeline_goes_on_over_an_updated_index(tmp_path: Path, encoder: Words) -> None:
+def test_a_saved_pipeline_works_over_an_updated_index(tmp_path: Path, encoder: WordEncoder) -> None:
     """As one that is loaded does; another index must not take the place of its own."""
-    index = made(tmp_path)
+    index = make_index(tmp_path)
     Pipeline.load(index, k=3).save(tmp_path / "p")
     described = Pipeline.load(tmp_path / "p").describe()
     for number in range(2):
-        versions(index, number)
+        update_repeatedly(index, number)
         pipeline = Pipeline.load(tmp_path / "p")
-        assert found(pipeline.retriever, f"version {number}", 1)[0][0] == f"v{number}"
+        assert search(pipeline.retriever, f"version {number}", 1)[0][0] == f"v{number}"
         now = pipeline.describe()
         assert now["index"] != described["index"] and now["corpus"] != described["corpus"]
         assert now["passages"] == 5
         pipeline.save(tmp_path / "p2")
         assert Pipeline.load(tmp_path / "p2").k == 3
-    made(tmp_path, {"hen": "a hen"})
+    make_index(tmp_path, {"hen": "a hen"})
     for saved in ("p", "p2"):
         with pytest.raises(Mismatch, match="not the one it was saved with: save the pipeline again"):
             Pipeline.load(tmp_path / saved)
 
 
-def test_a_corpus_does_not_hold_the_answers_of_what_was_deleted(tmp_path: Path, encoder: Words) -> None:
+def test_corpus_coverage_ignores_deleted_passages(tmp_path: Path, encoder: WordEncoder) -> None:
     texts = {f"d{n}": f"text {n} holds answer{n}" for n in range(1100)}
-    index = made(tmp_path, texts, retriever="bm25")
-    change(index, {"d1050": "text 1050 holds another"}, [f"d{n}" for n in range(100)], compact=False)
+    index = make_index(tmp_path, texts, retriever="bm25")
+    apply_update(index, {"d1050": "text 1050 holds another"}, [f"d{n}" for n in range(100)], compact=False)
     nothing = SystemResult(Answer("?", None, 0.0, 0.0), [], [])
     answers = ("answer7", "answer500", "answer1050", "another")
     rows = [score(n, Question("?", (answer,)), nothing, Rule()) for n, answer in enumerate(answers)]
     assert find_missing(open_retriever(index).passages, rows).answers == {0, 2}
     rest = [f"d{n}" for n in range(100, 1100)]  # no row of the first 1,000 is left
-    change(index, {"new": "text holds answer7"}, rest, compact=False)
+    apply_update(index, {"new": "text holds answer7"}, rest, compact=False)
     assert find_missing(open_retriever(index).passages, rows).answers == {1, 2, 3}
 
 
 # The command
 
 
-def test_the_command(tmp_path: Path, encoder: Words, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+def test_the_update_command_reports_its_changes(
+    tmp_path: Path, encoder: WordEncoder, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
     for name, text in TEXTS.items():
         (tmp_path / f"{name}.txt").write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -1140,21 +1156,23 @@ def test_the_command(tmp_path: Path, encoder: Words, capsys: pytest.CaptureFixtu
         (["--banana"], "No such option"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], message: str, capsys, monkeypatch) -> None:
-    index = made(tmp_path, retriever="bm25")
+def test_bad_input_of_the_update_command_is_one_line(
+    tmp_path: Path, arguments: list[str], message: str, capsys, monkeypatch
+) -> None:
+    index = make_index(tmp_path, retriever="bm25")
     (tmp_path / "bad.jsonl").write_text("{\n")
     monkeypatch.chdir(tmp_path)
-    before = content(index)
+    before = read_files(index)
     status, out, err = run("update", "docs.index", *arguments, capsys=capsys)
     assert (status, out) == (2, "")
     assert message in err
     if "option" not in message:
         assert err.startswith("ragqa: ") and err.count("\n") == 1
-    assert content(index) == before
+    assert read_files(index) == before
 
 
 def test_ids_that_look_like_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    index = made(tmp_path, {"-5": "minus five", "--add": "an option", "x": "a letter"}, retriever="bm25")
+    index = make_index(tmp_path, {"-5": "minus five", "--add": "an option", "x": "a letter"}, retriever="bm25")
     status, _, err = run("update", str(index), "--delete", "-5", "--delete=--add", capsys=capsys)
     assert status == 0, err
-    assert documents(index) == ["x"]
+    assert list_documents(index) == ["x"]

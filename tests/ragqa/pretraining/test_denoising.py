@@ -25,7 +25,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_the_sentence_of_the_paper() -> None:
+def test_span_corruption_matches_the_example_of_the_paper() -> None:
     """Figure 2 of Raffel et al.: Thank you [for inviting] me to your party [last] week."""
     text = "Thank you for inviting me to your party last week"
     ids = dict(enumerate(text.split())) | {X: "<X>", Y: "<Y>", Z: "<Z>"}
@@ -40,7 +40,7 @@ def test_a_sentinel_is_needed_for_each_span_and_for_the_end() -> None:
         corrupt_spans([5, 6, 7, 8], [(0, 1), (2, 3)], [X, Y])
 
 
-def test_how_much_is_dropped() -> None:
+def test_the_share_of_dropped_tokens_is_that_of_t5() -> None:
     """568 tokens are T5's: with </s> it reads 512 of them and sentinels, and writes 114, of which ours is the end."""
     assert count_t5_spans(568) == (85, 28) and (568 - 85 + 28 + 1, 85 + 28 + 1) == (512, 114)
     wanted = {0: (0, 0), 1: (0, 0), 2: (1, 1), 3: (1, 1), 10: (2, 1), 20: (3, 1), 30: (4, 1), 128: (19, 6)}
@@ -50,7 +50,7 @@ def test_how_much_is_dropped() -> None:
     assert (len(read) + 1, len(written)) == (512, 114)
 
 
-def test_all_spans_of_t5_are_equally_likely() -> None:
+def test_all_choices_of_t5_spans_are_equally_likely() -> None:
     """Of 8 tokens 4 in 2 spans: the kept as 1 + 3, 2 + 2 or 3 + 1, and so the dropped."""
     source = rng()
     drawn = Counter(tuple(sample_t5_spans(8, source, 0.5, 2)) for _ in range(9000))
@@ -59,14 +59,14 @@ def test_all_spans_of_t5_are_equally_likely() -> None:
     assert list(drawn.values()) == pytest.approx([1000] * 9, rel=0.12)
 
 
-def test_infilling_by_hand() -> None:
+def test_each_span_becomes_one_mask() -> None:
     """A span of two, an empty one, one at the end."""
     assert infill_spans([5, 6, 7, 8, 9], [(1, 3), (4, 4), (4, 5)], MASK) == [5, MASK, 8, MASK, MASK]
     assert infill_spans([5, 6], [(0, 0), (2, 2)], MASK) == [MASK, 5, 6, MASK]
     assert infill_spans([5], [], MASK) == [5]
 
 
-def test_lengths_of_bart_are_poisson() -> None:
+def test_lengths_of_bart_spans_are_poisson() -> None:
     """Of a long text, where the one that is cut and the one at which it ends hardly count; P(0) = e^-3 = 5 %."""
     lengths = np.array([end - start for seed in range(20) for start, end in sample_bart_spans(10_000, rng(seed))])
     wanted = np.exp(-3.0) * np.cumprod([1, 3 / 1, 3 / 2, 3 / 3, 3 / 4, 3 / 5, 3 / 6])
@@ -74,7 +74,7 @@ def test_lengths_of_bart_are_poisson() -> None:
     assert lengths.sum() == 20 * 3000
 
 
-def test_all_places_of_spans_are_equally_likely() -> None:
+def test_all_places_of_bart_spans_are_equally_likely() -> None:
     """One span of one token, of four; and the cut length is the first as often as the last."""
     source = rng()
     drawn = Counter(spans[0] for _ in range(8000) if len(spans := sample_bart_spans(4, source, 0.25)) == 1)
@@ -85,7 +85,7 @@ def test_all_places_of_spans_are_equally_likely() -> None:
     assert both[1, 3] == pytest.approx(both[3, 1], rel=0.2) and both[1, 3] > 200
 
 
-def test_sentences_in_all_orders() -> None:
+def test_all_orders_of_sentences_are_equally_likely() -> None:
     sentences, source = ([1, 2], [3], [4, 5]), rng()
     drawn = Counter(tuple(permute_sentences(sentences, source)) for _ in range(3000))
     assert set(drawn) == {tuple(chain(*order)) for order in permutations(sentences)}
@@ -96,15 +96,15 @@ def test_sentences_in_all_orders() -> None:
 RATES, MEANS, SEEDS = st.floats(0.01, 0.99), st.floats(1, 8), st.integers(0, 2**32)
 
 
-def in_order(spans: Spans, length: int) -> bool:
+def are_sorted(spans: Spans, length: int) -> bool:
     edges = [0, *chain.from_iterable(spans), length]
     return edges == sorted(edges)
 
 
 @given(st.integers(0, 200), RATES, MEANS, SEEDS)
-def test_what_t5_reads_and_writes_make_the_text_again(length: int, rate: float, mean: float, seed: int) -> None:
+def test_input_and_target_of_t5_restore_the_text(length: int, rate: float, mean: float, seed: int) -> None:
     spans = sample_t5_spans(length, rng(seed), rate, mean)
-    assert in_order(spans, length) and (sum(end - start for start, end in spans), len(spans)) == count_t5_spans(
+    assert are_sorted(spans, length) and (sum(end - start for start, end in spans), len(spans)) == count_t5_spans(
         length, rate, mean
     )
     sentinels = list(range(1000, 1000 + len(spans) + 1))
@@ -118,9 +118,9 @@ def test_what_t5_reads_and_writes_make_the_text_again(length: int, rate: float, 
 
 
 @given(st.integers(0, 200), RATES, MEANS, SEEDS)
-def test_what_bart_reads_is_the_text_with_its_share_masked(length: int, rate: float, mean: float, seed: int) -> None:
+def test_bart_masks_the_given_share_of_the_text(length: int, rate: float, mean: float, seed: int) -> None:
     spans = sample_bart_spans(length, rng(seed), rate, mean)
-    assert in_order(spans, length)
+    assert are_sorted(spans, length)
     assert sum(end - start for start, end in spans) == (min(length, max(1, round(rate * length))))
     read = infill_spans(range(length), spans, MASK)
     missing = iter(spans)

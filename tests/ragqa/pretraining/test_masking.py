@@ -22,14 +22,14 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_uniform_takes_the_exact_share() -> None:
+def test_uniform_masking_takes_the_exact_share() -> None:
     for length, wanted in ((1, 1), (3, 1), (20, 3), (100, 15), (103, 15), (0, 0)):
         chosen = sample_wordpieces(length, rng())
         assert len(chosen) == len(set(chosen.tolist())) == wanted
         assert all(0 <= position < length for position in chosen)
 
 
-def test_uniform_takes_every_position_as_often() -> None:
+def test_uniform_masking_takes_every_position_equally_often() -> None:
     counts = np.bincount(np.concatenate([sample_wordpieces(20, rng(seed)) for seed in range(4000)]), minlength=20)
     assert counts == pytest.approx(np.full(20, 600), rel=0.15)
 
@@ -46,7 +46,7 @@ WORDS = st.lists(st.integers(1, 5), max_size=40).map(
 
 
 @given(WORDS, st.integers(0, 99))
-def test_whole_words_are_masked_whole_and_within_the_share(words: list[int], seed: int) -> None:
+def test_whole_word_masking_stays_within_the_share(words: list[int], seed: int) -> None:
     chosen = set(sample_whole_words(words, rng(seed)).tolist())
     for first, last in find_words(words):
         assert chosen.isdisjoint(range(first, last)) or chosen.issuperset(range(first, last))
@@ -56,7 +56,7 @@ def test_whole_words_are_masked_whole_and_within_the_share(words: list[int], see
 
 
 @given(WORDS, st.integers(0, 99))
-def test_spans_take_the_exact_share_of_whole_words_but_for_the_last(words: list[int], seed: int) -> None:
+def test_span_masking_takes_the_exact_share(words: list[int], seed: int) -> None:
     chosen = set(sample_spans(words, rng(seed)).tolist())
     assert len(chosen) == (max(1, round(0.15 * len(words))) if words else 0)
     parts = [chosen.intersection(range(first, last)) for first, last in find_words(words)]
@@ -64,7 +64,7 @@ def test_spans_take_the_exact_share_of_whole_words_but_for_the_last(words: list[
     assert len(cut) <= 1
 
 
-def test_the_lengths_of_spans_are_geometric_up_to_ten() -> None:
+def test_span_lengths_are_geometric_up_to_ten() -> None:
     """Mean 3.8 as SpanBERT states; the shares are those of Geo(0.2) over 1 … 10."""
     lengths = []
     for seed in range(3000):
@@ -78,7 +78,7 @@ def test_the_lengths_of_spans_are_geometric_up_to_ten() -> None:
     assert shares == pytest.approx(weights / weights.sum(), abs=0.025)
 
 
-def test_one_salient_span_is_masked_with_all_that_it_touches() -> None:
+def test_all_wordpieces_of_a_salient_span_are_masked() -> None:
     # "In 1863 Abraham Lincoln spoke": In | 1863 | abraham | lincoln | spoke
     offsets = [(0, 2), (3, 7), (8, 15), (16, 23), (24, 29)]
     names = [(3, 7), (8, 23)]
@@ -89,7 +89,7 @@ def test_one_salient_span_is_masked_with_all_that_it_touches() -> None:
     assert sample_salient_spans(offsets, [(5, 9)], rng()).tolist() == [1, 2]
 
 
-def test_eighty_ten_ten() -> None:
+def test_bert_replaces_eighty_ten_and_ten_percent() -> None:
     ids, positions = [1000] * 30_000, np.arange(0, 30_000, 2)
     found = np.array(corrupt(ids, positions, rng(), mask=MASK, vocabulary=range(2000, 2100)))
     assert (found[1::2] == 1000).all()
@@ -98,17 +98,17 @@ def test_eighty_ten_ten() -> None:
     assert len(set(found[found >= 2000].tolist())) == 100
 
 
-def test_nothing_but_masks_for_realm() -> None:
+def test_rates_of_zero_give_masks_only() -> None:
     assert corrupt([7, 8, 9], np.array([0, 2]), rng(), mask=MASK, random_rate=0, keep_rate=0) == [MASK, 8, MASK]
     assert corrupt([7, 8, 9], np.array([], np.int64), rng(), mask=MASK, vocabulary=[5]) == [7, 8, 9]
 
 
-def test_random_pieces_are_drawn_from_somewhere() -> None:
+def test_random_wordpieces_need_a_vocabulary() -> None:
     with pytest.raises(ValueError, match="vocabulary"):
         corrupt([7, 8, 9], np.array([0, 2]), rng(), mask=MASK)
 
 
-def test_a_run_is_replaced_together() -> None:
+def test_a_run_is_replaced_by_one_choice() -> None:
     positions = np.array([0, 1, 2, 5, 6, 9])
     outcomes = set()
     for seed in range(200):
@@ -119,7 +119,7 @@ def test_a_run_is_replaced_together() -> None:
     assert len(outcomes) > 5
 
 
-def test_a_sentence_leaves_its_block_nine_times_in_ten() -> None:
+def test_the_sentence_is_removed_nine_times_in_ten() -> None:
     sentences, stayed, chosen = [[1, 2], [3], [4, 5, 6]], 0, []
     for seed in range(4000):
         query, block = make_inverse_cloze_pair(sentences, rng(seed))
@@ -131,5 +131,5 @@ def test_a_sentence_leaves_its_block_nine_times_in_ten() -> None:
     assert np.bincount(chosen) / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
 
 
-def test_a_block_of_one_sentence_keeps_it() -> None:
+def test_a_passage_of_one_sentence_keeps_it() -> None:
     assert make_inverse_cloze_pair([[1, 2]], rng(), keep_rate=0) == ([1, 2], [1, 2])
