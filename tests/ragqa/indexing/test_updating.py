@@ -701,10 +701,12 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, BaseExce
         failure = error or failure  # type: ignore[assignment]
         return before
 
-    def step(call: Callable[..., object], counts: Callable[..., bool] = lambda *_, **__: True) -> Callable[..., object]:
+    def step(
+        call: Callable[..., object], is_counted: Callable[..., bool] = lambda *_, **__: True
+    ) -> Callable[..., object]:
         def counted(*arguments: object, **options: object) -> object:
             nonlocal left
-            if left and get_counts(*arguments, **options):
+            if left and is_counted(*arguments, **options):
                 left -= 1
                 if left == 0:
                     raise failure
