@@ -958,7 +958,7 @@ print(count)
 
 
 def test_deleted_passages_are_never_returned_during_updates(tmp_path: Path, encoder: WordEncoder) -> None:
-    """A process and threads search without end; no search returns what was deleted before it began, and none errs."""
+    """A process and threads search continuously; none returns a passage deleted before it started, or fails."""
     index, done = make_index(tmp_path), tmp_path / "done"
     update_repeatedly(index, 1)
     done.write_text("1")
@@ -968,7 +968,7 @@ def test_deleted_passages_are_never_returned_during_updates(tmp_path: Path, enco
     retrievers = [open_retriever(index, retriever) for retriever in RETRIEVERS]
     stop = False
 
-    def search(retriever: Retriever) -> int:
+    def search_until_done(retriever: Retriever) -> int:
         count = 0
         while not stop:
             at_least = int(done.read_text())
@@ -982,7 +982,7 @@ def test_deleted_passages_are_never_returned_during_updates(tmp_path: Path, enco
     try:
         assert process.stdout is not None and process.stdout.readline() == "open\n"
         with ThreadPoolExecutor(3) as pool:
-            searches = [pool.submit(search, retriever) for retriever in retrievers]
+            searches = [pool.submit(search_until_done, retriever) for retriever in retrievers]
             try:
                 for number in range(2, 12):
                     update_repeatedly(index, number)
