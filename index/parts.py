@@ -96,8 +96,8 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
         RagqaError: the cluster was lost, or workers die whenever they make some part.
     """
     ranges = faiss_build.split_parts(plan.rows, plan.kind, plan.part_rows)
-    found = {rows: find_part(plan.folder, _name(rows), _source(trained, rows)) for rows in ranges}
-    records = {rows: record for rows, record in found.items() if record}
+    existing = {rows: find_part(plan.folder, _name(rows), _source(trained, rows)) for rows in ranges}
+    records = {rows: record for rows, record in existing.items() if record}
     _remove_other_files(plan.folder, [trained, *records.values()])
     missing = [rows for rows in ranges if rows not in records]
     with progress.step(plan.kind, plan.rows, "passages", _count_rows(records)) as step:

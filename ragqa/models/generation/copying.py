@@ -131,22 +131,23 @@ def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> N
     embedding_VD = model.model.get_encoder().get_input_embeddings().weight.detach().float().cpu()
     pieces_M = torch.tensor([piece for row in rows for piece in row])
     count_V = torch.bincount(pieces_M, minlength=len(embedding_VD)).float()
-    piece_VD, apart_VD, turn_DD = _make_coordinates(embedding_VD, count_V)
+    piece_VD, whitened_VD, rotation_DD = _make_coordinates(embedding_VD, count_V)
     value, key, query = _LeastSquares(), _LeastSquares(), _LeastSquares()
-    read, said = 0.0, 0.0
+    embedding_norm, decoder_norm = 0.0, 0.0
     for ids, state_LD, decoder_LD in _iter_states(model, parts.cross, rows, rows):
         ids_L = torch.tensor(ids)
-        value.add(state_LD, piece_VD[ids_L] @ turn_DD)
-        key.add(state_LD[1:], apart_VD[ids_L[:-1]])
-        query.add(decoder_LD, apart_VD[ids_L])
-        read, said = read + float(piece_VD[ids_L].norm(dim=-1).sum()), said + float(decoder_LD.norm(dim=-1).sum())
+        value.add(state_LD, piece_VD[ids_L] @ rotation_DD)
+        key.add(state_LD[1:], whitened_VD[ids_L[:-1]])
+        query.add(decoder_LD, whitened_VD[ids_L])
+        embedding_norm += float(piece_VD[ids_L].norm(dim=-1).sum())
+        decoder_norm += float(decoder_LD.norm(dim=-1).sum())
     own, out, transform = parts.cross.self, parts.cross.output.dense, parts.transform
     with torch.no_grad():
-        _set_layer(own.value, value, _GAIN * said / read)
+        _set_layer(own.value, value, _GAIN * decoder_norm / embedding_norm)
         _set_layer(own.key, key, 1.0)
         _set_layer(own.query, query, _SHARPNESS)
         nn.init.eye_(out.weight)
-        transform.weight.copy_(turn_DD)
+        transform.weight.copy_(rotation_DD)
         for layer in (out, transform, parts.feed):
             nn.init.zeros_(layer.bias)
         nn.init.zeros_(parts.feed.weight)  # it was trained for other inputs than it gets now
@@ -173,7 +174,7 @@ def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Exa
         first.add(decoder_TD, of_first_T2)
         start_D = decoder_TD[0]  # equal for all examples: nothing is decoded yet
     state_NLD = pad_sequence(states, batch_first=True)
-    inside_NL = pad_sequence([torch.ones(len(each), dtype=torch.bool) for each in states], batch_first=True)
+    inside_NL = pad_sequence([torch.ones(len(state_LD), dtype=torch.bool) for state_LD in states], batch_first=True)
     sought_2D = torch.stack(
         [_fit_positions(state_NLD, inside_NL, pad_sequence(shares, batch_first=True)) for shares in (begins, stands)]
     )
@@ -239,8 +240,8 @@ def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Te
     piece_VD = embedding_VD - share_V @ embedding_VD
     size, direction_DD = torch.linalg.eigh((piece_VD.T * share_V) @ piece_VD)
     random = torch.Generator().manual_seed(0)
-    mix_DD, turn_DD = (torch.linalg.qr(torch.randn(direction_DD.shape, generator=random)).Q for _ in range(2))
-    return piece_VD, piece_VD @ (direction_DD * (size + _RIDGE * size.mean()).rsqrt()) @ mix_DD, turn_DD
+    mix_DD, rotation_DD = (torch.linalg.qr(torch.randn(direction_DD.shape, generator=random)).Q for _ in range(2))
+    return piece_VD, piece_VD @ (direction_DD * (size + _RIDGE * size.mean()).rsqrt()) @ mix_DD, rotation_DD
 
 
 def _iter_states(
@@ -253,19 +254,19 @@ def _iter_states(
     device, training = model.model.device, model.training
     model.eval()
     for begin in range(0, len(rows), _BATCH):
-        part, said = rows[begin : begin + _BATCH], answers[begin : begin + _BATCH]
+        part, outputs = rows[begin : begin + _BATCH], answers[begin : begin + _BATCH]
         inputs = model.tokens.pad_rows(part).to(device)
-        given = said if rows is answers else [[model.conventions.start, *each[:-1]] for each in said]
+        given = outputs if rows is answers else [[model.conventions.start, *ids[:-1]] for ids in outputs]
         ids_NT = model.tokens.pad_rows(given).ids_NL.to(device)
         first_NT = torch.zeros_like(ids_NT, dtype=torch.bool)
         first_NT[:, 0] = True  # logits cost more than everything else and are not needed
         with torch.no_grad(), _record_inputs(cross) as seen:
             states = model.encode(inputs)
             model.logits(states, ids_NT, first_NT)
-        for ids, told, read_LD, said_TD in zip(
+        for ids, given_ids, read_LD, written_TD in zip(
             part, given, states.hidden_NLD.float().cpu(), seen[0].float().cpu(), strict=True
         ):
-            yield ids, read_LD[: len(ids)], said_TD[: len(told)]
+            yield ids, read_LD[: len(ids)], written_TD[: len(given_ids)]
     model.train(training)
 
 

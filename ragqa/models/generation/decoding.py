@@ -94,8 +94,8 @@ def decode_token(
     """
     scored = []
     for run, prior_BK in _split_questions(model, states, _compute_prior(relevance_BK), search):
-        found = _search(model, run, prior_BK, search)
-        ids = [[ids for ids, _ in row[: search.returned]] for row in found]
+        answers = _search(model, run, prior_BK, search)
+        ids = [[ids for ids, _ in row[: search.returned]] for row in answers]
         scored += score_candidates(model, run, prior_BK, ids, marginal="token")
     return scored
 
@@ -129,11 +129,11 @@ def decode_sequence(
     """
     scored = []
     for run, prior_BK in _split_questions(model, states, _compute_prior(relevance_BK), search):
-        found = _search(model, run, torch.zeros_like(prior_BK).view(-1, 1), search)
+        answers = _search(model, run, torch.zeros_like(prior_BK).view(-1, 1), search)
         exists = prior_BK.isfinite().flatten().tolist()
-        found = [row if real else [] for row, real in zip(found, exists, strict=True)]
+        answers = [row if real else [] for row, real in zip(answers, exists, strict=True)]
         passages = prior_BK.shape[1]
-        per_question = [found[start : start + passages] for start in range(0, len(found), passages)]
+        per_question = [answers[start : start + passages] for start in range(0, len(answers), passages)]
         if fast:
             scored += [
                 _merge_fast(rows, prior, search) for rows, prior in zip(per_question, prior_BK.tolist(), strict=True)
@@ -178,8 +178,8 @@ def _search(model: Seq2Seq, run: DecoderRun, prior_GP: Tensor, search: SearchSet
 def _merge_fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], search: SearchSettings) -> list[Candidate]:
     """Merge the candidates of one question, scored by the searches that found them."""
     joint: dict[Ids, Tensor] = {}
-    for passage, found in enumerate(rows):
-        for ids, score in found:
+    for passage, answers in enumerate(rows):
+        for ids, score in answers:
             log_K = joint.setdefault(ids, torch.full((len(prior_K),), -torch.inf))
             log_K[passage] = score * len(ids) ** search.length_penalty + prior_K[passage]
     return [Candidate(ids, float(log_K.logsumexp(0)), tuple(log_K.softmax(0).tolist())) for ids, log_K in joint.items()]

@@ -60,8 +60,8 @@ class FusionInDecoder(nn.Module):
         """Return the best answers of each question, with attention in place of the posterior."""
         with torch.no_grad():
             states, owner_BS = self._fuse(inputs, relevance_BK)
-        found = decode_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
-        return self._attribute_passages(states, owner_BS, found, relevance_BK.shape[1])
+        candidates_B = decode_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
+        return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])
 
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
@@ -69,8 +69,8 @@ class FusionInDecoder(nn.Module):
         """Yield the tokens of a greedy search as they come, see ``decoding.stream_token``."""
         with torch.no_grad():
             states, owner_BS = self._fuse(inputs, relevance_BK)
-        found = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
-        return self._attribute_passages(states, owner_BS, found, relevance_BK.shape[1])
+        candidates_B = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
+        return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])
 
     def _fuse(self, inputs: Inputs, relevance_BK: Tensor) -> tuple[EncoderStates, Tensor]:
         """Join the pairs of each question without padding; return them and the passage of each token ``[B, S]``."""
@@ -85,7 +85,7 @@ class FusionInDecoder(nn.Module):
 
     @torch.no_grad()
     def _attribute_passages(
-        self, states: EncoderStates, owner_BS: Tensor, found: list[list[Candidate]], passages: int
+        self, states: EncoderStates, owner_BS: Tensor, candidates_B: list[list[Candidate]], passages: int
     ) -> list[list[Candidate]]:
         """Set the posterior of candidates to the attention that each passage received, since FiD has no posterior.
 
@@ -93,7 +93,7 @@ class FusionInDecoder(nn.Module):
         the best indicator of a passage's relevance (Izacard & Grave 2021b, section 3.1).
         """
         pad, start = self.seq2seq.conventions.pad, self.seq2seq.conventions.start
-        flat = [(row, candidate) for row, candidates in enumerate(found) for candidate in candidates]
+        flat = [(row, candidate) for row, candidates in enumerate(candidates_B) for candidate in candidates]
         length = max(len(candidate.ids) for _, candidate in flat)
         ids = [[start, *answer.ids, *[pad] * (length - len(answer.ids))][:length] for _, answer in flat]
         rows = torch.tensor([row for row, _ in flat], device=owner_BS.device)
@@ -111,5 +111,6 @@ class FusionInDecoder(nn.Module):
         share_RK = mean_RS.new_zeros(len(flat), passages).scatter_add_(1, owner_BS[rows], mean_RS)
         shares = iter((share_RK / share_RK.sum(-1, keepdim=True)).tolist())
         return [
-            [Candidate(answer.ids, answer.log_prob, tuple(next(shares))) for answer in answers] for answers in found
+            [Candidate(answer.ids, answer.log_prob, tuple(next(shares))) for answer in answers]
+            for answers in candidates_B
         ]

@@ -69,12 +69,12 @@ class _Beams:
 
     @classmethod
     def begin(cls, searches: int, beams: int, longest: int, fill: int, device: torch.device) -> Self:
-        said = torch.full((searches, beams, longest), fill, device=device)
+        ids = torch.full((searches, beams, longest), fill, device=device)
         score = torch.full((searches, beams), _NEVER, device=device)
         first = score.clone()
         first[:, 0] = 0.0  # all beams start equal, so the others are excluded
         none = torch.zeros_like(score, dtype=torch.bool)
-        return cls(said, first, said.clone(), score, none, torch.ones_like(none[:, 0]))
+        return cls(ids, first, ids.clone(), score, none, torch.ones_like(none[:, 0]))
 
     def pick(self, rows: Tensor) -> "_Beams":
         return _Beams(*(getattr(self, field.name)[rows] for field in fields(self)))

@@ -85,8 +85,8 @@ def assemble_inputs(
     """
     count = 1 if template.closed else max(1, *map(len, passages))
     pairs: list[tuple[str, Passage | None]] = []
-    for question, found in zip(questions, passages, strict=True):
-        hits = [] if template.closed else list(found)
+    for question, own_passages in zip(questions, passages, strict=True):
+        hits = [] if template.closed else list(own_passages)
         pairs += [(question, passage) for passage in [*hits, *[None] * (count - len(hits))]]
     rows = tokens.ids([template.fill(*pair) for pair in pairs])
     return tokens.pad_rows(
