@@ -1,24 +1,26 @@
-"""Shell to answer, latency, memory and embedding speed, beside the same models in the usual stack.
+"""Measure shell to answer, latency, memory and embedding speed, next to the same models in the usual stack.
 
-    python -m eval.bench.latency --models DIR --peer-python VENV/bin/python --work DIR --out FILE.json
+    python -m eval.bench.latency --models DIR --peer-python VENV/bin/python --work runs/latency --out latency.json
 
-``DIR`` holds the torch weights: ``encoder/`` (sentence-transformers) and ``reader/`` (SpanReader).
-Both sides answer the same demo questions over the same passages, in turn, in one run.
+``--models`` holds the torch weights: ``encoder/`` (sentence-transformers) and ``reader/`` (SpanReader). Both sides
+answer the same demo questions over the same passages, in turn.
 """
 
-import argparse
 import json
 import shutil
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eval.bench.process import timed
+from eval.bench.process import run_timed
 from eval.bench.record import report
+from eval.command import report_errors
 from ragqa.artefacts.paths import demo_dir
+from ragqa.cli.config import parse_config
 from ragqa.demo import demo_index
 from ragqa.pipeline import Pipeline
 from ragqa.questions import read_questions
@@ -26,11 +28,72 @@ from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import VECTORS_FOLDER
 from ragqa.runtime.encoder import load_encoder
 
-RUNS = 7
+RUNS, QUESTIONS = 7, 100
+PEER_STACK = "sentence-transformers and transformers' question-answering pipeline, same weights, 10 passages"
 
 
-def as_peers_reader(reader: Path, tokenizer: Path, out: Path) -> None:
-    """Write a SpanReader as transformers has one, without its relevance; ``tokenizer`` holds a BERT's own files."""
+@dataclass(frozen=True, kw_only=True)
+class LatencyConfig:
+    """Models and places."""
+
+    models: Path
+    """Folder with encoder/ and reader/, torch weights of what ragqa ships."""
+    peer_python: str
+    """Python with sentence-transformers and transformers < 5."""
+    work: Path
+    """Directory of the peer's files."""
+    out: Path
+    """JSON file of the figures."""
+
+
+def main(config: LatencyConfig) -> None:
+    """Measure both sides in turn."""
+    store = open_retriever(demo_index()).passages
+    passages = [passage for batch in store.iter_batches() for passage in batch]
+    prepare_peer(config.models, [passage.text for passage in passages], config.work)
+    questions = [question.text for question in read_questions(demo_dir() / "questions.jsonl")][:QUESTIONS]
+    ragqa = [str(Path(sys.executable).parent / "ragqa"), "ask", questions[0]]
+    peer = [config.peer_python, str(Path(__file__).with_name("peer.py")), str(config.work)]
+    fresh = config.work / "cache"
+    shutil.rmtree(fresh, ignore_errors=True)
+    first = run_timed(ragqa, XDG_CACHE_HOME=str(fresh))
+    run_timed([*peer, questions[0]])
+    pairs = [(run_timed(ragqa), run_timed([*peer, questions[0]])) for _ in range(RUNS)]
+    ours, theirs = (summarise_runs([pair[side] for pair in pairs]) for side in (0, 1))
+    titled = config.work / "texts.json"
+    titled.write_text(json.dumps([passage.titled for passage in passages]))
+    peer_seconds = json.loads(run_timed([*peer, *questions])["out"])["seconds"][1:]
+    peer_rate = json.loads(run_timed([*peer, "--passages", str(titled)])["out"])["passages_per_s"]
+    figures = {
+        "ragqa": {
+            "first_ask_with_the_index_built_s": round(first["seconds"], 2),
+            **ours,
+            "in_one_process": summarise_latency(ask_all(questions)),
+            "embedding_passages_per_s": round(embed_all([passage.titled for passage in passages])),
+        },
+        "peer": {
+            **theirs,
+            "in_one_process": summarise_latency(peer_seconds),
+            "embedding_passages_per_s": round(peer_rate),
+        },
+        "peer_stack": PEER_STACK,
+        "ratio_shell_to_answer": round(ours["shell_to_answer_s"] / theirs["shell_to_answer_s"], 3),
+        "runs": RUNS,
+    }
+    report(config.out, figures, corpus=f"demo encyclopedia, {len(passages)} passages", questions="100 demo questions")
+
+
+def prepare_peer(models: Path, texts: list[str], work: Path) -> None:
+    """Write passages, vectors and models in the form that the peer loads."""
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "passages.json").write_text(json.dumps(texts))
+    np.save(work / "vectors.npy", np.load(demo_index() / VECTORS_FOLDER / "vectors.npy").astype(np.float32))
+    shutil.copytree(models / "encoder", work / "encoder", dirs_exist_ok=True)
+    convert_reader(models / "reader", models / "encoder", work / "reader")
+
+
+def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
+    """Write a SpanReader, without its relevance, as a BertForQuestionAnswering with BERT's tokenizer files."""
     from safetensors.torch import load_file, save_file
 
     out.mkdir(exist_ok=True)
@@ -46,85 +109,40 @@ def as_peers_reader(reader: Path, tokenizer: Path, out: Path) -> None:
     save_file(renamed, out / "model.safetensors", metadata={"format": "pt"})
 
 
-def prepare_peer(models: Path, work: Path) -> None:
-    """The passages, their vectors and the reader in the format the transformers pipeline loads."""
-    work.mkdir(parents=True, exist_ok=True)
-    store = open_retriever(demo_index()).passages
-    passages = [p.text for batch in store.iter_batches() for p in batch]
-    (work / "passages.json").write_text(json.dumps(passages))
-    np.save(work / "vectors.npy", np.load(demo_index() / VECTORS_FOLDER / "vectors.npy").astype(np.float32))
-    shutil.copytree(models / "encoder", work / "encoder", dirs_exist_ok=True)
-    as_peers_reader(models / "reader", models / "encoder", work / "reader")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--peer-python", required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    prepare_peer(args.models, args.work)
-    questions = [question.text for question in read_questions(demo_dir() / "questions.jsonl")][:100]
-    ragqa = [str(Path(sys.executable).parent / "ragqa"), "ask", questions[0]]
-    peer = [args.peer_python, str(Path(__file__).with_name("peer.py")), str(args.work)]
-
-    fresh = args.work / "cache"
-    shutil.rmtree(fresh, ignore_errors=True)
-    first = timed(ragqa, XDG_CACHE_HOME=str(fresh))
-    timed([*peer, questions[0]])
-    ours, theirs = [], []
-    for _ in range(RUNS):
-        ours.append(timed(ragqa))
-        theirs.append(timed([*peer, questions[0]]))
-
-    pipeline = Pipeline.load(demo_index())
+def ask_all(questions: list[str]) -> list[float]:
+    """Return the seconds of each question in this process, after one that warms up."""
+    pipeline, seconds = Pipeline.load(demo_index()), []
     pipeline.ask(questions[0], min_confidence=0)
-    seconds = []
     for question in questions:
         began = time.perf_counter()
         pipeline.ask(question, min_confidence=0)
         seconds.append(time.perf_counter() - began)
-    peer_seconds = json.loads(timed([*peer, *questions])["out"])["seconds"][1:]
+    return seconds
 
-    texts = [p.titled for batch in open_retriever(demo_index()).passages.iter_batches() for p in batch]
+
+def embed_all(texts: list[str]) -> float:
+    """Return the texts a second that ragqa's encoder embeds."""
     encoder = load_encoder()
     encoder.encode(texts[:32])
     began = time.perf_counter()
     encoder.encode(texts)
-    speed = len(texts) / (time.perf_counter() - began)
-    (args.work / "texts.json").write_text(json.dumps(texts))
-    peer_speed = json.loads(timed([*peer, "x", "--passages", str(args.work / "texts.json")])["out"])["passages_per_s"]
+    return len(texts) / (time.perf_counter() - began)
 
-    def later(runs: list[dict[str, Any]]) -> dict[str, float]:
-        return {
-            "shell_to_answer_s": round(float(np.median([r["seconds"] for r in runs])), 3),
-            "shell_to_answer_worst_s": round(max(r["seconds"] for r in runs), 3),
-            "peak_rss_mb": round(max(r["rss_mb"] for r in runs)),
-        }
 
-    def spread(values: list[float]) -> dict[str, float]:
-        return {f"p{p}_ms": round(1000 * float(np.percentile(values, p)), 1) for p in (50, 95)}
-
-    mine, other = later(ours), later(theirs)
-    figures = {
-        "ragqa": {
-            "first_ask_with_the_index_built_s": round(first["seconds"], 2),
-            **mine,
-            "in_one_process": spread(seconds),
-            "embedding_passages_per_s": round(speed),
-        },
-        "peer": {
-            **other,
-            "in_one_process": spread(peer_seconds),
-            "embedding_passages_per_s": round(peer_speed),
-        },
-        "peer_stack": "sentence-transformers and transformers' question-answering pipeline, same weights, 10 passages",
-        "ratio_shell_to_answer": round(mine["shell_to_answer_s"] / other["shell_to_answer_s"], 3),
-        "runs": RUNS,
+def summarise_runs(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """Return median and worst seconds, and the largest memory, of runs of a command."""
+    return {
+        "shell_to_answer_s": round(float(np.median([run["seconds"] for run in runs])), 3),
+        "shell_to_answer_worst_s": round(max(run["seconds"] for run in runs), 3),
+        "peak_rss_mb": round(max(run["rss_mb"] for run in runs)),
     }
-    report(args.out, figures, corpus=f"demo encyclopedia, {len(texts)} passages", questions="100 demo questions")
+
+
+def summarise_latency(seconds: list[float]) -> dict[str, float]:
+    """Return two percentiles in milliseconds."""
+    return {f"p{p}_ms": round(1000 * float(np.percentile(seconds, p)), 1) for p in (50, 95)}
 
 
 if __name__ == "__main__":
-    main()
+    with report_errors():
+        main(parse_config(LatencyConfig, __doc__))

@@ -1,4 +1,4 @@
-"""Time a command as a whole process."""
+"""Run a command as a process of its own and measure its time and memory."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 from ragqa.errors import BadInput
 
-# A process keeps the peak memory of the one it was forked from: so a small one starts the command.
+# A process inherits the peak memory of the one that forked it, so a small interpreter starts the command.
 _STARTER = """
 import json, os, subprocess, sys, time
 began = time.perf_counter()
@@ -21,29 +21,36 @@ open(sys.argv[1], "w").write(json.dumps(row | {"status": os.waitstatus_to_exitco
 """
 
 
-def timed(command: list[str], **environment: str) -> dict[str, Any]:
-    """Wall seconds, peak RSS in MB, exit status and standard output of a command.
+def run_timed(command: list[str], **environment: str) -> dict[str, Any]:
+    """Run a command to its end.
 
-    Raises BadInput, with the last line that it said, where it ends otherwise than answered (0) or declined (1), or
-    with nothing on its standard output.
+    Args:
+        command: program and arguments.
+        environment: variables to add to the environment.
+
+    Returns:
+        ``seconds`` of wall time, peak ``rss_mb``, exit ``status`` and standard output ``out``.
+
+    Raises:
+        BadInput: the command failed, or printed nothing. Status 1 is a declined question.
     """
-    with tempfile.NamedTemporaryFile() as figures, tempfile.NamedTemporaryFile() as said:
+    with tempfile.NamedTemporaryFile() as figures, tempfile.NamedTemporaryFile() as errors:
         run = subprocess.run(
-            [sys.executable, "-S", "-c", _STARTER, figures.name, said.name, *command],
+            [sys.executable, "-S", "-c", _STARTER, figures.name, errors.name, *command],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **environment},
             check=True,
         )
         row: dict[str, Any] = json.loads(Path(figures.name).read_text())
-        last = (Path(said.name).read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last = (Path(errors.name).read_text(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]
     if row["status"] not in (0, 1) or not run.stdout.strip():
         raise BadInput(f"{' '.join(command)} ended with status {row['status']}: {last}")
     return {**row, "out": run.stdout}
 
 
-def memory() -> dict[str, int]:
-    """MB of this process: resident now and at most, and its own, without mapped files."""
+def measure_memory() -> dict[str, int]:
+    """Return MB of this process: resident now and at most, and its own without mapped files."""
     fields = {"VmRSS": "rss_mb", "VmHWM": "peak_rss_mb", "RssAnon": "own_mb"}
     lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
     return {fields[line[0][:-1]]: int(line[1]) // 1024 for line in lines if line and line[0][:-1] in fields}

@@ -1,28 +1,37 @@
-"""The corpus that SQuAD's questions were written for: every paragraph of train and dev-a is a passage.
+"""Index the paragraphs of SQuAD's train and dev-a files, a passage each: the corpus its questions were written for.
 
-    python -m eval.bench.squad_index --squad DIR --out squad.index
+    python -m eval.bench.squad_index --squad DATA/squad --out squad.index
+    python -m eval.squad --pipeline squad.index --data DATA/squad
 
-Over it ``python -m eval.squad --pipeline squad.index …`` scores gold-passage accuracy and the pipeline; with
-``--gold`` the reader alone.
+The suite over this index scores how often the gold passage is found; with ``--gold`` it scores the reader alone.
 """
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from eval.command import report_errors
-from pipelines.calibrate.conditions import build_paragraph_index
-from ragqa.questions import read_squad
+from ragqa.cli.config import parse_config
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--squad", type=Path, required=True, help="folder with train- and dev-a-v1.1.json.xz")
-    parser.add_argument("--out", type=Path, required=True, help="index directory to make")
-    args = parser.parse_args()
-    files = (args.squad / "train-v1.1.json.xz", args.squad / "dev-a-v1.1.json.xz")
-    with report_errors():
-        build_paragraph_index([paragraph for file in files for paragraph in read_squad(file)], args.out)
+@dataclass(frozen=True, kw_only=True)
+class SquadIndexConfig:
+    """Places of the files and of the index."""
+
+    squad: Path
+    """Folder with train-v1.1.json.xz and dev-a-v1.1.json.xz."""
+    out: Path
+    """Index directory to make."""
+
+
+def main(config: SquadIndexConfig) -> None:
+    """Make the index."""
+    from pipelines.calibrate.conditions import build_paragraph_index
+    from ragqa.questions import read_squad
+
+    files = (config.squad / "train-v1.1.json.xz", config.squad / "dev-a-v1.1.json.xz")
+    build_paragraph_index([paragraph for file in files for paragraph in read_squad(file)], config.out)
 
 
 if __name__ == "__main__":
-    main()
+    with report_errors():
+        main(parse_config(SquadIndexConfig, __doc__))
