@@ -1,10 +1,13 @@
-"""Run a command as a process of its own and measure its time and memory."""
+"""Measure time and memory of commands and functions in processes of their own."""
 
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +57,14 @@ def measure_memory() -> dict[str, int]:
     fields = {"VmRSS": "rss_mb", "VmHWM": "peak_rss_mb", "RssAnon": "own_mb"}
     lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
     return {fields[line[0][:-1]]: int(line[1]) // 1024 for line in lines if line and line[0][:-1] in fields}
+
+
+def run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a fresh Python process, whose memory is its own, and return the result.
+
+    Args:
+        function: a function of a module.
+        arguments: its arguments, which are pickled.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()

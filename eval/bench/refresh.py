@@ -1,13 +1,12 @@
-"""What an index that follows the weights costs a training run that shares its cores with the refresher.
+"""Measure what an index that follows the weights costs a training run on the same cores.
 
-    python -m eval.bench.refresh --articles AA.tar.xz --work DIR --out docs/measurements/refresh.json
+    python -m eval.bench.refresh --articles AA.tar.xz --work runs/refresh --out docs/measurements/refresh.json
 
-A small encoder learns to find a passage by one half of it, among the others of the batch and what the index proposes,
-while ``index.refresh.open_ray_refresher`` makes the index anew from its weights every so many steps. Measured from the
+A small encoder learns to find a passage by one half of it, among the others of the batch and what the index proposes.
+Meanwhile the Ray refresher makes the index anew from its weights at fixed intervals. Measured are the steps from the
 first index to the last swap.
 """
 
-import argparse
 import json
 import logging
 import os
@@ -26,8 +25,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from eval.bench.record import report
+from eval.command import report_errors
 from index.refresh import IndexRefresher, RefreshSettings, open_ray_refresher
 from ragqa.artefacts.paths import weights_dir
+from ragqa.cli.config import parse_config
 from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.sources import read_documents
 from ragqa.corpus.store import PassageStore
@@ -42,8 +43,28 @@ TEMPERATURE = 0.05
 TOKENIZER = weights_dir() / "encoder"
 
 
-class Tower(nn.Module):
-    """A narrow BERT, mean pooling, unit length: what ``load_encoder`` makes of a plain directory."""
+@dataclass(frozen=True, kw_only=True)
+class RefreshBenchConfig:
+    """Corpus and rhythm of the run."""
+
+    articles: Path
+    """Prose, whatever ``ragqa index`` reads."""
+    work: Path
+    """Directory to make."""
+    out: Path
+    """JSON file of the figures."""
+    passages: int = 5000
+    """Blocks that are indexed."""
+    every: int = 300
+    """Steps between refreshes."""
+    swaps: int = 6
+    """Versions of the index after the first."""
+    nice: int = 10
+    """Niceness of the actors."""
+
+
+class SmallTower(nn.Module):
+    """A narrow BERT with mean pooling and unit length, as ``load_encoder`` opens a plain directory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,17 +82,17 @@ class Tower(nn.Module):
         return normalize((hidden_BLD * mask_BL1).sum(1) / mask_BL1.sum(1), dim=-1)
 
     def save(self, folder: Path) -> None:
-        """For the refresher."""
+        """Save the tower where the refresher loads it."""
         self.model.save_pretrained(folder)
         shutil.copy(TOKENIZER / "tokenizer.json", folder)
 
 
 @dataclass
-class Run:
-    """A training run: its model, its passages, its steps."""
+class RefreshRun:
+    """A training run of the small encoder."""
 
     passages: PassageStore
-    tower: Tower = field(default_factory=Tower)
+    tower: SmallTower = field(default_factory=SmallTower)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     losses: list[float] = field(default_factory=list)
 
@@ -79,12 +100,12 @@ class Run:
         self.optimizer = torch.optim.AdamW(self.tower.parameters(), lr=3e-4)
 
     def step(self, index: Mips) -> None:
-        """One half of each passage against the other, the rest of the batch, and a near miss from the index."""
+        """Train on halves of passages: each against its other half, the batch, and a near miss from the index."""
         rows = self.rng.choice(len(self.passages), BATCH, replace=False).tolist()
-        halves = [_halves(passage.text, bool(self.rng.integers(2))) for passage in self.passages.get(rows)]
+        halves = [_split_half(passage.text, bool(self.rng.integers(2))) for passage in self.passages.get(rows)]
         query_BD = self.tower([query for query, _ in halves])
-        found = index.search(query_BD.detach().numpy(), 2)
-        near = [next(int(r) for r in ranking.rows if r != row) for ranking, row in zip(found, rows, strict=True)]
+        rankings = index.search(query_BD.detach().numpy(), 2)
+        near = [next(int(r) for r in ranking.rows if r != row) for ranking, row in zip(rankings, rows, strict=True)]
         texts = [text for _, text in halves] + [passage.titled for passage in self.passages.get(near)]
         loss = cross_entropy(query_BD @ self.tower(texts).T / TEMPERATURE, torch.arange(BATCH))
         self.optimizer.zero_grad()
@@ -93,14 +114,14 @@ class Run:
         self.losses.append(loss.item())
 
 
-def _halves(text: str, turned: bool) -> tuple[str, str]:
+def _split_half(text: str, swap: bool) -> tuple[str, str]:
     words = text.split()
     parts = " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
-    return parts[::-1] if turned else parts
+    return parts[::-1] if swap else parts
 
 
 def write_corpus(articles: Path, passages: int, work: Path) -> Path:
-    """An index of so many blocks of 100 words."""
+    """Index the first blocks of 100 words and return the index."""
     work.mkdir(parents=True)
     split, left = make_splitter("words", None, None), passages
     with (work / "passages.jsonl").open("w") as file:
@@ -115,11 +136,13 @@ def write_corpus(articles: Path, passages: int, work: Path) -> Path:
     return work / "corpus.index"
 
 
-def train(run: Run, refresher: IndexRefresher, every: int, swaps: int, log: Callable[[str], object]) -> dict[str, Any]:
-    """Steps until so many versions have followed the first, and what they cost."""
+def train(
+    run: RefreshRun, refresher: IndexRefresher, config: RefreshBenchConfig, log: Callable[[str], object]
+) -> dict[str, Any]:
+    """Train until the wanted number of versions has followed the first; return what the swaps cost."""
     step, began, first, waited = 0, 0.0, 0, perf_counter()
-    while len(refresher.log) <= swaps:
-        if step % every == 0:
+    while len(refresher.log) <= config.swaps:
+        if step % config.every == 0:
             refresher.refresh(run.tower, step)
         known = len(refresher.log)
         index = refresher.poll(step)
@@ -152,48 +175,35 @@ def train(run: Run, refresher: IndexRefresher, every: int, swaps: int, log: Call
     }
 
 
-def _start_ray() -> None:
-    """One of its own, with nobody else's work on it."""
+def main(config: RefreshBenchConfig) -> None:
+    """Train with a refreshed index and write the figures."""
     import ray
 
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    shutil.rmtree(config.work, ignore_errors=True)
+    torch.manual_seed(0)
+    corpus = write_corpus(config.articles, config.passages, config.work)
+    run = RefreshRun(PassageStore.open(corpus / "passages"))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(address="local", include_dashboard=False, log_to_driver=False, configure_logging=False)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--articles", type=Path, required=True, help="prose: whatever `ragqa index` reads")
-    parser.add_argument("--passages", type=int, default=5000)
-    parser.add_argument("--work", type=Path, required=True, help="directory to make")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--every", type=int, default=300, help="steps from refresh to refresh")
-    parser.add_argument("--swaps", type=int, default=6, help="versions after the first")
-    parser.add_argument("--nice", type=int, default=10, help="of the actors")
-    args = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    shutil.rmtree(args.work, ignore_errors=True)
-    torch.manual_seed(0)
-    corpus = write_corpus(args.articles, args.passages, args.work)
-    run = Run(PassageStore.open(corpus / "passages"))
-    _start_ray()
-    settings = RefreshSettings(max_staleness=2 * args.every)
-    refresher = open_ray_refresher(corpus, args.work / "versions", settings, nice=args.nice)
-    with (args.work / "metrics.jsonl").open("w") as file:
-        figures = train(run, refresher, args.every, args.swaps, file.write)
+    settings = RefreshSettings(max_staleness=2 * config.every)
+    refresher = open_ray_refresher(corpus, config.work / "versions", settings, nice=config.nice)
+    with (config.work / "metrics.jsonl").open("w") as file:
+        figures = train(run, refresher, config, file.write)
     refresher.close()
-    model = f"BERT of {LAYERS} layers, width {WIDTH}, {sum(p.numel() for p in run.tower.parameters()):,} parameters"
+    parameters = sum(parameter.numel() for parameter in run.tower.parameters())
     setup = {
-        "model": model,
+        "model": f"BERT of {LAYERS} layers, width {WIDTH}, {parameters:,} parameters",
         "batch": BATCH,
-        "refresh_every_steps": args.every,
+        "refresh_every_steps": config.every,
         "actors": 1,
-        "nice": args.nice,
+        "nice": config.nice,
         "kind": IndexKind.FLAT,
     }
-    report(
-        args.out, {**setup, **figures}, corpus=f"{len(run.passages):,} blocks of {args.articles.name}", questions="none"
-    )
+    blocks = f"{len(run.passages):,} blocks of {config.articles.name}"
+    report(config.out, {**setup, **figures}, corpus=blocks, questions="none")
 
 
 if __name__ == "__main__":
-    main()
+    with report_errors():
+        main(parse_config(RefreshBenchConfig, __doc__))

@@ -1,16 +1,16 @@
-"""As many passages and vectors as DPR's Wikipedia has, made of real ones, and what it takes to search them.
+"""Measure search over as many passages and vectors as DPR's Wikipedia has, made of real ones.
 
-    python -m eval.bench.scale passages --index wiki.index --out psgs.tsv
+    python -m eval.bench.scale --job passages --index wiki.index --out psgs.tsv
     ragqa index psgs.tsv --retriever bm25 --out bm25.index
-    python -m eval.bench.scale vectors --index aa.index --corpus bm25.index --out big.vectors
+    python -m eval.bench.scale --job vectors --index aa.index --corpus bm25.index --out big.vectors
     python -m index.build --corpus bm25.index --vectors big.vectors --out big.index --questions nq/train.jsonl
-    python -m eval.bench.scale measure --index big.index --vectors big.vectors --questions nq/dev.jsonl --out FILE.json
+    python -m eval.bench.scale --job measure --index big.index --vectors big.vectors --questions nq/dev.jsonl \\
+        --out docs/measurements/scale.json
 
 Passages are repeated under new ids and titles. The first vectors are real; each of the others is a mixture of two of
-them with noise. So BM25's times are real and its hits are not, and recall is told of the real vectors apart.
+them with noise. So BM25's times are real and its hits are not, and recall is reported for the real vectors as well.
 """
 
-import argparse
 import csv
 import hashlib
 import io
@@ -18,15 +18,17 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from eval.bench.process import memory
+from eval.bench.process import measure_memory
 from eval.bench.record import report
+from eval.command import report_errors
 from ragqa import artefacts
+from ragqa.cli.config import parse_config
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.embed import EmbeddingShard, ShardRecord, open_shards, split_into_shards
 from ragqa.questions import read_questions
@@ -43,112 +45,122 @@ ROWS = 21_015_324
 """Passages of DPR's psgs_w100.tsv."""
 SHARD = 65_536
 NOISE = 0.4
-"""Length of the noise beside that of the mixture."""
+"""Length of the noise relative to the mixture's."""
 K = 20
 HARDER = 1.5
-"""Times the lists that tuning chose: what a surer recall costs."""
+"""Factor on the lists that tuning chose, to show what more recall costs."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    jobs = parser.add_subparsers(required=True)
-    for job, *options in (
-        (passages, "--index", "--out"),
-        (vectors, "--index", "--corpus", "--out"),
-        (measure, "--index", "--vectors", "--questions", "--out"),
-    ):
-        sub = jobs.add_parser(job.__name__, help=job.__doc__)
-        for option in options:
-            sub.add_argument(option, type=Path, required=True)
-        sub.add_argument("--rows", type=int, default=ROWS)
-        sub.add_argument("--asked", type=int, default=200)
-        sub.set_defaults(job=job)
-    args = parser.parse_args()
-    args.job(args)
+@dataclass(frozen=True, kw_only=True)
+class ScaleConfig:
+    """One of three jobs, and its files."""
+
+    job: Literal["passages", "vectors", "measure"]
+    """Write passages, write vectors, or measure an index of both."""
+    index: Path
+    """Index with the real passages (passages) or vectors (vectors), or the index to measure."""
+    out: Path
+    """TSV file, vectors directory, or JSON file of the figures."""
+    corpus: Path = Path("bm25.index")
+    """Index of the written passages (vectors)."""
+    vectors: Path = Path("big.vectors")
+    """Written vectors (measure)."""
+    questions: Path = Path("nq/dev.jsonl")
+    """File of questions (measure)."""
+    rows: int = ROWS
+    """Passages to write, or vectors."""
+    asked: int = 200
+    """Questions to measure with."""
 
 
-def passages(args: argparse.Namespace) -> None:
-    """A TSV of DPR's form with as many lines, of the passages of an index."""
-    store, made, copy = PassageStore.open(args.index / "passages"), 0, 0
-    with args.out.open("w", newline="") as file:
+def main(config: ScaleConfig) -> None:
+    """Run one of the jobs."""
+    {"passages": write_passages, "vectors": write_vectors, "measure": measure}[config.job](config)
+
+
+def write_passages(config: ScaleConfig) -> None:
+    """Write the passages of an index, repeated, as a TSV of DPR's form."""
+    store, made, copy = PassageStore.open(config.index / "passages"), 0, 0
+    with config.out.open("w", newline="") as file:
         out = csv.writer(file, delimiter="\t", lineterminator="\n")
         out.writerow(["id", "text", "title"])
-        while made < args.rows:
+        while made < config.rows:
             for batch in store.iter_batches():
-                titled = [(p.text, f"{p.title} ({copy})" if copy else p.title) for p in batch[: args.rows - made]]
+                titled = [(p.text, f"{p.title} ({copy})" if copy else p.title) for p in batch[: config.rows - made]]
                 out.writerows((made + n, *pair) for n, pair in enumerate(titled, 1))
                 made += len(titled)
             copy += 1
 
 
-def vectors(args: argparse.Namespace) -> None:
-    """Vectors of a corpus as ``index.embed`` writes them: the real ones of an index, then mixtures of two."""
-    source, embedded = artefacts.peek_manifest(args.corpus), artefacts.peek_manifest(args.index)
+def write_vectors(config: ScaleConfig) -> None:
+    """Write vectors as ``index.embed`` does: the real ones of an index, then mixtures of two of them."""
+    source, embedded = artefacts.peek_manifest(config.corpus), artefacts.peek_manifest(config.index)
     made_by = embedded.parents["encoder"]
-    real = open_file(args.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
-    args.out.mkdir(parents=True)
+    real = open_file(config.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
+    config.out.mkdir(parents=True)
     known = {}
-    for shard in split_into_shards(args.rows, SHARD):
+    for shard in split_into_shards(config.rows, SHARD):
         buffer = io.BytesIO()
-        np.save(buffer, _mixed(real, shard).astype("<f2"))
+        np.save(buffer, _mix(real, shard).astype("<f2"))
         data = buffer.getvalue()
         made = ShardRecord(shard.first, shard.last, made_by, len(data), hashlib.sha256(data).hexdigest(), "made up")
-        (args.out / shard.vectors).write_bytes(data)
-        (args.out / shard.record).write_text(json.dumps(asdict(made)))
+        (config.out / shard.vectors).write_bytes(data)
+        (config.out / shard.record).write_text(json.dumps(asdict(made)))
         known[shard.vectors] = {"size": made.bytes, "sha256": made.sha256}
     parents = {"corpus": source.parents["corpus"], "encoder": made_by}
-    config = {**parents, "rows": args.rows, "shard_rows": SHARD, "device": "cpu", "precision": "int8"}
-    artefacts.write_manifest(args.out, "vectors", {**config, "name": embedded.config["encoder"]}, parents, known=known)
+    shape = {"rows": config.rows, "shard_rows": SHARD, "device": "cpu", "precision": "int8"}
+    described = {**parents, **shape, "name": embedded.config["encoder"]}
+    artefacts.write_manifest(config.out, "vectors", described, parents, known=known)
 
 
-def _mixed(real: np.ndarray, shard: EmbeddingShard) -> np.ndarray:
+def _mix(real: np.ndarray, shard: EmbeddingShard) -> np.ndarray:
     rng, count = np.random.default_rng(shard.first), shard.last - shard.first
     one, other = real[rng.integers(len(real), size=count)], real[rng.integers(len(real), size=count)]
     weight = rng.uniform(0.5, 1.0, (count, 1)).astype(np.float32)
-    found = _unit(weight * one + (1 - weight) * other)
-    found = _unit(found + NOISE * _unit(rng.standard_normal(found.shape, dtype=np.float32)))
+    found = _normalize(weight * one + (1 - weight) * other)
+    found = _normalize(found + NOISE * _normalize(rng.standard_normal(found.shape, dtype=np.float32)))
     here = max(0, min(shard.last, len(real)) - shard.first)
     found[:here] = real[shard.first : shard.first + here]
     return found
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
+def _normalize(rows: np.ndarray) -> np.ndarray:
     unit: np.ndarray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return unit
 
 
-def measure(args: argparse.Namespace) -> None:
-    """Time and memory of dense search, BM25 and both, and recall against exact search."""
-    texts = [question.text for question in read_questions(args.questions)][: args.asked]
-    figures: dict[str, Any] = {"before": memory()}
-    retriever = open_retriever(args.index, RetrieverKind.HYBRID)
-    ranker, search = retriever.ranker, artefacts.peek_manifest(args.index).config["search"]
+def measure(config: ScaleConfig) -> None:
+    """Measure time and memory of dense search, BM25 and both, and recall against exact search."""
+    texts = [question.text for question in read_questions(config.questions)][: config.asked]
+    figures: dict[str, Any] = {"before": measure_memory()}
+    retriever = open_retriever(config.index, RetrieverKind.HYBRID)
+    ranker, search = retriever.ranker, artefacts.peek_manifest(config.index).config["search"]
     assert isinstance(ranker, Hybrid) and isinstance(ranker.dense, DenseRanker)
     assert isinstance(ranker.dense.mips, FaissIndex)
-    harder = Effort(round(HARDER * search["reach"]), search["factor"])
+    more = Effort(round(HARDER * search["reach"]), search["factor"])
     searches = {
         RetrieverKind.DENSE: ranker.dense,
-        "dense, harder": DenseRanker(ranker.dense.encoder, ranker.dense.mips.with_effort(harder)),
+        "dense, harder": DenseRanker(ranker.dense.encoder, ranker.dense.mips.with_effort(more)),
         RetrieverKind.BM25: ranker.bm25,
         RetrieverKind.HYBRID: ranker,
     }
     figures |= {"passages": len(retriever.passages), "width": ranker.dense.mips.width, "asked": len(texts)}
-    figures |= {"search": search, "harder_reach": harder.reach, "files_mb": _sizes(args.index)}
+    figures |= {"search": search, "harder_reach": more.reach, "files_mb": _sizes_mb(config.index)}
     found = {}
     for name, searcher in searches.items():
-        times, found[name] = timed(searcher.rank, texts)
-        figures[name] = {**times, "memory_after": memory()}
+        times, found[name] = time_questions(searcher.rank, texts)
+        figures[name] = {**times, "memory_after": measure_memory()}
         print(json.dumps({name: figures[name]}), file=sys.stderr)
-    vectors = open_shards(args.vectors, artefacts.peek_manifest(args.vectors).config["rows"])
+    vectors = open_shards(config.vectors, artefacts.peek_manifest(config.vectors).config["rows"])
     truth = ExactIndex(vectors, keep=False).search(ranker.dense.encode(texts), K)
     for name in (RetrieverKind.DENSE, "dense, harder"):
-        figures[name] |= recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])
+        figures[name] |= measure_recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])
     made_of = "real passages repeated, vectors of mixtures and noise but for the first 165,871; see the bench"
-    report(args.out, figures, corpus=made_of, questions=f"the first {len(texts)} of {args.questions.name}")
+    report(config.out, figures, corpus=made_of, questions=f"the first {len(texts)} of {config.questions.name}")
 
 
-def recall(found: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871) -> dict[str, float]:
-    """Share of the 20 best that were found, of all and of the real ones among them."""
+def measure_recall(found: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871) -> dict[str, float]:
+    """Return the share of the 20 best rows that were found, of all and of the real ones among them."""
     pairs = [(row in set(rows.tolist()), row < real) for rows, best in zip(found, truth, strict=True) for row in best]
     hits, kinds = np.array(pairs).T
     return {
@@ -158,8 +170,10 @@ def recall(found: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871
     }
 
 
-def timed(rank: Callable[[list[str], int], list[Ranking]], texts: list[str]) -> tuple[dict[str, float], list[Ranking]]:
-    """Milliseconds a question, one at a time: the first of all, and percentiles of the others; what was found."""
+def time_questions(
+    rank: Callable[[list[str], int], list[Ranking]], texts: list[str]
+) -> tuple[dict[str, float], list[Ranking]]:
+    """Ask one question at a time; return milliseconds of the first and percentiles of the others, and the rankings."""
     seconds, found = [], []
     for text in texts:
         began = time.perf_counter()
@@ -170,7 +184,7 @@ def timed(rank: Callable[[list[str], int], list[Ranking]], texts: list[str]) -> 
     return {"first_ms": first, "p50_ms": p50, "p95_ms": p95, "worst_ms": worst}, found
 
 
-def _sizes(index: Path) -> dict[str, int]:
+def _sizes_mb(index: Path) -> dict[str, int]:
     return {
         part.name: round(sum(file.stat().st_size for file in part.rglob("*") if file.is_file()) / 1e6)
         for part in index.iterdir()
@@ -179,4 +193,5 @@ def _sizes(index: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main()
+    with report_errors():
+        main(parse_config(ScaleConfig, __doc__))

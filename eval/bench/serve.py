@@ -22,8 +22,9 @@ from ragqa.corpus.sources import read_documents
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.questions import read_questions
-from ragqa.retrieval.base import Retriever, missing
+from ragqa.retrieval.base import Retriever, missing_shards
 from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 
 K, BATCH = 10, 64
@@ -47,7 +48,7 @@ class ServeBenchConfig:
     """Questions of a round."""
     shards: tuple[int, ...] = (1, 2, 4)
     """Numbers of shards."""
-    retrievers: tuple[str, ...] = ("hybrid", "dense", "bm25")
+    retrievers: tuple[str, ...] = tuple(RetrieverKind)
     """Retriever kinds."""
     rounds: int = 3
     """Rounds that count, after one that warms up."""
@@ -56,7 +57,7 @@ class ServeBenchConfig:
 
 def main(config: ServeBenchConfig) -> None:
     """Measure every retriever with every number of shards."""
-    from index.serve.app import ServeConfig, serving
+    from index.serve.app import ServeConfig, serve_collection
 
     questions = [question.text for question in islice(read_questions(config.questions), config.asked)]
     figures: dict[str, Any] = {}
@@ -65,7 +66,7 @@ def main(config: ServeBenchConfig) -> None:
         for name in config.retrievers:
             direct = open_retriever(whole, name)
             served = ServeConfig(shards=tuple(parts), port=config.port, retriever=name, timeout=30)
-            with serving(served) as url:
+            with serve_collection(served) as url:
                 ways: dict[str, Retriever] = {"opened directly": direct, "served": RemoteRetriever(url)}
                 figures.setdefault(name, {})[f"{count} shards"] = compare_ways(ways, questions, config.rounds)
     report(
@@ -122,7 +123,7 @@ def time_search(retriever: Retriever, questions: list[str]) -> float:
     began = time.perf_counter()
     hits = retriever.search(questions, K)
     seconds = time.perf_counter() - began
-    if any(map(missing, hits)):
+    if any(map(missing_shards, hits)):
         raise RuntimeError("a shard did not answer: its passages are missing from the hits")
     return seconds
 

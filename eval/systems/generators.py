@@ -35,10 +35,8 @@ from ragqa.errors import BadInput
 from ragqa.progress import Bars
 
 SUITES = ("nq", "webq", "curatedtrec", "squad")
-DEPTH = 20
-"""Hits that are looked through for answers."""
-ASKED: Mapping[str, Any] = {"depth": DEPTH, "k": 4, "batch": 8, "retriever": "dense"}
-"""Options of the suites: RAG reads 15 or 50 passages, FiD 100."""
+READ, BATCH = 4, 8
+"""Passages that are read for a question of a test set, and questions asked together. RAG reads 15 or 50, FiD 100."""
 CALIBRATE = 200
 """Held-out questions on which confidence is fitted."""
 
@@ -149,7 +147,7 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
         stages = [*ARMS[name].stages, *ARMS[name].reading]
         for suite in SUITES:
             measure = partial(measure_answers, runner, config, name, suite)
-            options = [dict(ASKED), config.limit]
+            options = [READ, BATCH, config.limit]
             rows[name][suite] = runner.keep_row({"arm": name, "suite": suite}, stages, options, measure)
     for name, row in rows.items():
         if name != "closed-book":
@@ -207,17 +205,17 @@ def measure_answers(runner: Runner, config: GeneratorsConfig, name: str, suite: 
     from eval.nq import NQ
     from eval.squad import SQUAD
     from eval.webq import WEBQ
+    from ragqa.pipeline import Pipeline
 
     suites = {each.key: each for each in (NQ, WEBQ, CURATEDTREC, SQUAD)}
     figures = score_suite(
         suites[suite],
-        train_pipeline(runner, name),
+        Pipeline.load(train_pipeline(runner, name), retriever="dense", k=READ, device=config.device),
         config.work / name / f"{suite}.report",
-        data=config.data / suite,
+        data=config.data,
         corpus=runner.about["corpus"],
-        device=config.device,
         limit=config.limit,
-        **ASKED,
+        batch=BATCH,
     )
     stages = ARMS[name].reading
     return {**figures, "seconds": runner.seconds(stages), "alarms": runner.alarms(stages)}

@@ -23,6 +23,7 @@ import numpy as np
 from eval.command import report_errors
 from eval.systems.corpus import INDEX, REPORT
 from eval.systems.runner import (
+    DEPTH,
     Arm,
     Runner,
     Stage,
@@ -38,8 +39,6 @@ from ragqa.errors import BadInput
 from ragqa.progress import Bars
 from ragqa.retrieval.base import Ranking
 
-DEPTH = 20
-"""Hits that are looked through for answers."""
 SUITES = ("nq", "squad")
 
 # Settings are packed by hand: one line per field would hide the arms.
@@ -299,6 +298,7 @@ def measure_answers(runner: Runner, config: AblationConfig, name: str, suite: st
     from index.reuse import reuse_vectors
     from pipelines.common import assemble
     from pipelines.common.stages import finished
+    from ragqa.pipeline import Pipeline
 
     arm, out, notify = ARMS[name], config.work / name, partial(notify_about, name)
     retriever = runner.train(arm.stages)[-1]
@@ -310,11 +310,10 @@ def measure_answers(runner: Runner, config: AblationConfig, name: str, suite: st
     pipeline = finished(assemble.after(tune, out / "system"), partial(assemble.main, progress=Bars()), notify)
     figures = score_suite(
         NQ if suite == "nq" else SQUAD,
-        pipeline,
+        Pipeline.load(pipeline, device=config.device),
         out / f"{suite}.report",
-        data=config.data / suite,
+        data=config.data,
         corpus=runner.about["corpus"],
-        depth=DEPTH,
         limit=config.limit,
     )
     return {**figures, "seconds": runner.seconds(arm.reading)}

@@ -28,7 +28,10 @@ from ragqa.training.log import read_rows
 
 if TYPE_CHECKING:
     from eval.suite import Suite
+    from ragqa.pipeline import Pipeline
 
+DEPTH = 20
+"""Hits that are searched for answers."""
 ROUND = "round-1"
 """Directory in which DPR trains: this is where its log is."""
 
@@ -275,25 +278,34 @@ def read_table(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def score_suite(suite: "Suite", pipeline: Path, out: Path, **options: Any) -> dict[str, Any]:
-    """Score a pipeline on a suite, as ``python -m eval.SUITE`` does, and return its figures.
+def score_suite(
+    suite: "Suite", pipeline: "Pipeline", out: Path, *, data: Path, corpus: str, limit: int | None, batch: int = 1
+) -> dict[str, Any]:
+    """Score a pipeline on a test set by the suite's rules and return its figures.
 
     Args:
         suite: the test set.
-        pipeline: index or pipeline directory.
+        pipeline: the loaded pipeline.
         out: directory of the report.
-        options: further options of the suite's command, by their names.
+        data: folder of the data sets.
+        corpus: the corpus in words.
+        limit: number of questions, drawn at random; None for all.
+        batch: number of questions asked together.
     """
-    from eval import suite as suites
+    from eval.suite import read_split
+    from ragqa.evaluation import EvaluationSettings, evaluate
 
-    given = {"pipeline": pipeline, "out": out, "split": suite.default_split, **options}
-    arguments = [
-        str(part)
-        for name, value in given.items()
-        if value is not None
-        for part in (f"-{name}" if len(name) == 1 else f"--{name}", value)
-    ]
-    figures = suites.run(suite, suites.parser(suite, None).parse_args(arguments)).figures
+    questions = read_split(suite, suite.default_split, data / suite.key).sample(limit)
+    settings = EvaluationSettings(
+        name=suite.title,
+        split=questions.split,
+        corpus=corpus,
+        regex=suite.regex,
+        unicode=suite.unicode,
+        depth=DEPTH,
+        batch=batch,
+    )
+    figures = evaluate(pipeline, questions, settings, out=out, progress=Bars()).figures
     names = ("em", "f1", "answer_recall", "coverage_bound")
     return {"questions": figures["about"]["questions"], **{name: figures[name] for name in names}}
 

@@ -1,16 +1,18 @@
-"""The bench of reading: both sides read the same texts, and a peer that is missing is missed in a line."""
+"""The bench of reading: both sides read the same texts, and a missing peer is reported in one line."""
 
-import argparse
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT
 
 from eval.bench import reading
-from eval.bench.latency import as_peers_reader
+from eval.bench.latency import convert_reader
+from eval.bench.reading import ReadingConfig
 from ragqa.errors import BadInput, Mismatch
 
 
@@ -21,25 +23,26 @@ def questions(tmp_path: Path) -> Path:
     return tmp_path / "questions.jsonl"
 
 
-def arguments(corpus: Path, questions: Path, work: Path, *more: str) -> list[str]:
-    where = {"--index": corpus, "--questions": questions, "--work": work, "--out": work / "out.json", "--runs": 1}
-    return [*(str(part) for pair in where.items() for part in pair), "-k", "4", *more]
+@pytest.fixture
+def config(corpus: Path, questions: Path, tmp_path: Path) -> ReadingConfig:
+    return ReadingConfig(index=corpus, questions=questions, work=tmp_path, out=tmp_path / "out.json", runs=1, k=4)
 
 
-def test_ours_alone_where_there_is_no_pipeline(
-    corpus: Path, questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    none = ("--peer-python", "false", "--model", str(tmp_path), "--tokenizer", str(tmp_path))
-    reading.main(arguments(corpus, questions, tmp_path, *none))
-    found = json.loads((tmp_path / "out.json").read_text())
+def with_peer(config: ReadingConfig, python: str, **changes: Any) -> ReadingConfig:
+    return replace(config, peer_python=python, model=config.work, tokenizer=config.work, **changes)
+
+
+def test_ragqa_is_measured_alone_without_a_pipeline(config: ReadingConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    reading.main(with_peer(config, "false"))
+    found = json.loads(config.out.read_text())
     assert found["passages"] == 12 and found["cores"] <= 2
     assert found["ragqa"]["passages_per_s"] > 0 and found["ragqa"]["peak_rss_mb"] > 20
     assert found["peer"] == capsys.readouterr().err.splitlines()[-1]
     assert found["peer"].startswith("no peer: false has no question-answering pipeline: name one with")
 
 
-def test_the_ratio_of_two_sides(corpus: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a peer that says what it read, at a speed of its own."""
+def test_the_ratio_of_two_sides(config: ReadingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peer is a script with a speed of its own that answers with what it read."""
     peer = tmp_path / "peer"
     script = "import json, sys; rows = json.load(open(sys.argv[-1]))\n"
     script += "answers = [row['contexts'][0] if n else None for n, row in enumerate(rows)]\n"
@@ -48,11 +51,10 @@ def test_the_ratio_of_two_sides(corpus: Path, questions: Path, tmp_path: Path, m
     (tmp_path / "peer.py").write_text(script.replace("sys.argv[-1]", "sys.argv[4]"))
     peer.write_text(f'#!/bin/sh\n[ "$1" = "-c" ] || exec "{sys.executable}" "{tmp_path}/peer.py" "$@"\n')
     peer.chmod(0o755)
-    monkeypatch.setattr(reading, "as_peers_reader", lambda *_: None)
-    monkeypatch.setattr(reading, "check_same", lambda *_: None)
-    side = ("--peer-python", str(peer), "--model", str(tmp_path), "--tokenizer", str(tmp_path))
-    reading.main(arguments(corpus, questions, tmp_path, *side))
-    found = json.loads((tmp_path / "out.json").read_text())
+    monkeypatch.setattr(reading, "convert_reader", lambda *_: None)
+    monkeypatch.setattr(reading, "check_same_weights", lambda *_: None)
+    reading.main(with_peer(config, str(peer)))
+    found = json.loads(config.out.read_text())
     assert found["peer"]["passages_per_s"] == 0.2 and found["same_answers"] == 0.0
     assert found["peer's packages"] == {"torch": "1"}
     assert found["peer, one by one"]["passages_per_s"] == 0.5, "the faster way is what counts"
@@ -70,7 +72,7 @@ def test_the_peers_reader_is_the_same_model(small: Path, tmp_path: Path) -> None
     ours.save(tmp_path / "model")
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         (tmp_path / name).write_text("{}")
-    as_peers_reader(tmp_path / "model", tmp_path, tmp_path / "peer")
+    convert_reader(tmp_path / "model", tmp_path, tmp_path / "peer")
     theirs = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "peer").eval()
     ids = torch.randint(5, 1000, (2, 12))
     mask, types = torch.ones_like(ids), (torch.arange(12) > 4).long().repeat(2, 1)
@@ -86,13 +88,13 @@ def test_memory_is_measured_without_torch() -> None:
     assert found.stdout.strip() == "set()"
 
 
-def test_what_is_read_are_the_hits(corpus: Path, questions: Path, tmp_path: Path) -> None:
-    texts, count = reading.prepare(corpus, questions, 2, 3, tmp_path)
+def test_the_hits_are_read(config: ReadingConfig) -> None:
+    texts, count = reading.prepare(replace(config, count=2, k=3))
     rows = json.loads(texts.read_text())
     assert count == 6 and [len(row["contexts"]) for row in rows] == [3, 3] and rows[0]["question"] == "which stone?"
     assert len(reading.read(None, texts)["answers"]) == 2
-    with pytest.raises(BadInput, match="--index, --questions, --work, --out: not given"):
-        reading.go(argparse.Namespace(index=None, questions=None, work=None, out=None))
+    with pytest.raises(BadInput, match="--count, --runs: at least 1 is needed"):
+        replace(config, count=0, runs=-1)
 
 
 def test_the_two_sides_have_the_same_weights(small: Path, tmp_path: Path) -> None:
@@ -103,12 +105,12 @@ def test_the_two_sides_have_the_same_weights(small: Path, tmp_path: Path) -> Non
         SpanReader.from_encoder(small).save(tmp_path / name)  # heads by chance
         (tmp_path / name / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
     export(tmp_path / "one", tmp_path / "onnx")
-    reading.check_same(tmp_path / "onnx", tmp_path / "one")
-    with pytest.raises(Mismatch, match="would not read with the same weights"):
-        reading.check_same(tmp_path / "onnx", tmp_path / "other")
+    reading.check_same_weights(tmp_path / "onnx", tmp_path / "one")
+    with pytest.raises(Mismatch, match="would read with different weights"):
+        reading.check_same_weights(tmp_path / "onnx", tmp_path / "other")
 
 
 def test_a_side_that_fails_says_why() -> None:
     for command, status in (("raise ValueError('no weights')", 1), ("import sys; sys.exit('no weights')", 1)):
         with pytest.raises(BadInput, match=f"ended with status {status}: .*no weights"):
-            reading.side([sys.executable, "-c", command])
+            reading.run_peer([sys.executable, "-c", command])

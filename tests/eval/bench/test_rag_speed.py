@@ -1,4 +1,4 @@
-"""What RAG costs here and in transformers' own classes: the bench runs, and what it compares is equal."""
+"""The bench of RAG runs, and both sides have equal losses and answers."""
 
 import json
 from pathlib import Path
@@ -7,17 +7,21 @@ import pytest
 from seq2seq import counting
 
 from eval.bench import rag_speed as bench
+from eval.bench.rag_speed import RagSpeedConfig
 
 
 @pytest.mark.thorough
-def test_the_bench_runs_and_says_how_long_answers_are(tmp_path: Path) -> None:
-    """It leaves the program itself where losses or answers differ. Two passages: transformers' own default is five."""
-    asked, out = tmp_path / "asked.jsonl", tmp_path / "speed.json"
+def test_both_sides_have_equal_losses_and_answers(tmp_path: Path) -> None:
+    """The bench stops where losses or answers differ. Two passages: transformers' own default is five."""
+    questions, out = tmp_path / "asked.jsonl", tmp_path / "speed.json"
     rows = [{"question": f"W{n} W{n + 1}", "answers": [f"W{n + 2} W{n + 3}"]} for n in (3, 20)]
-    asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = {"index": counting(tmp_path), "questions": asked, "out": out, "shape": "tiny", "batch": 2, "passages": 2}
-    given |= {"beams": 2, "longest": 5, "decoding-tokens": 12, "steps": 1}
-    bench.main([part for name, value in given.items() for part in (f"--{name}", str(value))])
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bench.main(
+        RagSpeedConfig(
+            index=counting(tmp_path), questions=questions, out=out, shape="tiny", batch=2, passages=2, beams=2,
+            longest=5, decoding_tokens=12, steps=1,
+        )
+    )  # fmt: skip
     found = json.loads(out.read_text())
     for name in ("step_token", "step_sequence"):
         assert set(found[name]) == {"ours", "transformers", "transformers_300"}
