@@ -81,8 +81,9 @@ def main(config: RagSpeedConfig) -> None:
     """Measure training steps of both marginals, then decoding."""
     import torch
 
-    from ragqa.models.generation.rag import MAX_INPUT, RagGenerator
-    from ragqa.models.generation.search import Search
+    from ragqa.models.generation.limits import MAX_INPUT
+    from ragqa.models.generation.rag import RagGenerator
+    from ragqa.models.generation.search import SearchSettings
     from ragqa.models.generation.seq2seq import Seq2Seq
     from ragqa.models.pretrained import set_dropout
     from ragqa.objectives import IGNORED
@@ -114,7 +115,7 @@ def main(config: RagSpeedConfig) -> None:
     ours.max_input = config.decoding_tokens
     inputs = ours.inputs(texts.questions, pairs).to(config.device)
     figures["decoding_inputs"] = describe_lengths(inputs.mask_NL)
-    search = Search(config.beams, config.longest, shortest=2)
+    search = SearchSettings(config.beams, config.longest, shortest=2)
     figures["decode_thorough"] = compare_decoding(ours, inputs, relevance, search, config.steps)
     asked = f"the first {len(texts.questions)} of {config.questions.name}"
     report(config.out, figures, corpus=config.index.name, questions=asked)

@@ -27,7 +27,7 @@ from eval.bench.latency import convert_reader
 from eval.bench.process import measure_memory, run_in_process, run_timed
 from eval.bench.record import report
 from eval.command import report_errors
-from pipelines.common.questions import answerable
+from pipelines.common.questions import read_answerable
 from ragqa import artefacts
 from ragqa.artefacts.paths import weights_dir
 from ragqa.cli.config import parse_config
@@ -106,7 +106,7 @@ def main(config: ReadingConfig) -> None:
 
 def prepare(config: ReadingConfig) -> tuple[Path, int]:
     """Write the questions with titles and texts of their hits; return the file and the number of passages."""
-    questions = list(islice((question.text for question in answerable(config.questions)), config.count))
+    questions = list(islice((question.text for question in read_answerable(config.questions)), config.count))
     found = zip(questions, open_retriever(config.index).search(questions, config.k), strict=True)
     rows = [
         {

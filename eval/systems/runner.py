@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from eval.bench.record import write_record
 from pipelines.common.closed_world import init_generator
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from eval.suite import Suite
     from ragqa.pipeline import Pipeline
 
+TAGGED = ("reader_warmup", "realm", "joint")
+"""Recipes that take a tagger of salient spans."""
 DEPTH = 20
 """Hits that are searched for answers."""
 ROUND = "round-1"
@@ -113,12 +116,8 @@ def make_generator(config: GeneratorConfig) -> Path:
     return init_generator(config.encoder, config.out / "model", config.seed)
 
 
-def load_recipes(tagger: Tagger | None = None) -> dict[str, tuple[type[Any], Callable[..., Path]]]:
-    """Return each recipe's config class and function.
-
-    Args:
-        tagger: finds salient spans in place of the tagger that a config names.
-    """
+def load_recipes() -> dict[str, Callable[..., Path]]:
+    """Return the function of each recipe; its first parameter, ``config``, is annotated with the config's class."""
     from pipelines import closed_book, fid
     from pipelines.dpr import train as dpr
     from pipelines.joint import __main__ as joint
@@ -128,18 +127,18 @@ def load_recipes(tagger: Tagger | None = None) -> dict[str, tuple[type[Any], Cal
     from pipelines.realm import pretrain, reader_warmup
 
     return {
-        "generator": (GeneratorConfig, lambda config, **_: make_generator(config)),
-        "towers": (TowersConfig, lambda config, **_: make_towers(config)),
-        "inverse_cloze": (inverse_cloze.InverseClozeConfig, inverse_cloze.main),
-        "reader_warmup": (reader_warmup.ReaderWarmupConfig, partial(reader_warmup.main, tagger=tagger)),
-        "realm": (pretrain.PretrainConfig, partial(pretrain.main, tagger=tagger)),
-        "dpr": (dpr.DprConfig, dpr.main),
-        "fine_tune": (fine_tune.FineTuneConfig, fine_tune.main),
-        "warm_generator": (warm_generator.WarmGeneratorConfig, warm_generator.main),
-        "rag": (rag.RagConfig, rag.main),
-        "fid": (fid.FidConfig, fid.whole),
-        "closed_book": (closed_book.ClosedBookConfig, closed_book.whole),
-        "joint": (joint.JointConfig, partial(joint.main, tagger=tagger)),
+        "towers": make_towers,
+        "generator": make_generator,
+        "inverse_cloze": inverse_cloze.main,
+        "reader_warmup": reader_warmup.main,
+        "realm": pretrain.main,
+        "dpr": dpr.main,
+        "fine_tune": fine_tune.main,
+        "warm_generator": warm_generator.main,
+        "rag": rag.main,
+        "fid": fid.whole,
+        "closed_book": closed_book.whole,
+        "joint": joint.main,
     }
 
 
@@ -165,7 +164,7 @@ class Runner:
 
     def configure(self, stage: Stage) -> Any:
         """Return the recipe's config for a stage."""
-        kind, _ = load_recipes()[stage.recipe]
+        kind = get_type_hints(load_recipes()[stage.recipe])["config"]
         names = {each.name: each for each in list_settings(kind)}
         settings = {**stage.settings, **{name: value for name, value in self.changes.items() if name in names}}
         defaults = {name: names[name].default for name in settings if name in names}
@@ -188,12 +187,13 @@ class Runner:
         """Run the stages that are not finished; return what each has made."""
         from pipelines.common.stages import run_stage
 
-        recipes = load_recipes(self.tagger)
         made = []
         for stage in stages:
-            notify = partial(notify_about, stage.out)
-            run = partial(recipes[stage.recipe][1], progress=Bars(), notify=notify)
-            made.append(run_stage(self.configure(stage), run, notify))
+            main, notify = load_recipes()[stage.recipe], partial(notify_about, stage.out)
+            options = {"progress": Bars(), "notify": notify}
+            accepted = {name: value for name, value in options.items() if name in signature(main).parameters}
+            tagged = {"tagger": self.tagger} if self.tagger and stage.recipe in TAGGED else {}
+            made.append(run_stage(self.configure(stage), partial(main, **accepted, **tagged), notify))
         return made
 
     def seconds(self, stages: Iterable[Stage]) -> dict[str, float]:
