@@ -16,7 +16,7 @@ One arm takes minutes on one core. Seeds are independent: run two processes with
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ from pipelines.common.closed_world import (
     write_world,
 )
 from ragqa.cli.config import parse_config
+from ragqa.cli.groups import settings_of
 
 WORDS_A_STEP = 32
 """Masked statements of a step of REALM."""
@@ -54,7 +55,7 @@ REALM: Mapping[str, Any] = {
     "corpus": "{work}/world/corpus.index", "encoder": "{work}/start", "retriever": "{work}/cloze/model",
     "texts": "{work}/world/texts.index", "steps": 2000, "batch": WORDS_A_STEP, "lr": 1e-3, "warmup": 100,
     "dropout": 0.0, "refresh_every": 50, "max_text": 32, "max_block": 32,
-    "questions": "{work}/world/questions.jsonl", "sample": 300, "eval_every": 100, "save_every": 250,
+    "dev": "{work}/world/questions.jsonl", "sample": 300, "eval_every": 100, "save_every": 250,
 }
 
 
@@ -83,7 +84,7 @@ MASKED_WORDS = {
 GENERATOR = Stage(recipe="generator", out="generator", settings={"encoder": "{work}/start"})
 REALM_FIRST = (
     INVERSE_CLOZE,
-    realm("realm", steps=1750, questions="{work}/dev.jsonl", sample=100, frozen=875),
+    realm("realm", steps=1750, dev="{work}/dev.jsonl", sample=100, frozen=875),
 )
 REALM_GENERATOR = Stage(recipe="generator", out="generator-realm", settings={"encoder": "{work}/realm/reader"})
 ANSWERS: Mapping[str, Any] = {
@@ -246,9 +247,10 @@ def write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> N
 
 def score_answers(runner: Runner, arm: Arm) -> dict[str, Any]:
     """Return exact match and recall of a trained generator on the test questions, by an index of its final weights."""
+    from pipelines.common.config import TrainingIndexConfig
     from pipelines.common.generation import evaluate, searching
     from pipelines.common.questions import read_answerable
-    from pipelines.common.training_index import Library
+    from pipelines.common.training_index.frozen import FrozenIndex
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.generation.generators import load_generator
 
@@ -258,9 +260,10 @@ def score_answers(runner: Runner, arm: Arm) -> dict[str, Any]:
     if stage.recipe == "closed_book":
         generator = load_generator(config.out / "model")
     else:
-        library = Library.open(config.corpus, config.out / "model", config.out / "final")
+        final = replace(config, out=config.out / "final")
+        index = FrozenIndex.open(config.corpus, config.out / "model", final, TrainingIndexConfig())
         generator, tower = load_generator(config.out / "generator"), DualEncoder.load(config.out / "model").questions
-        search = searching(library, tower, generator.passages, "cpu")
+        search = searching(index, tower, generator.passages, "cpu")
     scores = evaluate(generator, search, read_answerable(runner.work / "test.jsonl"), device="cpu", regex=False)
     first, batch = (config.asked_from, config.rag.batch) if stage.recipe == "joint" else (0, config.batch)
     dev = {row["step"]: row["em"] for row in rows if "em" in row}
@@ -280,7 +283,7 @@ def find_nothing(texts: list[str]) -> list[list[Any]]:
 def score_statements(runner: Runner, arm: Arm, world: World) -> dict[str, Any]:
     """Score REALM on masked statements of held-out facts, over a fresh index and over the last one of the run."""
     from index.refresh import RefreshSettings, make_version_opener
-    from pipelines.common.masked_text import masked_texts
+    from pipelines.common.masked_text import open_masked_texts
     from pipelines.common.tokenized_passages import TokenizedPassages
     from pipelines.realm.pretrain import Realm
     from ragqa.models.dual_encoder import DualEncoder
@@ -293,11 +296,15 @@ def score_statements(runner: Runner, arm: Arm, world: World) -> dict[str, Any]:
     config, rows = runner.configure(stage), runner.read_log(stage)
     blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), config.out / "blocks")
     model = Realm(DualEncoder.load(config.out / "model"), KnowledgeAugmentedEncoder.load(config.out / "reader"))
-    texts = masked_texts(config, blocks, runner.tagger, of=config.texts)
+    texts = open_masked_texts(
+        config.masking, blocks, runner.tagger, batch=config.batch, seed=config.seed, texts=config.texts
+    )
     passages = [passage.titled for passage in blocks.store.get(range(len(blocks)))]
     fresh = ExactIndex(load_encoder(config.out / "model").encode(passages))
     versions = [int(path.name.partition("-")[2]) for path in (config.out / "index").glob("index-*")]
-    open_version = make_version_opener(config.corpus, config.out / "index", RefreshSettings(kind=config.kind))
+    open_version = make_version_opener(
+        config.corpus, config.out / "index", RefreshSettings(kind=settings_of(config)["kind"])
+    )
     last = open_version(max(versions))
     return {
         **ask_statements(world, model, fresh, blocks, texts, config),
@@ -317,7 +324,7 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
     """
     import torch
 
-    from pipelines.realm.pretrain import guess
+    from pipelines.realm.pretrain import predict
     from pipelines.realm.retrieve import NULL
 
     model.eval()
@@ -328,13 +335,13 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
         some = asked[first : first + 64]
         batch = texts.collate([mask_object(fact, statement, blocks.tokenizer) for fact, statement in some])
         with torch.no_grad():
-            guesses = guess(
+            predictions = predict(
                 model, index, blocks, batch, [NULL] * len(some), config, lambda logits, labels: logits.log_softmax(-1)
             )
-        log_likelihood = guesses.gold_BKM + guesses.relevance_BK.log_softmax(-1)[..., None, None]
+        log_likelihood = predictions.gold_BKM + predictions.relevance_BK.log_softmax(-1)[..., None, None]
         right["accuracy"] += int((log_likelihood.logsumexp(1).argmax(-1) == batch.labels_BM).all(-1).sum())
-        right["alone"] += int((guesses.gold_BKM[:, -1].argmax(-1) == batch.labels_BM).all(-1).sum())
-        for (fact, _), retrieved in zip(some, guesses.rows_BK, strict=True):
+        right["alone"] += int((predictions.gold_BKM[:, -1].argmax(-1) == batch.labels_BM).all(-1).sum())
+        for (fact, _), retrieved in zip(some, predictions.rows_BK, strict=True):
             own = {rows[text] for text in fact.passages() if text in rows}
             right["recall@1"] += int(retrieved[0]) in own
             right["recall@7"] += bool(own & set(retrieved[:7].tolist()))
@@ -344,14 +351,14 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
 
 def mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
     """Return a statement with its object masked."""
-    from pipelines.common.masked_text import Text
+    from pipelines.common.masked_text import MaskedText
     from pipelines.realm.retrieve import NULL
 
     ids, labels = tokenizer.tokenize(statement).ids, tokenizer.tokenize(fact.object).ids
     first = next(place for place in range(len(ids)) if ids[place : place + len(labels)] == labels)
     places = list(range(first, first + len(labels)))
     masked = [*ids[:first], *[tokenizer.mask_id] * len(labels), *ids[first + len(labels) :]]
-    return Text(NULL, masked, places, labels)
+    return MaskedText(NULL, masked, places, labels)
 
 
 def run(config: ClosedWorldConfig) -> None:

@@ -182,7 +182,8 @@ def train_pipeline(runner: Runner, name: str) -> Path:
     """Train an arm and return its pipeline."""
     from index.reuse import reuse_vectors
     from pipelines.common import assemble
-    from pipelines.common.stages import finished
+    from pipelines.common.stages import run_stage
+    from pipelines.rag.train import plan_pipeline
 
     stages, notify = ARMS[name].reading, partial(notify_about, name)
     if not stages:
@@ -195,8 +196,8 @@ def train_pipeline(runner: Runner, name: str) -> Path:
     if stages[-1].recipe != "rag":
         return made
     calibrate = runner.changes.get("calibrate", CALIBRATE)
-    whole = replace(assemble.after_writing(settings, runner.work / name / "system"), calibrate=calibrate)
-    return finished(whole, partial(assemble.main, progress=Bars(), notify=notify), notify)
+    whole = replace(plan_pipeline(settings, runner.work / name / "system"), calibrate=calibrate)
+    return run_stage(whole, partial(assemble.main, progress=Bars(), notify=notify), notify)
 
 
 def measure_answers(runner: Runner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:

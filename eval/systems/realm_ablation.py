@@ -77,7 +77,7 @@ def realm(name: str, **changes: Any) -> Stage:
     """Return REALM's pretraining of an arm."""
     settings = {
         **PRETRAINED, "encoder": "{work}/reading/model", "retriever": "{work}/cloze/model",
-        "questions": "{corpus}/questions/dev.jsonl",
+        "dev": "{corpus}/questions/dev.jsonl",
         "steps": 600,  # REALM: 200,000
         "batch": 12,  # REALM: 512
         "k": 5,  # the null passage among them; REALM: 8
@@ -297,7 +297,8 @@ def measure_answers(runner: Runner, config: AblationConfig, name: str, suite: st
     from eval.squad import SQUAD
     from index.reuse import reuse_vectors
     from pipelines.common import assemble
-    from pipelines.common.stages import finished
+    from pipelines.common.stages import run_stage
+    from pipelines.orqa.fine_tune import plan_pipeline
     from ragqa.pipeline import Pipeline
 
     arm, out, notify = ARMS[name], config.work / name, partial(notify_about, name)
@@ -307,7 +308,7 @@ def measure_answers(runner: Runner, config: AblationConfig, name: str, suite: st
         tune.out.mkdir(parents=True, exist_ok=True)
         reuse_vectors(vectors, retriever, tune.out / "vectors")
     runner.train(arm.reading)
-    pipeline = finished(assemble.after(tune, out / "system"), partial(assemble.main, progress=Bars()), notify)
+    pipeline = run_stage(plan_pipeline(tune, out / "system"), partial(assemble.main, progress=Bars()), notify)
     figures = score_suite(
         NQ if suite == "nq" else SQUAD,
         Pipeline.load(pipeline, device=config.device),

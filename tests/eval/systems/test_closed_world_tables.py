@@ -18,6 +18,7 @@ from pipelines.joint import __main__ as joint
 from pipelines.orqa import inverse_cloze
 from pipelines.rag import train as rag
 from pipelines.realm import pretrain
+from ragqa.cli.groups import replace_settings
 from ragqa.errors import Mismatch
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
@@ -52,7 +53,7 @@ def start(folders: WorldFolders) -> Path:
 @pytest.fixture(scope="module")
 def retriever(folders: WorldFolders, start: Path) -> Path:
     cloze = inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=200)
-    return inverse_cloze.main(replace(cloze, batch=64, warmup=20))
+    return inverse_cloze.main(replace_settings(cloze, batch=64, warmup=20))
 
 
 def recall(out: Path) -> dict[int, float]:
@@ -74,7 +75,7 @@ def test_a_retriever_learns_from_a_reader_that_copies(
     objects = [tokenizer.tokenize(name).ids[0] for name in world.objects]
     reader = CopyingReader(objects, 5 + max(objects + list(tokenizer.ordinary_ids)))
     monkeypatch.setattr(pretrain.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
-    pretrain.main(replace(config, **QUICK), tagger=ObjectTagger(world.objects))
+    pretrain.main(replace_settings(config, **QUICK), tagger=ObjectTagger(world.objects))
     found = recall(config.out)
     assert found[0] < 0.4 and found[100] > 0.6
 
@@ -101,9 +102,9 @@ def test_a_retriever_learns_from_a_generator_that_copies(
     """The fast version of RAG-Token and RAG-Sequence below."""
     config = rag_config(folders, folders.train_questions, retriever, folders.root, tmp_path / "run", seed=0, steps=100)
     generator = CopyingGenerator(world.objects, TextTokenizer(folders.encoder), marginal)
-    monkeypatch.setattr(generation, "opened", lambda *_, **__: generator)
+    monkeypatch.setattr(generation, "load_for_training", lambda *_, **__: generator)
     monkeypatch.setattr(rag, "RagGenerator", CopyingGenerator)
-    rag.main(replace(config, marginal=marginal, **QUICK))
+    rag.main(replace_settings(config, marginal=marginal, **QUICK))
     found = recall(config.out)
     assert found[100] > found[0] + 0.2 and found[100] > 0.5
 
@@ -128,7 +129,7 @@ def test_one_retriever_learns_from_masked_words_then_from_both(
     monkeypatch.setattr(joint.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
     monkeypatch.setattr(joint, "begun_generator", lambda *_: generator)
     monkeypatch.setattr(joint.Joint, "adopt", lambda self: None)
-    joint.main(replace(config, **QUICK), tagger=ObjectTagger(world.objects))
+    joint.main(replace_settings(config, **QUICK), tagger=ObjectTagger(world.objects))
     found = recall(config.out)
     assert found[50] > found[0] + 0.1 and found[100] > found[50] and found[100] > 0.6
 

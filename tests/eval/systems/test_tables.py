@@ -1,6 +1,6 @@
 """The tables of systems: every arm's settings are valid, arms differ in what they are named for, and tables go on."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from eval.systems.generators import GeneratorsConfig
 from eval.systems.realm_ablation import AblationConfig, RandomRanker
 from eval.systems.runner import Runner, TowersConfig, format_table, make_towers, select_arms
 from pipelines.realm import pretrain
+from ragqa.cli.groups import settings_of
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -40,14 +41,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> CorpusConfig:
 
 
 def test_each_arm_of_the_ablation_differs_in_what_it_is_named_for(runner: Runner) -> None:
-    full = asdict(runner.configure(realm_ablation.ARMS["full"].stages[-1]))
+    full = settings_of(runner.configure(realm_ablation.ARMS["full"].stages[-1]))
     for name, expected in {
         "stale": {"refresh_every": None},
         "no-null": {"null": False, "k": full["k"] - 1},  # as many passages are retrieved
         "spans": {"masking": "spans"},
         "uniform": {"masking": "uniform"},
     }.items():
-        own = asdict(runner.configure(realm_ablation.ARMS[name].stages[-1]))
+        own = settings_of(runner.configure(realm_ablation.ARMS[name].stages[-1]))
         assert {key: value for key, value in own.items() if value != full[key]} == {
             "out": Path("work") / name / "pretrain",
             **expected,
@@ -66,7 +67,9 @@ def test_every_reader_of_the_ablation_starts_from_its_own_language_model(runner:
 
 
 def test_a_closed_book_has_the_steps_of_the_start_more(runner: Runner) -> None:
-    configs = {name: asdict(runner.configure(arm.reading[-1])) for name, arm in generators.ARMS.items() if arm.reading}
+    configs = {
+        name: settings_of(runner.configure(arm.reading[-1])) for name, arm in generators.ARMS.items() if arm.reading
+    }
     start, closed = runner.configure(generators.START), configs.pop("closed-book")
     assert closed["generator"] == Path("work/start/generator")
     assert closed["steps"] == start.steps + configs["fid"]["steps"]
