@@ -166,14 +166,18 @@ def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: Or
         judged_by=0,
     )
     told: list[str] = []
-    answers = Pipeline.load(assemble.named(config, notify=told.append)).ask([row["question"] for row in asked], min_confidence=0)
+    answers = Pipeline.load(assemble.named(config, notify=told.append)).ask(
+        [row["question"] for row in asked], min_confidence=0
+    )
     right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, asked, strict=True)]
     assert min(sum(right), len(right) - sum(right)) >= 10
     assert told[0].startswith(f"confidence fitted on 60 answers to held-out questions, {sum(right)} of them right; ")
     said = np.array([answer.confidence for answer in answers])
     assert said.mean() == pytest.approx(np.mean(right), abs=1e-3)
     assert said[right].mean() > said[~np.array(right)].mean()
-    before = Pipeline.load(trained.out / "system" / "pipeline").ask([row["question"] for row in asked], min_confidence=0)
+    before = Pipeline.load(trained.out / "system" / "pipeline").ask(
+        [row["question"] for row in asked], min_confidence=0
+    )
     assert [answer.text for answer in before] == [answer.text for answer in answers]
     fitted = Calibration.load(tmp_path / "system" / "reader")
     assert fitted.fitted_on == "60 questions of dev.jsonl that it was not trained on, k = 3" and fitted.answers == 60
@@ -202,7 +206,9 @@ def test_who_was_trained_on_or_chose_the_weights_is_not_asked(tmp_path: Path, mo
     asked = {question.answers[0] for question in calibration.select_unseen_questions(dev, train, 6, 1)}
     assert asked == {str(n) for n in range(5, 23)} - chose and len(chose) == 6
     monkeypatch.setattr(calibration, "MIN_UNSEEN", 17)  # more than are left
-    assert {q.answers[0] for q in calibration.select_unseen_questions(dev, train, 6, 1)} == {str(n) for n in range(5, 23)}
+    assert {q.answers[0] for q in calibration.select_unseen_questions(dev, train, 6, 1)} == {
+        str(n) for n in range(5, 23)
+    }
     assert len(calibration.select_unseen_questions(dev, None, 0, 1)) == 20
 
 

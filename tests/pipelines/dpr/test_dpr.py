@@ -499,7 +499,7 @@ def test_a_round_leaves_the_weights_that_found_most(
         seen.append({name: value.clone() for name, value in tower.state_dict().items()})
         return {"recall@5": found[len(seen) - 1]}
 
-    monkeypatch.setattr(retrieval_eval, "examine", examined)
+    monkeypatch.setattr(retrieval_eval, "evaluate_retrieval", examined)
     options = {"steps": 6, "eval_every": 2, "rounds": 2, "batch": 8, "dev": world.dev, "continue_weights": True}
     chosen = config(world, small, tmp_path / "run", **options)
     dpr.main(chosen)

@@ -110,7 +110,7 @@ def test_a_run_continues_in_the_precision_it_began_with(config: ReaderConfig, mo
         return found
 
     assert said() == ["bfloat16", describe_hardware()]
-    monkeypatch.setattr("pipelines.common.run.describe_hardware", lambda: "another")
+    monkeypatch.setattr("pipelines.common.run_directory.describe_hardware", lambda: "another")
     main(broken)
     assert said() == ["float32", "another"] and not precision.bfloat16_is_fast("cpu")
 
