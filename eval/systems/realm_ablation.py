@@ -207,7 +207,7 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
         out=config.out or config.work / "rows.json",
         about={
             "corpus": f"{blocks:,} blocks of 100 words (eval.systems.corpus)",
-            "questions": "NQ dev, none like a training question; NQ test-a; SQuAD dev-a: see the rows",
+            "questions": "NQ dev, none a training question; NQ test-a; SQuAD dev-a: see the rows",
         },
         changes={"seed": config.seed, "device": config.device, **(SMOKE if config.smoke else {})},
     )
@@ -238,7 +238,7 @@ def measure_recall(runner: Runner, config: AblationConfig, name: str) -> dict[st
         open_pipeline(config, name, retriever),
         list(read_questions(config.corpus / "questions" / "recall.jsonl")),
         out=config.work / name / "recall.report",
-        name="NQ dev, drawn at random, none like a training question",
+        name="NQ dev, drawn at random, none a training question",
         split="dev",
         corpus=runner.about["corpus"],
         depth=DEPTH,
