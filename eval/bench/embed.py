@@ -1,6 +1,6 @@
-"""Measure speed and memory of ``index.embed``, next to sentence-transformers with the same model, texts and cores.
+r"""Measure speed and memory of ``index.embed``, next to sentence-transformers with the same model, texts and cores.
 
-    python -m eval.bench.embed --index wiki.index --passages 20000 165000 --models DIR \\
+    python -m eval.bench.embed --index wiki.index --passages 20000 165000 --models DIR \
         --peer-python VENV/bin/python --work runs/embed --out docs/measurements/embed.json
 
 ``--models`` holds ``encoder/``, the weights for sentence-transformers, which embeds the texts of the smallest run. The

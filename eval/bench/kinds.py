@@ -1,6 +1,6 @@
-"""Measure every kind of index at several sizes: recall@20, queries/s, bytes a vector, time and memory to build.
+r"""Measure every kind of index at several sizes: recall@20, queries/s, bytes a vector, time and memory to build.
 
-    python -m eval.bench.kinds --vectors wiki.vectors --sizes 20000 165871 2000000 --questions nq/dev.jsonl \\
+    python -m eval.bench.kinds --vectors wiki.vectors --sizes 20000 165871 2000000 --questions nq/dev.jsonl \
         --sample nq/train.jsonl --work runs/kinds --out docs/measurements/kinds.json
 
 Uses the first rows of what ``index.embed`` wrote. Effort is tuned on the sample, everything else is measured on 1,000

@@ -1,11 +1,11 @@
-"""The same models through sentence-transformers and transformers: a script as one would write it.
+"""Run the same models through sentence-transformers and transformers: a script as one would write it.
 
-    python eval/bench/peer.py DIR "question" [--repeat N]   # DIR made by eval.bench.latency
+    python eval/bench/peer.py DIR "question" …              # DIR made by eval.bench.latency
     python eval/bench/peer.py DIR --read FILE.json          # by eval.bench.reading
 
-Runs in an environment of its own (sentence-transformers, transformers < 5 for its
-question-answering pipeline) and imports nothing of ragqa. Encodes the question, finds 10
-passages by inner product, reads each with the pipeline, prints the best answer.
+Runs in an environment of its own (sentence-transformers, transformers < 5 for its question-answering pipeline) and
+imports nothing of ragqa. Encodes the question, finds 10 passages by inner product, reads each with the pipeline, and
+prints the best answer.
 """
 
 import argparse
@@ -16,27 +16,30 @@ from importlib import metadata
 from pathlib import Path
 
 
-def read(folder: Path, asked: list[dict], batch: int | None) -> None:
-    """Read the contexts of each question, ``batch`` or all at once; passages a second, and the best answers."""
+def read(folder: Path, questions: list[dict], batch: int | None) -> None:
+    """Read the contexts of each question, ``batch`` or all at once; print passages a second and the best answers."""
     from transformers import pipeline
 
     reader = pipeline("question-answering", str(folder), device="cpu")
 
     def best(row: dict) -> str:
         contexts = row["contexts"]
-        found = reader(question=[row["question"]] * len(contexts), context=contexts, batch_size=batch or len(contexts))
-        return max(found if isinstance(found, list) else [found], key=lambda each: each["score"])["answer"]
+        answers = reader(
+            question=[row["question"]] * len(contexts), context=contexts, batch_size=batch or len(contexts)
+        )
+        return max(answers if isinstance(answers, list) else [answers], key=lambda answer: answer["score"])["answer"]
 
-    best(asked[0])
+    best(questions[0])
     began = time.perf_counter()
-    answers = [best(row) for row in asked]
+    answers = [best(row) for row in questions]
     seconds = time.perf_counter() - began
-    count = sum(len(row["contexts"]) for row in asked)
+    count = sum(len(row["contexts"]) for row in questions)
     packages = {name: metadata.version(name) for name in ("torch", "transformers")}
     print(json.dumps({"passages_per_s": count / seconds, "answers": answers, "packages": packages}))
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("question", nargs="*")

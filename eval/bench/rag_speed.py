@@ -1,14 +1,13 @@
 """Measure a training step and thorough decoding of RAG, next to transformers' own RAG classes.
 
-    python -m eval.bench.rag_speed --index squad.index --questions dev.jsonl --out docs/measurements/rag_speed.json
+    python -m eval.bench.rag_speed --out docs/measurements/rag_speed.json
+    python -m eval.bench.rag_speed --shape base --precision bfloat16 --device cuda --out rag_speed.json
 
-Both sides have the same weights, precision and texts: questions with the passages that BM25 finds. A step is forward,
-loss, backward and an update by AdamW without dropout; its rate and decay are 0, so all steps must have equal losses.
-Transformers gets inputs padded to the longest of the batch; a further row pads to RAG's 300 tokens, as its retriever
-does. Thorough decoding reads pairs that are all cut to one length, because transformers lets beams look at padding; the
-answers must be equal (in bfloat16 the report counts those that differ).
-
-Without ``--generator`` the weights are random, in a BART of the ``--shape`` named, with a vocabulary of BART's size.
+Both sides have the same random weights, in the same precision, and the same random tokens: speed depends on lengths
+alone. A step is forward, loss, backward and an update by AdamW without dropout; its rate and decay are 0, so all steps
+must have equal losses. Transformers gets inputs padded to the longest of the batch; a further row pads to RAG's 300
+tokens, as its retriever does. Thorough decoding reads pairs of one length, because transformers lets beams look at
+padding; the answers must be equal (in bfloat16 the report counts those that differ).
 """
 
 import copy
@@ -16,9 +15,10 @@ import ctypes
 import gc
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, median
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 from eval.bench.process import measure_memory
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ragqa.models.generation.rag import Marginal, RagGenerator
     from ragqa.models.generation.seq2seq import Seq2Seq
     from ragqa.models.inputs import Inputs
-    from ragqa.types import Passage
 
 SHAPES = {"tiny": (2, 64, 2_000), "small": (4, 256, 50_265), "base": (6, 768, 50_265), "large": (12, 1024, 50_265)}
 """Layers of each half, width, vocabulary; base and large are BART's."""
@@ -41,40 +40,27 @@ SHAPES = {"tiny": (2, 64, 2_000), "small": (4, 256, 50_265), "base": (6, 768, 50
 
 @dataclass(frozen=True, kw_only=True)
 class RagSpeedConfig:
-    """Model, texts and runs."""
+    """Sizes of the model, of a step and of decoding."""
 
-    index: Path
-    """Index that BM25 searches."""
-    questions: Path
-    """File of questions with answers."""
     out: Path
     """JSON file of the figures."""
-    generator: str | None = None
-    """Directory or hub name of a seq2seq; default: random weights."""
     shape: Literal["tiny", "small", "base", "large"] = "small"
-    """Size of the random model."""
+    """Size of the model."""
     device: str = "cpu"
     precision: Literal["float32", "bfloat16"] = "float32"
     batch: int = 8
     """Questions of a step."""
     passages: int = 5
     """Passages of a question."""
+    tokens: int = 180
+    """Tokens of the longest pair of question and passage in training; the shortest has half as many."""
+    decoding_tokens: int = 120
+    """Tokens of every pair that is decoded from."""
     beams: int = 4
     longest: int = 16
     """Tokens of a decoded answer, at most."""
-    decoding_tokens: int = 120
-    """Tokens of every pair that is decoded from."""
     steps: int = 5
     """Timed steps, after one that warms up."""
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Questions, their first answers, and the passages that BM25 finds for them."""
-
-    questions: list[str]
-    answers: list[str]
-    passages: list[list["Passage"]]
 
 
 def main(config: RagSpeedConfig) -> None:
@@ -84,93 +70,62 @@ def main(config: RagSpeedConfig) -> None:
     from ragqa.models.generation.limits import MAX_INPUT
     from ragqa.models.generation.rag import RagGenerator
     from ragqa.models.generation.search import SearchSettings
-    from ragqa.models.generation.seq2seq import Seq2Seq
     from ragqa.models.pretrained import set_dropout
     from ragqa.objectives import IGNORED
 
     torch.manual_seed(0)
-    texts = find_texts(config)
-    words = [*texts.questions, *texts.answers, *(passage.titled for row in texts.passages for passage in row)]
-    seq2seq = Seq2Seq.load(config.generator) if config.generator else make_random_bart(config.shape, words)
+    seq2seq = make_random_bart(config.shape)
     set_dropout(seq2seq, 0.0)
     seq2seq.to(device=config.device, dtype=getattr(torch, config.precision))
     ours = RagGenerator(seq2seq, max_input=MAX_INPUT).train()
-    inputs = ours.inputs(texts.questions, [row[: config.passages] for row in texts.passages]).to(config.device)
-    labels = seq2seq.tokens.labels(texts.answers, 32).to(config.device)
-    relevance = torch.randn(len(texts.questions), config.passages, device=config.device)
-    names = ("device", "precision", "batch", "passages", "beams", "longest")
+    inputs = make_inputs(config, config.tokens // 2, config.tokens)
+    answers = make_inputs(replace(config, passages=1), 3, 9)
+    labels = answers.ids_NL.masked_fill(answers.mask_NL == 0, IGNORED)
+    relevance = torch.randn(config.batch, config.passages, device=config.device)
     figures: dict[str, Any] = {
-        "model": config.generator or f"BART {config.shape}, random",
+        "model": f"BART {config.shape}, random",
         "parameters": sum(parameter.numel() for parameter in seq2seq.parameters()),
-        **{name: getattr(config, name) for name in names},
+        **{name: value for name, value in asdict(config).items() if name not in ("out", "shape", "steps")},
         "threads": torch.get_num_threads(),
         "training_inputs": describe_lengths(inputs.mask_NL),
-        "training_answers": describe_lengths(labels != IGNORED),
+        "training_answers": describe_lengths(answers.mask_NL),
     }
     marginals: tuple[Marginal, ...] = ("token", "sequence")
     for marginal in marginals:
         ours.marginal = marginal
         figures[f"step_{marginal}"] = compare_steps(ours, inputs, relevance, labels, config.steps)
-    pairs = choose_long_passages(texts, config, ours.eval())
-    ours.max_input = config.decoding_tokens
-    inputs = ours.inputs(texts.questions, pairs).to(config.device)
-    figures["decoding_inputs"] = describe_lengths(inputs.mask_NL)
+    inputs = make_inputs(config, config.decoding_tokens, config.decoding_tokens)
     search = SearchSettings(config.beams, config.longest, shortest=2)
-    figures["decode_thorough"] = compare_decoding(ours, inputs, relevance, search, config.steps)
-    asked = f"the first {len(texts.questions)} of {config.questions.name}"
-    report(config.out, figures, corpus=config.index.name, questions=asked)
+    figures["decode_thorough"] = compare_decoding(ours.eval(), inputs, relevance, search, config.steps)
+    report(config.out, figures, corpus="none: random tokens", questions=f"{config.batch} of random tokens")
 
 
-def find_texts(config: RagSpeedConfig) -> Texts:
-    """Return the first questions that have an answer, with four times as many passages as are read."""
-    from ragqa.questions import read_questions
-    from ragqa.retrieval.live import open_retriever
-    from ragqa.retrieval.registry import RetrieverKind
+def make_inputs(config: RagSpeedConfig, shortest: int, longest: int) -> "Inputs":
+    """Return random tokens of a batch, with lengths drawn evenly between two."""
+    import torch
 
-    asked = [question for question in read_questions(config.questions) if question.answers][: config.batch]
-    retriever = open_retriever(config.index, RetrieverKind.BM25)
-    found = retriever.search([question.text for question in asked], 4 * config.passages)
-    rows = [(q, hits) for q, hits in zip(asked, found, strict=True) if len(hits) >= config.passages]
-    if not rows:
-        raise BadInput(f"--passages {config.passages}: none of {config.questions}'s first questions finds so many")
-    passages = [[hit.passage for hit in hits] for _, hits in rows]
-    return Texts([q.text for q, _ in rows], [q.answers[0] for q, _ in rows], passages)
+    from ragqa.models.inputs import pad_rows
+
+    vocabulary = SHAPES[config.shape][2]
+    lengths = torch.randint(shortest, longest + 1, (config.batch * config.passages,)).tolist()
+    rows = [torch.randint(4, vocabulary, (length,)).tolist() for length in lengths]  # after the special tokens
+    return pad_rows(rows, pad=1).to(config.device)
 
 
-def choose_long_passages(texts: Texts, config: RagSpeedConfig, generator: "RagGenerator") -> list[list["Passage"]]:
-    """Return the best passages of each question that make a pair of at least ``decoding_tokens`` tokens."""
-    chosen = []
-    for question, row in zip(texts.questions, texts.passages, strict=True):
-        lengths = generator.inputs([question], [row]).mask_NL.sum(-1).tolist()
-        long = [passage for passage, length in zip(row, lengths, strict=True) if length >= config.decoding_tokens]
-        chosen.append(long[: config.passages])
-        if len(chosen[-1]) < config.passages:
-            raise BadInput(f"--decoding-tokens {config.decoding_tokens}: too few such passages for '{question}'")
-    return chosen
-
-
-def make_random_bart(shape: str, texts: list[str]) -> "Seq2Seq":
-    """Return a BART of random weights, with byte pairs of ``texts`` filled up to the size of the vocabulary."""
-    from tokenizers import ByteLevelBPETokenizer, processors
-    from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
+def make_random_bart(shape: str) -> "Seq2Seq":
+    """Return a BART of random weights."""
+    from transformers import BartConfig, BartForConditionalGeneration
 
     from ragqa.models.generation.seq2seq import Seq2Seq
-    from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 
     layers, width, vocabulary = SHAPES[shape]
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(texts, vocab_size=vocabulary, special_tokens=special, show_progress=False)
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    tokenizer.add_tokens([f"<unused {n}>" for n in range(vocabulary - tokenizer.get_vocab_size())])
-    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), special, strict=True))
     heads, halves = max(1, width // 64), ("encoder", "decoder")
     sizes = {f"{half}_{name}": n for half in halves for name, n in (("layers", layers), ("attention_heads", heads))}
     config = BartConfig(
         vocab_size=vocabulary, d_model=width, encoder_ffn_dim=4 * width, decoder_ffn_dim=4 * width, **sizes
     )
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, **names)
-    return Seq2Seq(BartForConditionalGeneration(config), Seq2SeqTokenizer(wrapped))
+    no_tokenizer: Any = SimpleNamespace(size=vocabulary, pad=None, end=None, start=None)  # nothing is text
+    return Seq2Seq(BartForConditionalGeneration(config), no_tokenizer)
 
 
 def make_peer(ours: "Seq2Seq", marginal: str, passages: int) -> Any:

@@ -1,6 +1,6 @@
-"""Measure passages read a second, next to transformers' question-answering pipeline with the same weights and texts.
+r"""Measure passages read a second, next to transformers' question-answering pipeline with the same weights and texts.
 
-    python -m eval.bench.reading --index wiki.index --questions nq/dev.jsonl --work runs/reading --out reading.json \\
+    python -m eval.bench.reading --index wiki.index --questions nq/dev.jsonl --work runs/reading --out reading.json \
         --model DIR --tokenizer DIR --peer-python VENV/bin/python
 
 ``--reader`` is what ships (ONNX, 8 bits), ``--model`` the torch directory it was exported from, ``--tokenizer`` a

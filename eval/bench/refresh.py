@@ -75,6 +75,7 @@ class SmallTower(nn.Module):
         self._tokenizer = TextTokenizer(TOKENIZER)
 
     def forward(self, texts: list[str]) -> Tensor:
+        """Return the vectors of texts, [B, D]."""
         inputs = [torch.tensor(self._tokenizer.encode_text(text, TOKENS).ids) for text in texts]
         ids_BL = nn.utils.rnn.pad_sequence(inputs, batch_first=True)
         mask_BL1 = nn.utils.rnn.pad_sequence([torch.ones_like(i) for i in inputs], batch_first=True).unsqueeze(-1)

@@ -1,10 +1,10 @@
-"""Measure search over as many passages and vectors as DPR's Wikipedia has, made of real ones.
+r"""Measure search over as many passages and vectors as DPR's Wikipedia has, made of real ones.
 
     python -m eval.bench.scale --job passages --index wiki.index --out psgs.tsv
     ragqa index psgs.tsv --retriever bm25 --out bm25.index
     python -m eval.bench.scale --job vectors --index aa.index --corpus bm25.index --out big.vectors
     python -m index.build --corpus bm25.index --vectors big.vectors --out big.index --questions nq/train.jsonl
-    python -m eval.bench.scale --job measure --index big.index --vectors big.vectors --questions nq/dev.jsonl \\
+    python -m eval.bench.scale --job measure --index big.index --vectors big.vectors --questions nq/dev.jsonl \
         --out docs/measurements/scale.json
 
 Passages are repeated under new ids and titles. The first vectors are real; each of the others is a mixture of two of

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eval.command import report_errors
-from eval.systems.runner import Arm, Runner, Stage, format_table, select_arms
+from eval.systems.runner import Arm, Stage, TableRunner, format_table, select_arms
 from pipelines.common.closed_world import (
     Fact,
     ObjectTagger,
@@ -211,7 +211,7 @@ def measure_arm(
     arm = question_arms(count)[name] if is_asked else MASKED_WORDS[name]
     world = make_world(sizes["entities"], sizes["held_out"], seed, words=2 if is_asked else 1)
     facts, asked = 3 * sizes["entities"], sizes["held_out"]
-    runner = Runner(
+    runner = TableRunner(
         paths={"work": config.work / f"seed-{seed}"},
         out=config.out or config.work / "rows.json",
         about={
@@ -245,7 +245,7 @@ def write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> N
     (work / f"train-{count or 'all'}.jsonl").write_text("".join(lines[: count or None]))
 
 
-def score_answers(runner: Runner, arm: Arm) -> dict[str, Any]:
+def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
     """Return exact match and recall of a trained generator on the test questions, by an index of its final weights."""
     from pipelines.common.config import TrainingIndexConfig
     from pipelines.common.generation import evaluate, searching
@@ -280,7 +280,7 @@ def find_nothing(texts: list[str]) -> list[list[Any]]:
     return [[] for _ in texts]
 
 
-def score_statements(runner: Runner, arm: Arm, world: World) -> dict[str, Any]:
+def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, Any]:
     """Score REALM on masked statements of held-out facts, over a fresh index and over the last one of the run."""
     from index.refresh import RefreshSettings, make_version_opener
     from pipelines.common.masked_text import open_masked_texts

@@ -21,8 +21,8 @@ from eval.command import report_errors
 from eval.systems.corpus import INDEX, REPORT
 from eval.systems.runner import (
     Arm,
-    Runner,
     Stage,
+    TableRunner,
     compare_reports,
     format_table,
     notify_about,
@@ -132,7 +132,7 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
         raise BadInput(f"{config.corpus} is no corpus: make one with python -m eval.systems.corpus")
     blocks = json.loads((config.corpus / REPORT).read_text())["blocks"]
     reader = config.reader or config.work / "reader"
-    runner = Runner(
+    runner = TableRunner(
         paths={"work": config.work, "corpus": config.corpus, "encoder": config.encoder, "reader": reader},
         out=config.out or config.work / "rows.json",
         about={
@@ -156,7 +156,7 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def make_index(runner: Runner, config: GeneratorsConfig) -> None:
+def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
     """Make what the arms share, unless it exists: the retriever, an index by it, and the reader to start from."""
     from index.build import BuildConfig, build
     from index.embed import EmbedConfig, embed
@@ -178,7 +178,7 @@ def make_index(runner: Runner, config: GeneratorsConfig) -> None:
     build(BuildConfig(corpus=passages, vectors=vectors, out=index, kind="flat", encoder=str(exported)), progress=Bars())
 
 
-def train_pipeline(runner: Runner, name: str) -> Path:
+def train_pipeline(runner: TableRunner, name: str) -> Path:
     """Train an arm and return its pipeline."""
     from index.reuse import reuse_vectors
     from pipelines.common import assemble
@@ -200,7 +200,7 @@ def train_pipeline(runner: Runner, name: str) -> Path:
     return run_stage(whole, partial(assemble.main, progress=Bars(), notify=notify), notify)
 
 
-def measure_answers(runner: Runner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:
+def measure_answers(runner: TableRunner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:
     """Return an arm's scores on a test set, and what its training took."""
     from eval.curatedtrec import CURATEDTREC
     from eval.nq import NQ

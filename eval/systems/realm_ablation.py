@@ -25,8 +25,8 @@ from eval.systems.corpus import INDEX, REPORT
 from eval.systems.runner import (
     DEPTH,
     Arm,
-    Runner,
     Stage,
+    TableRunner,
     compare_reports,
     format_table,
     notify_about,
@@ -202,7 +202,7 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
         raise BadInput(f"{config.corpus} is no corpus: make one with python -m eval.systems.corpus")
     blocks = json.loads((config.corpus / REPORT).read_text())["blocks"]
     paths = {name: getattr(config, name) for name in ("work", "corpus", "encoder", "minilm")}
-    runner = Runner(
+    runner = TableRunner(
         paths={name: path for name, path in paths.items() if path is not None},
         out=config.out or config.work / "rows.json",
         about={
@@ -227,7 +227,7 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def measure_recall(runner: Runner, config: AblationConfig, name: str) -> dict[str, Any]:
+def measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> dict[str, Any]:
     """Return answer recall of an arm's retriever on questions of NQ dev, and what its training took."""
     from ragqa.evaluation import evaluate
     from ragqa.questions import read_questions
@@ -291,7 +291,7 @@ class RandomRanker:
         return Ranking(rows, -np.arange(len(rows), dtype=np.float32))
 
 
-def measure_answers(runner: Runner, config: AblationConfig, name: str, suite: str) -> dict[str, Any]:
+def measure_answers(runner: TableRunner, config: AblationConfig, name: str, suite: str) -> dict[str, Any]:
     """Fine-tune an arm, put a pipeline together, and return its scores on a test set."""
     from eval.nq import NQ
     from eval.squad import SQUAD

@@ -143,7 +143,7 @@ def load_recipes() -> dict[str, Callable[..., Path]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runner:
+class TableRunner:
     """Places, changes and output file of a table."""
 
     paths: Mapping[str, Path]

@@ -11,7 +11,7 @@ from copying import CopyingGenerator, CopyingReader
 
 from eval.systems import closed_world as table
 from eval.systems.closed_world import ClosedWorldConfig
-from eval.systems.runner import Runner
+from eval.systems.runner import TableRunner
 from pipelines.common import generation
 from pipelines.common.closed_world import ObjectTagger, World, WorldFolders, init_encoder, make_world, write_world
 from pipelines.joint import __main__ as joint
@@ -156,7 +156,7 @@ def test_a_table_runs_from_end_to_end_and_goes_on(
         "REALM, then RAG": 4 * 16,
         "REALM, then joint": 4 * 16,
     }
-    monkeypatch.setattr(Runner, "train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(TableRunner, "train", lambda *_: pytest.fail("trained again"))
     elsewhere = replace(config, work=tmp_path / "elsewhere", arms=("joint",))
     assert rows_of(elsewhere) == {"joint": rows["joint"]}  # kept in the output file
     assert rows_of(config) == rows
@@ -178,7 +178,7 @@ def test_recall_does_not_depend_on_how_many_passages_are_read(tmp_path: Path, on
         "recall@7",
     }
     world = make_world(50, 8, 0)
-    runner = Runner(
+    runner = TableRunner(
         paths={"work": tmp_path / "seed-0"},
         out=tmp_path / "rows.json",
         about={},

@@ -13,7 +13,7 @@ from eval.systems import corpus, generators, realm_ablation
 from eval.systems.corpus import CorpusConfig
 from eval.systems.generators import GeneratorsConfig
 from eval.systems.realm_ablation import AblationConfig, RandomRanker
-from eval.systems.runner import Runner, TowersConfig, format_table, make_towers, select_arms
+from eval.systems.runner import TableRunner, TowersConfig, format_table, make_towers, select_arms
 from pipelines.realm import pretrain
 from ragqa.cli.groups import settings_of
 from ragqa.corpus.store import PassageStore
@@ -25,9 +25,9 @@ from tests.helpers.data_sets import write_data_sets
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Runner:
+def runner(tmp_path: Path) -> TableRunner:
     paths = {name: Path(name) for name in ("work", "corpus", "encoder", "minilm", "reader")}
-    return Runner(paths=paths, out=tmp_path / "rows.json", about={})
+    return TableRunner(paths=paths, out=tmp_path / "rows.json", about={})
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> CorpusConfig:
     return config
 
 
-def test_each_arm_of_the_ablation_differs_in_what_it_is_named_for(runner: Runner) -> None:
+def test_each_arm_of_the_ablation_differs_in_what_it_is_named_for(runner: TableRunner) -> None:
     full = settings_of(runner.configure(realm_ablation.ARMS["full"].stages[-1]))
     for name, expected in {
         "stale": {"refresh_every": None},
@@ -56,7 +56,7 @@ def test_each_arm_of_the_ablation_differs_in_what_it_is_named_for(runner: Runner
     assert full["null"] and full["masking"] == "salient"
 
 
-def test_every_reader_of_the_ablation_starts_from_its_own_language_model(runner: Runner) -> None:
+def test_every_reader_of_the_ablation_starts_from_its_own_language_model(runner: TableRunner) -> None:
     tuned = {name: runner.configure(realm_ablation.ARMS[name].reading[-1]) for name in ("full", "orqa", "dpr")}
     assert {name: config.encoder for name, config in tuned.items()} == {
         "full": Path("work/full/pretrain/reader"),
@@ -66,7 +66,7 @@ def test_every_reader_of_the_ablation_starts_from_its_own_language_model(runner:
     assert [config.freeze_retriever for config in tuned.values()] == [False, False, True]
 
 
-def test_a_closed_book_has_the_steps_of_the_start_more(runner: Runner) -> None:
+def test_a_closed_book_has_the_steps_of_the_start_more(runner: TableRunner) -> None:
     configs = {
         name: settings_of(runner.configure(arm.reading[-1])) for name, arm in generators.ARMS.items() if arm.reading
     }
@@ -156,7 +156,7 @@ def test_an_interrupted_ablation_goes_on(ablation: AblationConfig, monkeypatch: 
         assert recall["5"]["low"] <= recall["5"]["value"] <= recall["5"]["high"]
         assert recall["20"]["value"] <= row["recall"]["coverage_bound"]["corpus"]
     assert rows["bm25"]["less full"]["recall"]["answer_recall"]["20"]["p"] <= 1
-    monkeypatch.setattr(Runner, "train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(TableRunner, "train", lambda *_: pytest.fail("trained again"))
     assert realm_ablation.main(config) == rows
     encoder = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
     torch.nn.init.ones_(encoder.model.get_input_embeddings().weight)

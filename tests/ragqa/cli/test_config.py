@@ -117,5 +117,9 @@ def test_a_recipe_reads_its_config_from_a_file(tmp_path: Path) -> None:
     row = {"corpus": "wiki.index", "encoder": "e", "questions": "q.jsonl", "out": "runs"}
     stages = {"pretrain": {"null": False, "refresh-every": None, "marginal": "sequence"}, "tune": {"beam": 100}}
     config = parse_config(RealmConfig, None, [*write_config(tmp_path, {**row, **stages}), "--cloze.batch", "64"])
-    assert (config.pretrain.null, config.pretrain.refresh.refresh_every, config.pretrain.marginal) == (False, None, "sequence")
+    assert (config.pretrain.null, config.pretrain.refresh.refresh_every, config.pretrain.marginal) == (
+        False,
+        None,
+        "sequence",
+    )
     assert (config.tune.beam, config.tune.read, config.cloze.batch, config.cloze.steps) == (100, 5, 64, 100_000)
