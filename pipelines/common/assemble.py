@@ -1,12 +1,11 @@
-"""A pipeline of what was trained: both models exported, the passages indexed, and all of it named in one place.
+r"""Make a pipeline of trained models: export them, index the passages, calibrate the reader.
 
-    python -m pipelines.common.assemble --corpus wiki.index --retriever runs/tuned/model --reader runs/tuned/reader \\
+    python -m pipelines.common.assemble --corpus wiki.index --retriever runs/tuned/model --reader runs/tuned/reader \
         --vectors runs/tuned/vectors --dev dev.jsonl --taught train.jsonl --out system
     ragqa ask --pipeline system/pipeline "…"
 
-Nothing of it needs torch any more, but for the ``--generators`` of pipelines.rag.train, fid, closed_book and
-joint, which are
-named by their kinds (``ragqa ask --reader rag-token …``); and the directory can be moved as a whole.
+The pipeline answers without torch, except by the ``--generators`` that pipelines.rag.train, fid and joint train; those
+are chosen by their kinds (``ragqa ask --reader rag-token …``). The directory can be moved as a whole.
 """
 
 import shutil
@@ -40,10 +39,10 @@ from ragqa.runtime.export import export
 
 @dataclass(frozen=True, kw_only=True)
 class AssembleConfig:
-    """What a pipeline is put together from."""
+    """Parts of a pipeline."""
 
     corpus: Path
-    """Index directory of the passages; its terms, if it has any, go along."""
+    """Index directory of the passages; its terms, if any, are copied."""
     retriever: Path
     """Directory of the trained dual encoder."""
     out: Path
@@ -54,25 +53,25 @@ class AssembleConfig:
     generators: tuple[Path, ...] = ()
     """Directories of trained generators, each of another kind."""
     vectors: Path | None = None
-    """Vectors of the passages by the same tower of passages: need not be made again."""
+    """Vectors of the passages by the same passage tower, which are then not made again."""
     kind: str = DEFAULT_KIND
-    """Of the index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     read: int | None = None
-    """Passages that ``reader`` is given for a question, 10 by default; each generator reads as many as it was trained
-    with."""
+    """Passages that ``reader`` reads for a question, by default 10; generators read as many as in training."""
     workers: int = 0
     """Ray actors that embed; 0 embeds in this process."""
     dev: Path | None = None
-    """File of held-out questions, on which the confidence of ``reader`` is fitted; without it, it is the raw
-    probability of the answer."""
+    """File of held-out questions, on which confidence is calibrated; without it, confidence is the raw probability of
+    the answer."""
     regex: bool = False
-    """Their answers are patterns (CuratedTREC)."""
+    """Treat their answers as regular expressions (CuratedTREC)."""
     taught: Path | None = None
-    """File of the questions that were trained on: who asks the same in ``dev`` is left out."""
+    """File of the training questions; questions of ``dev`` that ask the same are left out."""
     judged_by: int = 0
-    """So many of ``dev``, drawn by ``seed``, have chosen the weights: left out as well where enough others are."""
+    """Number of questions of ``dev``, drawn by ``seed``, that selected the weights; they are left out if enough others
+    remain."""
     calibrate: int = 1000
-    """Held-out questions that are asked, at most."""
+    """Most held-out questions that confidence is calibrated on."""
     device: str = "cpu"
     seed: int = 0
 
@@ -91,7 +90,7 @@ class AssembleConfig:
 def main(
     config: AssembleConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """Export, embed, index, calibrate; the pipeline directory.
+    """Export, embed, index and calibrate; return the pipeline directory.
 
     Raises:
         BadInput, ArtefactError, DamagedArtefact, Mismatch: a directory is not what it should be.
@@ -100,15 +99,15 @@ def main(
     for file in (config.dev, config.taught):
         if file is not None:
             read_answerable(file)
-    kinds(config.generators)
+    generators_by_kind(config.generators)
     out = config.out.resolve()
     encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
-    if config.vectors:  # first: what is not there is known before minutes of exporting
+    if config.vectors:  # first, so that missing vectors are noticed before minutes of exporting
         reuse_vectors(config.vectors, config.retriever, vectors)
     export(config.retriever, encoder)
     if config.reader:
         export(config.reader, out / "reader")
-    for kind, generator in kinds(config.generators).items():
+    for kind, generator in generators_by_kind(config.generators).items():
         with artefacts.replace_directory(out / kind) as folder:
             shutil.copytree(generator, folder, dirs_exist_ok=True)
     gpus = config.device.startswith("cuda")
@@ -122,30 +121,30 @@ def main(
         BuildConfig(corpus=config.corpus, vectors=vectors, out=index, kind=config.kind, encoder=str(encoder)),
         progress=progress,
     )
-    return named(config, progress=progress, notify=notify)
+    return save_pipeline(config, progress=progress, notify=notify)
 
 
-def named(
+def save_pipeline(
     config: AssembleConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """The pipeline directory of the parts that are there, whose reader knows by then how sure it may be."""
+    """Calibrate the readers of the exported parts, and write the pipeline directory that names them."""
     out = config.out.resolve()
     readers: dict[str, Path] = {ReaderKind.SPAN: out / "reader"} if config.reader else {}
-    readers |= {kind: out / kind for kind in kinds(config.generators)}
+    readers |= {kind: out / kind for kind in generators_by_kind(config.generators)}
     first = next(iter(readers.values()), None)
     parts: dict[str, Any] = {"retriever": RetrieverKind.DENSE, "encoder": str(out / "encoder"), "reader": first}
     parts["k"] = config.read if config.reader else None
     parts["readers"] = readers if config.generators else {}
     retriever = open_retriever(out / "index", RetrieverKind.DENSE, encoder=str(out / "encoder"))
     for name, reader in readers.items():
-        line = calibrated(config, reader, retriever, progress)
+        line = calibrate_part(config, reader, retriever, progress)
         notify(f"{name}: {line}" if len(readers) > 1 else line)
     Pipeline.load(out / "index", **parts).save(out / "pipeline")
     return out / "pipeline"
 
 
-def kinds(generators: tuple[Path, ...]) -> dict[str, Path]:
-    """Directories of generators by their kinds; raises BadInput where two are of one."""
+def generators_by_kind(generators: tuple[Path, ...]) -> dict[str, Path]:
+    """Return the directories of generators by their kinds; raise BadInput if two are of the same kind."""
     found: dict[str, Path] = {}
     for path in generators:
         kind = read_generator_kind(path)
@@ -155,8 +154,8 @@ def kinds(generators: tuple[Path, ...]) -> dict[str, Path]:
     return found
 
 
-def calibrated(config: AssembleConfig, reader: Path, retriever: Retriever, progress: Progress) -> str:
-    """Fit the confidence of the exported reader on held-out questions; what came of it, in a line."""
+def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, progress: Progress) -> str:
+    """Calibrate an exported reader on held-out questions; return a line about the result."""
     if config.dev is None or not config.calibrate:
         return "confidence is the raw probability: no held-out questions to fit it on"
     fresh = select_unseen_questions(config.dev, config.taught, config.judged_by, config.seed)

@@ -1,4 +1,4 @@
-"""Pictures of training runs, side by side.
+"""Plot training runs side by side.
 
     python -m pipelines.common.plot runs/realm runs/realm-stale --out docs/realm.png
 
@@ -34,20 +34,20 @@ PANELS: dict[str, tuple[str, ...]] = {
 """Titles of panels, and the figures in them."""
 KINDS = (".png", ".svg", ".pdf")
 _STYLES = ("-", "--", ":", "-.")
-"""Of a panel's figures, in their order."""
+"""Line styles of a panel's figures, in their order."""
 _MEAN = 0.02
-"""Of a run's rows, over which the running mean goes."""
+"""Share of a run's rows that the running mean covers."""
 
 
 def check_plot(out: Path) -> None:
-    """Have matplotlib draw into files, and make the folder of ``out``.
+    """Set matplotlib up to draw into files, and make the folder of ``out``.
 
     Raises:
         BadInput: ``out`` is no name of a picture.
         MissingExtra: matplotlib is not installed.
     """
     if out.suffix not in KINDS:
-        raise BadInput(f"{out}: a picture's name ends in {', '.join(KINDS)}")
+        raise BadInput(f"{out}: the name of a picture ends in {', '.join(KINDS)}")
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         import matplotlib
@@ -90,16 +90,16 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
         if len(fields) > 1:
             drawn = [Line2D([], [], color="black", ls=style) for style in styles.values()]
             axis.legend(drawn, styles, fontsize=7, loc="upper right")
-    told = names or [run.name for run in runs]
+    labels = names or [run.name for run in runs]
     colours = [Line2D([], [], color=f"C{colour}", lw=2) for colour in range(len(runs))]
     figure.tight_layout(rect=(0, 0.3 / (3.2 * lines), 1, 1))
-    figure.legend(colours, told, loc="lower center", ncols=6, fontsize=9, frameon=False)
+    figure.legend(colours, labels, loc="lower center", ncols=6, fontsize=9, frameon=False)
     figure.savefig(out, dpi=110)
     pyplot.close(figure)
 
 
 def _points(run: Path) -> list[dict[str, Any]]:
-    """The rows of a run that hold something to draw, and nothing but that."""
+    """Return the figures of a run that have a panel, a row for each step that has any."""
     drawn = {field for fields in PANELS.values() for field in fields}
     found = []
     for row in read_rows(run):
@@ -127,12 +127,13 @@ def _draw(axis: Any, rows: list[dict[str, Any]], field: str, colour: str, style:
 
 
 def main() -> None:
+    """Run the command line."""
     from ragqa.cli.config import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs")
     parser.add_argument("--out", type=Path, required=True, help=f"picture to write: {', '.join(KINDS)}")
-    parser.add_argument("--names", nargs="*", default=(), help="of the runs, in their order")
+    parser.add_argument("--names", nargs="*", default=(), help="names of the runs, in their order")
     args = parser.parse_args()
     with report_errors("pipelines.common.plot"):
         if args.names and len(args.names) != len(args.runs):

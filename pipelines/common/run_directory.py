@@ -1,4 +1,7 @@
-"""The directory of a run: its settings, what they name, and whether a run may begin or continue there."""
+"""The directory of a run: its settings, what they name, and whether a run may begin or continue there.
+
+What needs torch is imported where it is used, because the command lines of whole papers import this module.
+"""
 
 import hashlib
 import json
@@ -13,7 +16,6 @@ from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.cli.groups import settings_of
 from ragqa.errors import BadInput, DamagedArtefact
-from ragqa.training import checkpoint, parallel, precision
 
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile")
 """Settings that may change when a run continues, because it learns the same.
@@ -47,6 +49,8 @@ def record_settings(config: Any, *, has_begun: bool) -> None:
     Raises:
         BadInput: the settings differ, or the directory holds something else, which the run would replace.
     """
+    from ragqa.training import precision
+
     out: Path = config.out
     check_directory(out)
     now = json.loads(json.dumps(settings_of(config), default=str)) | {INPUTS: digest_inputs(config)}
@@ -130,6 +134,8 @@ def choose_precision(config: TrainingConfig) -> str | None:
     A run keeps the precision that it began with as long as it stays on the same machine, because bfloat16 is chosen by
     a timing that may come out differently. All processes follow the first.
     """
+    from ragqa.training import parallel, precision
+
     if config.device.startswith("cuda"):
         return None
     row = read_record(config.out / CONFIG) if (config.out / CONFIG).is_file() else {}
@@ -141,9 +147,13 @@ def choose_precision(config: TrainingConfig) -> str | None:
 
 def lock_directory(out: Path) -> AbstractContextManager[None]:
     """Return the lock of a directory in which several runs follow one another; the first process takes it."""
+    from ragqa.training import parallel
+
     return hold_lock(out / ".lock", wait=False) if parallel.is_first_process() else nullcontext()
 
 
 def has_checkpoint(out: Path) -> bool:
     """Return whether a run in ``out`` has a checkpoint to continue from."""
+    from ragqa.training import checkpoint
+
     return bool(checkpoint.list_checkpoints(out / CHECKPOINTS))

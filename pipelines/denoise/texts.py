@@ -1,4 +1,4 @@
-"""Texts that a sequence-to-sequence model mends: it reads them with parts missing, and writes those or all of it.
+"""Corrupted texts, of which a sequence-to-sequence model writes the missing parts or everything.
 
 Which ids stand for what is found out from the tokenizer and the model: what stands around a text (``Frame``), and what
 stands where something is missing (``Marks``).
@@ -97,7 +97,7 @@ class Marks:
 def corruption(
     objective: str, marks: Marks, *, room: int, rate: float | None, mean: float, permute: bool, of: object
 ) -> Corrupts:
-    """What is done to a text.
+    """Return the function that corrupts a text.
 
     Args:
         objective: spans (T5) or infilling (BART).
@@ -147,7 +147,7 @@ class DenoisingBatch:
     """IGNORED pads."""
 
     def to(self, device: str) -> "DenoisingBatch":
-        """The same on another device."""
+        """Return the same batch on another device."""
         return DenoisingBatch(self.x.to(device), self.labels_BT.to(device))
 
 
@@ -184,7 +184,7 @@ class DenoisedTexts:
         self._batch, self._room, self._seed, self._sentences = batch, room, seed, sentences
 
     def __getitem__(self, step: int) -> DenoisingBatch:
-        """This process's share of the batch of a step; of the others' texts nothing is read."""
+        """Return this process's share of the batch of a step, without reading the others' texts."""
         numbers = parallel.take_share(list(range(self._batch)))
         rngs = [np.random.default_rng([self._seed, step, number]) for number in numbers]
         pairs: list[Pair | None] = [None] * len(rngs)

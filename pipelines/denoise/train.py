@@ -1,5 +1,7 @@
-"""Pretrain a sequence-to-sequence model by denoising, on the passages of an index: T5's span corruption (Raffel et al.
-2020, section 3.1.4) or BART's text infilling (Lewis et al. 2020, section 2.2).
+"""Pretrain a sequence-to-sequence model by denoising the passages of an index.
+
+Either T5's span corruption (Raffel et al. 2020, section 3.1.4) or BART's text infilling (Lewis et al. 2020, section
+2.2).
 
     python -m pipelines.denoise.train --corpus wiki.index --encoder encoder --decoder-layers 1 --out runs/generator
     python -m pipelines.denoise.train --corpus wiki.index --generator shape --fresh --out runs/generator
@@ -97,7 +99,7 @@ class DenoiseConfig(TrainingConfig):
 def train_step(
     run: Run, model: Seq2Seq, batch: DenoisingBatch, config: DenoiseConfig, weights: tuple[int, int]
 ) -> None:
-    """One optimizer step; raises NonFiniteLoss before the weights change.
+    """Take an optimizer step; raise NonFiniteLoss before the weights change.
 
     ``weights`` go into each token that is read, and into each that is written.
     """
@@ -105,10 +107,10 @@ def train_step(
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     with autocast(config.device):
         loss = _nll(model, batch)
-    weighing = parallel.compute_loss_weight(batch.labels_BT != IGNORED)
-    norm = optimise(loss * weighing, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    weight = parallel.compute_loss_weight(batch.labels_BT != IGNORED)
+    norm = optimise(loss * weight, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     read, written = batch.x.ids_NL.numel(), batch.labels_BT.numel()
-    row = parallel.average_over_processes({"nll": loss.item()}, weighing)
+    row = parallel.average_over_processes({"nll": loss.item()}, weight)
     flops = 6 * (weights[0] * read + weights[1] * written)
     run.finish_step(**row, lr=rate, grad_norm=norm, tokens=parallel.sum_over_processes(read + written), flops=flops)
 
@@ -129,7 +131,7 @@ def main(
     """
     torch.manual_seed(config.seed)
     artefacts.read_manifest(config.corpus, "index")
-    model = _begun(config)
+    model = _init_model(config)
     config = replace(config, max_text=min(config.max_text, model.max_tokens))
     marks = Marks.of(model.tokens.tokenizer, model.model.get_input_embeddings().num_embeddings)
     texts = _texts(config, model, marks)
@@ -148,18 +150,18 @@ def main(
     return config.out / "model"
 
 
-def _source(config: DenoiseConfig) -> Path:
-    """What is begun from."""
+def _source_directory(config: DenoiseConfig) -> Path:
+    """Return the directory that training begins from."""
     source = config.generator or config.encoder
     assert source is not None
     return source
 
 
-def _begun(config: DenoiseConfig) -> Seq2Seq:
-    """The model, before anything is fitted or trained."""
+def _init_model(config: DenoiseConfig) -> Seq2Seq:
+    """Return the model before anything is fitted or trained."""
     if config.encoder:
         return make_from_encoder(config.encoder, decoder_layers=config.decoder_layers)
-    return Seq2Seq.load(_source(config), fresh=config.fresh)
+    return Seq2Seq.load(_source_directory(config), fresh=config.fresh)
 
 
 def _some(store: PassageStore, seed: int) -> list[str]:
@@ -179,7 +181,7 @@ def _texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> DenoisedTexts
         rate=config.rate,
         mean=config.mean_span,
         permute=config.permute,
-        of=_source(config),
+        of=_source_directory(config),
     )
     store = PassageStore.open(config.corpus / "passages")
     sizes = {"batch": config.batch, "room": room, "seed": config.seed}
@@ -197,7 +199,7 @@ def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
     """Write a directory in transformers' own format, and MARKS beside."""
     with artefacts.replace_directory(config.out / "model") as folder:
         model.save(folder)
-        if (file := _source(config) / "tokenizer.json").is_file():  # byte for byte, as other models know it
+        if (file := _source_directory(config) / "tokenizer.json").is_file():  # byte for byte, as other models know it
             shutil.copyfile(file, folder / file.name)
         row = {"objective": config.objective, "mask": marks.mask, "sentinels": marks.sentinels}
         (folder / MARKS).write_text(json.dumps(row) + "\n")

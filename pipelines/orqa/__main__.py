@@ -1,6 +1,6 @@
-"""ORQA: open-retrieval question answering (Lee et al. 2019), from passages and pairs of question and answer.
+r"""ORQA: open-retrieval question answering (Lee et al. 2019), from passages and pairs of question and answer.
 
-    python -m pipelines.orqa --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \\
+    python -m pipelines.orqa --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \
         --out runs/orqa
     ragqa ask --pipeline runs/orqa/system/pipeline "…"
 

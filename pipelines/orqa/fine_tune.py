@@ -1,4 +1,4 @@
-"""Open-domain fine-tuning of ORQA and REALM, from pairs of question and answer alone (Lee et al. 2019, section 6.2).
+r"""Open-domain fine-tuning of ORQA and REALM, from pairs of question and answer alone (Lee et al. 2019, section 6.2).
 
     python -m pipelines.orqa.fine_tune --corpus wiki.index --retriever runs/realm/model --encoder runs/realm/reader \
         --questions train.jsonl --dev dev.jsonl --out runs/tuned

@@ -1,6 +1,6 @@
-"""REALM: retrieval-augmented language model pretraining (Guu et al. 2020), to a pipeline that answers.
+r"""REALM: retrieval-augmented language model pretraining (Guu et al. 2020), to a pipeline that answers.
 
-    python -m pipelines.realm --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \\
+    python -m pipelines.realm --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \
         --out runs/realm
     ragqa ask --pipeline runs/realm/system/pipeline "…"
 

@@ -1,6 +1,6 @@
-"""REALM's pretraining: a retriever learns from masked language modelling alone (Guu et al. 2020).
+r"""REALM's pretraining: a retriever learns from masked language modelling alone (Guu et al. 2020).
 
-    python -m pipelines.realm.pretrain --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \\
+    python -m pipelines.realm.pretrain --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \
         --out runs/realm
 
 A step is section 3 of the paper: a text is masked, its vector asks an index for passages, live towers score them, a

@@ -37,7 +37,7 @@ def test_recipes_learn_on_it_what_they_learn_on_a_cpu(device: str, tmp_path: Pat
     realm = closed_world.realm_config(folders, start, retriever, tmp_path / "realm", seed=0, steps=6)
     realm = replace_settings(realm, **few, dev=None, dropout=0.0)
     pretrain.main(realm)
-    tune = make_config(FineTuneConfig, 
+    tune = make_config(FineTuneConfig,
         corpus=folders.corpus, retriever=realm.out / "model", encoder=realm.out / "reader",
         questions=folders.train_questions, out=tmp_path / "tune",
         steps=4, batch=2, beam=20, read=2, hidden=8, max_input=64, warmup=1, dropout=0.0,

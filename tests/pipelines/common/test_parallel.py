@@ -591,7 +591,7 @@ def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) 
     )  # one index, which all wait for, however slow the actor
     pretrain.main(followed)
     train_in_processes(pretrain.main, replace_settings(followed, out=tmp_path / "each-2", processes=2, workers=1))
-    given = make_config(ReaderWarmupConfig, 
+    given = make_config(ReaderWarmupConfig,
         corpus=folders.corpus, encoder=start, out=tmp_path / "read", steps=3, batch=6, masking="words", max_text=24,
         max_block=24, warmup=1, dropout=0.0,
     )  # fmt: skip

@@ -166,7 +166,7 @@ def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: Or
         judged_by=0,
     )
     told: list[str] = []
-    answers = Pipeline.load(assemble.named(config, notify=told.append)).ask(
+    answers = Pipeline.load(assemble.save_pipeline(config, notify=told.append)).ask(
         [row["question"] for row in asked], min_confidence=0
     )
     right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, asked, strict=True)]
@@ -190,7 +190,7 @@ def test_confidence_that_cannot_be_fitted_is_said_to_be_raw(trained: OrqaConfig,
     )
     told: list[str] = []
     for config in (few, replace_settings(few, dev=None)):
-        assemble.named(config, notify=told.append)
+        assemble.save_pipeline(config, notify=told.append)
     assert told[0].startswith("confidence is the raw probability: of 10 held-out questions ")
     assert told[1] == "confidence is the raw probability: no held-out questions to fit it on"
     assert not (tmp_path / "system" / "reader" / "calibration.json").exists()

@@ -248,6 +248,6 @@ def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: cl
     right = generation.right([answer.text or "" for answer in answers], asked, regex=False)
     assert said["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
     with pytest.raises(BadInput, match="are both rag-token"):
-        assemble.kinds((config.out / "generator", config.out / "system" / "rag-token"))
+        assemble.generators_by_kind((config.out / "generator", config.out / "system" / "rag-token"))
     with pytest.raises(BadInput, match=r"is not a generator trained with ragqa: it has no readable generator\.json"):
-        assemble.kinds((folders.encoder,))
+        assemble.generators_by_kind((folders.encoder,))
