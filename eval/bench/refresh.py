@@ -155,7 +155,7 @@ def train(
         step += 1
     seconds = perf_counter() - began
     later = refresher.log[1:]
-    slower = [swap.slowdown for swap in later if swap.slowdown is not None]
+    slower = [swap.slowdown for swap in later if swap.slowdown is not None] or [0.0]
     return {
         "steps": step,
         "steps_per_s": round(step / seconds, 2),
