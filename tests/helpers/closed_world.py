@@ -55,8 +55,8 @@ def realm_config(
 ) -> PretrainConfig:
     """Return settings of REALM's pretraining."""
     return make_config(
-        PretrainConfig, corpus=folders.corpus, encoder=encoder, retriever=retriever, texts=folders.texts, out=out, seed=seed,
-        steps=steps, batch=32, lr=1e-3, warmup=min(100, steps), dropout=0.0, refresh_every=50, max_text=32,
+        PretrainConfig, corpus=folders.corpus, encoder=encoder, retriever=retriever, texts=folders.texts, out=out,
+        seed=seed, steps=steps, batch=32, lr=1e-3, warmup=min(100, steps), dropout=0.0, refresh_every=50, max_text=32,
         max_block=32, dev=folders.test_questions, sample=300, eval_every=100, save_every=250,
     )  # fmt: skip
 
@@ -96,6 +96,6 @@ def joint_config(
 def closed_book_config(folders: WorldFolders, generator: Path, out: Path, *, seed: int, steps: int) -> ClosedBookConfig:
     """Return settings of a closed book: those of RAG without passages."""
     return make_config(
-        ClosedBookConfig, generator=generator, questions=folders.train_questions, dev=folders.test_questions, out=out, seed=seed,
-        steps=steps, batch=32, warmup=min(100, steps), **_GENERATORS, **_ANSWERS,
+        ClosedBookConfig, generator=generator, questions=folders.train_questions, dev=folders.test_questions, out=out,
+        seed=seed, steps=steps, batch=32, warmup=min(100, steps), **_GENERATORS, **_ANSWERS,
     )  # fmt: skip
