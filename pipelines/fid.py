@@ -1,68 +1,242 @@
-"""Fusion-in-Decoder: a generator that reads many passages at once, which others find (Izacard & Grave 2021).
+"""Train a generator that reads many passages at once (Fusion-in-Decoder, Izacard & Grave 2021), or none.
 
     python -m pipelines.fid --index wiki.index --generator t5-base --questions train.jsonl --dev dev.jsonl \\
         --out runs/fid
     ragqa ask --pipeline runs/fid/pipeline "…"
 
-The index proposes by whatever it was made for: dense vectors, BM25 or both. Only the generator learns.
+The index finds passages by whatever it was made for: dense vectors, BM25 or both. Only the generator learns.
+
+With ``--k 0``, or without an index, this is the closed book (Roberts et al. 2020): a baseline that answers from the
+generator's weights alone. Its right answers to held-out questions come from its pretraining, or from training questions
+that ask the same.
+
+    python -m pipelines.fid --k 0 --generator t5-base --questions train.jsonl --dev dev.jsonl --out runs/closed
+    ragqa ask --index wiki.index --reader closed-book:runs/closed/model "…"
+
+Legend: B questions, K passages of a question, T tokens of an answer.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
+import numpy as np
 import torch
 
-from pipelines import fid_training
 from pipelines.common import generation
-from pipelines.common.config import Rules, above_0
-from pipelines.common.processes import train_in_processes
+from pipelines.common.best import BestWeights
+from pipelines.common.calibration import calibrate_reader, select_unseen_questions
+from pipelines.common.config import (
+    HeldOutConfig,
+    Rules,
+    TrainingConfig,
+    WritingConfig,
+    above_0,
+    at_least_0,
+    schedule_rules,
+)
+from pipelines.common.generation import PassageFinder
+from pipelines.common.processes import device_of, train_in_processes
+from pipelines.common.questions import read_training_questions
 from pipelines.common.retrieval_eval import KS
+from pipelines.common.run import Run, open_run
 from pipelines.common.training_index.base import check_corpus_size
+from ragqa import artefacts
+from ragqa.cli.groups import FLAT
+from ragqa.models.generation.generators import Generator, read_generator_kind
+from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.live import open_retriever
-from ragqa.types import Hit
+from ragqa.training import parallel
+from ragqa.training.health import Health
+from ragqa.training.precision import autocast
+from ragqa.training.schedule import warmup_linear, warmup_steps
+from ragqa.training.step import optimise, parameter_groups
+from ragqa.types import Hit, Question
 
 
 @dataclass(frozen=True, kw_only=True)
-class FidConfig(fid_training.GeneratingConfig):
-    """What is trained, on what, and for how long. FiD: T5, 100 passages of 250 tokens, batch 64, 10,000 steps."""
+class FidConfig(TrainingConfig):
+    """Settings of the training.
 
-    index: Path
-    """Index directory of the passages."""
+    FiD: T5, 100 passages of 250 tokens, batch 64, 10,000 steps. The closed book: T5, 10,000 to 20,000 steps.
+    """
+
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    writing: Annotated[WritingConfig, FLAT]
+    """Generator that training begins from."""
+    index: Path | None = None
+    """Index directory of the passages. A closed book needs one only to be saved as a pipeline, and reads nothing of
+    it."""
     retriever: str | None = None
-    """dense, bm25 or hybrid; by default all that the index can do."""
+    """Kind of retriever: dense, bm25 or hybrid; by default all that the index can do."""
     k: int = 10
-    """Passages of a question: the more, the better it answers and the longer it takes."""
+    """Passages of a question; 0 is the closed book. More passages give better answers and take longer."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
+    """Held-out questions."""
+    calibrate: int = 1000
+    """Largest number of held-out questions on which confidence is fitted."""
+    steps: int = 10_000
+    """Optimizer steps."""
+    batch: int = 64
+    """Questions of a step."""
+    lr: float = 1e-4
+    """Peak learning rate."""
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
-        return {**super().rules(), "k": above_0(self.k)}
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "calibrate": at_least_0(self.calibrate),
+            "k": at_least_0(self.k),
+        }
+
+    @property
+    def is_closed_book(self) -> bool:
+        """True if the generator reads no passages."""
+        return self.k == 0 or self.index is None
 
 
 def main(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
-    """Train, or go on training; the directory of the generator.
+    """Train, or continue a run.
+
+    Args:
+        config: settings of the run.
+        progress: receives the number of steps done.
+        notify: receives lines for the user: evaluations, alarms.
+
+    Returns:
+        The directory of the generator.
 
     Raises:
-        BadInput, ArtefactError, Mismatch: a file or directory is not what it should be.
-        NonFiniteLoss: training would have spoiled the weights.
+        BadInput, ArtefactError, Mismatch: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
     """
+    find_passages = open_passage_finder(config)
+    torch.manual_seed(config.seed)
+    kind, passages = (ReaderKind.CLOSED_BOOK, 1) if config.is_closed_book else (ReaderKind.FID, config.k)
+    generator = generation.load_for_training(kind, config, config.writing, passages, notify)
+    training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
+    optimizer = torch.optim.AdamW(parameter_groups(generator, decay=config.weight_decay), lr=config.lr)
+    name = "closed book" if config.is_closed_book else "FiD"
+    with open_run(config, generator, optimizer, steps=config.steps, name=name, progress=progress, notify=notify) as run:
+        best, health = BestWeights(run, "em"), Health.from_state(run.state.extra.get("health"))
+        while True:
+            if run.is_due(config.save_every) and run.step:
+                best.save(health=health.to_state())
+            if held_out and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
+                scores = generation.evaluate_generator(
+                    generator, find_passages, held_out, device=config.device, regex=config.held_out.regex
+                )
+                best.report(**scores)
+                run.alarm(run.step, health.check_answers(scores["em"], reads=not config.is_closed_book))
+            if run.is_done:
+                break
+            run.begin_step()
+            health.check_step(train_step(run, generator, find_passages, training, config))
+        best.restore()
+    if parallel.is_first_process():
+        generation.write_generator(generator, config.out / "model")
+    return config.out / "model"
+
+
+def open_passage_finder(config: FidConfig) -> PassageFinder:
+    """Return the search of the index, or one that finds nothing for a closed book."""
+    if config.index is None or config.k == 0:
+        return lambda texts: [[] for _ in texts]
     check_corpus_size(config.index, config.k, "--k")
     retriever = open_retriever(config.index, config.retriever, device=config.device)
-    torch.manual_seed(config.seed)
-    generator = generation.load_for_training(ReaderKind.FID, config, config.writing, config.k, notify)
 
-    def search(texts: list[str]) -> list[list[Hit]]:
-        return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than is read
+    def find_passages(texts: list[str]) -> list[list[Hit]]:
+        return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than passages are read
 
-    return fid_training.train(config, generator, search, name="FiD", progress=progress, notify=notify)
+    return find_passages
 
 
-def whole(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
-    """Train, in as many processes as are wanted, and put together; the pipeline directory."""
-    train_in_processes(main, config, progress=progress, notify=notify)
-    return fid_training.publish(config, config.index, retriever=config.retriever, progress=progress, notify=notify)
+def train_step(
+    run: Run, generator: Generator, find_passages: PassageFinder, training: list[Question], config: FidConfig
+) -> dict[str, float]:
+    """Take one optimizer step and return its ``nll``; raise NonFiniteLoss before the weights change."""
+    questions, answers = generation.draw_questions(training, batch=config.batch, seed=config.seed, step=run.step)
+    texts = [question.text for question in questions]
+    hits = [found[: generator.passages] for found in find_passages(texts)]
+    inputs = generator.inputs(texts, [[hit.passage for hit in own] for own in hits]).to(config.device)
+    labels_BT = generator.seq2seq.tokens.labels(answers, config.writing.max_answer).to(config.device)
+    with autocast(config.device):
+        loss = generator.nll(inputs, generation.stack_scores(hits, config.device), labels_BT).mean()
+    weight = parallel.compute_loss_weight(torch.ones(len(questions), device=config.device))
+    warmup = warmup_steps(config.warmup, 1000, config.steps)
+    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    norm = optimise(loss * weight, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    read, written = inputs.ids_NL.numel(), labels_BT.numel()
+    read_flops, write_flops = generation.count_token_flops(generator.seq2seq)
+    figures = parallel.average_over_processes({"nll": loss.item()}, weight)
+    run.finish_step(
+        **figures,
+        lr=rate,
+        grad_norm=norm,
+        tokens=parallel.sum_over_processes(read + written),
+        flops=read_flops * read + write_flops * written,
+    )
+    return figures
+
+
+def train_and_publish(
+    config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Train in as many processes as the settings say, and write a pipeline if there is an index.
+
+    Returns:
+        The pipeline directory, or that of the generator without an index.
+    """
+    if config.index is not None:
+        artefacts.read_manifest(config.index, "index")  # an error now saves the user hours of training
+    model = train_in_processes(main, config, progress=progress, notify=notify)
+    if config.index is None:
+        return model
+    return publish(config, config.index, progress=progress, notify=notify)
+
+
+def train_closed_book(
+    config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Train and publish a closed book, whatever number of passages the settings name."""
+    return train_and_publish(replace(config, k=0), progress=progress, notify=notify)
+
+
+def publish(
+    config: FidConfig,
+    index: Path,
+    *,
+    progress: Progress = SILENT,
+    notify: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Calibrate the trained generator and write the pipeline directory of it and an index."""
+    model, device, held_out = config.out / "model", device_of(config), config.held_out
+    retriever = None if config.is_closed_book else config.retriever
+    if held_out.dev and config.calibrate:
+        unseen = select_unseen_questions(held_out.dev, config.questions, held_out.sample or 0, config.seed)
+        order = np.random.default_rng(config.seed).permutation(len(unseen))[: config.calibrate]
+        line = calibrate_reader(
+            model,
+            open_retriever(index, retriever, device=device),
+            [unseen[at] for at in np.sort(order)],
+            None,
+            name=held_out.dev.name,
+            regex=held_out.regex,
+            device=device,
+            progress=progress,
+        )
+        notify(line)
+    kind = read_generator_kind(model)
+    pipeline = Pipeline.load(index, retriever=retriever, reader=model, readers={kind: model})
+    pipeline.save(config.out / "pipeline")
+    return config.out / "pipeline"
 
 
 if __name__ == "__main__":
@@ -70,4 +244,4 @@ if __name__ == "__main__":
     from ragqa.progress import Bars
 
     with report_errors("pipelines.fid"):
-        print(whole(parse_config(FidConfig, __doc__), progress=Bars(), notify=print))
+        print(train_and_publish(parse_config(FidConfig, __doc__), progress=Bars(), notify=print))

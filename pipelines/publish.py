@@ -29,7 +29,7 @@ from pathlib import Path
 from pipelines.common import generation
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.assemble import main as assemble
-from pipelines.common.config import require
+from pipelines.common.config import at_least_0, check, one_of
 from pipelines.common.run_directory import lock_directory, record_settings
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, Mismatch
@@ -39,7 +39,8 @@ from ragqa.models.generation.generators import load_rag, read_model_type
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
+from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 from ragqa.runtime.export import CARD_FILE, amend_export
 
 
@@ -70,7 +71,8 @@ class PublishConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
-        require(self)
+        check(self, {"kind": one_of(self.kind, tuple(IndexKind)), "workers": at_least_0(self.workers)})
+        mips.check(self.kind, "cpu")
         if (self.card is None) != (self.export is None):
             raise BadInput("--card FILE and --export DIR belong together")
         if self.card and (self.rag or self.questions or self.passages):
@@ -143,7 +145,7 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Callab
             tokenizer.tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
     if rag is None:
         return None
-    generation.save(rag.generator, out / "generator", retriever)
+    generation.write_generator(rag.generator, out / "generator", retriever)
     notify(f"{rag.generator.kind}, {rag.generator.passages} passages a question")
     return rag.generator.kind
 

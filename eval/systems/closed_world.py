@@ -248,7 +248,7 @@ def write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> N
 def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
     """Return exact match and recall of a trained generator on the test questions, by an index of its final weights."""
     from pipelines.common.config import TrainingIndexConfig
-    from pipelines.common.generation import evaluate, searching
+    from pipelines.common.generation import evaluate_generator, make_passage_finder
     from pipelines.common.questions import read_answerable
     from pipelines.common.training_index.frozen import FrozenIndex
     from ragqa.models.dual_encoder import DualEncoder
@@ -263,8 +263,9 @@ def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
         final = replace(config, out=config.out / "final")
         index = FrozenIndex.open(config.corpus, config.out / "model", final, TrainingIndexConfig())
         generator, tower = load_generator(config.out / "generator"), DualEncoder.load(config.out / "model").questions
-        search = searching(index, tower, generator.passages, "cpu")
-    scores = evaluate(generator, search, read_answerable(runner.work / "test.jsonl"), device="cpu", regex=False)
+        search = make_passage_finder(index, tower, generator.passages, "cpu")
+    questions = read_answerable(runner.work / "test.jsonl")
+    scores = evaluate_generator(generator, search, questions, device="cpu", regex=False)
     first, batch = (config.asked_from, config.rag.batch) if stage.recipe == "joint" else (0, config.batch)
     dev = {row["step"]: row["em"] for row in rows if "em" in row}
     return {

@@ -118,9 +118,9 @@ def make_generator(config: GeneratorConfig) -> Path:
 
 def load_recipes() -> dict[str, Callable[..., Path]]:
     """Return the function of each recipe; its first parameter, ``config``, is annotated with the config's class."""
-    from pipelines import closed_book, fid
+    from pipelines import fid
     from pipelines.dpr import train as dpr
-    from pipelines.joint import __main__ as joint
+    from pipelines.joint import train as joint
     from pipelines.orqa import fine_tune, inverse_cloze
     from pipelines.rag import train as rag
     from pipelines.rag import warm_generator
@@ -136,8 +136,8 @@ def load_recipes() -> dict[str, Callable[..., Path]]:
         "fine_tune": fine_tune.main,
         "warm_generator": warm_generator.main,
         "rag": rag.main,
-        "fid": fid.whole,
-        "closed_book": closed_book.whole,
+        "fid": fid.train_and_publish,
+        "closed_book": fid.train_closed_book,
         "joint": joint.main,
     }
 

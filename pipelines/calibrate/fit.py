@@ -16,9 +16,9 @@ right. By one annotator's answer alone, confidence would come out too low. So an
 right with the probability that another annotator would have given it (``judge_by_agreement``).
 
 The weight of retrieval scores in reading (per standard deviation) is chosen first: the one that makes right answers
-most probable over indexes. The reader's ``calibration.json`` gets that weight, the regression, and the threshold below which
-questions are declined: the highest one that declines at most 5 % of the right answers over indexes. All figures come
-from fits on one half of the questions, applied to the other half.
+most probable over indexes. The reader's ``calibration.json`` gets that weight, the regression, and the threshold below
+which questions are declined: the highest one that declines at most 5 % of the right answers over indexes. All figures
+come from fits on one half of the questions, applied to the other half.
 """
 
 import datetime

@@ -12,6 +12,7 @@ from typing import Any
 
 from ragqa.cli.groups import flat_groups, settings_of
 from ragqa.errors import BadInput
+from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
 from ragqa.reading.windows import MIN_WINDOW
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
@@ -63,6 +64,11 @@ def proper_share(value: float | None) -> Rule:
 def text_length(value: int) -> Rule:
     """Return the rule of the longest text in wordpieces."""
     return value > 3, "more than 3: [CLS] and [SEP] are counted"
+
+
+def input_length(value: int) -> Rule:
+    """Return the rule of the longest input of a reader or generator."""
+    return value >= MIN_WINDOW, f"{MIN_WINDOW} or more"
 
 
 def layer_width(value: int | None) -> Rule:
@@ -229,24 +235,17 @@ class MaskingConfig:
         return {**rules, "rate": proper_share(self.rate), "max_text": text_length(self.max_text)}
 
 
-_ABOVE_0 = (
-    *("steps", "epochs", "rounds", "batch", "chunk", "processes", "lr", "clip", "eval_every", "save_every"),
-    *("sample", "k", "read", "depth", "pool", "max_span"),
-)
+@dataclass(frozen=True, kw_only=True)
+class WritingConfig:
+    """Generator that training begins from, and its limits."""
 
+    generator: Path
+    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
+    max_input: int = MAX_INPUT
+    """Tokens of question and passage that are read together."""
+    max_answer: int = MAX_ANSWER
+    """Tokens of an answer, its end included."""
 
-def require(config: Any, **own: Rule) -> None:
-    """Check a config by rules of its own and of the fields that its recipe shares with others (to be replaced)."""
-    values = {name: getattr(config, name, None) for name in (*_ABOVE_0, "workers", "width", "warmup", "dropout")}
-    rules: Rules = {name: above_0(values[name]) for name in _ABOVE_0 if values[name] is not None}
-    if hasattr(config, "out"):
-        rules |= TrainingConfig.rules(config)
-    rules |= {"workers": at_least_0(values["workers"]), "width": layer_width(values["width"])}
-    for name in ("max_query", "max_text", "max_block"):
-        if hasattr(config, name):
-            rules[name] = text_length(getattr(config, name))
-    if values["steps"] is not None and values["warmup"] is not None:
-        rules |= schedule_rules(values["steps"], config.lr, values["warmup"])
-    if hasattr(config, "max_input"):
-        rules["max_input"] = config.max_input >= MIN_WINDOW, f"{MIN_WINDOW} or more"
-    check(config, {**rules, **own})
+    def rules(self) -> Rules:
+        """Return the rules of these settings."""
+        return {"max_input": input_length(self.max_input), "max_answer": (self.max_answer > 1, "more than 1")}

@@ -1,10 +1,9 @@
-"""What the recipes of generators share: which answers are taught, and how held-out questions are answered.
+"""Parts that the recipes of generators share: loading, drawing of answers, and evaluation.
 
-Legend: B questions, K passages a question, T tokens of an answer, D width.
+Legend: B questions, K passages of a question.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.common.config import Rules, TrainingConfig
+from pipelines.common.config import TrainingConfig, WritingConfig
 from pipelines.common.questions import draw_step
 from pipelines.common.retrieval_eval import KS, encode_questions
 from pipelines.common.training_index.base import NOT_FOUND, TrainingIndex
 from ragqa import artefacts
 from ragqa.metrics import answer_recall, exact_match
-from ragqa.models.generation import search as searches
 from ragqa.models.generation.generators import (
     Generator,
     load_generator,
@@ -26,40 +24,25 @@ from ragqa.models.generation.generators import (
     read_model_type,
     save_generator,
 )
-from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
 from ragqa.models.generation.rag import RagGenerator
+from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.pretrained import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.reading.registry import ReaderKind
-from ragqa.reading.windows import MIN_WINDOW
 from ragqa.runtime.encoder import load_encoder
 from ragqa.training import parallel
 from ragqa.training.meter import count_seq2seq_weights
 from ragqa.training.precision import autocast
 from ragqa.types import Hit, Passage, Question
 
-ASKED = 64
-"""Questions that are asked at a time in an evaluation."""
-_ANSWERS = 1
-"""Beside seed and step: the stream of random numbers that choose answers."""
+EVALUATION_BATCH = 64
+"""Questions asked at a time in an evaluation."""
+_ANSWER_STREAM = 1
+"""Third part of the seed, after seed and step, of the random numbers that choose answers."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class WritingConfig:
-    """The generator that writes answers."""
-
-    generator: Path
-    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
-    max_input: int = MAX_INPUT
-    """Tokens of question and passage that are read together."""
-    max_answer: int = MAX_ANSWER
-    """Tokens of an answer, its end included."""
-
-    def rules(self) -> Rules:
-        """Return the rules of these settings."""
-        rules = {"max_input": (self.max_input >= MIN_WINDOW, f"{MIN_WINDOW} or more")}
-        return {**rules, "max_answer": (self.max_answer > 1, "more than 1")}
+PassageFinder = Callable[[list[str]], list[list[Hit]]]
+"""Returns the passages of questions, best first."""
 
 
 def load_for_training(
@@ -72,21 +55,22 @@ def load_for_training(
     """Load the generator of a recipe: one of this kind, or a sequence-to-sequence model used as one.
 
     Args:
-        kind: of the generator.
-        config: of the recipe: ``device`` and ``dropout``.
-        writing: where the generator is, and how much it reads and writes.
-        passages: number of passages that it reads.
-        notify: takes a line if it reads or writes less than it should.
+        kind: kind of the generator.
+        config: settings of the recipe, for device and dropout.
+        writing: directory of the generator, and its limits of input and answer.
+        passages: passages that it reads of a question.
+        notify: receives a line if it reads or writes less than the limits say.
 
     Raises:
         ArtefactError, DamagedArtefact, BadInput: see ``load_generator``.
     """
     source = writing.generator
-    plain = read_model_type(source) != "rag" and not (source / "generator.json").is_file()
-    return prepare(load_generator(source, kind if plain else None), kind, config, writing, passages, notify)
+    is_plain = read_model_type(source) != "rag" and not (source / "generator.json").is_file()
+    generator = load_generator(source, kind if is_plain else None)
+    return prepare_for_training(generator, kind, config, writing, passages, notify)
 
 
-def prepare(
+def prepare_for_training(
     generator: Generator,
     kind: str,
     config: TrainingConfig,
@@ -94,9 +78,9 @@ def prepare(
     passages: int,
     notify: Callable[[str], None] = lambda line: None,
 ) -> Generator:
-    """Prepare a generator for training as ``kind``, whichever it was before; see ``load_for_training``."""
-    if generator.kind != kind:  # what another kind has learned is worth beginning from, too
-        generator = make_generator(generator.seq2seq, kind, **_read_alike(generator, kind))
+    """Prepare a generator for training as ``kind``, whatever its kind was; arguments as in ``load_for_training``."""
+    if generator.kind != kind:  # a generator of another kind is a good start, too
+        generator = make_generator(generator.seq2seq, kind, **_keep_template(generator, kind))
     longest = generator.seq2seq.max_tokens
     generator.passages, generator.retriever = passages, None
     generator.max_input, generator.max_answer = min(writing.max_input, longest), min(writing.max_answer, longest)
@@ -107,114 +91,135 @@ def prepare(
     return generator
 
 
-def _read_alike(generator: Generator, kind: str) -> dict[str, Any]:
-    """How a generator of RAG reads a pair, where it becomes one of the other marginal, or FiD."""
+def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
+    """Return the options by which another kind of generator reads a passage as this one of RAG does."""
     if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == ReaderKind.CLOSED_BOOK:
         return {}
-    told = {"question_tokens": generator.question_tokens} if ReaderKind(kind).uses_scores else {}
-    return {"template": generator.template, **told}
+    tokens = {"question_tokens": generator.question_tokens} if ReaderKind(kind).uses_scores else {}
+    return {"template": generator.template, **tokens}
 
 
 def draw_questions(
     questions: Sequence[Question], *, batch: int, seed: int, step: int
 ) -> tuple[list[Question], list[str]]:
-    """Draw this process's share of the questions of a step, and for each of them one of its gold answers.
+    """Draw this process's share of the questions of a step, and a gold answer for each.
 
-    Which one is drawn evenly by (seed, step). RAG trains on every pair of question and answer (Lewis et al. 2020,
-    appendix D): so a question would count the more, the more answers it has.
+    The answer is drawn uniformly. RAG trains on every pair of question and answer (Lewis et al. 2020, appendix D);
+    questions with many answers would then weigh more.
+
+    Args:
+        questions: all training questions.
+        batch: questions of a step, in all processes.
+        seed: seed of the run.
+        step: number of the step; the draw is a pure function of seed and step.
     """
     places = draw_step(len(questions), batch=batch, seed=seed, step=step)
-    rng = np.random.default_rng([seed, step, _ANSWERS])
+    rng = np.random.default_rng([seed, step, _ANSWER_STREAM])
     answers = [str(rng.choice(questions[at].answers)) for at in places]
     return [questions[at] for at in parallel.take_share(places)], parallel.take_share(answers)
 
 
-def present(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
-    """Relevance as a generator takes it: -inf where nothing was found."""
+def mask_missing(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
+    """Return relevance with -inf where no passage was found, as a generator takes it."""
     missing_BK = rows_BK == NOT_FOUND
-    missing_BK[:, 0] &= ~missing_BK.all(-1)  # an empty passage is read where there is none at all
+    missing_BK[:, 0] &= ~missing_BK.all(-1)  # without any passage, an empty one is read with relevance 0
     return relevance_BK.masked_fill(torch.from_numpy(missing_BK).to(relevance_BK.device), -torch.inf)
 
 
 @torch.no_grad()
-def written(generator: Generator, texts: list[str], passages: list[list[Passage]], relevance_BK: Tensor) -> list[str]:
-    """Answers by greedy decoding, without dropout; '' where nothing was written."""
+def write_answers(
+    generator: Generator, texts: list[str], passages: list[list[Passage]], relevance_BK: Tensor
+) -> list[str]:
+    """Return answers by greedy decoding, without dropout; an empty answer is ''."""
     training = generator.training
     generator.eval()
     inputs = generator.inputs(texts, passages).to(relevance_BK.device)
     with autocast(relevance_BK.device):
-        found = generator.generate(inputs, relevance_BK, searches.SearchSettings(longest=generator.max_answer))
+        candidates = generator.generate(inputs, relevance_BK, SearchSettings(longest=generator.max_answer))
     generator.train(training)
-    return [generator.seq2seq.tokens.decode(candidates[0].ids) for candidates in found]
+    return [generator.seq2seq.tokens.decode(best.ids) for best, *_ in candidates]
 
 
-def right(said: Sequence[str], questions: Sequence[Question], *, regex: bool) -> int:
-    """How many are exact matches."""
-    pairs = zip(said, questions, strict=True)
-    return sum(exact_match(text, question.answers, regex=regex) for text, question in pairs)
+def count_exact_matches(answers: Sequence[str], questions: Sequence[Question], *, regex: bool) -> int:
+    """Return the number of answers that are exact matches."""
+    pairs = zip(answers, questions, strict=True)
+    return sum(exact_match(answer, question.answers, regex=regex) for answer, question in pairs)
 
 
-Search = Callable[[list[str]], list[list[Hit]]]
-"""Passages of questions, best first."""
+def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, device: str) -> PassageFinder:
+    """Return a search by a tower in training, for at least ``passages`` hits and as many as recall is measured at."""
+    depth = min(max(*KS, passages), index.store.live_count)
 
-
-def searching(index: TrainingIndex, tower: Tower, passages: int, device: str) -> Search:
-    """What an index finds for the vectors of a tower in training: at least as many as ``passages`` and ``KS``."""
-    beam = min(max(*KS, passages), index.store.live_count)
-
-    def search(texts: list[str]) -> list[list[Hit]]:
-        rankings = index.mips.search(encode_questions(tower, index.tokenizer, texts, device), beam)
+    def find_passages(texts: list[str]) -> list[list[Hit]]:
+        rankings = index.mips.search(encode_questions(tower, index.tokenizer, texts, device), depth)
         return [list(map(Hit, index.passages(each.rows), each.scores.tolist())) for each in rankings]
 
-    return search
+    return find_passages
 
 
-def scores(hits: Sequence[Sequence[Hit]], device: str) -> Tensor:
-    """Retrieval's own scores as relevance ``[B, K]``: -inf where a question has fewer passages, 0 where it has none."""
+def stack_scores(hits: Sequence[Sequence[Hit]], device: str) -> Tensor:
+    """Return retrieval scores ``[B, K]``: -inf where a question has fewer passages, 0 where it has none."""
     relevance_BK = torch.full((len(hits), max(1, *map(len, hits))), -torch.inf, device=device)
-    for row, found in zip(relevance_BK, hits, strict=True):
-        row[: max(1, len(found))] = torch.tensor([hit.score for hit in found] or [0.0])
+    for row, own in zip(relevance_BK, hits, strict=True):
+        row[: max(1, len(own))] = torch.tensor([hit.score for hit in own] or [0.0])
     return relevance_BK
 
 
-def evaluate(
+def evaluate_generator(
     generator: Generator,
-    search: Search,
+    find_passages: PassageFinder,
     questions: Sequence[Question],
     *,
     device: str,
     regex: bool,
     write: bool = True,
 ) -> dict[str, float]:
-    """Ask held-out questions as a pipeline would: ``em`` of greedy answers, ``recall@k`` by DPR's rule.
+    """Ask held-out questions as a pipeline would.
 
-    Without ``write`` only what is found is looked at; where the book is closed, nothing is.
+    Args:
+        generator: generator in training.
+        find_passages: search for passages.
+        questions: held-out questions.
+        device: device of the generator.
+        regex: whether answers are regular expressions.
+        write: whether to write answers; without, only recall is measured.
+
+    Returns:
+        ``em`` of greedy answers, and ``recall@k`` by DPR's rule unless the generator reads no passages.
     """
-    hits, found = 0, []
-    for at in range(0, len(questions), ASKED):
-        some = list(questions[at : at + ASKED])
-        texts = [question.text for question in some]
-        every = search(texts)
-        found += [[hit.passage.text for hit in each] for each in every]
+    right, texts_found = 0, []
+    for first in range(0, len(questions), EVALUATION_BATCH):
+        batch = list(questions[first : first + EVALUATION_BATCH])
+        texts = [question.text for question in batch]
+        hits = find_passages(texts)
+        texts_found += [[hit.passage.text for hit in own] for own in hits]
         if write:
-            read = [each[: generator.passages] for each in every]
-            passages = [[hit.passage for hit in each] for each in read]
-            hits += right(written(generator, texts, passages, scores(read, device)), some, regex=regex)
-    em = {"em": hits / len(questions)} if write else {}
+            read = [own[: generator.passages] for own in hits]
+            passages = [[hit.passage for hit in own] for own in read]
+            answers = write_answers(generator, texts, passages, stack_scores(read, device))
+            right += count_exact_matches(answers, batch, regex=regex)
+    em = {"em": right / len(questions)} if write else {}
     if generator.template.closed:
         return em
-    recall = answer_recall(found, [list(question.answers) for question in questions], list(KS), regex=regex)
+    gold = [list(question.answers) for question in questions]
+    recall = answer_recall(texts_found, gold, list(KS), regex=regex)
     return em | {f"recall@{k}": recall[k] for k in KS}
 
 
-def operations(seq2seq: Seq2Seq) -> tuple[int, int]:
-    """Operations of a training step for each token that is read, and for each that is written."""
-    read, wrote = count_seq2seq_weights(seq2seq.model)
-    return 6 * read, 6 * wrote
+def count_token_flops(seq2seq: Seq2Seq) -> tuple[int, int]:
+    """Return the operations of a training step for each token that is read, and for each that is written."""
+    read, written = count_seq2seq_weights(seq2seq.model)
+    return 6 * read, 6 * written
 
 
-def save(generator: Generator, out: Path, retriever: Path | None = None) -> None:
-    """Write the generator's directory, whole or not at all; ``retriever`` is that of the scores it learned with."""
+def write_generator(generator: Generator, out: Path, retriever: Path | None = None) -> None:
+    """Write the generator's directory, whole or not at all.
+
+    Args:
+        generator: trained generator.
+        out: directory to write.
+        retriever: directory of the retriever whose scores the generator learned with.
+    """
     generator.retriever = load_encoder(retriever).fingerprint if retriever else None
     with artefacts.replace_directory(out) as folder:
         save_generator(generator, folder)

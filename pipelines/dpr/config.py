@@ -4,7 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipelines.common.config import TrainingConfig, require
+from pipelines.common.config import (
+    Rules,
+    TrainingConfig,
+    above_0,
+    at_least_0,
+    layer_width,
+    one_of,
+    schedule_rules,
+    text_length,
+)
 from pipelines.common.data_sets import list_question_files
 from pipelines.common.mining import QuestionFile
 from ragqa.errors import BadInput
@@ -79,12 +88,27 @@ class DprConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
-        has_no_negatives = self.batch == 1 and not self.hard
-        require(self, hard=(self.hard >= 0 and not has_no_negatives, "0 or more, and more than 0 with a batch of 1"))
+        super().__post_init__()
         if (self.encoder is None) == (self.retriever is None):
             raise BadInput("one of --encoder and --retriever is needed: what training begins from")
         if not self.files:
             raise BadInput("--questions or --patterns is needed: files of training questions")
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        has_no_negatives = self.batch == 1 and not self.hard
+        positive = ("sample", "rounds", "depth", "pool", "epochs", "batch", "chunk", "eval_every")
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            **{name: above_0(getattr(self, name)) for name in positive},
+            "hard": (self.hard >= 0 and not has_no_negatives, "0 or more, and more than 0 with a batch of 1"),
+            "width": layer_width(self.width),
+            "pooling": one_of(self.pooling, ("cls", "mean")),
+            "max_query": text_length(self.max_query),
+            "max_block": text_length(self.max_block),
+            "workers": at_least_0(self.workers),
+        }
 
     @property
     def files(self) -> list[QuestionFile]:

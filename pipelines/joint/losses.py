@@ -1,4 +1,4 @@
-"""Losses that are learned together: each with its weight and its steps, their gradients met in one optimizer step."""
+"""A weighted sum of losses, each with its own steps, whose gradients meet in one optimizer step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,74 +14,105 @@ from ragqa.training.health import Health
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import optimise
 
+MASKED, WRITTEN, MARKED = "", "gen_", "span_"
+"""Prefixes of the losses in the log: masked words, written answers and marked answers."""
+
 
 @dataclass(frozen=True)
-class Part:
-    """One of the losses."""
+class WeightedLoss:
+    """One of the losses of a joint training."""
 
     prefix: str
-    """Of its figures in the log."""
+    """Prefix of its figures in the log."""
     weight: float
+    """Its weight in the sum."""
     begins: int
+    """First step with it."""
     ends: int
-    """The first step without it."""
+    """First step without it."""
     module: nn.Module
-    """What it alone trains."""
-    learn: Callable[[int], BatchLoss]
-    """The batch of a step."""
+    """Module that only this loss trains."""
+    compute: Callable[[int], BatchLoss]
+    """Returns the loss of the batch of a step."""
     health: Health | None = None
+    """Watch over its figures."""
 
     @property
-    def name(self) -> str:
-        """Of its health in a checkpoint."""
+    def health_name(self) -> str:
+        """Name of its health in a checkpoint."""
         return f"{self.prefix}health"
 
-    def due(self, step: int) -> bool:
-        """Whether it has weight in a step."""
+    def is_active(self, step: int) -> bool:
+        """Tell whether the loss counts in a step."""
         return self.weight > 0 and self.begins <= step < self.ends
 
-    def alarms(self, step: int, rows: dict[str, dict[str, float]], asked_from: int, waits: int) -> list[str]:
-        """New alarms of a step, and where questions are asked from the next one on.
+    def check_step(
+        self, step: int, figures: dict[str, dict[str, float]], first_question_step: int, frozen: int
+    ) -> list[str]:
+        """Return the new alarms of a step.
 
-        ``waits``: steps before the retriever learns; whether that is in vain, masked words tell.
+        Args:
+            step: number of the step.
+            figures: figures of the step by the prefix of the loss.
+            first_question_step: first step with questions. Before it, the masked words must have made use of passages.
+            frozen: steps before the retriever learns; the masked words show whether it learns at all.
         """
-        if self.health is None or self.prefix not in rows:
+        if self.health is None or self.prefix not in figures:
             return []
-        if self.prefix:
-            return self.health.check_step(rows[self.prefix])
-        lines = self.health.check_step(rows[self.prefix], retriever_steps=step + 1 - waits)
-        return [*lines, *self.health.check_passages_used()] if step + 1 == asked_from else lines
+        if self.prefix != MASKED:
+            return self.health.check_step(figures[self.prefix])
+        alarms = self.health.check_step(figures[self.prefix], retriever_steps=step + 1 - frozen)
+        return [*alarms, *self.health.check_passages_used()] if step + 1 == first_question_step else alarms
 
 
-def rates_at(step: int, parts: list[Part], rates: LearningRates) -> list[float]:
-    """Return the rates of the retriever's two parameter groups, and of two for each part."""
+def rates_at(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
+    """Return the rates of the retriever's two parameter groups, and of two for the module of each loss."""
     warmup = warmup_steps(rates.warmup, 1000, rates.steps)
-    found = rates.retriever_at(step)
-    for part in parts:
-        total, rate = part.ends - part.begins, 0.0
-        if part.due(step):
-            rate = warmup_linear(step - part.begins, peak=rates.reader, warmup=min(warmup, total), total=total)
-        found += [rate] * 2
-    return found
+    values = rates.retriever_at(step)
+    for loss in losses:
+        total, rate = loss.ends - loss.begins, 0.0
+        if loss.is_active(step):
+            rate = warmup_linear(step - loss.begins, peak=rates.reader, warmup=min(warmup, total), total=total)
+        values += [rate] * 2
+    return values
 
 
 def train_step(
-    run: Run, retriever: nn.Module, parts: list[Part], config: TrainingConfig, rates: LearningRates, *, staleness: int
+    run: Run,
+    retriever: nn.Module,
+    losses: list[WeightedLoss],
+    config: TrainingConfig,
+    rates: LearningRates,
+    *,
+    staleness: int,
 ) -> dict[str, dict[str, float]]:
-    """One optimizer step; the figures of each part. Raises NonFiniteLoss before the weights change."""
+    """Take one optimizer step on all losses that count; raise NonFiniteLoss before the weights change.
+
+    Args:
+        run: the run.
+        retriever: the retriever, which all losses train.
+        losses: the losses.
+        config: settings of the run.
+        rates: learning rates of retriever and readers.
+        staleness: steps that the index is behind.
+
+    Returns:
+        The figures of each loss, by its prefix.
+    """
     retriever.requires_grad_(run.step >= rates.frozen)
-    for part in parts:
-        part.module.requires_grad_(part.due(run.step))
-    taught = {part.prefix: (part.weight, part.learn(run.step)) for part in parts if part.due(run.step)}
-    loss = torch.stack([weight * each.loss for weight, each in taught.values()]).sum()
-    rate = rates_at(run.step, parts, rates)
-    norm = optimise(loss, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    rows = {prefix: each.figures for prefix, (_, each) in taught.items()}
+    for loss in losses:
+        loss.module.requires_grad_(loss.is_active(run.step))
+    active = [loss for loss in losses if loss.is_active(run.step)]
+    batches = [loss.compute(run.step) for loss in active]
+    total = torch.stack([loss.weight * batch.loss for loss, batch in zip(active, batches, strict=True)]).sum()
+    rate = rates_at(run.step, losses, rates)
+    norm = optimise(total, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    figures = {loss.prefix: batch.figures for loss, batch in zip(active, batches, strict=True)}
     run.finish_step(
-        **{prefix + name: value for prefix, row in rows.items() for name, value in row.items()},
+        **{prefix + name: value for prefix, row in figures.items() for name, value in row.items()},
         grad_norm=norm,
         staleness=staleness,
-        tokens=parallel.sum_over_processes(sum(each.tokens for _, each in taught.values())),
-        flops=sum(each.flops for _, each in taught.values()),
+        tokens=parallel.sum_over_processes(sum(batch.tokens for batch in batches)),
+        flops=sum(batch.flops for batch in batches),
     )
-    return rows
+    return figures

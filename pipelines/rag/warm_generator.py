@@ -4,13 +4,12 @@
         runs/generator
     python -m pipelines.rag.train --generator runs/generator/generator ...
 
-A decoder that has never looked at what its encoder read takes very many questions until it finds an answer in a
-passage; a span reader's encoder knows where answers stand. So the decoder's attention is first fitted to
-it (``ragqa.models.generation.copying``), without a training step. Then questions are answered beside their
-gold passages, at first with the encoder as it is, and the decoder's
-attention is taught, beside the answer, where the answer stands.
+A new decoder needs very many questions until it finds an answer in the encoder's output. A span reader's encoder knows
+where answers stand. So the decoder's attention is first fitted to it in closed form
+(``ragqa.models.generation.copying``). Then the generator is trained on questions with their gold passages, at first
+with a frozen encoder. Besides the answer, a second loss trains the decoder's attention to look where the answer stands.
 
-Legend: B questions, N = B pairs, L tokens of a pair, T tokens of an answer, H heads.
+Legend: B questions, N = B pairs, L tokens of a pair, T tokens of an answer, H heads, V vocabulary, M answer tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +25,15 @@ from torch.nn.functional import cross_entropy
 
 from pipelines.common import generation
 from pipelines.common.best import BestWeights
-from pipelines.common.config import HeldOutConfig, Rules, TrainingConfig, above_0, at_least_0, schedule_rules
+from pipelines.common.config import (
+    HeldOutConfig,
+    Rules,
+    TrainingConfig,
+    above_0,
+    at_least_0,
+    input_length,
+    schedule_rules,
+)
 from pipelines.common.data_sets import TrainingSet
 from pipelines.common.mining import QuestionFile
 from pipelines.common.negatives import list_gold_passages
@@ -45,80 +52,81 @@ from ragqa.models.generation.template import Template
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
-from ragqa.reading.windows import MIN_WINDOW
 from ragqa.training import parallel
 from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import optimise, parameter_groups
 from ragqa.types import Passage, Question
 
-_LEAST = 1e-6
-"""Share of its attention that a decoder is taken to give to an answer's place at least."""
+_MIN_ATTENTION = 1e-6
+"""Smallest share of attention on an answer's place that the loss distinguishes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmGeneratorConfig(TrainingConfig):
-    """What is made of what, and trained for how long. ``questions`` without a gold passage are left out."""
+    """Settings of the training of a generator that begins from a span reader."""
 
     reader: Path
     """Directory of a span reader with its tokenizer.json, as pipelines.span_reader.train writes it."""
     questions: Path
-    """File of questions with answers and gold passages."""
+    """File of questions with answers and gold passages; questions without a gold passage are left out."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions."""
     decoder_layers: int = 1
+    """Layers of the decoder."""
     template: str | None = None
-    """What is read, with {question}, {title} and {passage}; by default the question first and a separator behind it, as
-    the encoder is used to."""
+    """Input text with {question}, {title} and {passage}; by default the question, a separator, and the passage, as the
+    encoder was trained."""
     fitted: int = 1000
     """Questions to which the decoder's attention is fitted."""
     steps: int = 2000
+    """Optimizer steps."""
     batch: int = 16
-    """Questions a step."""
+    """Questions of a step."""
     lr: float = 1e-3
-    """Learning rate of the decoder at its peak."""
+    """Peak learning rate of the decoder."""
     encoder_lr: float | None = None
-    """That of the encoder; by default a tenth."""
+    """Peak learning rate of the encoder; by default a tenth of the decoder's."""
     frozen: int | None = None
     """Steps before the encoder learns; by default a quarter of them."""
     warmup: int | None = None
-    """Steps; by default 100, or a tenth of all if that is less. The encoder's begins when it learns."""
+    """Warm-up steps; by default 100, or a tenth of all if that is less. The encoder's warm-up begins when it learns."""
     guide: float = 1.0
-    """Weight of the loss by which attention is taught where an answer stands."""
+    """Weight of the loss that trains attention to look where an answer stands."""
     max_input: int = 192
     """Tokens of question and passage that are read together."""
     max_answer: int = 20
     """Tokens of an answer, its end included."""
 
     @property
-    def waits(self) -> int:
+    def frozen_steps(self) -> int:
         """Steps before the encoder learns."""
         return self.steps // 4 if self.frozen is None else self.frozen
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
         encoder = self.encoder_lr
-        closed = self.template is not None and Template(self.template).closed
+        is_closed = self.template is not None and Template(self.template).closed
         return {
             **super().rules(),
             **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": above_0(self.batch),
             "frozen": at_least_0(self.frozen),
-            "max_input": (self.max_input >= MIN_WINDOW, f"{MIN_WINDOW} or more"),
+            "max_input": input_length(self.max_input),
             "max_answer": (self.max_answer > 1, "more than 1"),
             "decoder_layers": above_0(self.decoder_layers),
             "encoder_lr": (encoder is None or 0 <= encoder < np.inf, "0 or more"),
             "fitted": above_0(self.fitted),
             "guide": (0 <= self.guide < np.inf, "0 or more"),
-            "template": (not closed, "with {passage}"),
+            "template": (not is_closed, "with {passage}"),
         }
 
 
-class Golds:
-    """Questions beside blocks of their gold passages, such as hold an answer if any does."""
+class GoldQuestions:
+    """Questions with blocks of their gold passages; a block holds an answer if any of the passage's blocks does."""
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
-        """Raises BadInput where no question of ``file`` has a gold passage."""
+        """Keep the questions with a gold passage; raise BadInput if no question of ``file`` has one."""
         self.questions = [each for each in questions if each.answers and list_gold_passages(each)]
         if not self.questions:
             raise BadInput(f"{file}: no question names the passage where its answer stands")
@@ -129,143 +137,150 @@ class Golds:
     def __len__(self) -> int:
         return len(self.questions)
 
-    def drawn(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
-        """A question, a passage, and an answer, if possible one that stands there."""
+    def sample(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
+        """Return a question, a passage, and an answer, one that stands in the passage if possible."""
         question = self.questions[number]
         ((title, text), *_), _ = self._sampler.sample(number, rng)
-        standing = [answer for answer in question.answers if has_answer(text, [answer])] or question.answers
-        return question.text, Passage(0, "", title, text, "", 0, len(text)), str(rng.choice(standing))
+        answers = [answer for answer in question.answers if has_answer(text, [answer])] or question.answers
+        return question.text, Passage(0, "", title, text, "", 0, len(text)), str(rng.choice(answers))
 
 
 @dataclass(frozen=True)
-class Batch:
-    """B questions, each with a passage and an answer."""
+class GoldBatch:
+    """Questions, each with a passage and an answer."""
 
     texts: list[str]
     passages: list[Passage]
     answers: list[str]
 
     @classmethod
-    def of(cls, golds: Golds, numbers: Sequence[int], rng: np.random.Generator) -> "Batch":
-        """The batch of these questions."""
-        texts, passages, answers = zip(*(golds.drawn(number, rng) for number in numbers), strict=True)
+    def sample(cls, golds: GoldQuestions, numbers: Sequence[int], rng: np.random.Generator) -> "GoldBatch":
+        """Draw a passage and an answer for each of these questions."""
+        texts, passages, answers = zip(*(golds.sample(number, rng) for number in numbers), strict=True)
         return cls(list(texts), list(passages), list(answers))
 
-    def shared(self) -> "Batch":
-        """This process's part: what is drawn is the same in all."""
-        return Batch(
+    def take_share(self) -> "GoldBatch":
+        """Return this process's share; all processes draw the same batch."""
+        return GoldBatch(
             parallel.take_share(self.texts), parallel.take_share(self.passages), parallel.take_share(self.answers)
         )
 
-    def examples(self, generator: RagGenerator, limit: int) -> list[Example]:
-        """What is read, what is said, and where of the one the other stands."""
+    def make_examples(self, generator: RagGenerator, limit: int) -> list[Example]:
+        """Return the inputs, the answers, and the places of the answers in the inputs."""
         tokens = generator.seq2seq.tokens
-        rows = generator.inputs(self.texts, [[each] for each in self.passages])
-        before = tokens.ids(
-            [generator.template.text_before(*each) for each in zip(self.texts, self.passages, strict=True)]
-        )
-        made = []
-        for row, mask, opening, answer in zip(rows.ids_NL, rows.mask_NL, before, self.answers, strict=True):
+        rows = generator.inputs(self.texts, [[passage] for passage in self.passages])
+        pairs = zip(self.texts, self.passages, strict=True)
+        openings = tokens.ids([generator.template.text_before(*pair) for pair in pairs])
+        examples = []
+        for row, mask, opening, answer in zip(rows.ids_NL, rows.mask_NL, openings, self.answers, strict=True):
             ids = row[mask.bool()].tolist()
             first = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ids, opening, strict=False)))
-            made.append(example(ids, tokens.labels([answer, f" {answer}"], limit), first))
-        return made
+            examples.append(make_example(ids, tokens.labels([answer, f" {answer}"], limit), first))
+        return examples
 
 
-def example(ids: list[int], spelled_2T: Tensor, first: int) -> Example:
-    """What is said is spelled as it stands in what is read: some tokenizers have a space in the piece behind it."""
-    alone, behind = (said[said != IGNORED].tolist() for said in spelled_2T)
-    return next(
-        (Example(ids, said, found) for said in (alone, behind) if (found := places(ids, said[:-1], first))),
-        Example(ids, alone, []),
-    )
+def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
+    """Return an example whose answer is spelled as in the input.
+
+    Some tokenizers spell a word differently after a space.
+
+    Args:
+        ids: the input.
+        labels_2T: the answer alone, and after a space.
+        first: number of the token where the passage begins.
+    """
+    alone, after_space = (labels[labels != IGNORED].tolist() for labels in labels_2T)
+    for answer in (alone, after_space):
+        if places := find_places(ids, answer[:-1], first):
+            return Example(ids, answer, places)
+    return Example(ids, alone, [])
 
 
-def places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[int]:
-    """Where the pieces of an answer stand in what is read, from the piece ``first`` on."""
-    run = list(answer)
-    ends = len(ids) - len(run)  # the end of what is read comes behind
-    return [at for at in range(first, ends) if list(ids[at : at + len(run)]) == run] if run else []
+def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[int]:
+    """Return the places from ``first`` on where the tokens of an answer begin in the input."""
+    sequence = list(answer)
+    end = len(ids) - len(sequence)  # the last token is the end mark, and no answer reaches it
+    return [at for at in range(first, end) if list(ids[at : at + len(sequence)]) == sequence] if sequence else []
 
 
-def stands(example: Example) -> int:
-    """Tokens that are taught where to look."""
+def count_placed_tokens(example: Example) -> int:
+    """Return the number of answer tokens whose place in the input is known."""
     return len(example.answer) if example.places else 0
 
 
-def misled(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
-    """-log of the attention that the heads together give to the right place, a mean over tokens that stand somewhere.
+def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
+    """Return -log of the attention on the right places, a mean over the answer tokens that have one.
 
-    The right place of an answer's token i is the place i behind where the answer begins; wherever that is, it is right.
+    Token i of an answer should look at the place i after the answer's beginning, in any of its occurrences.
+
+    Args:
+        weights_BHTL: weights of cross-attention; the mean over the heads counts.
+        examples: the B examples.
     """
-    mean_BTL, found = weights_BHTL.float().mean(1), []
+    mean_BTL, attention_M = weights_BHTL.float().mean(1), []
     for row, example in zip(mean_BTL, examples, strict=True):
-        for at in range(stands(example)):
-            found.append(row[at, [place + at for place in example.places]].sum())
-    return -torch.stack(found).clamp_min(_LEAST).log().mean() if found else weights_BHTL.sum() * 0
+        for at in range(count_placed_tokens(example)):
+            attention_M.append(row[at, [place + at for place in example.places]].sum())
+    if not attention_M:
+        return weights_BHTL.sum() * 0
+    return -torch.stack(attention_M).clamp_min(_MIN_ATTENTION).log().mean()
 
 
-def train_step(run: Run, generator: RagGenerator, golds: Golds, config: WarmGeneratorConfig) -> None:
-    """One optimizer step; raises NonFiniteLoss before the weights change."""
+def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: WarmGeneratorConfig) -> None:
+    """Take one optimizer step; raise NonFiniteLoss before the weights change."""
     seq2seq = generator.seq2seq
-    seq2seq.model.get_encoder().requires_grad_(run.step >= config.waits)
-    fix_embeddings(generator)
-    batch = Batch.of(
-        golds,
-        draw_step(len(golds), batch=config.batch, seed=config.seed, step=run.step),
-        np.random.default_rng([config.seed, run.step]),
-    )
-    examples = batch.shared().examples(generator, config.max_answer)
+    seq2seq.model.get_encoder().requires_grad_(run.step >= config.frozen_steps)
+    freeze_embeddings(generator)
+    numbers = draw_step(len(golds), batch=config.batch, seed=config.seed, step=run.step)
+    batch = GoldBatch.sample(golds, numbers, np.random.default_rng([config.seed, run.step]))
+    examples = batch.take_share().make_examples(generator, config.max_answer)
     inputs = seq2seq.tokens.pad_rows([example.ids for example in examples]).to(config.device)
-    labels_BT = labels(examples).to(config.device)
-    said_BT = labels_BT != IGNORED
-    with autocast(config.device), attention.record_weights() as seen:
-        logits_MV = seq2seq.logits(seq2seq.encode(inputs), seq2seq.decoder_inputs(labels_BT), said_BT)
-    nll = cross_entropy(logits_MV, labels_BT[said_BT])
-    guided = misled(seen[-1], examples) if config.guide else torch.zeros_like(nll)
-    weighing, standing = (
-        parallel.compute_loss_weight(said_BT),
-        parallel.compute_loss_weight(torch.tensor([*map(stands, examples)])),
-    )
-    loss = nll * weighing + config.guide * guided * standing
-    norm = optimise(loss, run.state.optimizer, rate=rates(run.step, config), clip=config.clip, step=run.step)
-    row = parallel.average_over_processes({"nll": nll.item()}, weighing) | parallel.average_over_processes(
-        {"guided": guided.item()}, standing
-    )
-    reads, writes = generation.operations(seq2seq)
-    passes = 3 if run.step >= config.waits else 1  # nothing goes back through an encoder that waits
-    flops = reads * passes / 3 * inputs.ids_NL.numel() + writes * labels_BT.numel()
+    labels_BT = stack_labels(examples).to(config.device)
+    counted_BT = labels_BT != IGNORED
+    with autocast(config.device), attention.record_weights() as recorded:
+        logits_MV = seq2seq.logits(seq2seq.encode(inputs), seq2seq.decoder_inputs(labels_BT), counted_BT)
+    nll = cross_entropy(logits_MV, labels_BT[counted_BT])
+    guided = compute_attention_nll(recorded[-1], examples) if config.guide else torch.zeros_like(nll)
+    weight = parallel.compute_loss_weight(counted_BT)
+    placed = parallel.compute_loss_weight(torch.tensor([*map(count_placed_tokens, examples)]))
+    loss = nll * weight + config.guide * guided * placed
+    norm = optimise(loss, run.state.optimizer, rate=learning_rates(run.step, config), clip=config.clip, step=run.step)
+    figures = parallel.average_over_processes({"nll": nll.item()}, weight)
+    figures |= parallel.average_over_processes({"guided": guided.item()}, placed)
+    read_flops, write_flops = generation.count_token_flops(seq2seq)
+    passes = 3 if run.step >= config.frozen_steps else 1  # a frozen encoder has no backward pass
+    flops = read_flops * passes / 3 * inputs.ids_NL.numel() + write_flops * labels_BT.numel()
     tokens = parallel.sum_over_processes(inputs.ids_NL.numel() + labels_BT.numel())
-    run.finish_step(**row, grad_norm=norm, tokens=tokens, flops=flops)
+    run.finish_step(**figures, grad_norm=norm, tokens=tokens, flops=flops)
 
 
-def labels(examples: Sequence[Example]) -> Tensor:
-    """``[B, T]``, ``IGNORED`` behind an answer's end."""
+def stack_labels(examples: Sequence[Example]) -> Tensor:
+    """Return the answers ``[B, T]``, filled up with ``IGNORED``."""
     longest = max(len(example.answer) for example in examples)
     return torch.tensor([[*each.answer, *[IGNORED] * (longest - len(each.answer))] for each in examples])
 
 
-def rates(step: int, config: WarmGeneratorConfig) -> list[float]:
-    """Of encoder and decoder, each with its two groups; the encoder's warms up when it begins to learn."""
+def learning_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
+    """Return the rates of two parameter groups of the encoder and two of the decoder."""
     peaks = (config.lr / 10 if config.encoder_lr is None else config.encoder_lr, config.lr)
-    found = []
-    for peak, first in zip(peaks, (min(config.waits, config.steps - 1), 0), strict=True):
+    rates = []
+    for peak, first in zip(peaks, (min(config.frozen_steps, config.steps - 1), 0), strict=True):
         total = config.steps - first
         warmup = warmup_steps(config.warmup, 100, total)
         rate = warmup_linear(step - first, peak=peak, warmup=warmup, total=total) if step >= first else 0.0
-        found += [rate, rate]
-    return found
+        rates += [rate, rate]
+    return rates
 
 
-def fix_embeddings(generator: RagGenerator) -> None:
-    """Have word embeddings stay as they are: what is copied is said by them."""
+def freeze_embeddings(generator: RagGenerator) -> None:
+    """Keep the word embeddings, through which copied tokens are written."""
     model = generator.seq2seq.model
-    for half in (model.get_encoder(), model.get_decoder()):
-        half.get_input_embeddings().requires_grad_(False)
+    for part in (model.get_encoder(), model.get_decoder()):
+        part.get_input_embeddings().requires_grad_(False)
 
 
-def begin(config: WarmGeneratorConfig) -> RagGenerator:
-    """The generator before anything is fitted."""
+def init_generator(config: WarmGeneratorConfig) -> RagGenerator:
+    """Return the generator before its attention is fitted."""
     seq2seq = make_from_reader(config.reader, decoder_layers=config.decoder_layers)
     template = config.template or f"{{question}} {seq2seq.tokens.tokenizer.sep_token} {{title}} / {{passage}}"
     generator = RagGenerator(
@@ -280,32 +295,42 @@ def begin(config: WarmGeneratorConfig) -> RagGenerator:
 
 
 @torch.no_grad()
-def examine(generator: RagGenerator, held: Golds, config: WarmGeneratorConfig) -> dict[str, float]:
-    """``em`` of greedy answers to held-out questions beside their gold passages."""
-    right, seed = 0, np.random.default_rng(config.seed)
-    for at in range(0, len(held), generation.ASKED):
-        numbers = range(at, min(len(held), at + generation.ASKED))
-        batch = Batch.of(held, numbers, seed)
-        alone_B1 = torch.zeros(len(numbers), 1, device=config.device)
-        said = generation.written(generator, batch.texts, [[each] for each in batch.passages], alone_B1)
-        right += generation.right(said, [held.questions[number] for number in numbers], regex=config.held_out.regex)
-    return {"em": right / len(held)}
+def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGeneratorConfig) -> dict[str, float]:
+    """Return ``em`` of greedy answers to held-out questions, each read with its gold passage."""
+    right, rng = 0, np.random.default_rng(config.seed)
+    for first in range(0, len(held_out), generation.EVALUATION_BATCH):
+        numbers = range(first, min(len(held_out), first + generation.EVALUATION_BATCH))
+        batch = GoldBatch.sample(held_out, numbers, rng)
+        relevance_B1 = torch.zeros(len(numbers), 1, device=config.device)
+        passages = [[passage] for passage in batch.passages]
+        answers = generation.write_answers(generator, batch.texts, passages, relevance_B1)
+        questions = [held_out.questions[number] for number in numbers]
+        right += generation.count_exact_matches(answers, questions, regex=config.held_out.regex)
+    return {"em": right / len(held_out)}
 
 
 def main(
     config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """Fit and train, or go on training; the directory of the generator.
+    """Fit and train, or continue a run.
+
+    Args:
+        config: settings of the run.
+        progress: receives the number of steps done.
+        notify: receives lines for the user.
+
+    Returns:
+        The directory of the generator.
 
     Raises:
-        BadInput, ArtefactError: a file or directory is not what it should be, or a setting cannot be meant.
-        NonFiniteLoss: training would have spoiled the weights.
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
-    teach, ask = read_training_questions(config.questions, config.held_out, config.seed, notify)
-    golds = Golds(teach, config.questions)
-    held = Golds(ask, config.held_out.dev) if ask and config.held_out.dev else None
-    generator = begin(config)
+    training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
+    golds = GoldQuestions(training, config.questions)
+    exam = GoldQuestions(held_out, config.held_out.dev) if held_out and config.held_out.dev else None
+    generator = init_generator(config)
     encoder, decoder = generator.seq2seq.model.get_encoder(), generator.seq2seq.model.get_decoder()
     optimizer = torch.optim.AdamW(parameter_groups(encoder, decoder, decay=config.weight_decay), lr=config.lr)
     with open_run(
@@ -314,20 +339,21 @@ def main(
         if not run.step:
             rng = np.random.default_rng(config.seed)
             numbers = rng.permutation(len(golds))[: config.fitted].tolist()
-            begin_answering(generator.seq2seq, Batch.of(golds, numbers, rng).examples(generator, config.max_answer))
+            batch = GoldBatch.sample(golds, numbers, rng)
+            begin_answering(generator.seq2seq, batch.make_examples(generator, config.max_answer))
         best = BestWeights(run, "em")
         while True:
             if run.is_due(config.save_every) and run.step:
                 best.save()
-            if held and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
-                best.report(**examine(generator, held, config))
+            if exam and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
+                best.report(**evaluate(generator, exam, config))
             if run.is_done:
                 break
             run.begin_step()
             train_step(run, generator, golds, config)
         best.restore()
     if parallel.is_first_process():
-        generation.save(generator, config.out / "generator")
+        generation.write_generator(generator, config.out / "generator")
     return config.out / "generator"
 
 

@@ -4,7 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipelines.common.config import TrainingConfig, require
+from pipelines.common.config import (
+    Rules,
+    TrainingConfig,
+    above_0,
+    at_least_0,
+    input_length,
+    one_of,
+    schedule_rules,
+    share,
+    share_below_1,
+)
 from pipelines.common.data_sets import HELD_OUT_SHARE, list_question_files
 from pipelines.common.mining import QuestionFile
 from ragqa.errors import BadInput
@@ -93,27 +103,34 @@ class ReaderConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
-        shares = ("hard", "whole", "untitled", "teacher_weight")
-        positive = ("positives", "distant", "hard_warmup", "temperature")
-        files, is_even = len(self.files), self.accumulate > 0 and self.batch % self.accumulate == 0
-        is_apart_from_teacher = not (self.per_passage and self.teacher)
-        require(
-            self,
-            **{name: (0 <= getattr(self, name) <= 1, "from 0 to 1") for name in shares},
-            **{name: (getattr(self, name) > 0, "above 0") for name in positive},
-            held_out=(0 <= self.held_out < 1, "0 or more and below 1"),
-            negatives=(self.negatives >= 0, "0 or more"),
-            relevance=(self.relevance >= 0, "0 or more"),
-            accumulate=(is_even, f"a divisor of the batch, {self.batch}"),
-            per_passage=(is_apart_from_teacher, "without a teacher, whose spans are those of all passages"),
-            patience=(self.patience is None or self.patience > 0, "above 0"),
-            max_span=(0 < self.max_span <= MAX_ANSWER, f"from 1 to {MAX_ANSWER}, the longest that is ever answered"),
-            shares=(not self.shares or (len(self.shares) == files and min(self.shares) > 0), f"{files} above 0"),
-        )
-        if not files:
+        super().__post_init__()
+        if not self.files:
             raise BadInput("--train or --patterns is needed: files of training questions")
         if self.dev and not self.index:
             raise BadInput("--dev is asked over an index: give --index, too")
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        files, is_even = len(self.files), self.accumulate > 0 and self.batch % self.accumulate == 0
+        has_shares = not self.shares or (len(self.shares) == files and min(self.shares) > 0)
+        is_apart_from_teacher = not (self.per_passage and self.teacher)
+        shares = ("hard", "whole", "untitled", "teacher_weight")
+        positive = ("depth", "pool", "positives", "distant", "hard_warmup", "temperature", "batch", "read", "sample")
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            **{name: share(getattr(self, name)) for name in shares},
+            **{name: above_0(getattr(self, name)) for name in (*positive, "eval_every", "patience")},
+            "held_out": share_below_1(self.held_out),
+            "negatives": at_least_0(self.negatives),
+            "relevance": at_least_0(self.relevance),
+            "accumulate": (is_even, f"a divisor of the batch, {self.batch}"),
+            "per_passage": (is_apart_from_teacher, "without a teacher, whose spans are those of all passages"),
+            "loss": one_of(self.loss, ("marginal", "hard")),
+            "max_input": input_length(self.max_input),
+            "max_span": (0 < self.max_span <= MAX_ANSWER, f"from 1 to {MAX_ANSWER}, the longest that is ever answered"),
+            "shares": (has_shares, f"{files} above 0"),
+        }
 
     @property
     def files(self) -> list[QuestionFile]:

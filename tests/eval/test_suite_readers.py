@@ -10,7 +10,7 @@ import pytest
 from eval.publish import publish
 from eval.suite import Split, Suite, make_parser, run
 from eval.table import HEAD, format_gain, make_table
-from pipelines.common.generation import save
+from pipelines.common.generation import write_generator
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
 from ragqa.evaluation.statistics import wilson_interval
@@ -42,7 +42,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "test-a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     plain = generators.write_byt5(root / "byt5")
     for kind in READERS:
-        save(load_generator(plain, kind), root / kind / "model")
+        write_generator(load_generator(plain, kind), root / kind / "model")
     return root
 
 

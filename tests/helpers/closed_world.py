@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from pipelines.closed_book import ClosedBookConfig
 from pipelines.common.closed_world import (
     ObjectTagger,
     World,
@@ -13,9 +12,10 @@ from pipelines.common.closed_world import (
     make_world,
     write_world,
 )
-from pipelines.joint.__main__ import RAG, REALM, JointConfig
+from pipelines.fid import FidConfig
+from pipelines.joint.config import RAG, REALM, JointConfig
 from pipelines.orqa.config import InverseClozeConfig
-from pipelines.rag.train import RagConfig
+from pipelines.rag.config import RagConfig
 from pipelines.realm.config import PretrainConfig
 from ragqa.cli.groups import make_config, replace_settings
 
@@ -93,9 +93,9 @@ def joint_config(
     )  # fmt: skip
 
 
-def closed_book_config(folders: WorldFolders, generator: Path, out: Path, *, seed: int, steps: int) -> ClosedBookConfig:
+def closed_book_config(folders: WorldFolders, generator: Path, out: Path, *, seed: int, steps: int) -> FidConfig:
     """Return settings of a closed book: those of RAG without passages."""
     return make_config(
-        ClosedBookConfig, generator=generator, questions=folders.train_questions, dev=folders.test_questions, out=out,
-        seed=seed, steps=steps, batch=32, warmup=min(100, steps), **_GENERATORS, **_ANSWERS,
+        FidConfig, k=0, generator=generator, questions=folders.train_questions, dev=folders.test_questions,
+        out=out, seed=seed, steps=steps, batch=32, warmup=min(100, steps), **_GENERATORS, **_ANSWERS,
     )  # fmt: skip

@@ -10,9 +10,10 @@ import torch
 from conftest import untimed
 
 from pipelines.common.assemble import main as assemble
-from pipelines.joint import __main__ as joint
-from pipelines.joint.__main__ import JointConfig
-from pipelines.joint.losses import Part, rates_at
+from pipelines.joint import __main__ as whole
+from pipelines.joint import train as joint
+from pipelines.joint.config import SPAN, JointConfig, split_config
+from pipelines.joint.losses import WeightedLoss, rates_at
 from pipelines.orqa import inverse_cloze
 from pipelines.realm import pretrain
 from ragqa.cli.groups import replace_settings
@@ -61,7 +62,7 @@ def run(config: JointConfig, world: closed_world.World, **options: Any) -> Path:
 def test_rates_of_a_run_without_warm_up(config: JointConfig) -> None:
     """Before a part begins its step is negative, which is below a warm-up of no steps."""
     few = replace_settings(config, warmup=0, frozen=0)
-    late = Part("gen_", 1.0, 3, 6, torch.nn.Linear(1, 1), lambda step: pytest.fail("learned"))
+    late = WeightedLoss("gen_", 1.0, 3, 6, torch.nn.Linear(1, 1), lambda step: pytest.fail("learned"))
     assert [rates_at(step, [late], few.rates)[2:] for step in (0, 3, 6)] == [[0, 0], [few.lr, few.lr], [0, 0]]
 
 
@@ -74,7 +75,7 @@ def test_the_first_steps_are_those_of_realm_then_both_losses_come(
 ) -> None:
     """Until questions are asked, a run is one of ``pipelines.realm.pretrain`` to the last digit."""
     config = replace_settings(
-        config, dropout=0.0, span=1.0, tune=replace_settings(joint.SPAN, batch=4, beam=3, read=2, max_input=64)
+        config, dropout=0.0, span=1.0, tune=replace_settings(SPAN, batch=4, beam=3, read=2, max_input=64)
     )
     told: list[str] = []
     run(config, world, notify=told.append)
@@ -83,7 +84,7 @@ def test_the_first_steps_are_those_of_realm_then_both_losses_come(
         [(False, False, True)] * 3 + [(True, True, True)] * 3
     )
     assert all(math.isfinite(value) for row in rows for value in row.values())
-    masked, _, _ = joint.parts_of(config)
+    masked, _, _ = split_config(config)
     alone = replace_settings(masked, out=config.out.with_name("realm"), dev=None, clip=config.clip)
     alone = replace_settings(alone, save_every=2, eval_every=3, warmup=1)
     pretrain.main(alone, tagger=closed_world.ObjectTagger(world.objects))
@@ -102,11 +103,13 @@ def test_a_step_adds_the_gradients_of_both(
     config = replace_settings(config, dropout=0.0, gen_from=0.0, mlm=0.5, gen=2.0, frozen=0, steps=1)
     seen: dict[str, Any] = {}
 
-    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, rates: Any, **options: Any) -> Any:
+    def kept(
+        run: Any, retriever: Any, losses: list[WeightedLoss], config: JointConfig, rates: Any, **options: Any
+    ) -> Any:
         both, model = [], run.state.model
         for part in losses[:2]:
             model.zero_grad()
-            part.learn(0).loss.backward()
+            part.compute(0).loss.backward()
             both.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
         seen["wanted"] = [
             sum((w * g for w, g in zip((0.5, 2.0), pair, strict=True) if g is not None), torch.zeros(()))
@@ -148,9 +151,9 @@ def test_rates_of_what_begins_later(config: JointConfig) -> None:
     settings = replace_settings(config, steps=100, frozen=0, warmup=10, lr=1.0, retriever_lr=0.5, gen_from=0.5)
     nothing: Any = None
     parts = [
-        Part("", 1.0, 0, 100, nothing, nothing),
-        Part("gen_", 1.0, 50, 100, nothing, nothing),
-        Part("span_", 0.0, 50, 100, nothing, nothing),
+        WeightedLoss("", 1.0, 0, 100, nothing, nothing),
+        WeightedLoss("gen_", 1.0, 50, 100, nothing, nothing),
+        WeightedLoss("span_", 0.0, 50, 100, nothing, nothing),
     ]
     at = {step: rates_at(step, parts, settings.rates) for step in (9, 49, 50, 59)}
     assert at[9] == [0.5, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
@@ -203,10 +206,10 @@ def test_one_directory_answers_by_marking_and_by_writing(
     config: JointConfig, world: closed_world.World, folders: closed_world.WorldFolders
 ) -> None:
     config = replace_settings(
-        config, span=1.0, steps=4, tune=replace_settings(joint.SPAN, batch=4, beam=3, read=2, max_input=64)
+        config, span=1.0, steps=4, tune=replace_settings(SPAN, batch=4, beam=3, read=2, max_input=64)
     )
     run(config, world)
-    path = assemble(joint.after(config))
+    path = assemble(whole.plan_pipeline(config))
     question = world.held_out[0].question()
     marked, written = (Pipeline.load(path, reader=name).ask(question) for name in ("span", "rag-token"))
     assert Pipeline.load(path).ask(question) == marked
@@ -219,7 +222,9 @@ def test_a_generator_begins_as_the_masked_language_model_when_questions_begin(
 ) -> None:
     seen: list[int] = []
 
-    def kept(run: Any, retriever: Any, losses: list[Part], config: JointConfig, rates: Any, **options: Any) -> Any:
+    def kept(
+        run: Any, retriever: Any, losses: list[WeightedLoss], config: JointConfig, rates: Any, **options: Any
+    ) -> Any:
         model = run.state.model
         masked, learned = model.masked.model.state_dict(), model.generator.seq2seq.model.state_dict()
         layer = "encoder.layer.0.attention.self.query.weight"

@@ -14,7 +14,7 @@ from eval.systems.closed_world import ClosedWorldConfig
 from eval.systems.runner import TableRunner
 from pipelines.common import generation
 from pipelines.common.closed_world import ObjectTagger, World, WorldFolders, init_encoder, make_world, write_world
-from pipelines.joint import __main__ as joint
+from pipelines.joint import train as joint
 from pipelines.orqa import inverse_cloze
 from pipelines.rag import train as rag
 from pipelines.realm import pretrain
@@ -127,8 +127,8 @@ def test_one_retriever_learns_from_masked_words_then_from_both(
     reader = CopyingReader(sorted(pieces), 5 + max(*pieces, *tokenizer.ordinary_ids))
     generator = CopyingGenerator(world.objects, tokenizer, "token")
     monkeypatch.setattr(joint.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
-    monkeypatch.setattr(joint, "begun_generator", lambda *_: generator)
-    monkeypatch.setattr(joint.Joint, "adopt", lambda self: None)
+    monkeypatch.setattr(joint, "load_generator", lambda *_: generator)
+    monkeypatch.setattr(joint.Joint, "copy_encoder_to_generator", lambda self: None)
     joint.main(replace_settings(config, **QUICK), tagger=ObjectTagger(world.objects))
     found = recall(config.out)
     assert found[50] > found[0] + 0.1 and found[100] > found[50] and found[100] > 0.6

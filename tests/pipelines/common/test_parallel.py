@@ -17,7 +17,7 @@ import torch
 from conftest import untimed
 from safetensors.torch import load_file
 
-from pipelines import closed_book
+from pipelines import fid
 from pipelines.common.processes import (
     ProgressSender,
     _make_absolute,
@@ -28,7 +28,7 @@ from pipelines.common.processes import (
 from pipelines.dpr import train as dpr
 from pipelines.dpr.batches import RetrievalBatch
 from pipelines.dpr.config import DprConfig
-from pipelines.joint import __main__ as joint
+from pipelines.joint import train as joint
 from pipelines.orqa import fine_tune, inverse_cloze
 from pipelines.orqa.config import FineTuneConfig
 from pipelines.rag import train as rag
@@ -348,8 +348,8 @@ import torch
 import torch.distributed as dist
 from tests.helpers import closed_world
 from ragqa.cli.config import parse_config
-from pipelines import closed_book
-from pipelines.joint import __main__ as joint
+from pipelines import fid
+from pipelines.joint import train as joint
 from pipelines.rag import train as rag
 
 torch.autocast = lambda *_, **__: nullcontext()
@@ -357,7 +357,7 @@ dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", ra
 tagger = closed_world.ObjectTagger(closed_world.make_world(30, 5, 0, words=2).objects)
 rag.main(parse_config(rag.RagConfig, None, ["--config", sys.argv[1]]))
 joint.main(parse_config(joint.JointConfig, None, ["--config", sys.argv[2]]), tagger=tagger)
-closed_book.main(parse_config(closed_book.ClosedBookConfig, None, ["--config", sys.argv[3]]))
+fid.main(parse_config(fid.FidConfig, None, ["--config", sys.argv[3]]))
 dist.destroy_process_group()
 """
 
@@ -406,7 +406,7 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
     first, second, third = generators(*begun, tmp_path / "one")
     rag.main(first)
     joint.main(second, tagger=closed_world.ObjectTagger(world.objects))
-    closed_book.main(third)
+    fid.main(third)
     end_well(processes)
     for part in ("rag", "joint", "closed"):
         one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))

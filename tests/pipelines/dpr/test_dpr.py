@@ -550,7 +550,7 @@ def test_options_are_typed_or_read_from_a_file(tmp_path: Path) -> None:
         ({"encoder": None, "retriever": Path("none")}, "none: no such directory to begin from"),
         ({"corpus": Path("none")}, "none does not exist"),
         ({"questions": ()}, "--questions or --patterns is needed"),
-        ({"batch": 0, "dropout": 1.0, "steps": -3}, "steps = -3, batch = 0, dropout = 1.0: out of range"),
+        ({"batch": 0, "dropout": 1.0, "steps": -3}, "dropout = 1.0, steps = -3, batch = 0: out of range"),
         ({"width": 10**11}, "width = 100000000000: out of range (width: above 0 and at most 65,536)"),
         ({"batch": 155}, "a batch holds 155 questions, and 154 can be trained on: lower --batch"),
     ],

@@ -12,9 +12,17 @@ import torch
 from safetensors.torch import load_file
 
 from pipelines.common import generation
-from pipelines.common.generation import WritingConfig
+from pipelines.common.config import WritingConfig
 from pipelines.rag import warm_generator
-from pipelines.rag.warm_generator import Batch, Golds, WarmGeneratorConfig, example, misled, places, rates
+from pipelines.rag.warm_generator import (
+    GoldBatch,
+    GoldQuestions,
+    WarmGeneratorConfig,
+    compute_attention_nll,
+    find_places,
+    learning_rates,
+    make_example,
+)
 from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.copying import Example
@@ -62,10 +70,10 @@ def config(small: Path, tmp_path: Path) -> WarmGeneratorConfig:
 
 def test_an_answer_stands_where_all_its_pieces_do_and_not_before_the_passage() -> None:
     ids = [2, 7, 8, 3, 7, 8, 9, 7, 8, 7, 3]
-    assert places(ids, [7, 8], 0) == [1, 4, 7]
-    assert places(ids, [7, 8], 4) == [4, 7]
-    assert places(ids, [8, 7, 3], 0) == []  # nothing would be behind it
-    assert places(ids, [9, 9], 0) == places(ids, [], 0) == []
+    assert find_places(ids, [7, 8], 0) == [1, 4, 7]
+    assert find_places(ids, [7, 8], 4) == [4, 7]
+    assert find_places(ids, [8, 7, 3], 0) == []  # nothing would be behind it
+    assert find_places(ids, [9, 9], 0) == find_places(ids, [], 0) == []
 
 
 def test_attention_is_taught_all_places_of_an_answer_as_one() -> None:
@@ -76,15 +84,15 @@ def test_attention_is_taught_all_places_of_an_answer_as_one() -> None:
     weights_BHTL[0, :, 1] = torch.tensor([0.7, 0.1, 0.1, 0.1])  # of 0.2 one behind these
     both = [Example([1, 2, 2, 3], [2, 3], [1, 2]), Example([1, 2, 2, 3], [5, 3], [])]
     expected = -(np.log(0.4) + np.log(0.2)) / 2
-    assert misled(weights_BHTL, both).item() == pytest.approx(expected)
-    assert misled(weights_BHTL[1:], both[1:]).item() == 0
+    assert compute_attention_nll(weights_BHTL, both).item() == pytest.approx(expected)
+    assert compute_attention_nll(weights_BHTL[1:], both[1:]).item() == 0
 
 
 def test_examples_are_read_question_first_and_say_where_the_answer_stands(config: WarmGeneratorConfig) -> None:
-    generator = warm_generator.begin(config)
+    generator = warm_generator.init_generator(config)
     tokens = generator.seq2seq.tokens
-    golds = Golds([Question("w1 w20", ("w20",), passages=("w3 w20 w4 w20",), titles=("w20",))], Path("q"))
-    (example,) = Batch.of(golds, [0], np.random.default_rng(0)).examples(generator, 4)
+    golds = GoldQuestions([Question("w1 w20", ("w20",), passages=("w3 w20 w4 w20",), titles=("w20",))], Path("q"))
+    (example,) = GoldBatch.sample(golds, [0], np.random.default_rng(0)).make_examples(generator, 4)
     assert tokens.tokenizer.convert_ids_to_tokens(example.ids) == (
         ["[CLS]", "w1", "w20", "[SEP]", "w20", "[UNK]", "w3", "w20", "w4", "w20", "[SEP]"]
     )
@@ -95,16 +103,16 @@ def test_examples_are_read_question_first_and_say_where_the_answer_stands(config
 def test_a_piece_is_said_as_it_stands_behind_a_space() -> None:
     """As byte-level BPE spells it: 7 alone, 17 behind a space. Where neither stands, as the tokenizer spells it."""
     spelled_2T = torch.tensor([[7, 3, IGNORED], [17, 8, 3]])
-    assert example([2, 5, 7, 3], spelled_2T, 1) == Example([2, 5, 7, 3], [7, 3], [2])
-    assert example([2, 17, 8, 3], spelled_2T, 1) == Example([2, 17, 8, 3], [17, 8, 3], [1])
-    assert example([2, 17, 8, 3], spelled_2T, 2) == Example([2, 17, 8, 3], [7, 3], [])
+    assert make_example([2, 5, 7, 3], spelled_2T, 1) == Example([2, 5, 7, 3], [7, 3], [2])
+    assert make_example([2, 17, 8, 3], spelled_2T, 1) == Example([2, 17, 8, 3], [17, 8, 3], [1])
+    assert make_example([2, 17, 8, 3], spelled_2T, 2) == Example([2, 17, 8, 3], [7, 3], [])
 
 
 def test_the_passage_behind_a_question_that_is_too_long_is_looked_at(config: WarmGeneratorConfig) -> None:
-    generator = warm_generator.begin(config)
+    generator = warm_generator.init_generator(config)
     asked = " ".join(f"w{n}" for n in range(100, 150))
-    golds = Golds([Question(asked, ("w20",), passages=("w3 w20 w4",), titles=("w5",))], Path("q"))
-    (made,) = Batch.of(golds, [0], np.random.default_rng(0)).examples(generator, 4)
+    golds = GoldQuestions([Question(asked, ("w20",), passages=("w3 w20 w4",), titles=("w5",))], Path("q"))
+    (made,) = GoldBatch.sample(golds, [0], np.random.default_rng(0)).make_examples(generator, 4)
     assert len(made.ids) <= config.max_input
     assert [made.ids[place] for place in made.places] == made.answer[:-1]
 
@@ -114,11 +122,11 @@ def test_a_generator_may_read_more_than_its_reader(config: WarmGeneratorConfig) 
     reader = load_reader(config.reader)
     reader.config.reader_tokens = 16
     reader.save(config.reader)
-    assert warm_generator.begin(config).max_input == config.max_input == 32
+    assert warm_generator.init_generator(config).max_input == config.max_input == 32
 
 
 def test_questions_without_a_passage_are_left_out(config: WarmGeneratorConfig) -> None:
-    assert len(Golds([Question("q", ("a",)), Question("q", ("a",), passages=("a",))], Path("q"))) == 1
+    assert len(GoldQuestions([Question("q", ("a",)), Question("q", ("a",), passages=("a",))], Path("q"))) == 1
     with pytest.raises(BadInput, match=r"train\.jsonl: no question names the passage"):
         warm_generator.main(replace_settings(config, questions=write(config.questions, 0, 0, gold=False)))
 
@@ -127,9 +135,9 @@ def test_the_encoder_waits_and_learns_at_a_tenth() -> None:
     config = make_config(
         WarmGeneratorConfig, reader=Path("r"), questions=Path("q"), out=Path("o"), steps=40, lr=1e-3, warmup=2
     )
-    assert config.waits == 10
-    assert rates(0, config) == [0, 0, 5e-4, 5e-4] and rates(9, config)[0] == 0
-    assert rates(11, config)[:2] == [1e-4, 1e-4] and rates(1, config)[2] == 1e-3
+    assert config.frozen_steps == 10
+    assert learning_rates(0, config) == [0, 0, 5e-4, 5e-4] and learning_rates(9, config)[0] == 0
+    assert learning_rates(11, config)[:2] == [1e-4, 1e-4] and learning_rates(1, config)[2] == 1e-3
 
 
 def test_what_is_written_is_opened_by_the_recipes_of_generators(config: WarmGeneratorConfig) -> None:

@@ -16,8 +16,9 @@ from pipelines.common.questions import read_answerable
 from pipelines.common.training_index.base import NOT_FOUND
 from pipelines.common.training_index.frozen import FrozenIndex
 from pipelines.orqa import inverse_cloze
+from pipelines.rag import losses
 from pipelines.rag import train as rag
-from pipelines.rag.train import RagConfig
+from pipelines.rag.config import RagConfig
 from ragqa.cli.groups import replace_settings
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -69,14 +70,14 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     """Every pair by itself, by the model of transformers, probabilities multiplied and added one by one."""
     config = replace_settings(frozen_passages(config), marginal=marginal, dropout=0.0, smoothing=0.0)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
-    model, retriever = rag.begin(config)
+    model, retriever = rag.load_models(config)
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
     asked, answers = generation.draw_questions(
         read_answerable(config.questions), batch=config.batch, seed=config.seed, step=0
     )
     with torch.no_grad():
-        found = rag.read(model, library, [question.text for question in asked], answers, config)
-        taught = rag.learn(model, library, asked, answers, config)
+        found = losses.score_answers(model, library, [question.text for question in asked], answers, config)
+        taught = losses.compute_loss(model, library, asked, answers, config)
         wanted, alone = [], []
         seq2seq = model.generator.seq2seq
         for question, answer, rows in zip(asked, answers, found.rows_BK, strict=True):
@@ -106,11 +107,14 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
 
 def test_smoothing_changes_what_is_learned_and_not_what_is_said_of_it(config: RagConfig) -> None:
     config = replace_settings(frozen_passages(config), dropout=0.0)
-    model, _ = rag.begin(config)
+    model, _ = rag.load_models(config)
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
     batch = generation.draw_questions(read_answerable(config.questions), batch=config.batch, seed=config.seed, step=0)
     with torch.no_grad():
-        rows = [rag.learn(model, library, *batch, replace_settings(config, smoothing=s)).figures for s in (0.0, 0.1)]
+        rows = [
+            losses.compute_loss(model, library, *batch, replace_settings(config, smoothing=s)).figures
+            for s in (0.0, 0.1)
+        ]
     assert rows[0]["loss"] == pytest.approx(rows[0]["nll"]) and abs(rows[1]["loss"] - rows[1]["nll"]) > 0.01
     assert rows[0]["nll"] == rows[1]["nll"]
 
@@ -132,7 +136,7 @@ def test_answers_are_drawn_by_seed_and_step(config: RagConfig) -> None:
 
 def test_what_was_not_found_has_no_weight() -> None:
     rows = np.array([[3, 1, NOT_FOUND], [NOT_FOUND, NOT_FOUND, NOT_FOUND]])
-    weights = generation.present(torch.zeros(2, 3), rows).softmax(-1)
+    weights = generation.mask_missing(torch.zeros(2, 3), rows).softmax(-1)
     assert weights.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]  # where nothing was, an empty passage is read
 
 
@@ -220,7 +224,7 @@ def test_bad_input(config: RagConfig, tmp_path: Path, folders: closed_world.Worl
 def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path: Path) -> None:
     closed = make_generator(load_generator(config.writing.generator, "rag-token").seq2seq, "closed-book")
     save_generator(closed, tmp_path / "closed")
-    model, _ = rag.begin(replace_settings(config, generator=tmp_path / "closed"))
+    model, _ = rag.load_models(replace_settings(config, generator=tmp_path / "closed"))
     assert (model.generator.kind, model.generator.passages, model.generator.max_input) == ("rag-token", 3, 64)
 
 
@@ -238,14 +242,14 @@ def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: cl
     answers = pipeline.ask([question.text for question in asked], min_confidence=0)
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
     assert all(len(answer.sources) == 3 for answer in answers)
-    model, retriever = rag.begin(
+    model, retriever = rag.load_models(
         replace_settings(config, retriever=config.out / "model", generator=config.out / "generator")
     )
-    search = generation.searching(
+    search = generation.make_passage_finder(
         FrozenIndex.open(config.corpus, config.retriever, config, config.index), retriever.questions, 3, "cpu"
     )
-    said = generation.evaluate(model.generator, search, asked, device="cpu", regex=False)
-    right = generation.right([answer.text or "" for answer in answers], asked, regex=False)
+    said = generation.evaluate_generator(model.generator, search, asked, device="cpu", regex=False)
+    right = generation.count_exact_matches([answer.text or "" for answer in answers], asked, regex=False)
     assert said["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
     with pytest.raises(BadInput, match="are both rag-token"):
         assemble.generators_by_kind((config.out / "generator", config.out / "system" / "rag-token"))

@@ -9,8 +9,7 @@ import tiny
 import torch
 from conftest import untimed
 
-from pipelines import closed_book, fid, fid_training
-from pipelines.closed_book import ClosedBookConfig
+from pipelines import fid
 from pipelines.common import generation
 from pipelines.fid import FidConfig
 from ragqa.cli.groups import make_config, replace_settings
@@ -54,9 +53,10 @@ def config(world: tiny.Tiny, plain: Path, tmp_path: Path) -> FidConfig:
     )
 
 
-def closed(config: FidConfig) -> ClosedBookConfig:
+def closed(config: FidConfig) -> FidConfig:
     return make_config(
-        ClosedBookConfig,
+        FidConfig,
+        k=0,
         generator=config.writing.generator,
         questions=config.questions,
         dev=config.held_out.dev,
@@ -74,11 +74,10 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     config: FidConfig, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With dropout, and killed twice; what is written is the kind that was trained."""
-    recipe: Any = fid if kind == "fid" else closed_book
-    settings: Any = config if kind == "fid" else closed(config)
-    recipe.main(settings)
+    settings = config if kind == "fid" else closed(config)
+    fid.main(settings)
     broken = replace_settings(settings, out=config.out.with_name("broken"))
-    step = fid_training.train_step
+    step = fid.train_step
     for moment in (1, 5):
 
         def killed(run: Any, *others: Any, moment: int = moment) -> dict[str, float]:
@@ -86,12 +85,12 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
                 raise KeyboardInterrupt
             return step(run, *others)
 
-        monkeypatch.setattr(fid_training, "train_step", killed)
+        monkeypatch.setattr(fid, "train_step", killed)
         with pytest.raises(KeyboardInterrupt):
-            recipe.main(broken)
+            fid.main(broken)
         measure_peak_flops.cache_clear()  # as another process finds it
-    monkeypatch.setattr(fid_training, "train_step", step)
-    recipe.main(broken)
+    monkeypatch.setattr(fid, "train_step", step)
+    fid.main(broken)
     assert rows_of(settings.out) == rows_of(broken.out)
     scored = [row for row in rows_of(settings.out) if "em" in row]
     assert [row["step"] for row in scored] == [0, 3, 6]
@@ -102,7 +101,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 def test_the_loss_is_that_of_the_question_alone(config: FidConfig) -> None:
     """Of the closed book: by the model of transformers, one question at a time."""
     settings = replace_settings(closed(config), dropout=0.0, steps=1)
-    closed_book.main(settings)
+    fid.main(settings)
     (row,) = [row for row in rows_of(settings.out) if "nll" in row]
     generator = load_generator(config.writing.generator, "closed-book")
     asked, answers = generation.draw_questions(
@@ -143,7 +142,7 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
 
     monkeypatch.setattr(fid.generation, "load_for_training", opened)
     told: list[str] = []
-    path = fid.whole(replace_settings(config, steps=1, dev=None), notify=told.append)
+    path = fid.train_and_publish(replace_settings(config, steps=1, dev=None), notify=told.append)
     pipeline = Pipeline.load(path, reader="fid")
     asked, _ = generation.draw_questions(writing_questions(config), batch=config.batch, seed=config.seed, step=0)
     hits = pipeline.retriever.search([question.text for question in asked], 3)
@@ -154,12 +153,12 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
 
 def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> None:
     told: list[str] = []
-    path = closed_book.whole(replace_settings(closed(config), index=world.corpus), notify=told.append)
+    path = fid.train_and_publish(replace_settings(closed(config), index=world.corpus), notify=told.append)
     assert told[-1].startswith("confidence is the raw probability: of ")
     answer = Pipeline.load(path, reader="closed-book").ask("w60 w61 w100")
     assert answer.sources == ()
     assert (
-        closed_book.whole(replace_settings(closed(config), out=config.out / "bare", steps=1))
+        fid.train_and_publish(replace_settings(closed(config), out=config.out / "bare", steps=1))
         == config.out / "bare" / "model"
     )
 
@@ -175,10 +174,9 @@ def test_what_is_known_by_heart_is_told(
     changed: dict[str, Any] = {"questions": tmp_path / "two.jsonl", "dev": tmp_path / "dev.jsonl"}
     changed |= {"steps": 70, "eval_every": 20}
     changed |= {"dropout": 0.0, "lr": 1e-2}
-    recipe: Any = fid if kind == "fid" else closed_book
-    settings: Any = config if kind == "fid" else closed(config)
+    settings = config if kind == "fid" else closed(config)
     told: list[str] = []
-    recipe.main(replace_settings(settings, **changed), notify=told.append)
+    fid.main(replace_settings(settings, **changed), notify=told.append)
     (alarm,) = [line for line in told if "ALARM" in line]
     assert "memorised" in alarm and ("passages are hardly read" in alarm) == (kind == "fid")
     alarms = [row["alarm"] for row in read_rows(config.out) if "alarm" in row]
@@ -186,7 +184,7 @@ def test_what_is_known_by_heart_is_told(
     # Killed after the checkpoint of the step at which it was raised, a run raises it once more.
     at = next(row["step"] for row in read_rows(config.out) if "alarm" in row)
     step, broken = (
-        fid_training.train_step,
+        fid.train_step,
         replace_settings(settings, out=tmp_path / "broken", save_every=20, **changed),
     )
 
@@ -195,11 +193,11 @@ def test_what_is_known_by_heart_is_told(
             raise KeyboardInterrupt
         return step(run, *others)
 
-    monkeypatch.setattr(fid_training, "train_step", killed)
+    monkeypatch.setattr(fid, "train_step", killed)
     with pytest.raises(KeyboardInterrupt):
-        recipe.main(broken)
-    monkeypatch.setattr(fid_training, "train_step", step)
-    recipe.main(broken)
+        fid.main(broken)
+    monkeypatch.setattr(fid, "train_step", step)
+    fid.main(broken)
     assert [row["alarm"] for row in read_rows(broken.out) if "alarm" in row] == alarms
 
 
@@ -208,7 +206,7 @@ def test_the_other_marginal_reads_pairs_as_the_first_did(config: FidConfig, befo
     seq2seq = Seq2Seq.load(config.writing.generator)
     template = Template("{question} <- {title}: {passage}")
     begun = make_generator(seq2seq, before, template=template, question_tokens=seq2seq.tokens)
-    made = generation.prepare(begun, after, config, config.writing, 3)
+    made = generation.prepare_for_training(begun, after, config, config.writing, 3)
     assert (made.kind, made.passages) == (after, 3)
     assert made.template == template
     if after != "fid":  # whose passages each stand behind the question's text
@@ -228,19 +226,19 @@ def test_where_a_pipeline_is_put_together_there_it_is_calibrated(
 ) -> None:
     """With ``gpus`` and nothing else said, on a GPU."""
     devices: list[str] = []
-    monkeypatch.setattr(fid_training, "open_retriever", lambda *_, device: devices.append(device))
-    monkeypatch.setattr(fid_training, "calibrate_reader", lambda *_, device, **__: devices.append(device))
-    monkeypatch.setattr(fid_training, "read_generator_kind", lambda _: "fid")
-    monkeypatch.setattr(fid_training, "Pipeline", SimpleNamespace(load=lambda *_, **__: SimpleNamespace(save=id)))
-    fid_training.publish(replace_settings(config, gpus=True), config.index)
+    monkeypatch.setattr(fid, "open_retriever", lambda *_, device: devices.append(device))
+    monkeypatch.setattr(fid, "calibrate_reader", lambda *_, device, **__: devices.append(device))
+    monkeypatch.setattr(fid, "read_generator_kind", lambda _: "fid")
+    monkeypatch.setattr(fid, "Pipeline", SimpleNamespace(load=lambda *_, **__: SimpleNamespace(save=id)))
+    fid.publish(replace_settings(config, gpus=True), config.index)
     assert devices == ["cuda", "cuda"]
 
 
 def test_bad_input(config: FidConfig, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="nowhere does not exist"):
-        closed_book.whole(replace_settings(closed(config), index=tmp_path / "nowhere"))
+        fid.train_and_publish(replace_settings(closed(config), index=tmp_path / "nowhere"))
     assert not config.out.exists()
     with pytest.raises(BadInput, match="holds 40 passages, not 50 to read"):
         fid.main(replace_settings(config, k=50))
-    with pytest.raises(BadInput, match="k = 0, max_answer = 1: out of range"):
-        replace_settings(config, k=0, max_answer=1)
+    with pytest.raises(BadInput, match="k = -1, max_answer = 1: out of range"):
+        replace_settings(config, k=-1, max_answer=1)

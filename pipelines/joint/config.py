@@ -1,0 +1,142 @@
+"""Settings of joint training."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pipelines.common.config import (
+    FROM_RECIPE,
+    HeldOutConfig,
+    RefreshConfig,
+    Rules,
+    TrainingConfig,
+    TrainingIndexConfig,
+    WritingConfig,
+    above_0,
+    at_least_0,
+    schedule_rules,
+)
+from pipelines.common.learning_rates import LearningRates
+from pipelines.orqa.config import TUNE, FineTuneConfig
+from pipelines.rag.config import RagConfig
+from pipelines.realm.config import PRETRAIN as REALM
+from pipelines.realm.config import PretrainConfig
+from ragqa.cli.groups import FLAT
+
+RAG = RagConfig(
+    corpus=FROM_RECIPE,
+    retriever=FROM_RECIPE,
+    writing=WritingConfig(generator=FROM_RECIPE),
+    questions=FROM_RECIPE,
+    out=FROM_RECIPE,
+    learn_passages=True,
+)
+"""Default settings of written answers."""
+SPAN = replace(TUNE, beam=5, batch=8)
+"""Default settings of marked answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointConfig(TrainingConfig):
+    """Settings of joint training."""
+
+    corpus: Path
+    """Index directory of the passages Z that can be retrieved."""
+    encoder: Path
+    """Directory of the masked language model that predicts masked words and that the span reader begins from."""
+    retriever: Path
+    """Directory of the dual encoder; it has to be warmed up to learn much."""
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    generator: Path | None = None
+    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer. By default one is made of
+    this run's masked language model when questions begin, since it has learned to read passages by then."""
+    decoder_layers: int | None = None
+    """Decoder layers of the generator that is made; by default as many as the encoder has."""
+    texts: Path | None = None
+    """Index directory of the texts X that are masked; by default the passages themselves."""
+    mlm: float = 1.0
+    """Weight λ_mlm of masked words; 0 leaves them out."""
+    gen: float = 1.0
+    """Weight λ_gen of written answers."""
+    span: float = 1.0
+    """Weight λ_span of marked answers; 0 leaves them out."""
+    gen_from: float = 0.5
+    """Share of the steps before questions are asked."""
+    mlm_until: float = 1.0
+    """Share of the steps after which no words are masked; equal to ``gen_from`` it gives REALM, then RAG."""
+    steps: int = 200_000
+    """Optimizer steps."""
+    lr: float = 3e-5
+    """Peak learning rate of all readers; each warms up when its loss begins."""
+    retriever_lr: float | None = None
+    """Peak learning rate of the towers; by default a fifth of ``lr``."""
+    frozen: int | None = None
+    """Steps before the retriever learns; by default half of those before questions are asked. It has to learn from
+    masked words first, which are many more than questions and need a reader that uses passages."""
+    realm: PretrainConfig = REALM
+    """Settings of masked words: batch, k, marginal, masking, max_text, max_block …"""
+    rag: RagConfig = RAG
+    """Settings of written answers: batch, k, marginal, smoothing, max_input, max_answer."""
+    tune: FineTuneConfig = SPAN
+    """Settings of marked answers: batch, beam, read, max_input, max_span, hidden."""
+    index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
+    """Index that proposes passages."""
+    refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
+    """How the index follows the retriever."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
+    """Held-out questions."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        begins = 0 <= self.gen_from < 1 and (self.mlm > 0 or self.gen_from == 0)
+        ends = not self.mlm or self.gen_from <= self.mlm_until <= 1
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "retriever_lr": at_least_0(self.retriever_lr),
+            "frozen": at_least_0(self.frozen),
+            "mlm": at_least_0(self.mlm),
+            "gen": above_0(self.gen),
+            "span": at_least_0(self.span),
+            "decoder_layers": above_0(self.decoder_layers),
+            "gen_from": (
+                begins,
+                "0 or more and below 1; 0 without masked words (mlm = 0), or nothing is learned before",
+            ),
+            "mlm_until": (ends, f"from gen_from = {self.gen_from} to 1"),
+        }
+
+    @property
+    def masked_until(self) -> int:
+        """First step without masked words."""
+        return round((self.mlm_until if self.mlm else 0.0) * self.steps)
+
+    @property
+    def asked_from(self) -> int:
+        """First step with questions."""
+        return round(self.gen_from * self.steps)
+
+    @property
+    def rates(self) -> LearningRates:
+        """Learning rates of the retriever and of all readers."""
+        return LearningRates(
+            steps=self.steps,
+            reader=self.lr,
+            retriever=self.lr / 5 if self.retriever_lr is None else self.retriever_lr,
+            frozen=(self.asked_from or self.steps) // 2 if self.frozen is None else self.frozen,
+            warmup=self.warmup,
+        )
+
+
+def split_config(config: JointConfig) -> tuple[PretrainConfig, RagConfig, FineTuneConfig]:
+    """Return the settings of masked words, written answers and marked answers, with those that they share."""
+    names = ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed", "index")
+    shared: dict[str, Any] = {name: getattr(config, name) for name in names}
+    shared["retriever_lr"] = config.rates.retriever
+    asked: dict[str, Any] = {"questions": config.questions, "held_out": config.held_out}
+    refreshed: dict[str, Any] = {"frozen": config.rates.frozen, "refresh": config.refresh, "gpus": config.gpus}
+    masked = replace(config.realm, encoder=config.encoder, texts=config.texts, **refreshed, **shared)
+    writing = replace(config.rag.writing, generator=config.generator or FROM_RECIPE)
+    written = replace(config.rag, writing=writing, **asked, **refreshed, **shared)
+    return masked, written, replace(config.tune, encoder=config.encoder, **asked, **shared)

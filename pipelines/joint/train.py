@@ -1,0 +1,281 @@
+"""Train one retriever under three losses: masked words (REALM), written answers (RAG) and marked answers (ORQA).
+
+Legend: B texts or questions, K passages.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from pipelines.common import generation
+from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
+from pipelines.common.best import BestWeights
+from pipelines.common.questions import read_training_questions
+from pipelines.common.run import BatchLoss, Run, open_run, write_model
+from pipelines.common.training_index.base import check_corpus_size
+from pipelines.common.training_index.refreshed import RefreshedIndex
+from pipelines.joint.config import JointConfig, split_config
+from pipelines.joint.losses import MARKED, MASKED, WRITTEN, WeightedLoss, train_step
+from pipelines.orqa import fine_tune
+from pipelines.orqa.config import FineTuneConfig
+from pipelines.orqa.fine_tune import OpenQA
+from pipelines.rag import losses as rag_losses
+from pipelines.rag.config import RagConfig
+from pipelines.rag.train import open_refreshed_index
+from pipelines.realm import pretrain
+from pipelines.realm.config import PretrainConfig
+from pipelines.realm.pretrain import Realm, TextSource
+from ragqa.errors import ArtefactError
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.generation.encoder_decoder import make_from_encoder
+from ragqa.models.generation.generators import make_generator
+from ragqa.models.generation.rag import RagGenerator
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.mlp_reader import MlpSpanReader
+from ragqa.models.pretrained import set_dropout
+from ragqa.pretraining.salient import Tagger
+from ragqa.progress import SILENT, Progress
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
+from ragqa.training.health import Health
+from ragqa.training.step import parameter_groups
+from ragqa.types import Question
+
+
+@dataclass(frozen=True)
+class JointSettings:
+    """Settings of the whole and of its three losses."""
+
+    whole: JointConfig
+    masked: PretrainConfig
+    written: RagConfig
+    marked: FineTuneConfig
+
+    @classmethod
+    def split(cls, config: JointConfig) -> "JointSettings":
+        """Return the settings of a joint training and of its losses."""
+        return cls(config, *split_config(config))
+
+
+@dataclass(frozen=True)
+class JointData:
+    """Data that the three losses learn from."""
+
+    index: RefreshedIndex
+    """Index of the passages."""
+    texts: TextSource
+    """Texts whose words are masked."""
+    training: list[Question]
+    """Questions whose answers are written."""
+    held_out: list[Question]
+    answered: AnsweredQuestions | None
+    """Training questions with the passages that answer them, if answers are marked."""
+    answered_held_out: AnsweredQuestions | None
+    """Held-out questions with the passages that answer them, if answers are marked."""
+
+
+class Joint(nn.Module):
+    """The modules in training: one retriever and three readers."""
+
+    def __init__(self, settings: JointSettings, notify: Callable[[str], None] = lambda line: None) -> None:
+        super().__init__()
+        config, marked = settings.whole, settings.marked
+        self.retriever = DualEncoder.load(config.retriever)
+        self.masked = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
+        pretrain.check_same_tokenizer(self.retriever, TextTokenizer(config.encoder), settings.masked)
+        self.generator = load_generator(config, settings.written, notify)
+        self.spans = MlpSpanReader.from_encoder(config.encoder, hidden=marked.hidden, max_span=marked.max_span)
+        self.spans.config.reader_tokens = marked.max_input
+        set_dropout(self.train().to(config.device), config.dropout)
+
+    @property
+    def realm(self) -> Realm:
+        """The modules of masked words."""
+        return Realm(self.retriever, self.masked)
+
+    @property
+    def rag(self) -> rag_losses.Rag:
+        """The modules of written answers."""
+        return rag_losses.Rag(self.retriever, self.generator)
+
+    def marking(self, tokenizer: TextTokenizer) -> OpenQA:
+        """Return the modules of marked answers; ``tokenizer`` is the reader's."""
+        return OpenQA(self.retriever.questions, self.spans, tokenizer)
+
+    def copy_encoder_to_generator(self) -> None:
+        """Give the generator the weights of the masked language model; its cross-attention keeps its own."""
+        source, seq2seq = cast(Any, self.masked.model), self.generator.seq2seq.model
+        seq2seq.encoder.load_state_dict(source.base_model.state_dict(), strict=False)
+        seq2seq.decoder.load_state_dict(source.state_dict(), strict=False)
+
+
+def load_generator(config: JointConfig, written: RagConfig, notify: Callable[[str], None]) -> RagGenerator:
+    """Return the generator at the beginning of training: a given one, or one made of the encoder."""
+    kind = f"rag-{written.marginal}"
+    if config.generator is not None:
+        generator = generation.load_for_training(kind, written, written.writing, written.k, notify)
+    else:
+        try:
+            seq2seq = make_from_encoder(config.encoder, decoder_layers=config.decoder_layers)
+        except ArtefactError as error:
+            raise ArtefactError(f"{error}; name another generator by --generator") from error
+        made = make_generator(seq2seq, kind)
+        generator = generation.prepare_for_training(made, kind, written, written.writing, written.k, notify)
+    assert isinstance(generator, RagGenerator)
+    return generator
+
+
+def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: dict[str, Any]) -> list[WeightedLoss]:
+    """Return L = λ_mlm · L_REALM + λ_gen · L_RAG + λ_span · L_reader as a list of its terms.
+
+    Args:
+        settings: settings of the whole and of the losses.
+        model: modules in training.
+        data: data that the losses learn from.
+        saved: state of the run's checkpoint, with the health of the losses.
+    """
+    config, written, index = settings.whole, settings.written, data.index
+    realm, generating, marking = model.realm, model.rag, model.marking(index.tokenizer)
+
+    def mask(step: int) -> BatchLoss:
+        batch, own_rows = data.texts.batch(step, config.device)
+        return pretrain.compute_loss(realm, index.mips, index.tokenized, batch, own_rows, settings.masked)
+
+    def write(step: int) -> BatchLoss:
+        batch, seed = written.batch, written.seed
+        questions, answers = generation.draw_questions(data.training, batch=batch, seed=seed, step=step)
+        return rag_losses.compute_loss(generating, index, questions, answers, written)
+
+    def mark(step: int) -> BatchLoss:
+        assert data.answered is not None
+        return fine_tune.compute_loss(marking, index, data.answered, settings.marked, step)
+
+    def health(prefix: str) -> Health:
+        return Health.from_state(saved.get(f"{prefix}health"))
+
+    first, last = config.asked_from, config.steps
+    return [
+        WeightedLoss(MASKED, config.mlm, 0, config.masked_until, model.masked, mask, health(MASKED)),
+        WeightedLoss(WRITTEN, config.gen, first, last, model.generator, write, health(WRITTEN)),
+        WeightedLoss(MARKED, config.span, first, last, model.spans, mark),
+    ]
+
+
+def main(
+    config: JointConfig,
+    *,
+    tagger: Tagger | None = None,
+    progress: Progress = SILENT,
+    notify: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Train, or continue a run.
+
+    Args:
+        config: settings of the run.
+        tagger: tagger of salient spans instead of the one that ``config.realm`` names.
+        progress: receives the number of steps done.
+        notify: receives lines for the user: evaluations, new indexes, alarms.
+
+    Returns:
+        The directory of the retriever; ``masked``, ``generator`` and ``reader`` lie next to it.
+
+    Raises:
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
+        StaleIndex, RefreshFailed: no index of the present weights could be made.
+    """
+    settings = JointSettings.split(config)
+    training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
+    check_corpus_size(config.corpus, max(settings.masked.k, settings.written.k, settings.marked.beam), "--k")
+    torch.manual_seed(config.seed)
+    model = Joint(settings, notify)
+    masked = pretrain.limit_lengths(settings.masked, model.realm)
+    settings = replace(settings, masked=masked, written=replace(settings.written, max_block=masked.max_block))
+    readers = (model.masked, model.generator, model.spans)
+    optimizer = torch.optim.AdamW(parameter_groups(model.retriever, *readers, decay=config.weight_decay), lr=config.lr)
+    with ExitStack() as stack:
+        run = stack.enter_context(
+            open_run(config, model, optimizer, steps=config.steps, name="joint", progress=progress, notify=notify)
+        )
+        best = BestWeights(run, "em")
+        index = stack.enter_context(closing(open_refreshed_index(settings.written, model.retriever, run, progress)))
+        texts = TextSource(masked, index.tokenized, tagger)
+        data = JointData(index, texts, training, held_out, *locate(config, index, training, held_out, progress))
+        losses = make_losses(settings, model, data, run.state.extra)
+        while True:
+            staleness = index.follow()
+            if run.is_due(config.save_every):
+                best.save(
+                    index=index.version, **{loss.health_name: loss.health.to_state() for loss in losses if loss.health}
+                )
+                index.keep_saved_versions()
+            if held_out and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
+                scores = evaluate(settings, model, data, run.step)
+                (best if "em" in scores else run).report(**scores)
+                check_scores(run, losses, scores, len(held_out))
+            if run.is_done:
+                break
+            if run.step == config.asked_from and config.generator is None:
+                model.copy_encoder_to_generator()
+            step = run.step
+            run.begin_step()
+            figures = train_step(run, model.retriever, losses, config, config.rates, staleness=staleness)
+            for loss in losses:
+                run.alarm(step, loss.check_step(step, figures, config.asked_from, config.rates.frozen))
+        best.restore()
+    if parallel.is_first_process():
+        write_models(config, model)
+    return config.out / "model"
+
+
+def locate(
+    config: JointConfig, index: RefreshedIndex, training: list[Question], held_out: list[Question], progress: Progress
+) -> tuple[AnsweredQuestions | None, AnsweredQuestions | None]:
+    """Return the questions with the passages that answer them, if answers are marked."""
+    if not config.span:
+        return None, None
+    cache, regex = config.out / "answers", config.held_out.regex
+    return locate_answers(index.store, index.corpus, training, held_out, cache, regex=regex, progress=progress)
+
+
+def evaluate(settings: JointSettings, model: Joint, data: JointData, step: int) -> dict[str, float]:
+    """Return recall on held-out questions, and once questions are trained on, exact match: ``em`` and ``span_em``."""
+    config, index = settings.whole, data.index
+    has_begun = step > config.asked_from
+    find_passages = generation.make_passage_finder(
+        index, model.retriever.questions, model.generator.passages, config.device
+    )
+    scores = generation.evaluate_generator(
+        model.generator,
+        find_passages,
+        data.held_out,
+        device=config.device,
+        regex=config.held_out.regex,
+        write=has_begun,
+    )
+    if has_begun and data.answered_held_out is not None:
+        marking = model.marking(index.tokenizer)
+        scores["span_em"] = fine_tune.evaluate(marking, index, data.answered_held_out, settings.marked)["em"]
+    return scores
+
+
+def check_scores(run: Run, losses: list[WeightedLoss], scores: dict[str, float], questions: int) -> None:
+    """Raise alarms if held-out questions show that retrieval collapses or that answers are memorised."""
+    masked, written = losses[0].health, losses[1].health
+    assert masked and written
+    alarms = masked.check_recall(scores["recall@5"], questions)
+    run.alarm(run.step, [*alarms, *(written.check_answers(scores["em"]) if "em" in scores else [])])
+
+
+def write_models(config: JointConfig, model: Joint) -> None:
+    """Write the retriever and the readers."""
+    write_model(model.retriever, config.out / "model")
+    write_model(model.masked, config.out / "masked")
+    generation.write_generator(model.generator, config.out / "generator", config.out / "model")
+    if config.span:
+        write_model(model.spans, config.out / "reader", config.encoder / "tokenizer.json")

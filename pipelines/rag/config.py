@@ -1,0 +1,92 @@
+"""Settings of RAG's training."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pipelines.common.config import (
+    HeldOutConfig,
+    RefreshConfig,
+    Rules,
+    TrainingConfig,
+    TrainingIndexConfig,
+    WritingConfig,
+    above_0,
+    at_least_0,
+    one_of,
+    schedule_rules,
+    share_below_1,
+    text_length,
+)
+from pipelines.common.learning_rates import LearningRates
+from ragqa.cli.groups import FLAT
+
+
+@dataclass(frozen=True, kw_only=True)
+class RagConfig(TrainingConfig):
+    """Settings of RAG's training. RAG: DPR and BART-large, 100 epochs at most, k 5 or 10."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    retriever: Path
+    """Directory of the dual encoder: DPR's, or one of pipelines.realm.pretrain."""
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    writing: Annotated[WritingConfig, FLAT]
+    """Generator that training begins from."""
+    marginal: Literal["token", "sequence"] = "token"
+    """Marginalise over passages for each token (RAG-Token), or for the whole answer (RAG-Sequence)."""
+    learn_passages: bool = False
+    """Train the passage tower, too, and refresh the index; the paper does not."""
+    steps: int = 100_000
+    """Optimizer steps."""
+    batch: int = 8
+    """Questions of a step."""
+    k: int = 5
+    """Passages of a question."""
+    smoothing: float = 0.1
+    """Label smoothing: the share of the loss that is spread over all tokens."""
+    lr: float = 3e-5
+    """Peak learning rate of the generator."""
+    retriever_lr: float | None = None
+    """Peak learning rate of the towers; by default that of the generator, as in the paper."""
+    frozen: int | None = 0
+    """Steps before the retriever learns: none in the paper, whose generator is BART. A generator that begins untrained
+    has to learn to use passages first."""
+    weight_decay: float = 0.001
+    """Weight decay of matrices; biases and norms have none."""
+    clip: float = 0.1
+    """Largest norm of the gradient."""
+    max_block: int = 288
+    """Wordpieces of a passage, if the passage tower learns."""
+    index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
+    """Index that proposes passages."""
+    refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
+    """How the index follows the retriever, if the passage tower learns."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
+    """Held-out questions."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            **schedule_rules(self.steps, self.lr, self.warmup),
+            "batch": above_0(self.batch),
+            "k": above_0(self.k),
+            "marginal": one_of(self.marginal, ("token", "sequence")),
+            "retriever_lr": at_least_0(self.retriever_lr),
+            "frozen": at_least_0(self.frozen),
+            "smoothing": share_below_1(self.smoothing),
+            "max_block": text_length(self.max_block),
+        }
+
+    @property
+    def rates(self) -> LearningRates:
+        """Learning rates of retriever and generator."""
+        return LearningRates(
+            steps=self.steps,
+            reader=self.lr,
+            retriever=self.lr if self.retriever_lr is None else self.retriever_lr,
+            frozen=self.steps // 2 if self.frozen is None else self.frozen,
+            warmup=self.warmup,
+        )

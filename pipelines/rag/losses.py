@@ -1,0 +1,123 @@
+"""RAG's loss: the likelihood of an answer, marginalised over the passages that are read (Lewis et al. 2020, section 2).
+
+Legend: B questions, K passages of a question, T tokens of an answer, D width.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipelines.common import generation
+from pipelines.common.run import BatchLoss
+from pipelines.common.training_index.base import TrainingIndex
+from pipelines.common.training_index.refreshed import RefreshedIndex
+from pipelines.rag.config import RagConfig
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.generation.rag import RagGenerator
+from ragqa.models.tower import Tower
+from ragqa.objectives import IGNORED, sequence_nll, token_nll
+from ragqa.training import parallel
+from ragqa.training.health import measure_retrieval
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
+from ragqa.types import Question
+
+
+class Rag(nn.Module):
+    """The modules in training: the question tower or both towers, and the generator."""
+
+    def __init__(self, retriever: DualEncoder | Tower, generator: RagGenerator) -> None:
+        super().__init__()
+        self.retriever, self.generator = retriever, generator
+        self.token_flops = generation.count_token_flops(generator.seq2seq)
+
+    @property
+    def questions(self) -> Tower:
+        """The question tower."""
+        return self.retriever if isinstance(self.retriever, Tower) else self.retriever.questions
+
+
+@dataclass(frozen=True)
+class AnswerLikelihoods:
+    """Likelihoods of the answers to a batch of questions."""
+
+    nll_B: Tensor
+    """Loss of each question, with label smoothing."""
+    gold_BKT: Tensor
+    """log p(y_i | x, z, y_<i) of the answers' tokens."""
+    alone_B1T: Tensor
+    """The same with an empty passage, so without retrieval; carries no gradient."""
+    relevance_BK: Tensor
+    """Scores of the passages."""
+    rows_BK: np.ndarray
+    """Rows of the passages."""
+    counted_BT: Tensor
+    """True for tokens of the answers, False for padding."""
+    tokens: int
+    """Tokens that went through a model, padding included."""
+    flops: float
+    """Operations of the step."""
+
+
+def score_answers(
+    model: Rag, index: TrainingIndex, texts: list[str], answers: Sequence[str], config: RagConfig
+) -> AnswerLikelihoods:
+    """Search with the question tower, score passages by the towers in training, and score the answers with each.
+
+    Args:
+        model: modules in training.
+        index: passages to search.
+        texts: B questions.
+        answers: an answer to each.
+        config: settings of the run.
+    """
+    generator = model.generator
+    query_BD = index.encode(model.questions, texts, config.device)
+    rows_BK = index.propose(query_BD.detach().float().cpu().numpy(), config.k)
+    passages = [index.passages(rows) for rows in rows_BK]
+    rows_BK = rows_BK[:, : max(1, *map(len, passages))]
+    relevance_BK = generation.mask_missing(index.score(query_BD, rows_BK), rows_BK)
+    labels_BT = generator.seq2seq.tokens.labels(answers, config.writing.max_answer).to(config.device)
+    inputs = generator.inputs(texts, passages).to(config.device)
+    alone = generator.inputs(texts, [[] for _ in texts]).to(config.device)
+    with autocast(config.device):
+        nll_B, gold_BKT = generator.scores(inputs, relevance_BK, labels_BT, smoothing=config.smoothing)
+        with torch.no_grad():  # measuring what retrieval is worth costs about one part in 3 K of the step
+            _, alone_B1T = generator.scores(alone, torch.zeros_like(relevance_BK[:, :1]), labels_BT)
+    read_flops, write_flops = model.token_flops
+    tokens = inputs.ids_NL.numel() + rows_BK.size * labels_BT.shape[1]
+    # A pass without gradient is a third of the operations of a training pass.
+    flops = read_flops * (inputs.ids_NL.numel() + alone.ids_NL.numel() / 3)
+    flops += write_flops * labels_BT.numel() * (rows_BK.shape[1] + 1 / 3)
+    if isinstance(index, RefreshedIndex):
+        tokens, flops = tokens + index.encoded_tokens, flops + count_flops(model.retriever, index.encoded_tokens)
+    counted_BT = labels_BT != IGNORED
+    return AnswerLikelihoods(nll_B, gold_BKT, alone_B1T, relevance_BK, rows_BK, counted_BT, tokens, flops)
+
+
+def compute_loss(
+    model: Rag, index: TrainingIndex, questions: list[Question], answers: list[str], config: RagConfig
+) -> BatchLoss:
+    """Return RAG's loss of a batch, with figures of retrieval.
+
+    The figure ``nll`` is the loss of an answer without label smoothing; ``loss`` is the one that is minimised.
+    """
+    scored = score_answers(model, index, [question.text for question in questions], answers, config)
+    loss, weight = scored.nll_B.mean(), parallel.compute_loss_weight(torch.ones_like(scored.nll_B))
+    with torch.no_grad():
+        marginal_nll = token_nll if config.marginal == "token" else sequence_nll
+        nll = marginal_nll(scored.gold_BKT, scored.relevance_BK, scored.counted_BT).mean().item()
+    health = measure_retrieval(
+        scored.gold_BKT,
+        scored.alone_B1T,
+        scored.relevance_BK,
+        scored.counted_BT,
+        scored.rows_BK,
+        null=False,
+        marginal="sequence",  # a mean over answers, as ``nll`` is
+    )
+    figures = parallel.average_over_processes({"nll": nll, "loss": loss.item(), **health}, weight)
+    return BatchLoss(loss * weight, figures, scored.tokens, scored.flops)
