@@ -83,9 +83,9 @@ def test_a_retriever_learns_from_a_reader_that_copies(
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A generator without weights: nothing is counted, saved or generated."""
-    monkeypatch.setattr(generation, "operations", lambda _: (0, 0))
-    monkeypatch.setattr(generation, "save", lambda *_: None)
-    monkeypatch.setattr(generation, "written", lambda generator, texts, *_: [""] * len(texts))
+    monkeypatch.setattr(generation, "count_token_flops", lambda _: (0, 0))
+    monkeypatch.setattr(generation, "write_generator", lambda *_: None)
+    monkeypatch.setattr(generation, "write_answers", lambda generator, texts, *_: [""] * len(texts))
 
 
 @pytest.mark.parametrize("world", [2], indirect=True)
