@@ -1,4 +1,4 @@
-"""``python -m ragqa``: the command."""
+"""Entry point of ``python -m ragqa``."""
 
 from ragqa.cli.main import main
 

@@ -14,7 +14,7 @@ class BadLine(BadInput):
 
 
 class ArtefactError(RagqaError):
-    """A directory that is not the artefact it should be, or not whole."""
+    """A directory that is not an artefact of the expected kind, or is incomplete."""
 
 
 class DamagedArtefact(ArtefactError):
@@ -28,21 +28,21 @@ class Mismatch(ArtefactError):
 class MissingExtra(RagqaError):
     """A feature needs an optional extra of the package that is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
+    def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
-            f"{what} needs the extra '{extra}'; in the checkout: pip install -c constraints.txt -e '.[{extra}]'"
+            f"{feature} needs the extra '{extra}'; in the checkout: pip install -c constraints.txt -e '.[{extra}]'"
         )
 
 
 class MissingPackage(MissingExtra):
     """A package of the core is not installed, as on a machine that was set up for training only."""
 
-    def __init__(self, what: str, package: str) -> None:
-        RagqaError.__init__(self, f"{what} needs the package '{package}'; install it: pip install {package}")
+    def __init__(self, feature: str, package: str) -> None:
+        RagqaError.__init__(self, f"{feature} needs the package '{package}'; install it: pip install {package}")
 
 
 class RemoteError(RagqaError):
-    """A server that cannot be reached, or does not answer as it should, or not with all its shards."""
+    """A server that cannot be reached, answers incorrectly, or lacks a shard."""
 
 
 class NonFiniteLoss(RagqaError):

@@ -40,10 +40,10 @@ def exact_match(
     regex: bool = False,
     unicode: Literal["NFD"] | None = "NFD",
 ) -> bool:
-    """Tell whether the prediction is one of the answers; None never is.
+    """Return whether the prediction is one of the answers; False for None.
 
     Args:
-        prediction: the answer as it was given.
+        prediction: the system's answer; None if it gave none.
         answers: gold answers, any of which is right.
         regex: the answers are patterns, matched from the start of the raw prediction and not
             necessarily to its end, without regard to case (CuratedTREC, by ORQA's rule); one that is
@@ -86,7 +86,7 @@ def _token_f1(predicted: list[str], gold: list[str]) -> float:
 
 
 def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False) -> bool:
-    """Tell whether the text of a passage holds one of the answers (DPR's rule; the title does not count).
+    """Return whether the text of a passage holds one of the answers (DPR's rule; the title does not count).
 
     The tokens of an answer must stand in the text one after the other; case and Unicode form do not matter,
     articles and punctuation do. No passage holds an answer without tokens (in DPR's code every passage
@@ -141,7 +141,7 @@ def to_nfd(text: str) -> str:
 
 
 def first_rank(marks: Iterable[bool]) -> int | None:
-    """Return the rank, from 1, of the first hit that is marked; None if none is."""
+    """Return the rank, from 1, of the first marked hit; None if there is none."""
     return next((rank for rank, marked in enumerate(marks, 1) if marked), None)
 
 

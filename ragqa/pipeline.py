@@ -30,11 +30,11 @@ class OpenedIndex:
     origin: str | None
     """Fingerprint that updates do not change; None where a shard of a served index is missing."""
     description: dict[str, Any]
-    """What ``Pipeline.describe`` reports about it."""
+    """Entries of ``Pipeline.describe`` about the index."""
 
     @property
     def identity(self) -> RetrieverIdentity:
-        """The retriever whose scores its hits have."""
+        """Identity of the retriever that scores the hits."""
         retriever = self.description["retriever"]
         # Only scores of dense retrieval alone are inner products of an encoder's vectors.
         return RetrieverIdentity(retriever, self.description["encoder"] if retriever == RetrieverKind.DENSE else None)
@@ -146,7 +146,7 @@ class Pipeline:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the parts are those that ``load`` opened: then ``describe`` identifies the pipeline."""
+        """True if the parts are those that ``load`` opened; ``describe`` then identifies the pipeline."""
         return self._index is not None and self._loaded_parts == (self.retriever, self.reader)
 
     def describe(self) -> dict[str, Any]:
@@ -201,8 +201,8 @@ class Pipeline:
         cleaned, hits = self._retrieve(questions, k)
         answers = self.reader.read(cleaned, hits) if cleaned else []
         return [
-            _finish_answer(question, answer, found, threshold)
-            for question, answer, found in zip(questions, answers, hits, strict=True)
+            _finish_answer(question, answer, question_hits, threshold)
+            for question, answer, question_hits in zip(questions, answers, hits, strict=True)
         ]
 
     def _threshold(self, min_confidence: float | None) -> float:
@@ -252,20 +252,20 @@ def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:
 
 
 def _open_served(settings: PipelineSettings) -> OpenedIndex:
-    """Open the served index of a pipeline; raise BadInput if the settings ask for another search than its server's."""
+    """Open the served index of a pipeline; raise BadInput if a setting differs from the server's."""
     from ragqa.retrieval.remote import RemoteRetriever
 
     opened = RemoteRetriever(settings.index)
     served = opened.fetch_collection()
     for name, server_value in {"retriever": served.retriever, "fusion": served.fusion, "encoder": None}.items():
-        wanted = getattr(settings, name)
-        if wanted not in (None, server_value):
-            raise BadInput(f"{name} {wanted}: {settings.index} is searched as its server was told to; leave it out")
+        value = getattr(settings, name)
+        if value not in (None, server_value):
+            raise BadInput(f"{name} {value}: {settings.index} is searched with its server's own settings; leave it out")
     return OpenedIndex(opened, served.origin, served.describe())
 
 
 def clean_question(question: str) -> str:
-    """Return the question as one line of text: control characters become spaces, an absurd length is cut.
+    """Return the question as one line of text: control characters become spaces, an excessive length is cut.
 
     Raises:
         BadInput: nothing is left, or it is not text.

@@ -16,7 +16,7 @@ from ragqa.reading.base import Decoding
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
-    """What a pipeline is made of; None stands for the default of the index or the reader."""
+    """Parts and options of a pipeline; None stands for the default of the index or the reader."""
 
     reader: str | None = None
     """A directory, or ``KIND:SOURCE``."""
@@ -25,11 +25,11 @@ class PipelineSettings:
     encoder: str | None = None
     """Another form of the encoder that made the index: a path or a hub name."""
     fusion: str | None = None
-    """How a hybrid retriever merges scores."""
+    """Fusion of scores (hybrid retriever)."""
     k: int | None = None
     """Passages to read for a question."""
     decoding: Decoding | None = None
-    """How a generative reader searches for its answers."""
+    """Search settings of a generative reader."""
     index: str
     """An index directory, or the URL of a served index."""
     readers: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class PipelineSettings:
         where: object,
         **others: Any,
     ) -> Self:
-        """Return settings with those given in place of the saved ones.
+        """Return the settings with the given values in place of the saved ones.
 
         Args:
             reader: a reader, or the name of one among ``readers``. Another reader than the saved one is used

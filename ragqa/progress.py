@@ -1,4 +1,4 @@
-"""Progress of long work: the library reports how far it is, the command line shows it."""
+"""Progress of long work: reported by the library, shown by the command line."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -6,11 +6,11 @@ from time import monotonic
 from typing import Any, Protocol
 
 PLAIN_EVERY = 30.0
-"""Seconds between two lines where there is no terminal to draw bars in."""
+"""Seconds between two lines of progress where standard error is no terminal."""
 
 
 class Step(Protocol):
-    """One piece of work under way."""
+    """A running piece of work."""
 
     def advance_to(self, done: int, status: str = "") -> None:
         """Report that ``done`` units of the announced total are finished; ``status`` is shown with it."""
@@ -18,7 +18,7 @@ class Step(Protocol):
 
 
 class Progress(Protocol):
-    """Receiver of progress, told of each piece of work as it begins."""
+    """Receiver of progress reports."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
         """Return a context manager around a piece of work.
@@ -36,7 +36,7 @@ class Silent:
     """Progress that shows nothing: the default of the library."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """Return a step that nobody sees."""
+        """Return a step that shows nothing."""
         return nullcontext(self)
 
     def advance_to(self, done: int, status: str = "") -> None:
@@ -48,7 +48,7 @@ class Bars:
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Show a bar, or without a terminal a line now and then and one at the end."""
+        """Show a bar; without a terminal, a line every ``PLAIN_EVERY`` seconds and one at the end."""
         from rich import progress
         from rich.console import Console
 
@@ -82,7 +82,7 @@ class Bars:
             bar.done = done / scale
             yield bar
         if not console.is_terminal:
-            seconds = monotonic() - pace.began
+            seconds = monotonic() - pace.start
             print(f"{name}: {bar.done - pace.first:,.0f} {unit} in {seconds:.1f} s", file=console.file)
 
 
@@ -90,21 +90,21 @@ class _Pace:
     """Speed of a piece of work."""
 
     def __init__(self, first: float, total: float, unit: str) -> None:
-        self.first, self.total, self.unit, self.began = first, total, unit, monotonic()
+        self.first, self.total, self.unit, self.start = first, total, unit, monotonic()
 
     def per_second(self, done: float) -> float:
-        """Return the units a second since the work began or continued."""
-        return (done - self.first) / max(1e-9, monotonic() - self.began)
+        """Return units per second since the work was started or resumed."""
+        return (done - self.first) / max(1e-9, monotonic() - self.start)
 
     def rate(self, done: float) -> str:
-        """Return the speed in words; slow work is given in seconds a unit."""
+        """Format the speed; below one unit per second, as seconds per unit."""
         speed = self.per_second(done)
         if 0 < speed < 1:
             return f"{1 / speed:.1f} s/{self.unit.removesuffix('s')}"
         return f"{speed:,.{0 if speed >= 10 else 1}f} {self.unit}/s"
 
     def time_left(self, done: float) -> str:
-        """Return the time that the rest takes at this speed, as h:mm:ss."""
+        """Format the remaining time at this speed as h:mm:ss."""
         speed = self.per_second(done)
         if speed <= 0:
             return "-:--:--"
@@ -116,13 +116,13 @@ class _Lines:
     """Plain lines about a piece of work, one every ``PLAIN_EVERY`` seconds."""
 
     def __init__(self, name: str, file: Any, pace: _Pace) -> None:
-        self._name, self._file, self._pace, self._shown = name, file, pace, pace.began
+        self._name, self._file, self._pace, self._last_shown = name, file, pace, pace.start
 
     def show(self, done: float, status: str) -> None:
-        """Print how far the work is, unless that was printed a moment ago."""
-        if monotonic() - self._shown < PLAIN_EVERY:
+        """Print the progress, at most once every ``PLAIN_EVERY`` seconds."""
+        if monotonic() - self._last_shown < PLAIN_EVERY:
             return
-        self._shown, pace = monotonic(), self._pace
+        self._last_shown, pace = monotonic(), self._pace
         parts = [f"{self._name}: {done:,.0f}/{pace.total:,.0f} {pace.unit}", pace.rate(done)]
         parts += [f"{pace.time_left(done)} left", *([status] if status else [])]
         print(", ".join(parts), file=self._file, flush=True)

@@ -17,7 +17,7 @@ import numpy as np
 from ragqa.errors import BadInput, BadLine
 from ragqa.types import Question
 
-_DAMAGED = (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError)
+_DECOMPRESSION_ERRORS = (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def read_squad(path: Path) -> Iterator[SquadParagraph]:
         raise BadInput(f"{path} is not a SQuAD 1.1 file: no {error}") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise BadInput(f"{path} is not a SQuAD 1.1 file: {error}") from error
-    except _DAMAGED as error:
+    except _DECOMPRESSION_ERRORS as error:
         raise BadInput(f"{path} is damaged: {error}") from error
 
 
@@ -104,26 +104,26 @@ def read_questions(path: Path) -> Iterator[Question]:
                     raise BadLine(f"{path}:{number}: not a question: {error}") from error
                 if question is not None:
                     yield question
-    except _DAMAGED as error:
+    except _DECOMPRESSION_ERRORS as error:
         raise BadInput(f"{path} is damaged: {error}") from error
 
 
 def _plain_name(path: Path) -> str:
-    """Return the file's name in lower case and without the suffix of its compression."""
+    """Return the file's name in lower case without a compression suffix."""
     return path.name.lower().removesuffix(".xz").removesuffix(".gz")
 
 
 def sample_questions(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
-    """Yield ``count`` of ``total`` questions, drawn at random but always the same ones, in their order.
+    """Yield a random sample of ``count`` out of ``total`` questions, always the same one, in file order.
 
-    The first ones would not do: files are in order of articles, and a few articles do not stand for the others.
+    The first questions would be a biased sample: files are in order of articles.
     """
     chosen = set(np.random.default_rng(0).permutation(total)[:count].tolist())
     return (question for number, question in enumerate(questions) if number in chosen)
 
 
 def is_squad(path: Path) -> bool:
-    """Tell whether a file is one of SQuAD's, by its name."""
+    """Return whether a file is in SQuAD's format, judged by its name."""
     return _plain_name(path).endswith(".json")
 
 
@@ -134,7 +134,7 @@ _QED = {
     "title_text": "titles",
     "example_id": "id",
 }
-"""Field names of QED (Lamm et al. 2021), and ours."""
+"""Field names of QED (Lamm et al. 2021) and of this module."""
 
 
 def _parse_json(line: str, number: str) -> Question:
@@ -207,7 +207,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
-    """Write titles and texts as JSON lines to be indexed, each distinct text once; return their number."""
+    """Write titles and texts as JSON lines for indexing, without duplicate texts; return their number."""
     seen = set()
     with out.open("w", encoding="utf-8") as file:
         for row, (title, text) in enumerate(texts):

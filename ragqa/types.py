@@ -1,4 +1,4 @@
-"""The values that pass between the parts: frozen, and independent of how they were made."""
+"""Frozen values that pass between the parts: passages, questions, hits and answers."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,13 +24,13 @@ class Passage:
 
     @property
     def titled(self) -> str:
-        """The title, then the text: what retrieval indexes."""
+        """Title and text, as they are indexed for retrieval."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and what would answer it where that is known."""
+    """A question with its gold answers and gold passages, where known."""
 
     text: str
     answers: tuple[str, ...] = ()
@@ -110,13 +110,13 @@ class Answer:
     score: float
     confidence: float
     sources: tuple[Source, ...] = ()
-    alternatives: tuple[Alternative, ...] = field(default=())
+    alternatives: tuple[Alternative, ...] = ()
     missing: tuple[str, ...] = ()
     """Shards of a served index that did not answer; the answer may stand there."""
     supported: bool | None = True
-    """Whether the answer stands in one of the passages read (a generated one need not); None without an answer."""
+    """True if the answer stands in a passage that was read (a generated one may not); None without an answer."""
     reason: str | None = None
-    """Why there is no answer, or why it is not supported, in a few words."""
+    """Reason for declining or for an unsupported answer, in a few words."""
     note: str | None = None
     """A remark for the user, such as that a long question was cut."""
 

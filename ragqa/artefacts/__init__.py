@@ -1,4 +1,4 @@
-"""Artefacts: directories with a manifest, written aside, moved into place in one step, checked when opened."""
+"""Artefacts: directories with a manifest, replaced in one step and checked when opened."""
 
 from ragqa.artefacts.atomic import (
     check_no_other_files,

@@ -1,4 +1,4 @@
-"""Directories and files that are whole or not there: written under another name, then moved into place."""
+"""Atomic writes: directories and files are written under a temporary name, then moved into place."""
 
 import glob
 import os
@@ -19,36 +19,36 @@ def replace_directory(target: Path) -> Iterator[Path]:
     Whatever stood at ``target`` stays readable until then, and for good if the block fails.
     """
     target = target.resolve()
-    aside = target.with_name(f".{target.name}.{os.getpid()}.writing")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.writing")
     with report_write_errors(target):
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
     try:
         with report_write_errors(target):
-            yield aside
-            for weights in aside.rglob("*.safetensors"):  # safetensors lets only the owner read what it writes
-                weights.chmod(aside.stat().st_mode & 0o666)
-            swap_into_place(aside, target)
+            yield temporary
+            for weights in temporary.rglob("*.safetensors"):  # safetensors lets only the owner read what it writes
+                weights.chmod(temporary.stat().st_mode & 0o666)
+            swap_into_place(temporary, target)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def swap_into_place(aside: Path, target: Path) -> None:
-    """Move the directory ``aside`` to ``target`` in one step, then delete what stood there."""
-    if target.exists() and not exchange_directories(aside, target):
+def swap_into_place(temporary: Path, target: Path) -> None:
+    """Move the directory ``temporary`` to ``target`` in one step, then delete what stood there."""
+    if target.exists() and not exchange_directories(temporary, target):
         old = target.with_name(f".{target.name}.{os.getpid()}.replaced")
         shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
         try:
-            aside.rename(target)
+            temporary.rename(target)
         except BaseException:
             old.rename(target)
             raise
-        aside = old
+        temporary = old
     elif not target.exists():
-        aside.rename(target)
+        temporary.rename(target)
         return
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def restore_interrupted_swap(target: Path) -> None:
@@ -60,7 +60,7 @@ def restore_interrupted_swap(target: Path) -> None:
             old.rename(target)
 
 
-def exchange_directories(one: Path, other: Path) -> bool:
+def exchange_directories(first: Path, second: Path) -> bool:
     """Swap two directories in one system call (Linux); return False where that is not possible."""
     import ctypes
 
@@ -69,14 +69,14 @@ def exchange_directories(one: Path, other: Path) -> bool:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError):
         return False
-    return bool(rename(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0)
+    return bool(rename(at_cwd, os.fsencode(first), at_cwd, os.fsencode(second), exchange) == 0)
 
 
 def write_text_whole(file: Path, text: str) -> None:
-    """Write a small file that holds all of ``text`` or is not there."""
-    aside = file.with_name(f".{file.name}")
-    aside.write_text(text)
-    aside.rename(file)
+    """Write a small text file atomically."""
+    temporary = file.with_name(f".{file.name}")
+    temporary.write_text(text)
+    temporary.rename(file)
 
 
 def check_replaceable(target: Path, *kinds: str) -> None:
@@ -105,7 +105,7 @@ def check_no_other_files(folder: Path, own: Collection[str]) -> None:
 
 @contextmanager
 def report_write_errors(path: Path) -> Iterator[None]:
-    """Raise BadInput with one clear line where the system refuses to write ``path`` (full disk, no permission)."""
+    """Turn a failure to write ``path`` (full disk, no permission) into BadInput with one clear line."""
     try:
         yield
     except OSError as error:
@@ -121,7 +121,7 @@ def report_write_errors(path: Path) -> Iterator[None]:
 
 
 def _is_elsewhere(name: object, path: Path) -> bool:
-    """Tell whether an error's file is known and is neither ``path``, nor inside, above, or written aside for it."""
+    """Return whether an error names a file that is not ``path``, inside or above it, or its temporary form."""
     if not isinstance(name, str) or Path(name) in path.parents:
         return False
     return not name.startswith((str(path), str(path.with_name(f".{path.name}."))))

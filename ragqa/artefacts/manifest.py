@@ -89,9 +89,9 @@ def write_manifest(
             files[name] = entry or {"size": path.stat().st_size, "sha256": checksum(path)}
     manifest = Manifest(kind, config, parents, files)
     row = {"fingerprint": manifest.fingerprint, **vars(manifest)}
-    aside = folder / f".{MANIFEST}"
-    aside.write_text(json.dumps(row, indent=1, ensure_ascii=False), encoding="utf-8")
-    aside.rename(folder / MANIFEST)
+    temporary = folder / f".{MANIFEST}"
+    temporary.write_text(json.dumps(row, indent=1, ensure_ascii=False), encoding="utf-8")
+    temporary.rename(folder / MANIFEST)
     return manifest
 
 
@@ -122,10 +122,10 @@ def peek_manifest(path: Path) -> Manifest:
     file = path / MANIFEST
     try:
         row = json.loads(text)
-        stated = row.pop("fingerprint")
+        expected = row.pop("fingerprint")
         manifest = Manifest(**row)
         is_newer = int(manifest.format) > FORMAT
-        is_whole = manifest.fingerprint == stated
+        is_whole = manifest.fingerprint == expected
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise DamagedArtefact(f"{file} is damaged: {error!r}; make the directory again") from error
     if is_newer:
@@ -153,7 +153,7 @@ def _read_text(path: Path) -> str:
 
 
 def is_artefact(folder: Path) -> bool:
-    """Tell whether ragqa made ``folder``: such a folder is not a document."""
+    """Return whether ragqa made ``folder``, so that it is not indexed as a document."""
     try:
         return (folder / MANIFEST).is_file() and has_typical_file(folder, *TYPICAL_FILES)
     except OSError:  # a folder that may not be entered
@@ -161,12 +161,12 @@ def is_artefact(folder: Path) -> bool:
 
 
 def has_typical_file(folder: Path, *kinds: str) -> bool:
-    """Tell whether ``folder`` holds a file by which an artefact of one of ``kinds`` is recognised."""
+    """Return whether ``folder`` holds a typical file of an artefact of one of ``kinds``."""
     return any((folder / name).exists() for kind in kinds for name in TYPICAL_FILES[kind])
 
 
 def mark_checked(path: Path) -> None:
-    """Record that the artefact at ``path`` is whole, for a caller that has just written it."""
+    """Record that the artefact at ``path`` is whole; called right after writing it."""
     _write_stamp(path, _file_states(path, peek_manifest(path)))
 
 
@@ -212,9 +212,9 @@ def _write_stamp(path: Path, states: str) -> None:
     stamp = _stamp_file(path)
     with suppress(OSError):  # a cache that cannot be written costs time, nothing else
         stamp.parent.mkdir(parents=True, exist_ok=True)
-        aside = stamp.with_suffix(f".{os.getpid()}")
-        aside.write_text(states)
-        aside.rename(stamp)
+        temporary = stamp.with_suffix(f".{os.getpid()}")
+        temporary.write_text(states)
+        temporary.rename(stamp)
 
 
 def _file_states(path: Path, manifest: Manifest) -> str:
@@ -229,9 +229,9 @@ def _file_states(path: Path, manifest: Manifest) -> str:
 
 
 def _link_independent_states(path: Path, manifest: Manifest) -> dict[str, list[int]]:
-    """Return size, time of the last write and inode of every file, which no hard link changes."""
+    """Return size, modification time and inode of every file; hard links change none of them."""
     states = {name: _file_state(path / name) for name in manifest.files}
-    return {name: [size, written, inode] for name, (size, written, _, inode) in states.items()}
+    return {name: [size, modified, inode] for name, (size, modified, _, inode) in states.items()}
 
 
 def _file_state(file: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""NumPy files, opened by one thread at a time."""
+"""NumPy files, opened by a single thread at a time."""
 
 from pathlib import Path
 from threading import Lock

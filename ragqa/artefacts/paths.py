@@ -26,17 +26,17 @@ def demo_dir() -> Path:
 
 
 def make_absolute(path: str | Path) -> Path:
-    """Return ``path`` from the root and without ``..``, so that a file has one name wherever it is named from."""
-    whole = Path(path).absolute()
-    if ".." not in whole.parts:
-        return whole
+    """Return ``path`` absolute and without ``..``, so that a file has the same name in every directory."""
+    absolute = Path(path).absolute()
+    if ".." not in absolute.parts:
+        return absolute
     # Resolve links up to the last "..", which a link changes the meaning of, and keep them after it.
-    up = len(whole.parts) - whole.parts[::-1].index("..")
-    return Path(*whole.parts[:up]).resolve().joinpath(*whole.parts[up:])
+    after_up = len(absolute.parts) - absolute.parts[::-1].index("..")
+    return Path(*absolute.parts[:after_up]).resolve().joinpath(*absolute.parts[after_up:])
 
 
 def check_model(name: str | Path) -> None:
-    """Raise ArtefactError if ``name`` is neither a directory nor, as text, a possible name on the hub."""
+    """Raise ArtefactError unless ``name`` is a directory or, given as text, a possible name on the hub."""
     if not Path(name).is_dir() and (isinstance(name, Path) or not _HUB_NAME.fullmatch(name)):
         raise ArtefactError(f"{name}: no such directory")
 

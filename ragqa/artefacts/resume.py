@@ -1,9 +1,9 @@
-"""Long work next to the directory it makes: after a kill, the next run goes on from there.
+"""Resumable builds: a workspace beside the target, from which the next run continues after a kill.
 
-.NAME.building/begun     the input the work began with: with any other input, it starts again
+.NAME.building/begun     signature of the input; work starts again when the input differs
 .NAME.building/made/     the directory that becomes NAME at the end, in one step
-.NAME.building/sealed    the identity of made/, written when it is whole. When made/ and the old NAME change places,
-                         a later run tells by it which of the two is the new one
+.NAME.building/sealed    identity of made/, written when it is whole: after made/ and the old NAME were swapped,
+                         a later run uses it to find out which of the two is new
 """
 
 import shutil
@@ -44,7 +44,7 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
 
 
 def is_complete(work: Path) -> bool:
-    """Tell whether nothing is left to make: ``made/`` is whole, or already in its place."""
+    """Return whether ``made/`` is whole or already in its place, so that nothing is left to build."""
     return (work / SEALED).is_file()
 
 

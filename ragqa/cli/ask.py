@@ -104,12 +104,12 @@ def format_json(result: Answer | Refusal) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Replace what cannot be written as UTF-8: a question from the command line need not be valid text."""
+    """Replace characters that UTF-8 cannot encode, which a question from the command line may hold."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _find_error(question: str) -> BadInput | None:
-    """Return why a question cannot be asked, or None."""
+    """Return the error that a question would raise, or None."""
     try:
         if "\0" in question:  # every other byte of UTF-16
             raise BadInput("the question holds zero bytes: convert the file to UTF-8")

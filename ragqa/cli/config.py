@@ -1,4 +1,4 @@
-"""One way from a frozen dataclass to a command line, for recipes and jobs.
+"""Command lines of recipes and jobs, made from their frozen dataclasses.
 
 Fields are options and their docstrings the help; ``--config FILE.json`` gives options as a JSON object.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ragqa.cli.groups import FLAT, flat_groups, nest_settings
+from ragqa.cli.groups import FLAT, field_default, flat_groups, nest_settings
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 
 Config = TypeVar("Config")
@@ -31,8 +31,8 @@ def parse_config(
     """Parse the options of a recipe or job into its frozen dataclass.
 
     A field of a nested dataclass is given as ``--outer.inner value``, or as ``--inner value`` if the dataclass is a
-    flat group (see ``ragqa.cli.groups``). Options in the file of ``--config`` are
-    overridden by those on the command line. ``--config`` alone works without tyro.
+    flat group (see ``ragqa.cli.groups``). Options on the command line override those in the file of ``--config``.
+    ``--config`` alone works without tyro.
 
     Args:
         ConfigClass: the dataclass.
@@ -47,11 +47,11 @@ def parse_config(
     rest = list(sys.argv[1:] if arguments is None else arguments)
     if "--config" not in rest:
         return _parse_options(ConfigClass, description, rest, positional, default=None)
-    at = rest.index("--config")
-    if at + 1 == len(rest):
+    position = rest.index("--config")
+    if position + 1 == len(rest):
         raise BadInput("--config needs the name of a JSON file")
-    file = Path(rest[at + 1])
-    del rest[at : at + 2]
+    file = Path(rest[position + 1])
+    del rest[position : position + 2]
     problems: list[str] = []
     values = _merge(ConfigClass, _read_file(file), None, "", problems)
     if not rest:
@@ -83,7 +83,7 @@ def _merge(ConfigClass: Any, values: dict[str, Any], base: Any, prefix: str, pro
     """
     types = get_type_hints(ConfigClass)
     merged = {
-        field.name: _default(field) if base is None else getattr(base, field.name) for field in fields(ConfigClass)
+        field.name: field_default(field) if base is None else getattr(base, field.name) for field in fields(ConfigClass)
     }
     groups = flat_groups(ConfigClass)
     for name in groups.keys() & {name for name, value in merged.items() if value is MISSING}:
@@ -93,7 +93,7 @@ def _merge(ConfigClass: Any, values: dict[str, Any], base: Any, prefix: str, pro
         if name in merged:
             merged[name] = _decode(value, types[name], merged[name], prefix + name, problems)
         else:
-            problems.append(f"there is no option {prefix}{name}; there are {', '.join(merged)}")
+            problems.append(f"unknown option {prefix}{name}; the options are {', '.join(merged)}")
     return _unchecked(ConfigClass, merged)
 
 
@@ -104,10 +104,6 @@ def _find_missing(instance: Any) -> list[str]:
     return [name for name, value in vars(instance).items() if value is MISSING] + nested
 
 
-def _default(field: Any) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
-
-
 def _unchecked(ConfigClass: Any, values: dict[str, Any]) -> Any:
     instance = object.__new__(ConfigClass)
     for name, value in values.items():
@@ -116,31 +112,31 @@ def _unchecked(ConfigClass: Any, values: dict[str, Any]) -> Any:
 
 
 def _construct(instance: Any) -> Any:
-    """Construct an unchecked instance as usual, with its nested ones, so that each ``__post_init__`` runs."""
+    """Construct an unchecked instance and its nested ones again, so that each ``__post_init__`` runs."""
     values = {name: _construct(value) if is_dataclass(value) else value for name, value in vars(instance).items()}
     return type(instance)(**values)
 
 
-def _decode(value: Any, wanted: Any, base: Any, name: str, problems: list[str]) -> Any:
-    """Turn a JSON value into one of type ``wanted``: text may be a path, a list a tuple, an object a dataclass."""
-    if isinstance(wanted, UnionType) or get_origin(wanted) is Union:
-        for member in get_args(wanted):
+def _decode(value: Any, expected: Any, base: Any, name: str, problems: list[str]) -> Any:
+    """Turn a JSON value into one of type ``expected``: text may be a path, a list a tuple, an object a dataclass."""
+    if isinstance(expected, UnionType) or get_origin(expected) is Union:
+        for member in get_args(expected):
             attempt: list[str] = []
             decoded = _decode(value, member, base, name, attempt)
             if not attempt:
                 return decoded
-    elif get_origin(wanted) is Literal:
-        if value in get_args(wanted):
+    elif get_origin(expected) is Literal:
+        if value in get_args(expected):
             return value
-    elif get_origin(wanted) is tuple:
+    elif get_origin(expected) is tuple:
         if isinstance(value, list):
-            return tuple(_decode(item, get_args(wanted)[0], None, name, problems) for item in value)
-    elif is_dataclass(wanted):
+            return tuple(_decode(item, get_args(expected)[0], None, name, problems) for item in value)
+    elif is_dataclass(expected):
         if isinstance(value, dict):
-            return _merge(wanted, value, None if base is MISSING else base, f"{name}.", problems)
-    elif wanted is Path and isinstance(value, str):
+            return _merge(expected, value, None if base is MISSING else base, f"{name}.", problems)
+    elif expected is Path and isinstance(value, str):
         return Path(value)
-    elif type(value) is wanted or (wanted is float and type(value) is int):
+    elif type(value) is expected or (expected is float and type(value) is int):
         return value
     problems.append(f"{name} = {json.dumps(value)} is not of the type of the option (see --help)")
     return value
@@ -149,7 +145,7 @@ def _decode(value: Any, wanted: Any, base: Any, name: str, problems: list[str]) 
 def _parse_options(
     ConfigClass: type[Config], description: str | None, arguments: list[str], positional: bool, default: Any
 ) -> Config:
-    """Parse options with tyro; what ``default`` holds need not be given."""
+    """Parse options with tyro; those with a value in ``default`` are optional."""
     try:
         import tyro
     except ImportError as error:
@@ -203,7 +199,7 @@ def _main_module() -> str:
 
 
 def _unframe(message: str) -> str:
-    """Put the text in the frame that tyro draws around an error into one line (spaces where there are no lines)."""
+    """Return the text of an error as one line, without the frame that tyro draws (by lines, or only spaces)."""
     title, *lines = [line.strip("│┃╭╮╰╯─ ") for line in message.strip("\n").splitlines()]
     text = " ".join(line for line in lines if line.strip("-")).partition("For full helptext")[0]
     return f"{' '.join((text or title).split())}; --help lists the options"

@@ -87,13 +87,14 @@ def score(
     as_json: FiguresAsJsonOption = False,
 ) -> None:
     """Ask every question and score the answers (the default command); an interrupted run is continued."""
+    from ragqa.demo import demo_index
     from ragqa.evaluation import EvaluationSettings, evaluate
     from ragqa.progress import Bars
 
     place, is_demo = single_index(index), str(questions) == DEMO
     question_set = _open_questions(questions, split).sample(limit)
     if is_demo and place is None and predictions is None:
-        place, corpus = _demo_index(), corpus or "demo encyclopedia"
+        place, corpus = demo_index(progress=Bars()), corpus or "demo encyclopedia"
     scoring = _choose_rule(rule, questions)
     settings = EvaluationSettings(
         name=question_set.name,
@@ -118,7 +119,7 @@ def score(
     elif predictions is not None and place is None:
         system = _open_predictions(predictions, settings, {**options, **decoding, "k": k}, limit)
     else:
-        raise BadInput("give --index DIR to ask, or --predictions FILE to score what another system said")
+        raise BadInput("give --index DIR to ask, or --predictions FILE to score another system's answers")
     out = out or _default_report(question_set.name, (place or predictions or questions).resolve().name)
     say(_format_report(evaluate(system, question_set, settings, out=out, progress=Bars()), as_json=as_json))
 
@@ -161,13 +162,6 @@ def _open_questions(file: Path, split: str) -> "QuestionSet":
     return QuestionSet.from_file(file, split=split)
 
 
-def _demo_index() -> Path:
-    from ragqa.demo import demo_index
-    from ragqa.progress import Bars
-
-    return demo_index(progress=Bars())
-
-
 def _load_pipeline(index: Path, options: dict[str, Any], decoding: dict[str, Any]) -> "Pipeline":
     from ragqa.pipeline import Pipeline
     from ragqa.reading.base import Decoding
@@ -182,7 +176,7 @@ def _load_pipeline(index: Path, options: dict[str, Any], decoding: dict[str, Any
 def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: dict[str, Any], limit: int | None
 ) -> "System":
-    """Open a file of predictions; raise BadInput if options of a pipeline were given, which it has not."""
+    """Open a file of predictions; raise BadInput if options of a pipeline were given, too."""
     from ragqa.evaluation.systems import Predictions
 
     names = [name.replace("_", "-") for name, value in pipeline_options.items() if value is not None]
@@ -232,10 +226,10 @@ def _write_page(file: Path, page: str) -> None:
     in_report = (file.parent / artefacts.MANIFEST).exists()
     if in_report or (file.exists() and not (file.is_file() and _GENERATOR in file.read_bytes()[:2000])):
         raise BadInput(f"{file} is not a page of a comparison: choose another place for --html")
-    aside = file.with_name(f".{file.name}.writing")
+    temporary = file.with_name(f".{file.name}.writing")
     try:
         with artefacts.report_write_errors(file):
-            aside.write_text(page, encoding="utf-8")
-            aside.replace(file)
+            temporary.write_text(page, encoding="utf-8")
+            temporary.replace(file)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -66,7 +66,7 @@ def settings_of(config: Any) -> dict[str, Any]:
 
 
 def replace_settings(config: Config, **settings: Any) -> Config:
-    """Return the config with other settings, which may be those of its flat groups."""
+    """Return the config with some of its settings, or of those of its flat groups, changed."""
     changed: Any = config
     nested = nest_settings(type(config), settings)
     for name in flat_groups(type(config)).keys() & nested.keys():
@@ -77,7 +77,7 @@ def replace_settings(config: Config, **settings: Any) -> Config:
 
 
 def make_config(kind: type[Config], **settings: Any) -> Config:
-    """Return a config made of settings that may be those of its flat groups."""
+    """Return a config of class ``kind`` from its settings and those of its flat groups."""
     nested = nest_settings(kind, settings)
     by_name = {field.name: field for field in _fields(kind)}
     for name, group in flat_groups(kind).items():

@@ -33,8 +33,8 @@ from ragqa.errors import BadInput, RagqaError
 app = typer.Typer(**SETTINGS, cls=QuestionGroup)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_given: bool) -> None:
+    if is_given:
         from ragqa import __version__
 
         say(f"ragqa {__version__}")
@@ -129,9 +129,9 @@ def export(
     card: Annotated[Path | None, typer.Option(help="Model card (Markdown) to add to the export.")] = None,
 ) -> None:
     """Export a trained encoder or reader to 8-bit ONNX, which runs without torch."""
-    from ragqa.runtime.export import export as run
+    from ragqa.runtime.export import export as export_model
 
-    manifest = run(source, out, share=share, card=card)
+    manifest = export_model(source, out, share=share, card=card)
     size = sum(file["size"] for file in manifest.files.values()) / 1e6
     say(f"{manifest.kind} {manifest.fingerprint} in {out}: {size:.1f} MB")
 

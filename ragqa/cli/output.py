@@ -1,4 +1,4 @@
-"""What the command prints and its exit statuses: results on stdout, all else on stderr."""
+"""Output and exit statuses of the command: results on stdout, everything else on stderr."""
 
 import os
 import sys

@@ -34,7 +34,7 @@ def render_answer(answer: Answer) -> str:
 
 
 def render_rest(answer: Answer, written: str) -> str:
-    """Return what is still to be shown of an answer of which ``written`` was shown while it was generated."""
+    """Return the rest of an answer to show, after ``written`` was shown while it was generated."""
     text = one_line(written)
     if answer.text is None:
         return f"\nTaken back. {render_answer(answer)}"
@@ -87,10 +87,10 @@ def _has_colours() -> bool:
 
 
 def mark(text: str) -> str:
-    """Mark an answer in its passage: in green on a terminal, between asterisks elsewhere."""
+    """Return the text marked: in green for a terminal, between asterisks elsewhere."""
     return f"\x1b[1;32m{text}\x1b[0m" if _has_colours() else f"**{text}**"
 
 
 def bold(text: str) -> str:
-    """Print ``text`` in bold on a terminal."""
+    """Return the text in bold for a terminal, unchanged elsewhere."""
     return f"\x1b[1m{text}\x1b[0m" if _has_colours() else text

@@ -23,7 +23,7 @@ _POINTS = 200
 
 
 def is_reading(about: dict[str, Any]) -> bool:
-    """Tell whether the system answers; one that only retrieves describes its reader as None."""
+    """Return whether the system answers; one that only retrieves describes its reader as None."""
     return about["system"].get("reader", "") is not None
 
 

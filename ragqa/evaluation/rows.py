@@ -193,7 +193,7 @@ def _digest(text: str) -> str:
 
 
 def is_from(document: str, names: Sequence[str]) -> bool:
-    """Tell whether a document is one of ``names``: its id or the end of its path."""
+    """Return whether a document is one of ``names``: its id or the end of its path."""
     return any(document == name or document.endswith(f"/{name}") for name in names)
 
 

@@ -288,11 +288,11 @@ def _make_once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
     """Make the part ``name`` of ``folder`` unless an earlier run finished it."""
     if (folder / name).is_dir():
         return
-    aside = folder / f".{name}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    make(aside)
-    aside.rename(folder / name)
+    temporary = folder / f".{name}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    make(temporary)
+    temporary.rename(folder / name)
 
 
 def _format_counts(report: CorpusReport) -> str:

@@ -119,11 +119,11 @@ def embed_shard(
 
 
 def _write_whole(file: Path, data: bytes) -> None:
-    aside = (
+    temporary = (
         file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"
     )  # unique, since two workers may make the same shard
-    aside.write_bytes(data)
-    aside.replace(file)
+    temporary.write_bytes(data)
+    temporary.replace(file)
 
 
 def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:

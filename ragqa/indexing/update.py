@@ -299,7 +299,7 @@ class _NewVersion:
 
 def _replace_array(file: Path, array: npt.NDArray[Any]) -> None:
     """Write an array to a new file and rename it: the old version may share ``file``, and must not change."""
-    aside = file.with_name(f".{file.name}")
-    with aside.open("wb") as stream:
+    temporary = file.with_name(f".{file.name}")
+    with temporary.open("wb") as stream:
         np.save(stream, array)
-    aside.replace(file)
+    temporary.replace(file)

@@ -42,14 +42,14 @@ class AnswerFinder:
         """Return the numbers, sorted, of the questions that have an answer in ``text``."""
         tokens = split_words(text) if self._by_token else []
         joined_text = join_tokens(tokens)
-        found: set[int] = set()
+        questions: set[int] = set()
         for token in self._by_token.keys() & set(tokens):
             for sequence, numbers in self._by_token[token]:
                 if sequence in joined_text:
-                    found.update(numbers)
+                    questions.update(numbers)
         for numbers in self._patterns.find(text):
-            found.update(numbers)
-        return sorted(found)
+            questions.update(numbers)
+        return sorted(questions)
 
 
 class _PatternIndex:

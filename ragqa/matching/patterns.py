@@ -47,7 +47,7 @@ class Search:
     """Texts one of which stands in every case-folded text that matches; None if nothing is known."""
 
     def matches(self, text: str, folded: str) -> bool:
-        """Tell whether the pattern is found in ``text``; ``folded`` is ``fold_case(text)``."""
+        """Return whether the pattern is found in ``text``; ``folded`` is ``fold_case(text)``."""
         if self.needed is not None and not any(needed in folded for needed in self.needed):
             return False
         return self.pattern.search(text) is not None
@@ -75,11 +75,11 @@ def _drop_longer(texts: Texts | None) -> Texts | None:
     """Drop texts that contain another one."""
     if texts is None:
         return None
-    kept: list[str] = []
+    shortest: list[str] = []
     for text in sorted(texts, key=len):
-        if not any(shorter in text for shorter in kept):
-            kept.append(text)
-    return frozenset(kept)
+        if not any(shorter in text for shorter in shortest):
+            shortest.append(text)
+    return frozenset(shortest)
 
 
 def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, Texts | None]:
@@ -134,13 +134,13 @@ def _unite(sides: Iterable[Texts | None]) -> Texts | None:
     return frozenset(united)
 
 
-def _analyse_repeat(least: int, most: int, parts: Any) -> tuple[Texts | None, Texts | None]:
+def _analyse_repeat(minimum: int, maximum: int, parts: Any) -> tuple[Texts | None, Texts | None]:
     texts, needed = _analyse_sequence(parts)
-    if least == most == 1:
+    if minimum == maximum == 1:
         return texts, needed
-    if least:
+    if minimum:
         return None, needed
-    return (texts | EMPTY if texts is not None and most == 1 else None), None
+    return (texts | EMPTY if texts is not None and maximum == 1 else None), None
 
 
 def _list_class(members: list[tuple[Any, Any]]) -> Texts | None:

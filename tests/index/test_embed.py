@@ -283,7 +283,7 @@ def test_wrong_option_files_are_reported(main: Any, tmp_path: Path) -> None:
     file.write_text("{")
     assert main("--config", file).startswith(f"{file} is not JSON: ")
     file.write_text('{"corpse": "c"}')
-    assert main("--config", file).startswith(f"{file}: there is no option corpse; there are corpus, out, ")
+    assert main("--config", file).startswith(f"{file}: unknown option corpse; the options are corpus, out, ")
     file.write_text('{"corpus": "c"}')
     assert main("--config", file) == f"{file}: out is not given"
     file.write_text(json.dumps({"corpus": "none", "out": "v", "gpus": True, "workers": None}))

@@ -115,17 +115,17 @@ def _group(row: Row, missing: Missing | None, read: bool, hits: bool) -> str:
 
 
 def is_regex(report: Report) -> bool:
-    """Tell whether gold answers are patterns."""
+    """Return whether gold answers are patterns."""
     return bool(report.figures["about"]["rule"] == "regex")
 
 
 def is_read(report: Report) -> bool:
-    """Tell whether questions were answered, and not only passages retrieved."""
+    """Return whether questions were answered, and not only passages retrieved."""
     return is_reading(report.figures["about"])
 
 
 def _has_passages(report: Report) -> bool:
-    """Tell whether there are hits: predictions of another system may come without."""
+    """Return whether there are hits: predictions of another system may come without."""
     return report.figures["coverage_bound"] is not None
 
 

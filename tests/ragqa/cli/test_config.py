@@ -74,7 +74,7 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"corpus": "c", "stage": {"stepz": 3}}, r"there is no option stage\.stepz; there are corpus, steps"),
+        ({"corpus": "c", "stage": {"stepz": 3}}, r"unknown option stage\.stepz; the options are corpus, steps"),
         ({"corpus": "c", "stage": {"steps": "3"}}, r'stage\.steps = "3" is not of the type'),
         ({"corpus": "c", "stage": {"marginal": "both"}}, r'stage\.marginal = "both" is not of the type'),
         ({"corpus": "c", "stage": 3}, "stage = 3 is not of the type"),
