@@ -8,7 +8,7 @@ The code reads ``config.held_out.dev``; the command line has ``--dev`` and a fil
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
@@ -39,12 +39,16 @@ def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Settings that are nested already stay as they are.
     """
-    group_of = {field.name: name for name, group in flat_groups(kind).items() for field in fields(group)}
-    nested = {name: value for name, value in settings.items() if name not in group_of}
+    groups = flat_groups(kind)
+    group_of = {field.name: name for name, group in groups.items() for field in fields(group)}
+    nested: dict[str, Any] = {}
     for name, value in settings.items():
-        if name in group_of:
+        is_group = name in groups and (isinstance(value, Mapping) or is_dataclass(value))
+        if name in group_of and not is_group:  # a group may have a setting of its own name: masking
             group = group_of[name]
             nested[group] = {**nested.get(group, {}), name: value}
+        else:
+            nested[name] = value
     return nested
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +261,7 @@ def test_masked_words_teach_two_processes_what_they_teach_one(tmp_path: Path, mo
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)
 
     def recipes(out: Path) -> tuple[inverse_cloze.InverseClozeConfig, list[pretrain.PretrainConfig]]:
-        cloze = replace(
+        cloze = replace_settings(
             closed_world.inverse_cloze_config(folders, start, out / "cloze", seed=0, steps=3), batch=16, warmup=1
         )
         few = {"batch": 4, "k": 4, "frozen": 0, "refresh_every": 2, "warmup": 1, "masking": "words", "eval_every": 2}
@@ -371,7 +371,7 @@ def generators(
     taught = folders.train_questions, retriever, generator
     written = closed_world.rag_config(folders, *taught, out / "rag", seed=0, steps=4)
     together = closed_world.joint_config(folders, start, retriever, generator, out / "joint", seed=0, steps=4)
-    together = replace(
+    together = replace_settings(
         together,
         realm=replace_settings(together.realm, batch=4, k=4),
         rag=replace_settings(together.rag, batch=4, k=3),
@@ -577,7 +577,7 @@ def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) 
     world = closed_world.make_world(30, 5, 0)
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)
-    cloze = replace(
+    cloze = replace_settings(
         closed_world.inverse_cloze_config(folders, start, tmp_path / "cloze", seed=0, steps=3), batch=16, warmup=1
     )
     alone = inverse_cloze.main(cloze)

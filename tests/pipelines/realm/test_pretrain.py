@@ -27,7 +27,7 @@ from pipelines.realm import pretrain
 from pipelines.realm.config import PretrainConfig
 from pipelines.realm.pretrain import Realm, predict
 from pipelines.realm.retrieve import NULL, propose, trivial_passages
-from ragqa.cli.groups import replace_settings
+from ragqa.cli.groups import replace_settings, settings_of
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows
@@ -349,11 +349,12 @@ def test_the_index_is_never_refreshed_where_that_is_wanted(config: PretrainConfi
 SCRIPT = """
 import sys, json, time
 from pathlib import Path
+from ragqa.cli.groups import make_config
 from tests.helpers import closed_world
 from pipelines.realm import pretrain
 arguments = json.loads(sys.argv[1])
 world = closed_world.make_world(30, 5, 0)
-paths = ("corpus", "encoder", "retriever", "out", "texts", "questions")
+paths = ("corpus", "encoder", "retriever", "out", "texts", "dev")
 fields = {name: Path(value) if name in paths else value for name, value in arguments.items()}
 step = pretrain.train_step
 def waiting(run, *others, **options):
@@ -457,7 +458,7 @@ def test_actors_refresh_the_index_of_a_killed_run(
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     config = replace_settings(config, workers=1, steps=12, frozen=0, max_staleness=3)
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, json.dumps(vars(config), default=str), "7"],
+        [sys.executable, "-c", SCRIPT, json.dumps(settings_of(config), default=str), "7"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
