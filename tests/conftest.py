@@ -47,6 +47,12 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make matplotlib unavailable: plots take a second per report."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
 def untimed(row: dict[str, Any]) -> dict[str, Any]:
     """A row of a run's log without what differs from run to run."""
     return {name: value for name, value in row.items() if name not in ("seconds", "tokens/s", "utilisation")}
