@@ -72,7 +72,7 @@ class PublishConfig:
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
         check(self, {"kind": one_of(self.kind, tuple(IndexKind)), "workers": at_least_0(self.workers)})
-        mips.check(self.kind, "cpu")
+        mips.check_kind(self.kind, "cpu")
         if (self.card is None) != (self.export is None):
             raise BadInput("--card FILE and --export DIR belong together")
         if self.card and (self.rag or self.questions or self.passages):

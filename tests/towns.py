@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out
+from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
 from ragqa.artefacts.paths import weights_dir
 
 HELD, OTHER = 6, 12

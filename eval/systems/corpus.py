@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from eval.command import report_errors
-from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out
+from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
 from pipelines.common.questions import drop_known, question_keys
 from ragqa import artefacts
 from ragqa.cli.config import parse_config

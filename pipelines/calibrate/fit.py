@@ -45,7 +45,7 @@ from pipelines.calibrate.conditions import (
 )
 from pipelines.calibrate.report import choose_threshold, measure_refusals, plot_figures, summarise_answers
 from pipelines.common.calibration import MIN_ANSWERS, CrossFit, cross_fit, install_calibration
-from pipelines.common.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
+from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.plot import check_plot
 from pipelines.common.questions import drop_known, iterate_batches, question_keys, read_answerable
 from ragqa import artefacts

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pipelines.common.config import HeldOutConfig
-from pipelines.common.mining import build_temporary_index
+from pipelines.common.examples.mining import build_temporary_index
 from pipelines.common.questions import read_answerable
 from pipelines.common.tokenized_passages import TokenizedPassages
 from ragqa.metrics import answer_recall

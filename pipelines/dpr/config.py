@@ -14,8 +14,8 @@ from pipelines.common.config import (
     schedule_rules,
     text_length,
 )
-from pipelines.common.data_sets import list_question_files
-from pipelines.common.mining import QuestionFile
+from pipelines.common.examples.data_sets import list_question_files
+from pipelines.common.examples.mining import QuestionFile
 from ragqa.errors import BadInput
 
 

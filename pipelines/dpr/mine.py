@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines.common.mining import (
+from pipelines.common.examples.mining import (
     PassageSearch,
     add_own_negatives,
     build_temporary_index,
@@ -12,7 +12,7 @@ from pipelines.common.mining import (
     mine_own_negatives,
     read_examples,
 )
-from pipelines.common.negatives import RetrievalExample
+from pipelines.common.examples.negatives import RetrievalExample
 from pipelines.dpr.config import DprConfig
 from ragqa import artefacts
 from ragqa.progress import Progress

@@ -29,7 +29,7 @@ import torch
 from pipelines.common.best import BestWeights
 from pipelines.common.config import HeldOutConfig
 from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
-from pipelines.common.negatives import RetrievalExample
+from pipelines.common.examples.negatives import RetrievalExample
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import FREE, check_directory, lock_directory, read_record

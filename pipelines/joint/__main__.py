@@ -16,8 +16,7 @@ answered.
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines.common.assemble import AssembleConfig
-from pipelines.joint.config import JointConfig, split_config
+from pipelines.joint.config import JointConfig
 from ragqa.progress import SILENT, Progress
 
 
@@ -31,30 +30,7 @@ def main(
     from pipelines.joint import train
 
     train_in_processes(train.main, config, progress=progress, notify=notify)
-    return assemble.main(plan_pipeline(config), progress=progress, notify=notify)
-
-
-def plan_pipeline(config: JointConfig) -> AssembleConfig:
-    """Return the settings of the pipeline, which can mark answers and write them."""
-    from pipelines.common.processes import device_of
-
-    *_, marked = split_config(config)
-    return AssembleConfig(
-        corpus=config.corpus,
-        retriever=config.out / "model",
-        reader=config.out / "reader" if config.span else None,
-        generators=(config.out / "generator",),
-        out=config.out / "system",
-        kind=config.index.kind,
-        read=marked.read,
-        workers=config.index.workers,
-        dev=config.held_out.dev,
-        regex=config.held_out.regex,
-        taught=config.questions,
-        judged_by=config.held_out.sample or 0,
-        device=device_of(config),
-        seed=config.seed,
-    )
+    return assemble.main(train.plan_pipeline(config), progress=progress, notify=notify)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from torch import nn
 
 from pipelines.common import generation
 from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
+from pipelines.common.assemble import AssembleConfig
 from pipelines.common.best import BestWeights
+from pipelines.common.processes import device_of
 from pipelines.common.questions import read_training_questions
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.training_index.base import check_corpus_size
@@ -279,3 +281,24 @@ def write_models(config: JointConfig, model: Joint) -> None:
     generation.write_generator(model.generator, config.out / "generator", config.out / "model")
     if config.span:
         write_model(model.spans, config.out / "reader", config.encoder / "tokenizer.json")
+
+
+def plan_pipeline(config: JointConfig) -> AssembleConfig:
+    """Return the settings of the pipeline, which can mark answers and write them."""
+    *_, marked = split_config(config)
+    return AssembleConfig(
+        corpus=config.corpus,
+        retriever=config.out / "model",
+        reader=config.out / "reader" if config.span else None,
+        generators=(config.out / "generator",),
+        out=config.out / "system",
+        kind=config.index.kind,
+        read=marked.read,
+        workers=config.index.workers,
+        dev=config.held_out.dev,
+        regex=config.held_out.regex,
+        taught=config.questions,
+        judged_by=config.held_out.sample or 0,
+        device=device_of(config),
+        seed=config.seed,
+    )

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.best import BestWeights
-from pipelines.common.gold_spans import GoldSpans
+from pipelines.common.examples.gold_spans import GoldSpans
+from pipelines.common.examples.spans import make_reader_batch, score_spans
 from pipelines.common.processes import device_of
 from pipelines.common.questions import draw_step, read_training_questions
 from pipelines.common.retrieval_eval import KS, encode_questions
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
-from pipelines.common.spans import make_reader_batch, score_spans
 from pipelines.common.training_index.base import TrainingIndex, check_corpus_size
 from pipelines.common.training_index.frozen import FrozenIndex
 from pipelines.orqa.config import FineTuneConfig

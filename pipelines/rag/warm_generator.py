@@ -34,10 +34,10 @@ from pipelines.common.config import (
     input_length,
     schedule_rules,
 )
-from pipelines.common.data_sets import TrainingSet
-from pipelines.common.mining import QuestionFile
-from pipelines.common.negatives import list_gold_passages
-from pipelines.common.passage_sampler import PassageMix, PassageSampler
+from pipelines.common.examples.data_sets import TrainingSet
+from pipelines.common.examples.mining import QuestionFile
+from pipelines.common.examples.negatives import list_gold_passages
+from pipelines.common.examples.passage_sampler import PassageMix, PassageSampler
 from pipelines.common.questions import draw_step, read_training_questions
 from pipelines.common.run import Run, open_run
 from ragqa.cli.groups import FLAT

@@ -15,8 +15,8 @@ from pipelines.common.config import (
     share,
     share_below_1,
 )
-from pipelines.common.data_sets import HELD_OUT_SHARE, list_question_files
-from pipelines.common.mining import QuestionFile
+from pipelines.common.examples.data_sets import HELD_OUT_SHARE, list_question_files
+from pipelines.common.examples.mining import QuestionFile
 from ragqa.errors import BadInput
 from ragqa.reading.span import MAX_ANSWER
 

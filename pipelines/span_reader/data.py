@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.common.data_sets import TrainingSet
-from pipelines.common.gold_spans import GoldSpans
-from pipelines.common.passage_sampler import PassageSampler, TitledText
+from pipelines.common.examples.data_sets import TrainingSet
+from pipelines.common.examples.gold_spans import GoldSpans
+from pipelines.common.examples.passage_sampler import PassageSampler, TitledText
+from pipelines.common.examples.spans import MarkedWindow, ReaderBatch, collate, make_blank_window, mark_windows
 from pipelines.common.questions import draw_stretch
-from pipelines.common.spans import MarkedWindow, ReaderBatch, collate, make_blank_window, mark_windows
 from ragqa.errors import BadInput
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel

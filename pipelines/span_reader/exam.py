@@ -17,7 +17,7 @@ from typing import Literal
 
 import torch
 
-from pipelines.common.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
+from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.questions import drop_known, iterate_batches, question_keys, read_answerable
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match, f1

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from pipelines.common.spans import ReaderBatch, score_spans_by_ends
+from pipelines.common.examples.spans import ReaderBatch, score_spans_by_ends
 from pipelines.span_reader.config import MAX_HARD_SHARE, ReaderConfig
 from ragqa.models.span_reader import SpanReader
 from ragqa.objectives import distilled_kl, span_nll

@@ -26,14 +26,14 @@ import numpy as np
 import torch
 
 from pipelines.common.best import BestWeights
-from pipelines.common.data_sets import TrainingSet, read_training_sets, split_held_out
-from pipelines.common.mining import PassageSearch
-from pipelines.common.negatives import list_gold_passages
-from pipelines.common.passage_sampler import MinedPassages, PassageMix, PassageSampler, load_splitter
+from pipelines.common.examples.data_sets import TrainingSet, read_training_sets, split_held_out
+from pipelines.common.examples.mining import PassageSearch
+from pipelines.common.examples.negatives import list_gold_passages
+from pipelines.common.examples.passage_sampler import MinedPassages, PassageMix, PassageSampler, load_splitter
+from pipelines.common.examples.spans import ReaderBatch
 from pipelines.common.questions import drop_known, question_keys, read_answerable
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
-from pipelines.common.spans import ReaderBatch
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import BatchShape, ReaderBatches
 from pipelines.span_reader.exam import Exam, make_gold_exam, make_open_exam

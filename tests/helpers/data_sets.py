@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out
+from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
 
 TRAINED, HELD_OUT = (
     next(f"w200 w{n}" for n in range(201, 300) if is_held_out(f"w200 w{n}", HELD_OUT_SHARE) is held)

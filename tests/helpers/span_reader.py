@@ -7,9 +7,9 @@ from typing import Any
 import tiny
 from conftest import untimed
 
-from pipelines.common.data_sets import read_training_sets
-from pipelines.common.mining import PassageSearch
-from pipelines.common.passage_sampler import (
+from pipelines.common.examples.data_sets import read_training_sets
+from pipelines.common.examples.mining import PassageSearch
+from pipelines.common.examples.passage_sampler import (
     MinedPassages,
     PassageMix,
     PassageSampler,

@@ -10,7 +10,6 @@ import torch
 from conftest import untimed
 
 from pipelines.common.assemble import main as assemble
-from pipelines.joint import __main__ as whole
 from pipelines.joint import train as joint
 from pipelines.joint.config import SPAN, JointConfig, split_config
 from pipelines.joint.losses import WeightedLoss, rates_at
@@ -209,7 +208,7 @@ def test_one_directory_answers_by_marking_and_by_writing(
         config, span=1.0, steps=4, tune=replace_settings(SPAN, batch=4, beam=3, read=2, max_input=64)
     )
     run(config, world)
-    path = assemble(whole.plan_pipeline(config))
+    path = assemble(joint.plan_pipeline(config))
     question = world.held_out[0].question()
     marked, written = (Pipeline.load(path, reader=name).ask(question) for name in ("span", "rag-token"))
     assert Pipeline.load(path).ask(question) == marked

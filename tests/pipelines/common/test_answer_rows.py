@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.common import answer_rows as module
 from pipelines.common.answer_rows import AnswerRows
-from pipelines.common.gold_spans import GoldSpans
+from pipelines.common.examples.gold_spans import GoldSpans
 from ragqa.artefacts.paths import weights_dir
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.build import IndexConfig, build_index

@@ -15,7 +15,7 @@ import torch
 from conftest import ROOT, WORDS, run, wait_for
 
 from pipelines.common import retrieval_eval
-from pipelines.common.mining import (
+from pipelines.common.examples.mining import (
     PassageSearch,
     QuestionFile,
     add_own_negatives,
@@ -23,7 +23,7 @@ from pipelines.common.mining import (
     mine_own_negatives,
     read_examples,
 )
-from pipelines.common.negatives import RetrievalExample, make_example, measure_overlap
+from pipelines.common.examples.negatives import RetrievalExample, make_example, measure_overlap
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.dpr import train as dpr
 from pipelines.dpr.batches import RetrievalBatches, RetrievalBatchShape

@@ -291,8 +291,8 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(config: FineTuneConfig,
 
 
 def test_only_questions_with_something_right_are_read(config: FineTuneConfig) -> None:
-    from pipelines.common.gold_spans import GoldSpans
-    from pipelines.common.spans import make_reader_batch
+    from pipelines.common.examples.gold_spans import GoldSpans
+    from pipelines.common.examples.spans import make_reader_batch
 
     library, _ = opened(config)
     model, _ = init_model(config)
@@ -310,8 +310,8 @@ def test_only_questions_with_something_right_are_read(config: FineTuneConfig) ->
 @pytest.mark.parametrize("text", ["\u200b \n", " ", None])
 def test_passages_without_a_word_are_read_as_nothing(config: FineTuneConfig, text: str | None) -> None:
     """What no tokenizer sees is found all the same, and has no span."""
-    from pipelines.common.gold_spans import GoldSpans
-    from pipelines.common.spans import make_reader_batch, score_spans
+    from pipelines.common.examples.gold_spans import GoldSpans
+    from pipelines.common.examples.spans import make_reader_batch, score_spans
 
     library, _ = opened(config)
     model, _ = init_model(config)

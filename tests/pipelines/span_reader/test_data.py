@@ -11,9 +11,9 @@ import pytest
 import tiny
 import torch
 
-from pipelines.common.data_sets import read_training_sets
-from pipelines.common.mining import QuestionFile
-from pipelines.common.passage_sampler import (
+from pipelines.common.examples.data_sets import read_training_sets
+from pipelines.common.examples.mining import QuestionFile
+from pipelines.common.examples.passage_sampler import (
     MinedPassages,
     PassageMix,
     PassageSampler,
@@ -281,7 +281,7 @@ def test_the_window_of_a_long_passage_holds_the_answer(small: Path, tmp_path: Pa
 
 def test_a_question_without_wordpieces_to_read_gets_a_blank_window(small: Path, tmp_path: Path, monkeypatch) -> None:
     """Such are not trained on, but what is drawn for one may come to this."""
-    monkeypatch.setattr("pipelines.common.data_sets._is_answered_by_gold", lambda *_: True)
+    monkeypatch.setattr("pipelines.common.examples.data_sets._is_answered_by_gold", lambda *_: True)
     file = tmp_path / "make_blank_window.jsonl"
     file.write_text(json.dumps({"question": "w9", "answers": ["w7"], "passages": ["\u200b"]}))
     (reads,) = make_batches(ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=1), negatives=0.0)[0]

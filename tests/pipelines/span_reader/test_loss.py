@@ -10,8 +10,8 @@ import pytest
 import tiny
 import torch
 
-from pipelines.common import spans as reading
-from pipelines.common.spans import MarkedWindow, collate
+from pipelines.common.examples import spans as reading
+from pipelines.common.examples.spans import MarkedWindow, collate
 from pipelines.span_reader.config import MAX_HARD_SHARE, ReaderConfig
 from pipelines.span_reader.loss import ReaderLosses, compute_losses, is_hard_step
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, compute_span_logits

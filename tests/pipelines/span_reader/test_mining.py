@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tiny
 
-from pipelines.common.data_sets import read_training_sets
-from pipelines.common.passage_sampler import (
+from pipelines.common.examples.data_sets import read_training_sets
+from pipelines.common.examples.passage_sampler import (
     MinedPassages,
 )
 from pipelines.span_reader import mining

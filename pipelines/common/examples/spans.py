@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipelines.common.gold_spans import GoldSpans, WordpieceSpan
+from pipelines.common.examples.gold_spans import GoldSpans, WordpieceSpan
 from ragqa.models.inputs import group_by_length, pad_rows
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, compute_span_logits

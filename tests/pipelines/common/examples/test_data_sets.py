@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import tiny
 
-from pipelines.common.data_sets import HELD_OUT_SHARE, is_held_out, read_training_sets
-from pipelines.common.mining import QuestionFile
+from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out, read_training_sets
+from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.questions import question_keys
 from pipelines.span_reader.config import ReaderConfig
 from ragqa.errors import BadInput

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.common.data_sets import TrainingSet
-from pipelines.common.negatives import list_titled_gold_passages, to_rows
+from pipelines.common.examples.data_sets import TrainingSet
+from pipelines.common.examples.negatives import list_titled_gold_passages, to_rows
 from ragqa import artefacts
 from ragqa.corpus.blocks import Splitter, make_splitter, make_word_splitter
 from ragqa.corpus.store import PassageStore

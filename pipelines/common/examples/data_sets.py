@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.common.mining import QuestionFile
+from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.questions import drop_known
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from index.embed import EmbedConfig, embed
-from pipelines.common.negatives import (
+from pipelines.common.examples.negatives import (
     RetrievalExample,
     exclude_rows,
     is_relevant,

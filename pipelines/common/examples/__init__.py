@@ -1,0 +1,1 @@
+"""Training examples: questions with positives and negatives, sampled passages, and gold spans."""
