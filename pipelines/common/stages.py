@@ -19,7 +19,7 @@ _EVALUATION = ("dev", "sample", "eval_every")
 finished work."""
 
 
-def fill_unset(stage: Stage, **settings: Any) -> Stage:
+def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
     """Return the settings of a stage with the recipe's values wherever the stage has none of its own.
 
     A value that somebody gave stays, also where it equals the default.

@@ -69,7 +69,7 @@ def settings_of(config: Any) -> dict[str, Any]:
     return settings
 
 
-def replace_settings(config: Config, **settings: Any) -> Config:
+def replace_settings(config: Config, /, **settings: Any) -> Config:
     """Return the config with some of its settings, or of those of its flat groups, changed."""
     changed: Any = config
     nested = nest_settings(type(config), settings)
@@ -80,7 +80,7 @@ def replace_settings(config: Config, **settings: Any) -> Config:
     return result
 
 
-def make_config(kind: type[Config], **settings: Any) -> Config:
+def make_config(kind: type[Config], /, **settings: Any) -> Config:
     """Return a config of class ``kind`` from its settings and those of its flat groups."""
     nested = nest_settings(kind, settings)
     by_name = {field.name: field for field in _fields(kind)}

@@ -374,7 +374,7 @@ def test_a_killed_run_goes_on_with_the_very_losses(config: PretrainConfig, world
     run(config, world)
     for at, save_every, kept in ((5, 3, {"step-00000003"}), (3, 5, set())):
         broken = replace_settings(config, out=config.out.with_name(f"broken-{at}"), save_every=save_every)
-        arguments = [json.dumps(vars(broken), default=str), str(at)]
+        arguments = [json.dumps(settings_of(broken), default=str), str(at)]
         with subprocess.Popen(
             [sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as process:
