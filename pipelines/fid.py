@@ -1,6 +1,6 @@
-"""Train a generator that reads many passages at once (Fusion-in-Decoder, Izacard & Grave 2021), or none.
+r"""Train a generator that reads many passages at once (Fusion-in-Decoder, Izacard & Grave 2021), or none.
 
-    python -m pipelines.fid --index wiki.index --generator t5-base --questions train.jsonl --dev dev.jsonl \\
+    python -m pipelines.fid --index wiki.index --generator t5-base --questions train.jsonl --dev dev.jsonl \
         --out runs/fid
     ragqa ask --pipeline runs/fid/pipeline "…"
 

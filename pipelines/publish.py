@@ -1,11 +1,11 @@
-"""Publish models: make pipelines of others' published checkpoints, and put model cards into exports.
+r"""Publish models: make pipelines of others' published checkpoints, and put model cards into exports.
 
     ragqa index psgs_w100.tsv --retriever bm25 --out wiki.index
-    python -m pipelines.publish --rag facebook/rag-token-nq --passages facebook/dpr-ctx_encoder-multiset-base \\
+    python -m pipelines.publish --rag facebook/rag-token-nq --passages facebook/dpr-ctx_encoder-multiset-base \
         --corpus wiki.index --out rag-nq
     ragqa ask --pipeline rag-nq/system/pipeline "…"
 
-    python -m pipelines.publish --questions facebook/dpr-question_encoder-single-nq-base \\
+    python -m pipelines.publish --questions facebook/dpr-question_encoder-single-nq-base \
         --passages facebook/dpr-ctx_encoder-single-nq-base --out dpr-nq
     ragqa index psgs_w100.tsv --retriever dense --encoder dpr-nq/model --out wiki.index
 

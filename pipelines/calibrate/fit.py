@@ -1,6 +1,6 @@
-"""Calibrate the confidence of an exported span reader on held-out questions.
+r"""Calibrate the confidence of an exported span reader on held-out questions.
 
-    python -m pipelines.calibrate --reader DIR --squad train-v1.1.json.xz --questions nq/dev.jsonl \\
+    python -m pipelines.calibrate --reader DIR --squad train-v1.1.json.xz --questions nq/dev.jsonl \
         --index wiki.index --work DIR --out FILE.json --plot FILE.png
 
 The questions of the SQuAD articles that ``pipelines.span_reader.train`` holds out are asked twice: in their own

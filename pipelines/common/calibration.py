@@ -13,8 +13,8 @@ from ragqa.progress import SILENT, Progress
 from ragqa.reading import registry
 from ragqa.reading.base import get_default_passages
 from ragqa.reading.calibration import BASIC_FEATURES, Calibration, Evidence, fit_calibration
-from ragqa.reading.generative import GenerativeReader
-from ragqa.reading.span import ExtractiveReader
+from ragqa.reading.generative import GenerativeReader, WrittenAnswer
+from ragqa.reading.span import ExtractiveReader, SpanAnswer
 from ragqa.retrieval.base import Retriever
 from ragqa.runtime.export import amend_export
 from ragqa.types import Question
@@ -73,7 +73,7 @@ def collect_answers(
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
         texts = [question.text for question in batch]
-        answers = reader.find_answers(texts, retriever.search(texts, k))
+        answers: list[Sequence[SpanAnswer | WrittenAnswer]] = [*reader.find_answers(texts, retriever.search(texts, k))]
         rows += [
             (candidates[0].evidence, is_right(candidates[0].text, question.answers))
             for question, candidates in zip(batch, answers, strict=True)

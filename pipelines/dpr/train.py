@@ -1,7 +1,7 @@
-"""Supervised training of a dual encoder (DPR, Karpukhin et al. 2020) from questions with answers or gold passages.
+r"""Supervised training of a dual encoder (DPR, Karpukhin et al. 2020) from questions with answers or gold passages.
 
     ragqa index wiki/ --out wiki.index --retriever bm25
-    python -m pipelines.dpr.train --corpus wiki.index --encoder runs/encoder/model --questions nq/train.jsonl \\
+    python -m pipelines.dpr.train --corpus wiki.index --encoder runs/encoder/model --questions nq/train.jsonl \
         --dev nq/dev.jsonl --out runs/dpr --rounds 2
 
 A question has to find its passage among those of the whole batch and a hard negative, which BM25 ranks high and which

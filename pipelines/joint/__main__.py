@@ -1,6 +1,6 @@
-"""Joint training: one retriever under REALM's loss, RAG's, and that of a span reader.
+r"""Joint training: one retriever under REALM's loss, RAG's, and that of a span reader.
 
-    python -m pipelines.joint --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \\
+    python -m pipelines.joint --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \
         --questions train.jsonl --dev dev.jsonl --out runs/joint
     ragqa ask --pipeline runs/joint/system/pipeline --reader rag-token "…"
 

@@ -83,7 +83,7 @@ class JointConfig(TrainingConfig):
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages."""
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
-    """How the index follows the retriever."""
+    """Refreshes of the index."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions."""
 

@@ -62,7 +62,7 @@ class RagConfig(TrainingConfig):
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages."""
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
-    """How the index follows the retriever, if the passage tower learns."""
+    """Refreshes of the index, if the passage tower learns."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions."""
 

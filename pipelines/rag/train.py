@@ -1,6 +1,6 @@
-"""Train retriever and generator end to end (RAG, Lewis et al. 2020) from questions and answers.
+r"""Train retriever and generator end to end (RAG, Lewis et al. 2020) from questions and answers.
 
-    python -m pipelines.rag.train --corpus wiki.index --retriever runs/dpr/model --generator bart-large \\
+    python -m pipelines.rag.train --corpus wiki.index --retriever runs/dpr/model --generator bart-large \
         --questions train.jsonl --dev dev.jsonl --out runs/rag
 
 For each question passages are retrieved; a sequence-to-sequence model reads the question with each passage and writes

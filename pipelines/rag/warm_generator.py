@@ -1,6 +1,6 @@
-"""Make a generator of a span reader: it begins where the reader would begin to answer, and copies from there.
+r"""Make a generator of a span reader: it begins where the reader would begin to answer, and copies from there.
 
-    python -m pipelines.rag.warm_generator --reader runs/reader --questions train.jsonl --dev dev.jsonl --out \\
+    python -m pipelines.rag.warm_generator --reader runs/reader --questions train.jsonl --dev dev.jsonl --out \
         runs/generator
     python -m pipelines.rag.train --generator runs/generator/generator ...
 

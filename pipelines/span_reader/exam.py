@@ -1,6 +1,6 @@
-"""Exams of span readers on held-out questions: over an index, or in the questions' own paragraphs.
+r"""Exams of span readers on held-out questions: over an index, or in the questions' own paragraphs.
 
-    python -m pipelines.span_reader.exam runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \\
+    python -m pipelines.span_reader.exam runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \
         --questions nq/dev.jsonl --index wiki.index --exclude nq/test-a.jsonl
 
 During training, such exams select the weights. To choose among readers, other questions are needed: of each file's

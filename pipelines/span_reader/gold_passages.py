@@ -1,6 +1,6 @@
-"""Write the gold passages of questions as documents, to be indexed with other documents.
+r"""Write the gold passages of questions as documents, to be indexed with other documents.
 
-    python -m pipelines.span_reader.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \\
+    python -m pipelines.span_reader.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \
         --out gold.jsonl
     ragqa index wiki/ gold.jsonl --out reader.index
 

@@ -1,10 +1,10 @@
-"""Train an extractive reader: spans normalised over all passages of a question, marginalised over its answers.
+r"""Train an extractive reader: spans normalised over all passages of a question, marginalised over its answers.
 
-    python -m pipelines.span_reader.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \\
+    python -m pipelines.span_reader.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \
         --out gold.jsonl
     ragqa index wiki/ gold.jsonl --retriever bm25 --out reader.index
-    python -m pipelines.span_reader.train --train squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \\
-        nq/train.jsonl \\
+    python -m pipelines.span_reader.train --train squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \
+        nq/train.jsonl \
         --index reader.index --encoder DIR --dev nq/dev.jsonl --out runs/reader
 
 A question is read in its gold passage. If only answers are known, it is read in passages that the index finds and that

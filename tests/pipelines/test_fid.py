@@ -98,8 +98,8 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     assert load_generator(settings.out / "model").kind == kind
 
 
-def test_the_loss_is_that_of_the_question_alone(config: FidConfig) -> None:
-    """Of the closed book: by the model of transformers, one question at a time."""
+def test_the_loss_of_a_closed_book_is_that_of_the_question_alone(config: FidConfig) -> None:
+    """The reference is transformers' model, one question at a time."""
     settings = replace_settings(closed(config), dropout=0.0, steps=1)
     fid.main(settings)
     (row,) = [row for row in rows_of(settings.out) if "nll" in row]
@@ -125,7 +125,7 @@ def writing_questions(config: FidConfig) -> Any:
 
 
 def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the pipeline that comes out: BM25's best k, in their order; it names its reader."""
+    """Training reads BM25's best k in their order, as the resulting pipeline does."""
     read: list[list[list[Passage]]] = []
     assembled = fid.generation.load_for_training
 
@@ -165,7 +165,7 @@ def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> Non
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fid", "closed-book"])
-def test_what_is_known_by_heart_is_told(
+def test_memorised_answers_raise_an_alarm(
     config: FidConfig, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two questions are learned, and those held out ask for what stands nowhere: it is said once."""
@@ -202,7 +202,7 @@ def test_what_is_known_by_heart_is_told(
 
 
 @pytest.mark.parametrize(("before", "after"), [("rag-token", "rag-sequence"), ("rag-token", "fid")])
-def test_the_other_marginal_reads_pairs_as_the_first_did(config: FidConfig, before: str, after: str) -> None:
+def test_a_generator_of_another_kind_keeps_the_template(config: FidConfig, before: str, after: str) -> None:
     seq2seq = Seq2Seq.load(config.writing.generator)
     template = Template("{question} <- {title}: {passage}")
     begun = make_generator(seq2seq, before, template=template, question_tokens=seq2seq.tokens)
@@ -213,7 +213,7 @@ def test_the_other_marginal_reads_pairs_as_the_first_did(config: FidConfig, befo
         assert made.question_tokens is seq2seq.tokens
 
 
-def test_what_a_generator_cannot_read_or_write_is_told(config: FidConfig) -> None:
+def test_limits_of_a_generator_are_reported(config: FidConfig) -> None:
     told: list[str] = []
     longer = replace_settings(config, max_input=100_000, max_answer=3)
     made = generation.load_for_training("fid", longer, longer.writing, 2, told.append)
@@ -221,9 +221,7 @@ def test_what_a_generator_cannot_read_or_write_is_told(config: FidConfig) -> Non
     assert made.max_input == longest and told == [f"--max-input 100000: {longest} are as many as this generator can"]
 
 
-def test_where_a_pipeline_is_put_together_there_it_is_calibrated(
-    config: FidConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipeline_is_calibrated_on_its_device(config: FidConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``gpus`` and nothing else said, on a GPU."""
     devices: list[str] = []
     monkeypatch.setattr(fid, "open_retriever", lambda *_, device: devices.append(device))
@@ -234,7 +232,7 @@ def test_where_a_pipeline_is_put_together_there_it_is_calibrated(
     assert devices == ["cuda", "cuda"]
 
 
-def test_bad_input(config: FidConfig, tmp_path: Path) -> None:
+def test_unusable_settings_are_refused(config: FidConfig, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="nowhere does not exist"):
         fid.train_and_publish(replace_settings(closed(config), index=tmp_path / "nowhere"))
     assert not config.out.exists()

@@ -58,7 +58,7 @@ def run(config: JointConfig, world: closed_world.World, **options: Any) -> Path:
     return joint.main(config, tagger=closed_world.ObjectTagger(world.objects), **options)
 
 
-def test_rates_of_a_run_without_warm_up(config: JointConfig) -> None:
+def test_rates_without_warm_up_are_0_before_a_loss_begins(config: JointConfig) -> None:
     """Before a part begins its step is negative, which is below a warm-up of no steps."""
     few = replace_settings(config, warmup=0, frozen=0)
     late = WeightedLoss("gen_", 1.0, 3, 6, torch.nn.Linear(1, 1), lambda step: pytest.fail("learned"))
@@ -69,7 +69,7 @@ def steps_of(out: Path) -> list[dict[str, Any]]:
     return [row for row in read_rows(out) if "grad_norm" in row]
 
 
-def test_the_first_steps_are_those_of_realm_then_both_losses_come(
+def test_the_first_steps_are_those_of_realm_and_then_all_losses_count(
     config: JointConfig, world: closed_world.World
 ) -> None:
     """Until questions are asked, a run is one of ``pipelines.realm.pretrain`` to the last digit."""
@@ -94,7 +94,7 @@ def test_the_first_steps_are_those_of_realm_then_both_losses_come(
     assert [("em" in row, "span_em" in row) for row in scored] == [(False, False), (False, False), (True, True)]
 
 
-def test_a_step_adds_the_gradients_of_both(
+def test_a_step_adds_the_weighted_gradients(
     config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weighed: that of the joint loss is what the recipes' own losses give, each by itself."""
@@ -126,7 +126,7 @@ def test_a_step_adds_the_gradients_of_both(
     assert len(pairs) > 20 and all(torch.allclose(a.expand_as(b), b, atol=1e-5) for a, b in pairs)
 
 
-def test_masked_words_may_end_where_questions_begin(config: JointConfig, world: closed_world.World) -> None:
+def test_masked_words_can_end_when_questions_begin(config: JointConfig, world: closed_world.World) -> None:
     """REALM, then RAG."""
     run(replace_settings(config, mlm_until=0.5, gen_from=0.5), world)
     assert [("nll" in row, "gen_nll" in row) for row in steps_of(config.out)] == [(True, False)] * 3 + [
@@ -136,7 +136,7 @@ def test_masked_words_may_end_where_questions_begin(config: JointConfig, world: 
     assert any(not torch.equal(a, b) for a, b in zip(began.parameters(), learned.parameters(), strict=True))
 
 
-def test_weights_that_cannot_be_meant(config: JointConfig) -> None:
+def test_impossible_weights_are_refused(config: JointConfig) -> None:
     with pytest.raises(BadInput, match=r"mlm_until = 0\.2: out of range \(mlm_until: from gen_from = 0\.5 to 1"):
         replace_settings(config, mlm_until=0.2)
     with pytest.raises(BadInput, match=r"gen_from = 0\.5"):
@@ -146,7 +146,7 @@ def test_weights_that_cannot_be_meant(config: JointConfig) -> None:
     assert replace_settings(config, mlm=0.0, gen_from=0.0).asked_from == 0
 
 
-def test_rates_of_what_begins_later(config: JointConfig) -> None:
+def test_a_loss_that_begins_later_warms_up_then(config: JointConfig) -> None:
     settings = replace_settings(config, steps=100, frozen=0, warmup=10, lr=1.0, retriever_lr=0.5, gen_from=0.5)
     nothing: Any = None
     parts = [
@@ -161,7 +161,7 @@ def test_rates_of_what_begins_later(config: JointConfig) -> None:
     assert at[59][4:] == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_passages_that_are_not_used_when_questions_begin_are_told() -> None:
+def test_unused_passages_raise_an_alarm() -> None:
     health = Health()
     assert health.check_passages_used() == []
     for _ in range(WINDOW):
@@ -216,7 +216,7 @@ def test_one_directory_answers_by_marking_and_by_writing(
     assert {source.hit.passage.id for source in marked.sources} <= {s.hit.passage.id for s in written.sources}
 
 
-def test_a_generator_begins_as_the_masked_language_model_when_questions_begin(
+def test_the_generator_gets_the_encoder_when_questions_begin(
     config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []

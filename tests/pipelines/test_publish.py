@@ -48,14 +48,16 @@ def write_passages(path: Path, kind: Any = DPRContextEncoder, *, size: int = 60,
 
 
 def vector(model: Any, text: str) -> torch.Tensor:
-    """Of one of transformers' own encoders."""
+    """Return the vector of a text by an encoder of transformers."""
     ids = torch.tensor([[2, *word_tokenizer(60)(text, add_special_tokens=False)["input_ids"], 3]])
     found: torch.Tensor = model(ids).pooler_output[0]
     return found
 
 
 @pytest.mark.thorough
-def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_of_rag_answers_as_a_pipeline(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It reads what transformers' own encoders find, and writes what its generator writes beside that."""
     checkpoint = write_rag(tmp_path / "rag", RagTokenForGeneration)
     encoder = write_passages(tmp_path / "dpr")
@@ -91,7 +93,7 @@ def test_it_is_asked_whole(corpus: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert straight.note is not None and "another dense retriever" in straight.note
 
 
-def test_a_pair_of_dpr_is_a_retriever(corpus: Path, tmp_path: Path) -> None:
+def test_two_encoders_of_dpr_become_a_retriever(corpus: Path, tmp_path: Path) -> None:
     """An index of it finds by the very vectors of transformers' own two encoders."""
     asks = write_passages(tmp_path / "asks", DPRQuestionEncoder, seed=1, initializer_range=0.4)
     reads = write_passages(tmp_path / "reads", initializer_range=0.4)
@@ -113,7 +115,7 @@ def test_a_pair_of_dpr_is_a_retriever(corpus: Path, tmp_path: Path) -> None:
     assert [hit.score for hit in hits] == pytest.approx((vectors @ asked).tolist(), abs=0.02)  # kept in half precision
 
 
-def test_what_does_not_belong_together_is_one_line(corpus: Path, tmp_path: Path) -> None:
+def test_models_that_do_not_belong_together_are_refused_in_one_line(corpus: Path, tmp_path: Path) -> None:
     write_rag(tmp_path / "rag", RagTokenForGeneration)
     write_passages(tmp_path / "dpr")
     write_passages(tmp_path / "asks", DPRQuestionEncoder)

@@ -1,4 +1,4 @@
-"""How sure a reader may be: figures, refusals and threshold by hand, ways to ask, and the command."""
+"""Calibration: figures, refusals and threshold by hand, conditions of asking, and the command."""
 
 import json
 from dataclasses import replace
@@ -87,13 +87,13 @@ def test_figures_by_hand() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
-def test_what_no_confidence_can_surpass() -> None:
+def test_no_confidence_surpasses_the_limit() -> None:
     """With two of three right, the surer half can be all right, 1.5 times as much; none in vain, no curve."""
     found = summarise_answers(np.array([0.1, 0.2, 0.3]), np.array([1, 1, 0.0]), np.array([ANSWERABLE] * 3))
     assert found["times_em_at_most"] == 1.5 > found["times_em"] and found["refusals"] is None
 
 
-def test_the_threshold_refuses_a_twentieth_of_the_right_answers() -> None:
+def test_the_threshold_declines_a_twentieth_of_the_right_answers() -> None:
     said = np.arange(1, 101) / 100 + 0.004
     assert choose_threshold(said, np.ones(100)) == 0.06  # five lie below it: 0.014 … 0.054
     assert choose_threshold(said, (said > 0.5).astype(float)) == 0.52  # of fifty, two: 0.504 and 0.514
@@ -109,8 +109,8 @@ class Finds:
         return [found[:k] for _ in questions]
 
 
-def test_the_documents_of_a_question_are_taken_out() -> None:
-    """Of each question its own, also where two are asked in the same words."""
+def test_documents_that_answer_a_question_are_left_out() -> None:
+    """Each question loses its own documents, also if two have the same words."""
     asked = [
         Question("which?", ("tram",), titles=("Bergen",)),
         Question("where?", ("Oslo",)),
@@ -124,7 +124,7 @@ def test_the_documents_of_a_question_are_taken_out() -> None:
     ]
 
 
-def test_kinds_of_questions() -> None:
+def test_questions_are_classified_by_what_is_read() -> None:
     question = Question("where?", ("Oslo",), passages=("It is Oslo.",), titles=("Oslo",))
     found = search_passages(Finds(), 3)([question])[0]
     assert [each.passage.id for each in found] == [0, 1, 2]
@@ -142,15 +142,15 @@ def found_of(*answers: tuple[str, float]) -> list[SpanAnswer]:
     return [SpanAnswer(text, [], Evidence(weight, 0, 0)) for text, weight in answers]
 
 
-def test_two_annotators_more_may_have_said_it() -> None:
-    """Of 0.8 that is near the one who did, half is on "Aldo": both others say something else in a quarter."""
+def test_agreement_with_two_more_annotators_by_hand() -> None:
+    """Half of the 0.8 near the known answer is on "Aldo": both other annotators differ with probability 1/4."""
     found = found_of(("Aldo", 0.4), ("the Duke Aldo", 0.2), ("old Duke Aldo", 0.2), ("1500", 0.15))
     assert judge_by_agreement(found, ["Duke Aldo"]) == pytest.approx([0.75, 1.0, 1 - 0.75**2, 0.0])
     assert judge_by_agreement(found[3:], ["Duke Aldo"]) == [0.0]
     assert judge_exactly(found, ["Duke Aldo"]) == [0.0, 1.0, 0.0, 0.0]
 
 
-def test_the_likelihood_is_that_of_answerable_questions() -> None:
+def test_the_likelihood_counts_answerable_questions_over_an_index() -> None:
     def row(kind: str, likely: float) -> CalibrationRow:
         return CalibrationRow(NQ, "nq", 0, kind, Evidence(0.5, 0, 0), right=True, log_likelihood=likely)
 
@@ -165,7 +165,7 @@ def test_the_likelihood_is_that_of_answerable_questions() -> None:
     assert measure_likelihood([alone]) == -7
 
 
-def test_what_is_likely_of_an_answer() -> None:
+def test_the_likelihood_of_a_question_by_hand() -> None:
     """0.5 + 0.1 of the weight is on right answers; the best one is wrong."""
     held = CalibrationSet(NQ, "nq", [], make_gold_hits, judge_exactly)
     found, asked = found_of(("x", 0.3), ("b", 0.5), ("c", 0.1)), Question("?", ("b", "c"))
@@ -179,8 +179,8 @@ def test_what_is_likely_of_an_answer() -> None:
     assert calibrate._make_row(unanswerable, 4, asked, [hit(0, "", "b")], found[1:]).right == 0
 
 
-def test_a_threshold_refuses_few_right_answers_over_indexes() -> None:
-    """Of sixty, three: 0.10, 0.11 and 0.12 of the wiki's twenty. What is asked otherwise has no say."""
+def test_the_threshold_counts_ordinary_questions_over_indexes() -> None:
+    """Three of sixty answers are declined: 0.10, 0.11 and 0.12 of the wiki. Other conditions do not count."""
 
     def answers(name: str, said: list[float], **other: Any) -> list[tuple[CalibrationRow, float]]:
         row = CalibrationRow(NQ, name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
@@ -198,7 +198,7 @@ def test_a_threshold_refuses_few_right_answers_over_indexes() -> None:
     assert choose_decline_threshold([row for row, _ in rows], found) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
 
 
-def test_an_index_of_other_paragraphs_is_not_asked(tmp_path: Path) -> None:
+def test_an_index_of_other_paragraphs_is_refused(tmp_path: Path) -> None:
     squad = towns.write(tmp_path)[0]
     paragraphs, out = list(read_squad(squad))[:3], tmp_path / "squad.index"
     assert build_paragraph_index(paragraphs, out, "bm25") == build_paragraph_index(paragraphs, out, "bm25") == out
@@ -208,20 +208,20 @@ def test_an_index_of_other_paragraphs_is_not_asked(tmp_path: Path) -> None:
     assert build_paragraph_index(paragraphs, out, "bm25") == out
 
 
-def test_files_beside_an_index_of_paragraphs_are_somebody_elses(tmp_path: Path) -> None:
+def test_files_next_to_an_index_of_paragraphs_are_kept(tmp_path: Path) -> None:
     for name in ("squad.jsonl", "squad.new.jsonl"):
         (tmp_path / name).write_text("mine")
     build_paragraph_index(list(read_squad(towns.write(tmp_path)[0]))[:3], tmp_path / "squad.index", "bm25")
     assert [(tmp_path / name).read_text() for name in ("squad.jsonl", "squad.new.jsonl")] == ["mine", "mine"]
 
 
-def test_by_default_nobody_who_chose_the_shipped_weights_calibrates() -> None:
+def test_the_defaults_leave_out_the_questions_that_selected_the_shipped_weights() -> None:
     recipe = json.loads(Path(span_reader.__file__).with_name("recipe.json").read_text())
     recipe = ReaderConfig(encoder=Path(), out=Path(), train=(Path("x"),) * 6, **recipe)
     assert recipe.sample == SELECTION_SAMPLE and recipe.seed == SELECTION_SEED and recipe.held_out == HELD_OUT_SHARE
 
 
-def test_what_an_answer_counts_in_the_fit() -> None:
+def test_weights_of_answers_by_kind() -> None:
     row = CalibrationRow(
         NQ, "nq", 0, UNANSWERABLE, Evidence(0.5, 0, 0), right=False, log_likelihood=0.0, is_shallow=True
     )
@@ -229,14 +229,14 @@ def test_what_an_answer_counts_in_the_fit() -> None:
     assert replace(row, is_shallow=False).weight == 0.1 and replace(row, kind=ANSWERABLE, is_shallow=False).weight == 1
 
 
-def test_files_count_as_much_as_each_other() -> None:
+def test_files_have_equal_weight() -> None:
     """Three answers of one, one of which was asked in vain, and one of the other."""
     one = CalibrationRow(NQ, "nq", 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
     rows = [one, one, replace(one, kind=UNANSWERABLE), replace(one, file=Path("squad.json"))]
     assert balance_files(rows).tolist() == pytest.approx([4 / 2.1, 4 / 2.1, 0.4 / 2.1, 4])
 
 
-def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
+def test_questions_that_selected_the_weights_do_not_calibrate(tmp_path: Path) -> None:
     squad, dev = towns.write(tmp_path)
     held = [question for question in read_questions(squad) if is_held_out(question.titles[0], HELD_OUT_SHARE)]
     assert len(held) == towns.HELD * towns.EACH
@@ -258,7 +258,7 @@ def test_who_chose_the_weights_does_not_calibrate(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader, (squad, dev) = towns.reader(tmp_path), towns.write(tmp_path)
     options = ["--reader", reader, "--work", tmp_path / "work", "--out", tmp_path / "figures.json", "--count", 20]
     options += ["--selection-sample", 2, "--k", 4]
@@ -307,7 +307,7 @@ def test_the_command_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert Calibration.load(reader) == saved
 
 
-def test_below_the_threshold_of_its_reader_a_question_is_declined(
+def test_questions_below_the_threshold_of_the_reader_are_declined(
     index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader = towns.reader(tmp_path)

@@ -66,7 +66,7 @@ def lines(file: Path, rows: list[Any]) -> Path:
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
-    """What was mined, without the last line."""
+    """Return the mined rows, without the last line."""
     return [json.loads(line) for line in file.read_text().splitlines()][:-1]
 
 
@@ -95,7 +95,7 @@ def plain(pair: RetrievalExample | None) -> tuple[Any, ...]:
 # What is mined
 
 
-def test_the_first_passage_with_an_answer_is_right_and_those_without_are_wrong() -> None:
+def test_the_first_passage_with_an_answer_is_the_positive_and_those_without_are_negatives() -> None:
     pair = make_example(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=30)
     assert plain(pair) == ((0,), [[1, 2, 9, 10]], [0, 3])
     assert plain(make_example(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=2)) == ((0,), [[1, 2]], [0, 3])
@@ -103,7 +103,7 @@ def test_the_first_passage_with_an_answer_is_right_and_those_without_are_wrong()
     assert plain(make_example(LIGHTHOUSE, False, hits(3, 0), {}, pool=30)) == ((3,), [[]], [0, 3])
 
 
-def test_patterns_are_searched() -> None:
+def test_answers_may_be_regular_expressions() -> None:
     question = Question("When was the bakery founded?", ("19[0-9]{2}",))
     assert plain(make_example(question, True, hits(5, 6, 4), {}, pool=30)) == ((6,), [[5]], [4, 6])
     assert make_example(question, False, hits(5, 6, 4), {}, pool=30) is None
@@ -122,8 +122,10 @@ def test_patterns_are_searched() -> None:
     ],
     ids=["equal", "holds", "overlaps", "no answer there", "other words", "overlaps surely", "overlaps a bit"],
 )
-def test_a_gold_passage_is_looked_for_in_the_corpus(gold: str, answers: str | None, positive: int | None) -> None:
-    """Where the corpus has none that is like it, the gold text is the positive itself."""
+def test_a_gold_passage_is_found_in_the_corpus_or_kept_as_text(
+    gold: str, answers: str | None, positive: int | None
+) -> None:
+    """The gold text itself is the positive if the corpus has no similar passage."""
     question = Question("Who founded the bakery?", (answers,) if answers else (), passages=(gold, " "))
     pair = make_example(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30)
     assert pair is not None and pair.positives == (gold if positive is None else positive,)
@@ -133,7 +135,7 @@ def test_a_gold_passage_is_looked_for_in_the_corpus(gold: str, answers: str | No
     assert pair.negatives[0].tolist() == {None: [5, 9], "1923": [5, 9], "a plaque": [5, 4, 9]}[answers]
 
 
-def test_overlap_is_the_share_of_the_shorter_text() -> None:
+def test_overlap_is_a_share_of_the_shorter_text() -> None:
     a, b = list("abcde"), list("xabcd")
     assert measure_overlap(a, b) == measure_overlap(b, a) == pytest.approx(2 / 3)  # a b c, b c d; not c d e
     assert measure_overlap(a, list("bcd")) == 1
@@ -156,7 +158,7 @@ def mined(folder: Path, index: Path, **options: Any) -> str:
     return mine_examples(sources, search, folder / "pairs.jsonl", {"corpus": "x"}, **options)
 
 
-def test_mining_writes_a_file_and_says_what_it_left_out(dozen: Path, tmp_path: Path) -> None:
+def test_mining_writes_a_file_and_reports_what_it_dropped(dozen: Path, tmp_path: Path) -> None:
     told = mined(tmp_path, dozen, held_out=["Who discovered comet Varga"])
     assert told == (
         "2 of 6 questions; dropped: 1 without a passage that holds an answer, 1 with neither answers nor passages, "
@@ -173,7 +175,7 @@ def test_mining_writes_a_file_and_says_what_it_left_out(dozen: Path, tmp_path: P
     assert last["of"] == {"corpus": "x"} and last["counts"]["kept"] == 2 and last["counts"]["asked"] == 6
 
 
-def test_what_a_retriever_finds_itself_is_a_pool_of_its_own(tmp_path: Path, dozen: Path) -> None:
+def test_negatives_of_the_retriever_are_a_pool_of_their_own(tmp_path: Path, dozen: Path) -> None:
     mined(tmp_path, dozen)
     pairs = read_examples(tmp_path / "pairs.jsonl", {"corpus": "x"})
 
@@ -189,7 +191,7 @@ def test_what_a_retriever_finds_itself_is_a_pool_of_its_own(tmp_path: Path, doze
     assert again[1].negatives[1].tolist() == [3, 10]
 
 
-def test_a_file_of_something_else_is_not_taken(dozen: Path, tmp_path: Path) -> None:
+def test_a_file_mined_from_something_else_is_refused(dozen: Path, tmp_path: Path) -> None:
     mined(tmp_path, dozen)
     file = tmp_path / "pairs.jsonl"
     with pytest.raises(BadInput, match=r"pairs.jsonl was mined with another corpus, depth: choose another directory"):
@@ -247,7 +249,7 @@ def test_no_passage_is_its_own_negative(blocks: TokenizedPassages) -> None:
     assert masked == {(1, 14)}  # row 4 is right for the first question, too, and wrong for the others
 
 
-def test_batches_are_a_function_of_seed_and_step(blocks: TokenizedPassages) -> None:
+def test_batches_depend_only_on_seed_and_step(blocks: TokenizedPassages) -> None:
     pairs = [pair(n, (n % 10,), (n % 10,), [(n + 1) % 10, (n + 2) % 10], [(n + 3) % 10]) for n in range(11)]
     one, other = batches(pairs, blocks, batch=4), batches(pairs, blocks, batch=4)
     assert one.per_epoch == 2
@@ -260,7 +262,7 @@ def test_batches_are_a_function_of_seed_and_step(blocks: TokenizedPassages) -> N
     assert different[0] != different[1] != different[2] != different[0]
 
 
-def test_each_pool_is_drawn_from_as_often(blocks: TokenizedPassages) -> None:
+def test_pools_of_negatives_are_drawn_from_equally_often(blocks: TokenizedPassages) -> None:
     only = [pair(1, (0,), (0,), [1, 2, 3], [4])]
     drawn = [WORDS[batches(only, blocks)[step].passages[1][1]] for step in range(400)]
     counts = {word: drawn.count(word) / 400 for word in set(drawn)}
@@ -347,7 +349,7 @@ def twice(world: World, small: Path, tmp_path_factory: pytest.TempPathFactory) -
     return Trained(both, told), log
 
 
-def test_training_finds_facts_that_were_never_asked(trained: Trained) -> None:
+def test_training_finds_facts_that_were_not_trained_on(trained: Trained) -> None:
     """Chance is one in sixty; the questions of the held-out facts, and so their positives, were not trained on."""
     rows = [row for row in read_rows(trained.config.out / "round-1") if "recall@1" in row]
     assert [row["step"] for row in rows] == [0, 250]
@@ -358,7 +360,7 @@ def test_training_finds_facts_that_were_never_asked(trained: Trained) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("towers", [2, 1])
-def test_what_was_trained_answers_like_any_encoder(
+def test_the_trained_model_and_its_export_answer_like_any_encoder(
     request: pytest.FixtureRequest, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], towers: int
 ) -> None:
     """The line that is printed at the end is typed as it is; the export finds what the towers found."""
@@ -406,7 +408,7 @@ def test_no_held_out_question_is_trained_on(trained: Trained, world: World, tmp_
 
 
 def test_the_second_round_has_negatives_of_its_own(twice: tuple[Trained, str], world: World) -> None:
-    """What the first round's retriever ranks highest, without what holds an answer: by all scores, sorted."""
+    """They are the passages without an answer that the first round's retriever ranks highest, by sorting all scores."""
     (chosen, told), _ = twice
     encoder = load_encoder(chosen.out / "round-1" / "model")
     texts = [p.text for p in PassageStore.open(world.corpus / "passages").read_rows(0, 3 * ENTITIES)]
@@ -453,7 +455,9 @@ def test_a_further_round_leaves_the_first_as_it_is(twice: tuple[Trained, str]) -
 
 
 @pytest.mark.parametrize("continue_weights", [False, True])
-def test_where_a_round_begins(twice: tuple[Trained, str], small: Path, continue_weights: bool) -> None:
+def test_a_round_begins_with_the_encoder_or_the_weights_before(
+    twice: tuple[Trained, str], small: Path, continue_weights: bool
+) -> None:
     (chosen, _), _ = twice
     begun = dpr.load_start(replace(chosen, continue_weights=continue_weights), 2).state_dict()
     before = dpr.load_start(replace(chosen, encoder=None, retriever=chosen.out / "round-1" / "model"), 1).state_dict()
@@ -467,7 +471,7 @@ def test_where_a_round_begins(twice: tuple[Trained, str], small: Path, continue_
 
 
 @pytest.mark.thorough
-def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(world: World, small: Path, tmp_path: Path) -> None:
+def test_a_killed_run_takes_the_steps_of_an_unbroken_one(world: World, small: Path, tmp_path: Path) -> None:
     """With dropout, in parts; evaluations, which load a model, come at other steps and change nothing."""
     options = {"steps": 60, "dropout": 0.1, "chunk": 24, "save_every": 5, "sample": 10, "width": 16}
     with one_thread() as environment:
@@ -488,7 +492,7 @@ def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(world: World,
     assert [row["step"] for row in read_rows(killed.out / "round-1") if "nll" in row] == list(range(60))
 
 
-def test_a_round_leaves_the_weights_that_found_most(
+def test_each_round_saves_its_best_weights(
     world: World, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Round by round: the second has no say in the first."""
@@ -515,7 +519,7 @@ def losses(out: Path) -> list[float]:
     return [row["nll"] for row in read_rows(out / "round-1") if "nll" in row]
 
 
-def test_parts_change_no_step(world: World, small: Path, tmp_path: Path) -> None:
+def test_chunks_change_no_step(world: World, small: Path, tmp_path: Path) -> None:
     """Up to the rounding of bfloat16, which padding changes; test_training has the gradients themselves."""
     rows = []
     for chunk in (1000, 7):
@@ -528,7 +532,7 @@ def test_parts_change_no_step(world: World, small: Path, tmp_path: Path) -> None
 # What is wrong, in a line
 
 
-def test_options_are_typed_or_read_from_a_file(tmp_path: Path) -> None:
+def test_options_come_from_the_command_line_or_a_file(tmp_path: Path) -> None:
     typed = ["--corpus", "c", "--out", "o", "--encoder", "e", "--questions", "a", "b", "--pooling", "mean"]
     chosen = parse_config(DprConfig, None, typed)
     assert (chosen.questions, chosen.pooling, chosen.width) == ((Path("a"), Path("b")), "mean", None)
@@ -567,7 +571,7 @@ def test_bad_input_is_one_clear_line(
     assert (tmp_path / "run").exists() == ("batch holds" in told)
 
 
-def test_questions_without_answers_in_the_corpus(world: World, small: Path, tmp_path: Path) -> None:
+def test_questions_without_answers_in_the_corpus_are_refused(world: World, small: Path, tmp_path: Path) -> None:
     file = lines(tmp_path / "q.jsonl", [{"question": "w1 w450", "answers": ["w9999"]}] * 3)
     with pytest.raises(BadInput) as caught:
         dpr.main(config(world, small, tmp_path / "run", questions=(file,)))
@@ -577,7 +581,7 @@ def test_questions_without_answers_in_the_corpus(world: World, small: Path, tmp_
     assert [path.name for path in (tmp_path / "run").iterdir()] == []
 
 
-def test_a_corpus_without_terms(small: Path, world: World, tmp_path: Path) -> None:
+def test_a_corpus_without_terms_is_refused(small: Path, world: World, tmp_path: Path) -> None:
     index = indexed(tmp_path, PASSAGES, "dense", str(small))
     with pytest.raises(Mismatch, match="cannot do bm25: index it again") as caught:
         dpr.main(replace(config(world, small, tmp_path / "run"), corpus=index))

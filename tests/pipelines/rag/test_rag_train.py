@@ -105,7 +105,7 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     assert taught.figures["nll_alone"] == pytest.approx(np.mean(alone), rel=1e-4)
 
 
-def test_smoothing_changes_what_is_learned_and_not_what_is_said_of_it(config: RagConfig) -> None:
+def test_smoothing_changes_the_loss_and_not_the_reported_nll(config: RagConfig) -> None:
     config = replace_settings(frozen_passages(config), dropout=0.0)
     model, _ = rag.load_models(config)
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
@@ -119,7 +119,7 @@ def test_smoothing_changes_what_is_learned_and_not_what_is_said_of_it(config: Ra
     assert rows[0]["nll"] == rows[1]["nll"]
 
 
-def test_answers_are_drawn_by_seed_and_step(config: RagConfig) -> None:
+def test_drawn_answers_depend_only_on_seed_and_step(config: RagConfig) -> None:
     questions = [Question(f"q{number}", tuple(f"a{number}-{each}" for each in range(3))) for number in range(8)]
     steps = [
         generation.draw_questions(questions, batch=config.batch, seed=config.seed, step=step) for step in range(60)
@@ -134,7 +134,7 @@ def test_answers_are_drawn_by_seed_and_step(config: RagConfig) -> None:
     assert steps != [generation.draw_questions(questions, batch=config.batch, seed=1, step=step) for step in range(60)]
 
 
-def test_what_was_not_found_has_no_weight() -> None:
+def test_missing_passages_have_no_weight() -> None:
     rows = np.array([[3, 1, NOT_FOUND], [NOT_FOUND, NOT_FOUND, NOT_FOUND]])
     weights = generation.mask_missing(torch.zeros(2, 3), rows).softmax(-1)
     assert weights.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]  # where nothing was, an empty passage is read
@@ -144,7 +144,7 @@ def moved(before: nn.Module, after: nn.Module) -> bool:
     return any(not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
 
 
-def test_the_paper_leaves_the_passages_as_they_are(config: RagConfig) -> None:
+def test_the_passage_tower_is_fixed_by_default(config: RagConfig) -> None:
     before = DualEncoder.load(config.retriever)
     assert before.shared
     rag.main(frozen_passages(config))
@@ -156,7 +156,7 @@ def test_the_paper_leaves_the_passages_as_they_are(config: RagConfig) -> None:
     assert [row["staleness"] for row in rows] == [0] * 6
 
 
-def test_where_passages_learn_the_index_follows(config: RagConfig) -> None:
+def test_the_index_follows_a_passage_tower_that_learns(config: RagConfig) -> None:
     told: list[str] = []
     rag.main(config, notify=told.append)
     assert moved(DualEncoder.load(config.retriever).passages, DualEncoder.load(config.out / "model").passages)
@@ -171,7 +171,7 @@ def test_where_passages_learn_the_index_follows(config: RagConfig) -> None:
     assert told[-1].startswith("the weights of step 6 are written")
 
 
-def test_a_frozen_retriever_stays_as_it_is(config: RagConfig) -> None:
+def test_a_frozen_retriever_does_not_change(config: RagConfig) -> None:
     rag.main(replace_settings(config, frozen=6, steps=3))
     assert not moved(DualEncoder.load(config.retriever), DualEncoder.load(config.out / "model"))
 
@@ -207,7 +207,9 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
             assert file.read_bytes() == (broken.out / file.relative_to(whole.parent)).read_bytes()
 
 
-def test_bad_input(config: RagConfig, tmp_path: Path, folders: closed_world.WorldFolders) -> None:
+def test_bad_input_is_refused_before_work_begins(
+    config: RagConfig, tmp_path: Path, folders: closed_world.WorldFolders
+) -> None:
     with pytest.raises(BadInput, match="holds 90 passages, not 100 to read: lower --k"):
         rag.main(replace_settings(config, k=100))
     with pytest.raises(BadInput, match=r"k = 0, marginal = both, smoothing = 1\.0: out of range"):
@@ -221,7 +223,7 @@ def test_bad_input(config: RagConfig, tmp_path: Path, folders: closed_world.Worl
     assert {file.name for file in tmp_path.iterdir()} <= {"none.jsonl", ".lock"}  # nothing was embedded
 
 
-def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path: Path) -> None:
+def test_training_can_begin_from_a_generator_of_another_kind(config: RagConfig, tmp_path: Path) -> None:
     closed = make_generator(load_generator(config.writing.generator, "rag-token").seq2seq, "closed-book")
     save_generator(closed, tmp_path / "closed")
     model, _ = rag.load_models(replace_settings(config, generator=tmp_path / "closed"))
@@ -229,7 +231,7 @@ def test_what_another_kind_has_learned_is_begun_from(config: RagConfig, tmp_path
 
 
 @pytest.mark.thorough
-def test_what_was_trained_answers_from_a_pipeline(config: RagConfig, folders: closed_world.WorldFolders) -> None:
+def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders: closed_world.WorldFolders) -> None:
     """With confidence fitted, from a directory that names its reader; as an evaluation in training says."""
     config = replace_settings(config, learn_passages=False, steps=3, dev=folders.test_questions, sample=40)
     rag.main(config)

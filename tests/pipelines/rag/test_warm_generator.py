@@ -68,7 +68,7 @@ def config(small: Path, tmp_path: Path) -> WarmGeneratorConfig:
     )
 
 
-def test_an_answer_stands_where_all_its_pieces_do_and_not_before_the_passage() -> None:
+def test_places_of_an_answer_are_inside_the_passage() -> None:
     ids = [2, 7, 8, 3, 7, 8, 9, 7, 8, 7, 3]
     assert find_places(ids, [7, 8], 0) == [1, 4, 7]
     assert find_places(ids, [7, 8], 4) == [4, 7]
@@ -76,7 +76,7 @@ def test_an_answer_stands_where_all_its_pieces_do_and_not_before_the_passage() -
     assert find_places(ids, [9, 9], 0) == find_places(ids, [], 0) == []
 
 
-def test_attention_is_taught_all_places_of_an_answer_as_one() -> None:
+def test_attention_on_any_place_of_an_answer_counts() -> None:
     """Two heads, two answers: by hand -log of (0.1 + 0.3), of 0.2, and nothing of an answer that stands nowhere."""
     weights_BHTL = torch.zeros(2, 2, 2, 4)
     weights_BHTL[0, 0, 0] = torch.tensor([0.2, 0.1, 0.5, 0.2])
@@ -88,7 +88,7 @@ def test_attention_is_taught_all_places_of_an_answer_as_one() -> None:
     assert compute_attention_nll(weights_BHTL[1:], both[1:]).item() == 0
 
 
-def test_examples_are_read_question_first_and_say_where_the_answer_stands(config: WarmGeneratorConfig) -> None:
+def test_examples_have_the_question_first_and_the_places_of_the_answer(config: WarmGeneratorConfig) -> None:
     generator = warm_generator.init_generator(config)
     tokens = generator.seq2seq.tokens
     golds = GoldQuestions([Question("w1 w20", ("w20",), passages=("w3 w20 w4 w20",), titles=("w20",))], Path("q"))
@@ -100,15 +100,15 @@ def test_examples_are_read_question_first_and_say_where_the_answer_stands(config
     assert generator.template.text == "{question} [SEP] {title} / {passage}"
 
 
-def test_a_piece_is_said_as_it_stands_behind_a_space() -> None:
-    """As byte-level BPE spells it: 7 alone, 17 behind a space. Where neither stands, as the tokenizer spells it."""
+def test_an_answer_is_spelled_as_in_the_passage() -> None:
+    """Byte-level BPE spells a word 7 alone and 17 after a space."""
     spelled_2T = torch.tensor([[7, 3, IGNORED], [17, 8, 3]])
     assert make_example([2, 5, 7, 3], spelled_2T, 1) == Example([2, 5, 7, 3], [7, 3], [2])
     assert make_example([2, 17, 8, 3], spelled_2T, 1) == Example([2, 17, 8, 3], [17, 8, 3], [1])
     assert make_example([2, 17, 8, 3], spelled_2T, 2) == Example([2, 17, 8, 3], [7, 3], [])
 
 
-def test_the_passage_behind_a_question_that_is_too_long_is_looked_at(config: WarmGeneratorConfig) -> None:
+def test_an_answer_is_found_after_a_truncated_question(config: WarmGeneratorConfig) -> None:
     generator = warm_generator.init_generator(config)
     asked = " ".join(f"w{n}" for n in range(100, 150))
     golds = GoldQuestions([Question(asked, ("w20",), passages=("w3 w20 w4",), titles=("w5",))], Path("q"))
@@ -118,7 +118,7 @@ def test_the_passage_behind_a_question_that_is_too_long_is_looked_at(config: War
 
 
 def test_a_generator_may_read_more_than_its_reader(config: WarmGeneratorConfig) -> None:
-    """Which answers in windows as long as it was trained with."""
+    """The limit of the reader's windows does not bind the generator."""
     reader = load_reader(config.reader)
     reader.config.reader_tokens = 16
     reader.save(config.reader)
@@ -131,7 +131,7 @@ def test_questions_without_a_passage_are_left_out(config: WarmGeneratorConfig) -
         warm_generator.main(replace_settings(config, questions=write(config.questions, 0, 0, gold=False)))
 
 
-def test_the_encoder_waits_and_learns_at_a_tenth() -> None:
+def test_the_encoder_is_frozen_first_and_learns_at_a_tenth() -> None:
     config = make_config(
         WarmGeneratorConfig, reader=Path("r"), questions=Path("q"), out=Path("o"), steps=40, lr=1e-3, warmup=2
     )
@@ -140,7 +140,7 @@ def test_the_encoder_waits_and_learns_at_a_tenth() -> None:
     assert learning_rates(11, config)[:2] == [1e-4, 1e-4] and learning_rates(1, config)[2] == 1e-3
 
 
-def test_what_is_written_is_opened_by_the_recipes_of_generators(config: WarmGeneratorConfig) -> None:
+def test_the_recipes_of_generators_open_the_result(config: WarmGeneratorConfig) -> None:
     told: list[str] = []
     out = warm_generator.main(replace_settings(config, eval_every=6), notify=told.append)
     assert out == config.out / "generator" and any("em" in line for line in told)
@@ -152,7 +152,7 @@ def test_what_is_written_is_opened_by_the_recipes_of_generators(config: WarmGene
     assert generation.load_for_training("closed-book", config, asks, 1).template.closed
 
 
-def test_it_looks_where_answers_stand_and_learns_to_say_them(config: WarmGeneratorConfig) -> None:
+def test_training_improves_attention_and_answers(config: WarmGeneratorConfig) -> None:
     more = replace_settings(config, steps=60, eval_every=60, batch=16, dropout=0.0, fitted=100, lr=3e-3)
     warm_generator.main(more)
     rows = read_rows(more.out)
@@ -194,7 +194,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
         ({"template": "{passage}"}, "{question} is needed once"),
     ],
 )
-def test_settings_that_cannot_be_meant(config: WarmGeneratorConfig, changed: dict[str, Any], said: str) -> None:
+def test_impossible_settings_are_refused(config: WarmGeneratorConfig, changed: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         replace_settings(config, **changed)
 

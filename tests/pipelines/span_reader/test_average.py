@@ -29,7 +29,7 @@ def readers(small: Path, tmp_path: Path) -> list[Path]:
     return found
 
 
-def test_the_mean_by_hand(readers: list[Path], tmp_path: Path) -> None:
+def test_weights_are_averaged(readers: list[Path], tmp_path: Path) -> None:
     main([*map(str, readers), "--out", str(tmp_path / "mean")])
     first, mean = load_reader(readers[0]).state_dict(), load_reader(tmp_path / "mean")
     assert mean.max_tokens == 69, "the last one's configuration"
@@ -39,7 +39,7 @@ def test_the_mean_by_hand(readers: list[Path], tmp_path: Path) -> None:
     assert torch.allclose(load_reader(tmp_path / "mean").head.bias, first["head.bias"] + 0.5, atol=1e-6)
 
 
-def test_what_has_no_mean(readers: list[Path], small: Path, tmp_path: Path) -> None:
+def test_different_readers_are_not_averaged(readers: list[Path], small: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="two readers at least"):
         average_readers(readers[:1], tmp_path / "out")
     with pytest.raises(ArtefactError, match="is not a reader"):
@@ -63,7 +63,7 @@ def test_what_has_no_mean(readers: list[Path], small: Path, tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_says_in_a_line_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_an_error_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([str(tmp_path / "none"), str(tmp_path / "nor"), "--out", str(tmp_path / "out")])
     told = capsys.readouterr().err

@@ -12,8 +12,8 @@ from ragqa.artefacts.paths import weights_dir
 from ragqa.questions import read_squad
 
 
-def test_each_reader_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of 24 held-out questions four are skipped; of four of an article one is answered wrongly by its text."""
+def test_each_reader_gets_a_line_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four of 24 held-out questions are skipped; the text answers one of four questions wrongly."""
     squad, dev = towns.write(tmp_path)
     index = build_paragraph_index(list(read_squad(squad)), tmp_path / "towns.index", "bm25")
     given = [weights_dir() / "reader", "--squad", squad, "--questions", dev, "--index", index, "--skip", 4, "-k", 3]

@@ -41,7 +41,7 @@ def test_span_logits_by_hand() -> None:
 
 
 def by_loops(reader: SpanReader, reads: Any, size: int, *, hard: bool, apart: bool) -> tuple[list[float], list[float]]:
-    """Of each question: -log of what is right, and how well relevance is known; span by span."""
+    """Return the two losses of each question, computed span by span."""
     start, end, relevance = (
         each.detach().double().numpy() for each in reader(reads.ids_NL, reads.mask_NL, reads.types_NL)
     )
