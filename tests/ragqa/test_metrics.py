@@ -1,4 +1,4 @@
-"""Scores on cases worked out by hand, then against second implementations, then their invariants.
+"""Metrics: cases worked out by hand, independent implementations, and invariants.
 
 Letters are written as escapes where it matters whether they are composed (NFC) or decomposed (NFD).
 """
@@ -39,7 +39,7 @@ INVALID = ["(", "*", "a{99999999999999999999}", "[z-a]", r"\8"]
 
 
 @pytest.mark.parametrize(
-    ("text", "normal"),
+    ("text", "expected"),
     [
         ("The  Eiffel Tower!", "eiffel tower"),
         ("U.S.", "us"),
@@ -59,7 +59,7 @@ INVALID = ["(", "*", "a{99999999999999999999}", "[z-a]", r"\8"]
         ("snow_white", "snowwhite"),
         (string.punctuation, ""),
         ("one\u00a0two\u2003three\u3000four", "one two three four"),  # any Unicode white space
-        ("zero\u200bwidth", "zero\u200bwidth"),  # this is none
+        ("zero\u200bwidth", "zero\u200bwidth"),  # not white space in Unicode
         ("ÅNGSTRÖM", "ångström"),
         ("ΟΔΟΣ", "οδος"),  # final sigma
         ("ΑΣ-Α", "αςα"),  # lower case comes before all else: the hyphen still ends a word there
@@ -69,12 +69,12 @@ INVALID = ["(", "*", "a{99999999999999999999}", "[z-a]", r"\8"]
     ],
     ids=ascii,
 )
-def test_normalize(text: str, normal: str) -> None:
-    assert normalize_answer(text) == normalize_answer(text, unicode=None) == normal
+def test_answers_are_normalised(text: str, expected: str) -> None:
+    assert normalize_answer(text) == normalize_answer(text, unicode=None) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "normal"),
+    ("text", "expected"),
     [
         (COMPOSED, DECOMPOSED),
         ("\u00e1", "\u0301"),
@@ -86,12 +86,12 @@ def test_normalize(text: str, normal: str) -> None:
     ],
     ids=ascii,
 )
-def test_normalize_after_nfd(text: str, normal: str) -> None:
-    assert normalize_answer(text, unicode="NFD") == normal
+def test_answers_are_normalised_after_nfd(text: str, expected: str) -> None:
+    assert normalize_answer(text, unicode="NFD") == expected
 
 
 @pytest.mark.parametrize(
-    ("said", "gold", "right"),
+    ("prediction", "gold", "expected"),
     [
         ("the Seine", ["Thames", "Seine"], True),  # the best of the answers counts
         ("the Seine", ["Seine", "Seine"], True),
@@ -99,10 +99,10 @@ def test_normalize_after_nfd(text: str, normal: str) -> None:
         ("Seine", ["Seine river"], False),
         ("", ["Seine"], False),
         ("Seine", [""], False),
-        ("", [""], True),  # equal, if empty; F1 differs
+        ("", [""], True),  # equal although empty; F1 is 0
         ("the", [""], True),
         ("!", ["the"], True),
-        (None, ["Seine"], False),  # nothing was said
+        (None, ["Seine"], False),  # no prediction
         (None, [""], False),
         ("Seine", [], False),
         ("", [], False),
@@ -112,12 +112,14 @@ def test_normalize_after_nfd(text: str, normal: str) -> None:
     ],
 )
 @pytest.mark.parametrize("unicode", ["NFD", None])
-def test_exact_match(said: str | None, gold: list[str], right: bool, unicode: Literal["NFD"] | None) -> None:
-    assert exact_match(said, gold, unicode=unicode) is right
+def test_exact_match_by_hand(
+    prediction: str | None, gold: list[str], expected: bool, unicode: Literal["NFD"] | None
+) -> None:
+    assert exact_match(prediction, gold, unicode=unicode) is expected
 
 
 @pytest.mark.parametrize(
-    ("said", "gold", "nfd", "none"),
+    ("prediction", "gold", "nfd", "none"),
     [
         (COMPOSED, DECOMPOSED, True, False),
         (DECOMPOSED, COMPOSED, True, False),
@@ -132,14 +134,14 @@ def test_exact_match(said: str | None, gold: list[str], right: bool, unicode: Li
     ],
     ids=ascii,
 )
-def test_the_unicode_rules_differ_on_accents(said: str, gold: str, nfd: bool, none: bool) -> None:
-    assert exact_match(said, [gold], unicode="NFD") is nfd
-    assert exact_match(said, [gold]) is nfd  # ORQA's rule is the default
-    assert exact_match(said, [gold], unicode=None) is none
+def test_the_unicode_rules_differ_on_accents(prediction: str, gold: str, nfd: bool, none: bool) -> None:
+    assert exact_match(prediction, [gold], unicode="NFD") is nfd
+    assert exact_match(prediction, [gold]) is nfd  # ORQA's rule is the default
+    assert exact_match(prediction, [gold], unicode=None) is none
 
 
 @pytest.mark.parametrize(
-    ("said", "patterns", "right"),
+    ("prediction", "patterns", "expected"),
     [
         ("Jean", ["jean"], True),
         ("\u00c9COLE", ["\u00e9cole"], True),
@@ -170,12 +172,12 @@ def test_the_unicode_rules_differ_on_accents(said: str, gold: str, nfd: bool, no
     ],
     ids=ascii,
 )
-def test_exact_match_of_patterns(said: str | None, patterns: list[str], right: bool) -> None:
-    assert exact_match(said, patterns, regex=True) is right
+def test_exact_match_of_patterns_by_hand(prediction: str | None, patterns: list[str], expected: bool) -> None:
+    assert exact_match(prediction, patterns, regex=True) is expected
 
 
 @pytest.mark.parametrize(
-    ("said", "gold", "as_text", "as_pattern"),
+    ("prediction", "gold", "as_text", "as_pattern"),
     [
         ("fifteen", r"\b15\b|fifteen|Soviet", False, True),  # a set of patterns scored as text: far too low
         ("2,159 miles", "2,159 miles|3,?474 km", False, True),
@@ -188,13 +190,13 @@ def test_exact_match_of_patterns(said: str | None, patterns: list[str], right: b
         ("C (language)", "C (language)", True, False),
     ],
 )
-def test_patterns_and_texts_must_not_be_mixed_up(said: str, gold: str, as_text: bool, as_pattern: bool) -> None:
-    assert exact_match(said, [gold]) is as_text
-    assert exact_match(said, [gold], regex=True) is as_pattern
+def test_patterns_and_texts_score_differently(prediction: str, gold: str, as_text: bool, as_pattern: bool) -> None:
+    assert exact_match(prediction, [gold]) is as_text
+    assert exact_match(prediction, [gold], regex=True) is as_pattern
 
 
 @pytest.mark.parametrize(
-    ("said", "gold", "value"),
+    ("prediction", "gold", "value"),
     [
         ("Denver Broncos", ["the Denver Broncos"], 1.0),
         ("Broncos Denver", ["Denver Broncos"], 1.0),  # order does not count
@@ -219,15 +221,15 @@ def test_patterns_and_texts_must_not_be_mixed_up(said: str, gold: str, as_text: 
     ],
     ids=ascii,
 )
-def test_f1(said: str | None, gold: list[str], value: float) -> None:
-    assert f1(said, gold) == pytest.approx(value, abs=1e-12)
+def test_f1_by_hand(prediction: str | None, gold: list[str], value: float) -> None:
+    assert f1(prediction, gold) == pytest.approx(value, abs=1e-12)
 
 
 # --- by hand: has_answer ---
 
 
 @pytest.mark.parametrize(
-    ("passage", "answer", "held"),
+    ("passage", "answer", "expected"),
     [
         ("The cat sat.", "cat", True),
         ("The cat sat.", "CAT SAT", True),
@@ -272,12 +274,12 @@ def test_f1(said: str | None, gold: list[str], value: float) -> None:
     ],
     ids=ascii,
 )
-def test_has_answer(passage: str, answer: str, held: bool) -> None:
-    assert has_answer(passage, [answer]) is held
+def test_has_answer_by_hand(passage: str, answer: str, expected: bool) -> None:
+    assert has_answer(passage, [answer]) is expected
 
 
 @pytest.mark.parametrize(
-    ("passage", "answer", "held"),
+    ("passage", "answer", "expected"),
     [
         (f"the {COMPOSED}s", COMPOSED, False),
         (f"the {COMPOSED}.", DECOMPOSED, True),  # both are decomposed first
@@ -321,11 +323,11 @@ def test_has_answer(passage: str, answer: str, held: bool) -> None:
     ],
     ids=ascii,
 )
-def test_has_answer_beyond_ascii(passage: str, answer: str, held: bool) -> None:
-    assert has_answer(passage, [answer]) is held
+def test_has_answer_beyond_ascii_by_hand(passage: str, answer: str, expected: bool) -> None:
+    assert has_answer(passage, [answer]) is expected
 
 
-def test_has_answer_takes_any_answer() -> None:
+def test_one_answer_in_the_passage_is_enough() -> None:
     assert has_answer("The cat sat.", ["dog", "cat"])
     assert has_answer("The cat sat.", ["", "cat"])
     assert has_answer("The cat sat.", ("cat", "cat"))
@@ -334,7 +336,7 @@ def test_has_answer_takes_any_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("passage", "pattern", "held"),
+    ("passage", "pattern", "expected"),
     [
         ("Miss Britney Jean Spears", "jean", True),  # anywhere, unlike exact match
         ("blue jeans", "jean", True),  # characters, not tokens
@@ -360,8 +362,8 @@ def test_has_answer_takes_any_answer() -> None:
     ],
     ids=ascii,
 )
-def test_has_answer_of_patterns(passage: str, pattern: str, held: bool) -> None:
-    assert has_answer(passage, [pattern], regex=True) is held
+def test_has_answer_of_patterns_by_hand(passage: str, pattern: str, expected: bool) -> None:
+    assert has_answer(passage, [pattern], regex=True) is expected
 
 
 def test_no_pattern_stops_the_scoring() -> None:
@@ -373,15 +375,15 @@ def test_no_pattern_stops_the_scoring() -> None:
     assert has_answer("box", [doubtful], regex=True)
 
 
-def test_an_escaped_accent_is_lost_to_nfd() -> None:
-    """CuratedTREC has such patterns: decomposed, they escape a bare letter, which DPR's rule too takes for invalid."""
+def test_nfd_makes_an_escaped_accent_invalid() -> None:
+    """CuratedTREC has such patterns: after NFD they escape a bare letter, which DPR's rule treats as invalid too."""
     pattern, answer = "Sn\\\u011bžka", "Sn\u011bžka"
     assert exact_match(answer, [pattern], regex=True)
     assert not has_answer(answer, [pattern], regex=True)
     assert has_answer(answer, [pattern.replace("\\", "")], regex=True)
 
 
-def test_has_answer_takes_any_pattern() -> None:
+def test_one_pattern_in_the_passage_is_enough() -> None:
     assert has_answer("The cat sat.", ["(", "", "c.t"], regex=True)
     assert not has_answer("The cat sat.", ["(", "", "dog"], regex=True)
     assert not has_answer("The cat sat.", [], regex=True)
@@ -398,7 +400,7 @@ def test_has_answer_takes_any_pattern() -> None:
         ("Written in C (language).", "C (language)", True, False),
     ],
 )
-def test_patterns_and_texts_must_not_be_mixed_up_in_passages(
+def test_patterns_and_texts_are_found_in_different_passages(
     passage: str, gold: str, as_text: bool, as_pattern: bool
 ) -> None:
     assert has_answer(passage, [gold]) is as_text
@@ -416,7 +418,7 @@ TEXTS = [
 ANSWERS = [["cat"], ["cow", "ox"], ["pig"], ["fox"]]
 
 
-def test_answer_recall() -> None:
+def test_answer_recall_by_hand() -> None:
     assert answer_recall(TEXTS, ANSWERS, [1, 2, 3, 100]) == {1: 0.25, 2: 0.5, 3: 0.5, 100: 0.5}
     assert answer_recall(TEXTS, ANSWERS, [100, 1, 1]) == {100: 0.5, 1: 0.25}  # any order
     assert answer_recall(TEXTS, ANSWERS, range(2, 3)) == {2: 0.5}
@@ -426,11 +428,11 @@ def test_answer_recall() -> None:
     assert answer_recall([["cat"]], [[""]], [1]) == {1: 0.0}
 
 
-def test_answer_recall_counts_a_question_as_often_as_it_stands() -> None:
+def test_answer_recall_counts_repeated_questions() -> None:
     assert answer_recall([["cat"], ["cat"], ["dog"]], [["cat"]] * 3, [1]) == {1: pytest.approx(2 / 3)}
 
 
-def test_answer_recall_of_patterns() -> None:
+def test_answer_recall_of_patterns_by_hand() -> None:
     texts, patterns = [["no", "fifteen"], ["15"]], [[r"\b15\b|fif"]] * 2
     assert answer_recall(texts, patterns, [1, 2], regex=True) == {1: 0.5, 2: 1.0}
     assert answer_recall(texts, patterns, [1, 2]) == {1: 0.0, 2: 0.0}
@@ -461,7 +463,7 @@ def test_answer_recall_reads_no_deeper_than_asked() -> None:
     ("marks", "rank"),
     [([], None), ([False, False], None), ([True], 1), ([False, True, True], 2), ([True, False], 1)],
 )
-def test_first_rank(marks: list[bool], rank: int | None) -> None:
+def test_first_rank_by_hand(marks: list[bool], rank: int | None) -> None:
     assert first_rank(marks) == first_rank(iter(marks)) == rank
 
 
@@ -469,7 +471,7 @@ def test_first_rank_stops_at_the_first() -> None:
     assert first_rank(itertools.chain([False, False], itertools.repeat(True))) == 3
 
 
-def test_accuracy_at() -> None:
+def test_accuracy_at_k_by_hand() -> None:
     ranks = [1, 3, None, 100]
     wanted = {1: 0.25, 2: 0.25, 3: 0.5, 99: 0.5, 100: 0.75, 1000: 0.75}
     assert accuracy_at(ranks, tuple(wanted)) == wanted
@@ -478,7 +480,7 @@ def test_accuracy_at() -> None:
     assert accuracy_at([], [1, 5]) == {1: 0.0, 5: 0.0}
 
 
-def test_mean_reciprocal_rank() -> None:
+def test_mean_reciprocal_rank_by_hand() -> None:
     ranks = [1, 2, None, 4]
     assert mean_reciprocal_rank(ranks) == pytest.approx((1 + 1 / 2 + 0 + 1 / 4) / 4)
     assert mean_reciprocal_rank(iter(ranks)) == mean_reciprocal_rank(ranks)
@@ -492,8 +494,8 @@ def test_mean_reciprocal_rank() -> None:
 
 # --- second implementations, on texts that are made up ---
 
-# Few enough that random texts meet, and of every kind that the rules treat apart.
-SIGNS = [
+# Few enough that random texts overlap; one of each kind that the rules distinguish.
+CHARACTERS = [
     *"aAtThHeEbBnN",
     *"áÁéÅ\u212bñßẞﬁǅ",  # letters that decompose, and some that do not
     *"\u0301\u0307\u0345\u093c\u200d\ufe0f",  # marks and joiners
@@ -505,66 +507,66 @@ SIGNS = [
     *"\x00\x1f\u200b\u00ad\ufeff\ue000\ud800",  # category C
     *["the", "a", "an", "cat", " ", " "],
 ]
-texts = st.lists(st.sampled_from(SIGNS), max_size=25).map("".join)
-answers_drawn = st.lists(texts, max_size=4)
+texts = st.lists(st.sampled_from(CHARACTERS), max_size=25).map("".join)
+answer_lists = st.lists(texts, max_size=4)
 
 
-def _forms(text: str) -> list[str]:
-    """A text in forms that the rules may or may not take for the same."""
+def list_forms(text: str) -> list[str]:
+    """Return forms of a text that the rules may or may not treat as equal."""
     composed, decomposed = unicodedata.normalize("NFC", text), unicodedata.normalize("NFD", text)
     return [text, text.upper(), text.lower(), text.swapcase(), composed, decomposed, f" the {text}!", text[::-1]]
 
 
 @st.composite
-def runs(draw: st.DrawFn, of: str) -> str:
-    """A piece of a text, in one of its forms."""
-    start, end = sorted(draw(st.tuples(*[st.integers(0, len(of))] * 2)))
-    return draw(st.sampled_from(_forms(of[start:end])))
+def substrings(draw: st.DrawFn, source: str) -> str:
+    """Draw a substring of a text in one of its forms."""
+    start, end = sorted(draw(st.tuples(*[st.integers(0, len(source))] * 2)))
+    return draw(st.sampled_from(list_forms(source[start:end])))
 
 
 @st.composite
-def pairs(draw: st.DrawFn) -> tuple[str, str]:
-    """Two texts that often are forms of one."""
+def text_pairs(draw: st.DrawFn) -> tuple[str, str]:
+    """Draw two texts that are often forms of the same text."""
     one = draw(texts)
-    return one, draw(st.one_of(texts, st.sampled_from(_forms(one)), runs(one)))
+    return one, draw(st.one_of(texts, st.sampled_from(list_forms(one)), substrings(one)))
 
 
 @st.composite
-def passages(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A passage and answers, most of them pieces of it."""
+def passages_with_answers(draw: st.DrawFn) -> tuple[str, list[str]]:
+    """Draw a passage and answers that are mostly substrings of it."""
     text = draw(texts)
-    return text, draw(st.lists(st.one_of(runs(text), runs(text), texts), max_size=3))
+    return text, draw(st.lists(st.one_of(substrings(text), substrings(text), texts), max_size=3))
 
 
 @st.composite
-def rankings(draw: st.DrawFn) -> tuple[list[list[str]], list[list[str]]]:
-    """The passages found for some questions, and the answers to these."""
+def retrieved_passages(draw: st.DrawFn) -> tuple[list[list[str]], list[list[str]]]:
+    """Draw passages found for some questions, and their answers."""
     words = st.sampled_from(["cat", "dog", "a cat", "the dog.", "catalog", "cow", ""])
     questions = draw(st.lists(st.tuples(st.lists(words, max_size=6), st.lists(words, max_size=2)), max_size=6))
     return [found for found, _ in questions], [gold for _, gold in questions]
 
 
 @settings(deadline=None)
-@given(pairs())
+@given(text_pairs())
 def test_scores_agree_with_the_oracles(pair: tuple[str, str]) -> None:
-    said, gold = pair
-    assert normalize_answer(said) == squad.normalise(said)
-    assert normalize_answer(said, unicode="NFD") == orqa.normalise(said)
-    assert exact_match(said, [gold], unicode=None) == squad.exact_match(said, [gold])
-    assert exact_match(said, [gold]) == orqa.exact_match(said, [gold])
-    assert f1(said, [gold]) == squad.f1(said, [gold])
+    prediction, gold = pair
+    assert normalize_answer(prediction) == squad.normalise(prediction)
+    assert normalize_answer(prediction, unicode="NFD") == orqa.normalise(prediction)
+    assert exact_match(prediction, [gold], unicode=None) == squad.exact_match(prediction, [gold])
+    assert exact_match(prediction, [gold]) == orqa.exact_match(prediction, [gold])
+    assert f1(prediction, [gold]) == squad.f1(prediction, [gold])
 
 
 @settings(deadline=None)
 @given(texts, st.lists(texts, min_size=1, max_size=4))
-def test_scores_of_several_answers_agree_with_the_oracles(said: str, gold: list[str]) -> None:
-    assert exact_match(said, gold, unicode=None) == squad.exact_match(said, gold)
-    assert exact_match(said, gold) == orqa.exact_match(said, gold)
-    assert f1(said, gold) == squad.f1(said, gold)
+def test_scores_of_several_answers_agree_with_the_oracles(prediction: str, gold: list[str]) -> None:
+    assert exact_match(prediction, gold, unicode=None) == squad.exact_match(prediction, gold)
+    assert exact_match(prediction, gold) == orqa.exact_match(prediction, gold)
+    assert f1(prediction, gold) == squad.f1(prediction, gold)
 
 
 @settings(deadline=None)
-@given(passages())
+@given(passages_with_answers())
 @example(("ΟΔΟΣ.Α", ["οδος"]))
 @example(("\u0345Σ\u0345", ["σ"]))
 def test_has_answer_agrees_with_the_oracle(drawn: tuple[str, list[str]]) -> None:
@@ -585,7 +587,7 @@ def test_patterns_agree_with_the_oracles(subject: str, drawn: list[str]) -> None
     assert exact_match(subject, drawn, regex=True) is orqa.pattern_match(subject, drawn)
 
 
-def test_every_character_is_cut_as_its_category_says() -> None:
+def test_characters_are_tokenised_by_their_category() -> None:
     """Characters whose category has stood since Unicode 3.2, so that no two tables differ on it."""
     old = unicodedata.ucd_3_2_0
     for char in filter(lambda char: old.category(char) == unicodedata.category(char) != "Cn", map(chr, range(0x3100))):
@@ -595,7 +597,7 @@ def test_every_character_is_cut_as_its_category_says() -> None:
 
 
 @settings(deadline=None)
-@given(rankings(), st.lists(st.integers(1, 8), max_size=4))
+@given(retrieved_passages(), st.lists(st.integers(1, 8), max_size=4))
 def test_answer_recall_agrees_with_the_oracle(drawn: tuple[list[list[str]], list[list[str]]], ks: list[int]) -> None:
     found, gold = drawn
     assert answer_recall(found, gold, ks) == {k: pytest.approx(dpr.accuracy(found, gold, k)) for k in ks}
@@ -605,48 +607,48 @@ def test_answer_recall_agrees_with_the_oracle(drawn: tuple[list[list[str]], list
 
 
 @settings(deadline=None)
-@given(pairs())
-def test_a_match_has_a_full_f1_unless_nothing_is_left_of_it(pair: tuple[str, str]) -> None:
-    said, gold = pair
-    if exact_match(said, [gold], unicode=None):
-        assert f1(said, [gold]) == (1.0 if normalize_answer(said) else 0.0)
+@given(text_pairs())
+def test_an_exact_match_has_an_f1_of_one_unless_it_is_empty(pair: tuple[str, str]) -> None:
+    prediction, gold = pair
+    if exact_match(prediction, [gold], unicode=None):
+        assert f1(prediction, [gold]) == (1.0 if normalize_answer(prediction) else 0.0)
 
 
 @settings(deadline=None)
-@given(pairs())
+@given(text_pairs())
 def test_scores_of_one_answer_are_symmetric(pair: tuple[str, str]) -> None:
-    said, gold = pair
-    assert f1(said, [gold]) == f1(gold, [said])
-    assert exact_match(said, [gold]) == exact_match(gold, [said])
-    assert exact_match(said, [gold], unicode=None) == exact_match(gold, [said], unicode=None)
+    prediction, gold = pair
+    assert f1(prediction, [gold]) == f1(gold, [prediction])
+    assert exact_match(prediction, [gold]) == exact_match(gold, [prediction])
+    assert exact_match(prediction, [gold], unicode=None) == exact_match(gold, [prediction], unicode=None)
 
 
 @settings(deadline=None)
 @given(texts)
-def test_a_text_matches_and_holds_itself(text: str) -> None:
+def test_a_text_matches_and_contains_itself(text: str) -> None:
     assert exact_match(text, [text])
     assert exact_match(text, [text], unicode=None)
     assert has_answer(text, [text]) is bool(dpr.tokens(text))
 
 
 @settings(deadline=None)
-@given(texts, answers_drawn, texts)
-def test_another_answer_never_lowers_a_score(said: str, gold: list[str], more: str) -> None:
-    assert 0 <= f1(said, gold) <= f1(said, [*gold, more]) <= 1
-    assert exact_match(said, gold) <= exact_match(said, [more, *gold])
-    assert exact_match(said, gold, unicode=None) <= exact_match(said, [more, *gold], unicode=None)
-    assert has_answer(said, gold) <= has_answer(said, [more, *gold])
+@given(texts, answer_lists, texts)
+def test_another_answer_never_lowers_a_score(prediction: str, gold: list[str], more: str) -> None:
+    assert 0 <= f1(prediction, gold) <= f1(prediction, [*gold, more]) <= 1
+    assert exact_match(prediction, gold) <= exact_match(prediction, [more, *gold])
+    assert exact_match(prediction, gold, unicode=None) <= exact_match(prediction, [more, *gold], unicode=None)
+    assert has_answer(prediction, gold) <= has_answer(prediction, [more, *gold])
 
 
 @settings(deadline=None)
-@given(passages())
-def test_what_a_passage_holds_a_longer_one_holds(drawn: tuple[str, list[str]]) -> None:
+@given(passages_with_answers())
+def test_a_longer_passage_contains_what_a_shorter_one_does(drawn: tuple[str, list[str]]) -> None:
     passage, gold = drawn
     assert has_answer(passage, gold) <= has_answer(f"so {passage} it", gold)
 
 
 @settings(deadline=None)
-@given(rankings())
+@given(retrieved_passages())
 def test_answer_recall_is_the_mean_over_prefixes_and_never_falls(
     drawn: tuple[list[list[str]], list[list[str]]],
 ) -> None:
@@ -675,7 +677,7 @@ def test_ranks_and_their_means_agree_with_the_marks(marks: list[list[bool]]) -> 
 
 
 @pytest.mark.parametrize(("name", "missing"), [("bert-ensemble-v1.1", 0), ("logistic-regression-v1.1", 3)])
-def test_published_squad_predictions_score_as_by_the_oracle(shared_data: Path, name: str, missing: int) -> None:
+def test_published_squad_predictions_agree_with_the_oracle(shared_data: Path, name: str, missing: int) -> None:
     golds = {
         question.id: question.answers
         for paragraph in read_squad(shared_data / "squad" / "dev-a-v1.1.json.xz")
@@ -687,32 +689,35 @@ def test_published_squad_predictions_score_as_by_the_oracle(shared_data: Path, n
     matches = {id_: exact_match(predictions.get(id_), gold, unicode=None) for id_, gold in golds.items()}
     overlaps = {id_: f1(predictions.get(id_), gold) for id_, gold in golds.items()}
     for id_, gold in golds.items():
-        said = predictions.get(id_)
-        assert matches[id_] == (said is not None and squad.exact_match(said, gold)), id_
-        assert overlaps[id_] == (0 if said is None else squad.f1(said, gold)), id_
+        prediction = predictions.get(id_)
+        assert matches[id_] == (prediction is not None and squad.exact_match(prediction, gold)), id_
+        assert overlaps[id_] == (0 if prediction is None else squad.f1(prediction, gold)), id_
 
     totals = squad.evaluate(golds, predictions)
     assert 100 * sum(matches.values()) / len(golds) == totals["exact_match"]
     assert 100 * sum(overlaps.values()) / len(golds) == totals["f1"]
 
 
-def _alternatives(pattern: str) -> Iterator[str]:
+def list_alternatives(pattern: str) -> Iterator[str]:
     """Texts that a pattern of CuratedTREC may have been written for: its branches, without their signs."""
     for branch in pattern.split("|"):
         yield re.sub(r"\[.*?\]|[()*+?^$\\]", "", re.sub(r"\\[sb]\W?", " ", branch)).strip()
 
 
-def test_curatedtrec_scores_as_by_the_oracles(shared_data: Path) -> None:
+def test_curatedtrec_agrees_with_the_oracles(shared_data: Path) -> None:
     as_patterns = as_texts = total = 0
     for question in read_questions(shared_data / "curatedtrec" / "test-a.jsonl"):
-        for said in [question.text, *itertools.chain.from_iterable(map(_alternatives, question.answers))]:
-            passage = f"They say it is\n{said}, and so it is."
-            right = exact_match(said, question.answers, regex=True)
-            held = has_answer(passage, question.answers, regex=True)
-            assert right is orqa.pattern_match(said, question.answers), (question, said)
-            assert held is dpr.has_pattern(passage, question.answers), (question, said)
-            assert has_answer(passage, question.answers) is dpr.has_answer(passage, question.answers), (question, said)
-            as_patterns += held
+        for prediction in [question.text, *itertools.chain.from_iterable(map(list_alternatives, question.answers))]:
+            passage = f"They say it is\n{prediction}, and so it is."
+            is_match = exact_match(prediction, question.answers, regex=True)
+            is_found = has_answer(passage, question.answers, regex=True)
+            assert is_match is orqa.pattern_match(prediction, question.answers), (question, prediction)
+            assert is_found is dpr.has_pattern(passage, question.answers), (question, prediction)
+            assert has_answer(passage, question.answers) is dpr.has_answer(passage, question.answers), (
+                question,
+                prediction,
+            )
+            as_patterns += is_found
             as_texts += has_answer(passage, question.answers)
             total += 1
     assert as_texts < total / 2 < as_patterns  # what forgetting the flag costs

@@ -1,4 +1,4 @@
-"""Question files: every form that is read, and everything that is none."""
+"""Question files: all formats, and invalid files."""
 
 import csv
 import gzip
@@ -24,30 +24,30 @@ GOOD = '{"question": "who?", "answers": ["Ada"]}\n'
 GOOD_TSV = "who?\t['Ada']\n"
 
 
-def write(path: Path, content: str | bytes) -> Path:
+def write_file(path: Path, content: str | bytes) -> Path:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
-def compressed(path: Path, content: str, compression: str) -> Path:
-    return write(path.with_name(path.name + compression), COMPRESSIONS[compression](content.encode()))
+def write_compressed(path: Path, content: str, compression: str) -> Path:
+    return write_file(path.with_name(path.name + compression), COMPRESSIONS[compression](content.encode()))
 
 
-def read(path: Path) -> list[Question]:
+def read_all(path: Path) -> list[Question]:
     return list(read_questions(path))
 
 
-def one(path: Path, content: str | bytes) -> Question:
-    (question,) = read(write(path, content))
+def read_one(path: Path, content: str | bytes) -> Question:
+    (question,) = read_all(write_file(path, content))
     return question
 
 
-def complaint(path: Path, after: int | None = None) -> str:
-    """What is said of the file, in one line that begins with its path; ``after``: so many questions come before."""
+def get_error(path: Path, after: int | None = None) -> str:
+    """Return the one-line error of a file without its path; ``after`` questions must precede it."""
     given = []
     with pytest.raises(BadInput) as caught:
         for question in read_questions(path):
-            given.append(question)  # a comprehension would lose what came before the error
+            given.append(question)  # a comprehension would lose the questions before the error
     message = str(caught.value)
     assert message.startswith(str(path))
     assert message.isprintable() and len(message) < len(str(path)) + 300
@@ -59,21 +59,23 @@ def complaint(path: Path, after: int | None = None) -> str:
 
 
 def test_field_names_of_qed_are_read(tmp_path: Path) -> None:
-    row = {
+    make_squad_question = {
         "example_id": 7,
         "question_text": "who?",
         "answer_text": ["Ada"],
         "paragraph_text": "Ada .",
         "title_text": "A",
     }
-    assert one(tmp_path / "q.jsonl", json.dumps(row)) == Question("who?", ("Ada",), "7", passages=("Ada .",))
+    assert read_one(tmp_path / "q.jsonl", json.dumps(make_squad_question)) == Question(
+        "who?", ("Ada",), "7", passages=("Ada .",)
+    )
 
 
 @compressions
-def test_json_lines(tmp_path: Path, compression: str) -> None:
+def test_json_lines_are_read(tmp_path: Path, compression: str) -> None:
     rows = '{"question": "who?", "answers": ["Ada", "Ada Holm"]}\n{"question": "où ?", "answers": ["Orléans"]}\n'
-    path = compressed(tmp_path / "q.jsonl", rows, compression)
-    assert read(path) == [Question("who?", ("Ada", "Ada Holm"), "1"), Question("où ?", ("Orléans",), "2")]
+    path = write_compressed(tmp_path / "q.jsonl", rows, compression)
+    assert read_all(path) == [Question("who?", ("Ada", "Ada Holm"), "1"), Question("où ?", ("Orléans",), "2")]
 
 
 @pytest.mark.parametrize(
@@ -98,47 +100,49 @@ def test_json_lines(tmp_path: Path, compression: str) -> None:
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_fields_of_a_json_line(tmp_path: Path, fields: dict[str, Any], expected: Question) -> None:
-    assert one(tmp_path / "q.jsonl", json.dumps({"question": "who?", **fields})) == expected
+def test_fields_of_a_json_line_are_read(tmp_path: Path, fields: dict[str, Any], expected: Question) -> None:
+    assert read_one(tmp_path / "q.jsonl", json.dumps({"question": "who?", **fields})) == expected
 
 
 def test_blank_lines_are_skipped_but_numbered(tmp_path: Path) -> None:
-    path = write(tmp_path / "q.jsonl", f"\n  \t\n{GOOD}\r\n\n{GOOD}\n\n")
-    assert [question.id for question in read(path)] == ["3", "6"]
+    path = write_file(tmp_path / "q.jsonl", f"\n  \t\n{GOOD}\r\n\n{GOOD}\n\n")
+    assert [question.id for question in read_all(path)] == ["3", "6"]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path, end: str) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_ignored(tmp_path: Path, end: str) -> None:
     for name, content in (("q.jsonl", GOOD), ("q.tsv", GOOD_TSV)):
-        path = write(tmp_path / name, "\ufeff" + (content * 2).replace("\n", end))
-        assert read(path) == [Question("who?", ("Ada",), "1"), Question("who?", ("Ada",), "2")]
+        path = write_file(tmp_path / name, "\ufeff" + (content * 2).replace("\n", end))
+        assert read_all(path) == [Question("who?", ("Ada",), "1"), Question("who?", ("Ada",), "2")]
 
 
 def test_unicode_line_separators_do_not_end_a_line(tmp_path: Path) -> None:
     text = "who\u2028built\x85it?"
-    row = json.dumps({"question": text, "answers": ["Ada"]}, ensure_ascii=False)
-    assert read(write(tmp_path / "q.jsonl", f"{row}\n{row}\n"))[1] == Question(text, ("Ada",), "2")
+    make_squad_question = json.dumps({"question": text, "answers": ["Ada"]}, ensure_ascii=False)
+    assert read_all(write_file(tmp_path / "q.jsonl", f"{make_squad_question}\n{make_squad_question}\n"))[1] == Question(
+        text, ("Ada",), "2"
+    )
 
 
 def test_the_last_line_needs_no_newline(tmp_path: Path) -> None:
-    assert len(read(write(tmp_path / "q.jsonl", GOOD + GOOD.rstrip("\n")))) == 2
-    assert len(read(write(tmp_path / "q.tsv", GOOD_TSV + GOOD_TSV.rstrip("\n")))) == 2
+    assert len(read_all(write_file(tmp_path / "q.jsonl", GOOD + GOOD.rstrip("\n")))) == 2
+    assert len(read_all(write_file(tmp_path / "q.tsv", GOOD_TSV + GOOD_TSV.rstrip("\n")))) == 2
 
 
 def test_duplicate_questions_are_kept(tmp_path: Path) -> None:
-    row = '{"id": "a", "question": "who?", "answers": ["Ada"]}\n'
-    assert read(write(tmp_path / "q.jsonl", row * 2)) == [Question("who?", ("Ada",), "a")] * 2
+    make_squad_question = '{"id": "a", "question": "who?", "answers": ["Ada"]}\n'
+    assert read_all(write_file(tmp_path / "q.jsonl", make_squad_question * 2)) == [Question("who?", ("Ada",), "a")] * 2
 
 
 def test_a_file_without_questions_has_none(tmp_path: Path) -> None:
     for name in ("q.jsonl", "q.tsv"):
-        assert read(write(tmp_path / name, "\n \n")) == []
-        assert read(write(tmp_path / name, "")) == []
+        assert read_all(write_file(tmp_path / name, "\n \n")) == []
+        assert read_all(write_file(tmp_path / name, "")) == []
 
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q.ndjson", "q.JSONL", "a.b.jsonl", "q.json.jsonl"])
-def test_suffixes_of_json_lines(tmp_path: Path, name: str) -> None:
-    assert one(tmp_path / name, GOOD) == Question("who?", ("Ada",), "1")
+def test_json_lines_may_have_several_suffixes(tmp_path: Path, name: str) -> None:
+    assert read_one(tmp_path / name, GOOD) == Question("who?", ("Ada",), "1")
 
 
 # DPR's tables
@@ -146,10 +150,10 @@ def test_suffixes_of_json_lines(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv"])
 @compressions
-def test_tsv_of_dpr(tmp_path: Path, suffix: str, compression: str) -> None:
+def test_tables_of_dpr_are_read(tmp_path: Path, suffix: str, compression: str) -> None:
     rows = "who?\t['Ada', \"Bo's\"]\n\nwhere is it\t['Orléans']\n"
-    path = compressed(tmp_path / f"q{suffix}", rows, compression)
-    assert read(path) == [Question("who?", ("Ada", "Bo's"), "1"), Question("where is it", ("Orléans",), "3")]
+    path = write_compressed(tmp_path / f"q{suffix}", rows, compression)
+    assert read_all(path) == [Question("who?", ("Ada", "Bo's"), "1"), Question("where is it", ("Orléans",), "3")]
 
 
 @pytest.mark.parametrize(
@@ -163,8 +167,8 @@ def test_tsv_of_dpr(tmp_path: Path, suffix: str, compression: str) -> None:
         ("['a, b', '[c]', '']", ("a, b", "[c]", "")),
     ],
 )
-def test_answers_of_a_table(tmp_path: Path, field: str, answers: tuple[str, ...]) -> None:
-    assert one(tmp_path / "q.tsv", f"who?\t{field}\n") == Question("who?", answers, "1")
+def test_answers_of_a_table_are_parsed(tmp_path: Path, field: str, answers: tuple[str, ...]) -> None:
+    assert read_one(tmp_path / "q.tsv", f"who?\t{field}\n") == Question("who?", answers, "1")
 
 
 @pytest.mark.parametrize(
@@ -176,42 +180,48 @@ def test_answers_of_a_table(tmp_path: Path, field: str, answers: tuple[str, ...]
         ('who sang "Ada"?', ['the "Ada"', "Bo's"]),
     ],
 )
-def test_a_field_may_be_quoted_as_dprs_own_files_quote_it(tmp_path: Path, question: str, answers: list[str]) -> None:
-    """Python's csv writer, which made them, quotes a field with a quotation mark in it and doubles the mark."""
+def test_fields_quoted_as_in_dprs_files_are_unquoted(tmp_path: Path, question: str, answers: list[str]) -> None:
+    """Python's csv writer quotes a field with a quotation mark and doubles the mark."""
     path = tmp_path / "q.csv"
     with path.open("w", newline="") as file:
         csv.writer(file, delimiter="\t").writerow([question, repr(answers)])
     assert '""' in path.read_text()
-    assert read(path) == [Question(question, tuple(answers), "1")]
+    assert read_all(path) == [Question(question, tuple(answers), "1")]
 
 
 # SQuAD
 
 
-def squad(*paragraphs: dict[str, Any], title: Any = "Skarvik_Lighthouse") -> dict[str, Any]:
+def make_squad(*paragraphs: dict[str, Any], title: Any = "Skarvik_Lighthouse") -> dict[str, Any]:
     return {"version": "1.1", "data": [{"title": title, "paragraphs": list(paragraphs)}]}
 
 
-def paragraph(context: Any = "Ada built it.", *rows: dict[str, Any]) -> dict[str, Any]:
-    return {"context": context, "qas": list(rows or (row(),))}
+def make_paragraph(context: Any = "Ada built it.", *rows: dict[str, Any]) -> dict[str, Any]:
+    return {"context": context, "qas": list(rows or (make_squad_question(),))}
 
 
-def row(**changed: Any) -> dict[str, Any]:
+def make_squad_question(**changed: Any) -> dict[str, Any]:
     return {"id": "q1", "question": "Who built it?", "answers": [{"text": "Ada", "answer_start": 0}], **changed}
 
 
 TWO_ANSWERS = [{"text": "it.", "answer_start": 10}, {"text": "it", "answer_start": 10}]
-SQUAD = squad(
-    paragraph("Ada built it.", row(), row(id="q2", question="What was built?", answers=TWO_ANSWERS)),
-    paragraph("In Orléans.", row(id="q3", question="Où ?", answers=[{"text": "Orléans", "answer_start": 3}])),
+SQUAD = make_squad(
+    make_paragraph(
+        "Ada built it.",
+        make_squad_question(),
+        make_squad_question(id="q2", question="What was built?", answers=TWO_ANSWERS),
+    ),
+    make_paragraph(
+        "In Orléans.", make_squad_question(id="q3", question="Où ?", answers=[{"text": "Orléans", "answer_start": 3}])
+    ),
     {"context": "Nothing is asked of it.", "qas": []},
 )
 
 
 @compressions
-def test_squad_questions_have_their_paragraph(tmp_path: Path, compression: str) -> None:
-    path = compressed(tmp_path / "dev.json", json.dumps(SQUAD, ensure_ascii=False), compression)
-    assert read(path) == [
+def test_squad_questions_name_their_paragraph(tmp_path: Path, compression: str) -> None:
+    path = write_compressed(tmp_path / "dev.json", json.dumps(SQUAD, ensure_ascii=False), compression)
+    assert read_all(path) == [
         Question("Who built it?", ("Ada",), "q1", passages=("Ada built it.",)),
         Question("What was built?", ("it.", "it"), "q2", passages=("Ada built it.",)),
         Question("Où ?", ("Orléans",), "q3", passages=("In Orléans.",)),
@@ -219,8 +229,8 @@ def test_squad_questions_have_their_paragraph(tmp_path: Path, compression: str) 
 
 
 @compressions
-def test_squad_paragraphs(tmp_path: Path, compression: str) -> None:
-    first, second, third = read_squad(compressed(tmp_path / "dev.json", json.dumps(SQUAD), compression))
+def test_squad_paragraphs_are_read(tmp_path: Path, compression: str) -> None:
+    first, second, third = read_squad(write_compressed(tmp_path / "dev.json", json.dumps(SQUAD), compression))
     assert first == SquadParagraph(
         "Skarvik Lighthouse",
         "Ada built it.",
@@ -234,18 +244,20 @@ def test_squad_paragraphs(tmp_path: Path, compression: str) -> None:
 
 
 def test_unanswerable_questions_of_squad_2_have_no_answers(tmp_path: Path) -> None:
-    impossible = row(answers=[], is_impossible=True, plausible_answers=[{"text": "Ada", "answer_start": 0}])
-    path = write(tmp_path / "dev.json", json.dumps(squad(paragraph("Ada built it.", impossible))))
-    assert read(path) == [Question("Who built it?", (), "q1", passages=("Ada built it.",))]
+    impossible = make_squad_question(
+        answers=[], is_impossible=True, plausible_answers=[{"text": "Ada", "answer_start": 0}]
+    )
+    path = write_file(tmp_path / "dev.json", json.dumps(make_squad(make_paragraph("Ada built it.", impossible))))
+    assert read_all(path) == [Question("Who built it?", (), "q1", passages=("Ada built it.",))]
     assert next(read_squad(path)).questions == (SquadQuestion("q1", "Who built it?", (), -1),)
 
 
-def test_squad_with_a_byte_order_mark(tmp_path: Path) -> None:
-    assert len(read(write(tmp_path / "dev.json", "\ufeff" + json.dumps(SQUAD)))) == 3
+def test_squad_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    assert len(read_all(write_file(tmp_path / "dev.json", "\ufeff" + json.dumps(SQUAD)))) == 3
 
 
-def test_a_corpus_of_squads_paragraphs(tmp_path: Path) -> None:
-    """Each text once, under the title where it stood first, numbered by its place among all paragraphs."""
+def test_squad_paragraphs_are_written_as_a_corpus(tmp_path: Path) -> None:
+    """Each text is written once, under its first title, numbered by its position among all paragraphs."""
     paragraphs = [
         SquadParagraph("A", "One.\nTwo.", ()),
         SquadParagraph("B", "Où ?", ()),
@@ -264,10 +276,10 @@ def test_a_corpus_of_squads_paragraphs(tmp_path: Path) -> None:
     assert out.read_text() == ""
 
 
-# What is no question
+# Invalid questions
 
 
-NOT_A_QUESTION = {
+BAD_JSON_LINES = {
     "not JSON": "who?",
     "half an object": '{"question": "who?", "answers": ["Ada"',
     "two objects": GOOD.strip() + GOOD,
@@ -298,7 +310,7 @@ NOT_A_QUESTION = {
     "objects nested deeply": '{"question": ' * 100_000,
 }
 
-NO_ROW = {
+BAD_TSV_LINES = {
     "no tab": "who? ['Ada']",
     "no question": "\t['Ada']",
     "question blank": " \t['Ada']",
@@ -327,17 +339,17 @@ NO_ROW = {
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        *(pytest.param("q.jsonl", GOOD, line, id=f"jsonl-{what}") for what, line in NOT_A_QUESTION.items()),
-        *(pytest.param("q.tsv", GOOD_TSV, line, id=f"tsv-{what}") for what, line in NO_ROW.items()),
+        *(pytest.param("q.jsonl", GOOD, line, id=f"jsonl-{what}") for what, line in BAD_JSON_LINES.items()),
+        *(pytest.param("q.tsv", GOOD_TSV, line, id=f"tsv-{what}") for what, line in BAD_TSV_LINES.items()),
     ],
 )
 def test_a_line_that_is_not_a_question_is_named(tmp_path: Path, name: str, good: str, bad: str) -> None:
-    path = write(tmp_path / name, f"{good}\n{good}{bad}\n{good}")
+    path = write_file(tmp_path / name, f"{good}\n{good}{bad}\n{good}")
     questions = read_questions(path)
-    assert [question.id for question in islice(questions, 2)] == ["1", "3"]  # the bad line has not been looked at
+    assert [question.id for question in islice(questions, 2)] == ["1", "3"]  # the bad line has not been read yet
     with pytest.raises(BadLine):
         next(questions)
-    assert complaint(path).startswith(":4: ")
+    assert get_error(path).startswith(":4: ")
 
 
 @pytest.mark.parametrize(
@@ -353,7 +365,7 @@ def test_a_line_that_is_not_a_question_is_named(tmp_path: Path, name: str, good:
 )
 def test_the_error_of_a_json_line_is_described(tmp_path: Path, line: str, words: str) -> None:
     with pytest.raises(BadLine, match=words):
-        read(write(tmp_path / "q.jsonl", line))
+        read_all(write_file(tmp_path / "q.jsonl", line))
 
 
 @pytest.mark.parametrize(
@@ -362,8 +374,8 @@ def test_the_error_of_a_json_line_is_described(tmp_path: Path, line: str, words:
     ids=["empty", "name", "half a list", "half a text", "code", "huge", "nested", "signs"],
 )
 def test_the_error_of_an_answer_list_is_described(tmp_path: Path, field: str) -> None:
-    """Without the parser's own names for file, line and node, which are not the user's."""
-    message = complaint(write(tmp_path / "q.tsv", GOOD_TSV * 4 + f"who?\t{field}\n"))
+    """The message contains no internals of the parser."""
+    message = get_error(write_file(tmp_path / "q.tsv", GOOD_TSV * 4 + f"who?\t{field}\n"))
     assert message.startswith(":5: ")
     assert "answers" in message or "list" in message
     assert "<" not in message and "line 1" not in message
@@ -382,8 +394,8 @@ def test_the_error_of_an_answer_list_is_described(tmp_path: Path, field: str) ->
 )
 def test_code_among_the_answers_is_not_executed(tmp_path: Path, code: str) -> None:
     made = tmp_path / "made"
-    path = write(tmp_path / "q.tsv", f"who?\t{code.format(path=str(made))}\n")
-    assert complaint(path).startswith(":1: ")
+    path = write_file(tmp_path / "q.tsv", f"who?\t{code.format(path=str(made))}\n")
+    assert get_error(path).startswith(":1: ")
     assert not made.exists()
 
 
@@ -397,23 +409,25 @@ def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path, name: str, compressio
     latin = good.replace(b"Ada", "André".encode("latin-1"))
     for before in (0, 2, 1000):
         content = good * before + latin + good
-        path = write(tmp_path / (name + compression), COMPRESSIONS[compression](content))
-        message = complaint(path, after=before)
+        path = write_file(tmp_path / (name + compression), COMPRESSIONS[compression](content))
+        message = get_error(path, after=before)
         assert message.startswith(f":{before + 1}: ") and "UTF-8" in message
 
 
 def test_utf_16_is_refused(tmp_path: Path) -> None:
-    assert "UTF-8" in complaint(write(tmp_path / "q.jsonl", GOOD.encode("utf-16")))
+    assert "UTF-8" in get_error(write_file(tmp_path / "q.jsonl", GOOD.encode("utf-16")))
 
 
 def test_a_json_file_that_is_not_utf_8_is_not_quoted_whole(tmp_path: Path) -> None:
-    assert "utf-8" in complaint(write(tmp_path / "dev.json", b"\xff" * 10_000)).lower()
+    assert "utf-8" in get_error(write_file(tmp_path / "dev.json", b"\xff" * 10_000)).lower()
 
 
 FORMS = {
     "q.jsonl": "".join(f'{{"question": "who is {n}?", "answers": ["{n * n}"]}}\n' for n in range(2000)),
     "q.tsv": "".join(f"who is {n}?\t['{n * n}']\n" for n in range(2000)),
-    "dev.json": json.dumps(squad(*(paragraph(f"It is {n * n}.", row(id=str(n))) for n in range(2000)))),
+    "dev.json": json.dumps(
+        make_squad(*(make_paragraph(f"It is {n * n}.", make_squad_question(id=str(n))) for n in range(2000)))
+    ),
 }
 forms = pytest.mark.parametrize("form", FORMS)
 
@@ -421,68 +435,70 @@ forms = pytest.mark.parametrize("form", FORMS)
 @forms
 @pytest.mark.parametrize("compression", [".xz", ".gz"])
 @pytest.mark.parametrize("kept", [0.01, 0.5, 0.9])
-def test_a_cut_file_is_damaged(tmp_path: Path, form: str, compression: str, kept: float) -> None:
+def test_a_truncated_file_is_reported_as_damaged(tmp_path: Path, form: str, compression: str, kept: float) -> None:
     content = COMPRESSIONS[compression](FORMS[form].encode())
-    path = write(tmp_path / (form + compression), content[: int(len(content) * kept)])
-    assert "end-of-stream" in complaint(path)
+    path = write_file(tmp_path / (form + compression), content[: int(len(content) * kept)])
+    assert "end-of-stream" in get_error(path)
 
 
 @forms
 @pytest.mark.parametrize("compression", [".xz", ".gz"])
 @pytest.mark.parametrize("place", [0, 0.02, 0.5, -6], ids=["head", "start", "middle", "end"])
-def test_a_file_with_a_wrong_byte_is_damaged(tmp_path: Path, form: str, compression: str, place: float) -> None:
+def test_a_file_with_a_wrong_byte_is_reported_as_damaged(
+    tmp_path: Path, form: str, compression: str, place: float
+) -> None:
     content = bytearray(COMPRESSIONS[compression](FORMS[form].encode()))
     content[int(place * len(content)) if 0 <= place < 1 else int(place)] ^= 0xFF
-    assert complaint(write(tmp_path / (form + compression), bytes(content)))
+    assert get_error(write_file(tmp_path / (form + compression), bytes(content)))
 
 
 @forms
 @pytest.mark.parametrize("compression", [".xz", ".gz"])
-def test_a_file_that_is_not_compressed_as_its_suffix_says_is_damaged(
+def test_a_file_not_compressed_as_its_suffix_says_is_reported_as_damaged(
     tmp_path: Path, form: str, compression: str
 ) -> None:
-    assert complaint(write(tmp_path / (form + compression), FORMS[form]))
+    assert get_error(write_file(tmp_path / (form + compression), FORMS[form]))
 
 
 PLACES = [name + compression for name in FORMS for compression in COMPRESSIONS]
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_missing_file(tmp_path: Path, name: str) -> None:
-    assert complaint(tmp_path / name) == " cannot be read: No such file or directory"
+def test_a_missing_file_is_reported(tmp_path: Path, name: str) -> None:
+    assert get_error(tmp_path / name) == " cannot be read: No such file or directory"
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_directory(tmp_path: Path, name: str) -> None:
+def test_a_directory_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
-    assert complaint(tmp_path / name) == " cannot be read: Is a directory"
+    assert get_error(tmp_path / name) == " cannot be read: Is a directory"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
 @pytest.mark.parametrize("name", PLACES)
-def test_no_permission(tmp_path: Path, name: str) -> None:
-    write(tmp_path / name, "").chmod(0)
-    assert complaint(tmp_path / name) == " cannot be read: Permission denied"
+def test_an_unreadable_file_is_reported(tmp_path: Path, name: str) -> None:
+    write_file(tmp_path / name, "").chmod(0)
+    assert get_error(tmp_path / name) == " cannot be read: Permission denied"
 
 
 @pytest.mark.parametrize("name", ["q.txt", "q", "q.xz", "q.gz", "jsonl", "q.jsonl.bz2", "q.parquet", "q.jsonl~"])
-def test_an_unknown_suffix(tmp_path: Path, name: str) -> None:
-    message = complaint(write(tmp_path / name, GOOD))
+def test_an_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
+    message = get_error(write_file(tmp_path / name, GOOD))
     assert all(suffix in message for suffix in (".jsonl", ".tsv", ".csv", ".json "))
 
 
 # JSON that is not SQuAD
 
 
-def without(key: str) -> dict[str, Any]:
-    """SQuAD with this key missing everywhere."""
+def drop_key(key: str) -> dict[str, Any]:
+    """Return SQuAD data without this key."""
 
-    def cut(value: Any) -> Any:
+    def drop(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: cut(inner) for name, inner in value.items() if name != key}
-        return [cut(inner) for inner in value] if isinstance(value, list) else value
+            return {name: drop(inner) for name, inner in value.items() if name != key}
+        return [drop(inner) for inner in value] if isinstance(value, list) else value
 
-    return dict(cut(SQUAD))
+    return dict(drop(SQUAD))
 
 
 NOT_SQUAD: dict[str, Any] = {
@@ -492,7 +508,7 @@ NOT_SQUAD: dict[str, Any] = {
     "a number": 5,
     "DPR's own json": [{"question": "who?", "answers": ["Ada"], "positive_ctxs": []}],
     **{
-        f"no {key}": without(key)
+        f"no {key}": drop_key(key)
         for key in ("data", "title", "paragraphs", "context", "qas", "id", "question", "answers", "text")
     },
     "articles null": {"data": None},
@@ -500,28 +516,34 @@ NOT_SQUAD: dict[str, Any] = {
     "articles a dict": {"data": {"first": SQUAD["data"][0]}},
     "articles texts": {"data": ["first"]},
     "articles numbers": {"data": [5]},
-    "title null": squad(paragraph(), title=None),
-    "title a number": squad(paragraph(), title=5),
-    "paragraphs a dict": {"data": [{"title": "A", "paragraphs": paragraph()}]},
+    "title null": make_squad(make_paragraph(), title=None),
+    "title a number": make_squad(make_paragraph(), title=5),
+    "paragraphs a dict": {"data": [{"title": "A", "paragraphs": make_paragraph()}]},
     "paragraphs null": {"data": [{"title": "A", "paragraphs": None}]},
-    "context null": squad(paragraph(None)),
-    "context a number": squad(paragraph(5)),
-    "questions a dict": squad({"context": "Ada built it.", "qas": row()}),
-    "question null": squad(paragraph("Ada built it.", row(question=None))),
-    "question a number": squad(paragraph("Ada built it.", row(question=5))),
-    "answers null": squad(paragraph("Ada built it.", row(answers=None))),
-    "answers a text": squad(paragraph("Ada built it.", row(answers="Ada"))),
-    "answers texts": squad(paragraph("Ada built it.", row(answers=["Ada"]))),
-    "answers by column": squad(paragraph("Ada built it.", row(answers={"text": ["Ada"], "answer_start": [0]}))),
-    "answer null": squad(paragraph("Ada built it.", row(answers=[{"text": None, "answer_start": 0}]))),
-    "answer a number": squad(paragraph("Ada built it.", row(answers=[{"text": 5, "answer_start": 0}]))),
+    "context null": make_squad(make_paragraph(None)),
+    "context a number": make_squad(make_paragraph(5)),
+    "questions a dict": make_squad({"context": "Ada built it.", "qas": make_squad_question()}),
+    "question null": make_squad(make_paragraph("Ada built it.", make_squad_question(question=None))),
+    "question a number": make_squad(make_paragraph("Ada built it.", make_squad_question(question=5))),
+    "answers null": make_squad(make_paragraph("Ada built it.", make_squad_question(answers=None))),
+    "answers a text": make_squad(make_paragraph("Ada built it.", make_squad_question(answers="Ada"))),
+    "answers texts": make_squad(make_paragraph("Ada built it.", make_squad_question(answers=["Ada"]))),
+    "answers by column": make_squad(
+        make_paragraph("Ada built it.", make_squad_question(answers={"text": ["Ada"], "answer_start": [0]}))
+    ),
+    "answer null": make_squad(
+        make_paragraph("Ada built it.", make_squad_question(answers=[{"text": None, "answer_start": 0}]))
+    ),
+    "answer a number": make_squad(
+        make_paragraph("Ada built it.", make_squad_question(answers=[{"text": 5, "answer_start": 0}]))
+    ),
 }
 
 
 @pytest.mark.parametrize("content", [pytest.param(value, id=what) for what, value in NOT_SQUAD.items()])
-def test_json_that_is_not_squad(tmp_path: Path, content: Any) -> None:
-    path = write(tmp_path / "dev.json", json.dumps(content))
-    assert "SQuAD" in complaint(path)
+def test_json_that_is_not_squad_is_refused(tmp_path: Path, content: Any) -> None:
+    path = write_file(tmp_path / "dev.json", json.dumps(content))
+    assert "SQuAD" in get_error(path)
 
 
 @pytest.mark.parametrize(
@@ -530,15 +552,15 @@ def test_json_that_is_not_squad(tmp_path: Path, content: Any) -> None:
     ids=["empty", "text", "json lines", "cut", "nested lists", "nested objects", "huge number"],
 )
 def test_text_that_is_not_json_is_refused_as_squad(tmp_path: Path, content: str) -> None:
-    path = write(tmp_path / "dev.json", content)
-    assert "SQuAD" in complaint(path)
+    path = write_file(tmp_path / "dev.json", content)
+    assert "SQuAD" in get_error(path)
     with pytest.raises(BadInput):
         list(read_squad(path))
 
 
 def test_good_squad_paragraphs_come_before_a_bad_one(tmp_path: Path) -> None:
-    content = squad(paragraph(), paragraph("Bo built it.", row(answers=None)))
-    questions = read_questions(write(tmp_path / "dev.json", json.dumps(content)))
+    content = make_squad(make_paragraph(), make_paragraph("Bo built it.", make_squad_question(answers=None)))
+    questions = read_questions(write_file(tmp_path / "dev.json", json.dumps(content)))
     assert next(questions).id == "q1"
     with pytest.raises(BadInput):
         next(questions)

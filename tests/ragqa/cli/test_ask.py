@@ -60,12 +60,12 @@ def test_alternatives_below_half_a_percent_are_not_shown() -> None:
 
 
 def test_a_cut_question_has_a_note(index: Path, capsys) -> None:
-    asked = f"{QUESTION} {'Please tell me. ' * 30}"
-    _, out, _ = run("ask", asked, "--index", str(index), "--min-confidence", "0", capsys=capsys)
+    long = f"{QUESTION} {'Please tell me. ' * 30}"
+    _, out, _ = run("ask", long, "--index", str(index), "--min-confidence", "0", capsys=capsys)
     assert re.search(r"\n\nNote: the question has \d+ wordpieces; its first 64 were read\.\n$", out)
-    for question, told in ((asked, True), (QUESTION, False)):
+    for question, has_note in ((long, True), (QUESTION, False)):
         _, out, _ = run("ask", question, "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
-        assert bool(json.loads(out)["note"]) is told
+        assert bool(json.loads(out)["note"]) is has_note
 
 
 def test_a_declined_question_exits_with_status_1(index: Path, capsys) -> None:
@@ -162,7 +162,7 @@ def test_the_prompt_answers_until_an_empty_line(index: Path, capsys, monkeypatch
     assert printed.err == "ragqa: the question is empty: ask something\n"
 
 
-def test_k_passages_are_read(index: Path) -> None:
+def test_at_most_k_passages_are_read(index: Path) -> None:
     pipeline = Pipeline.load(index)
     assert len(pipeline.ask(QUESTION, k=1, min_confidence=1.0).sources) == 1
     assert len(pipeline.ask(QUESTION, k=2, min_confidence=1.0).sources) == 2
@@ -201,7 +201,7 @@ def test_closed_streams_and_full_disks_are_reported(index: Path, shell: str, sta
 
 
 @pytest.mark.parametrize("retriever", ["dense", "bm25", "hybrid"])
-def test_every_retriever_answers(index: Path, retriever: str) -> None:
+def test_every_retriever_finds_the_answer(index: Path, retriever: str) -> None:
     assert Pipeline.load(index, retriever=retriever).ask(QUESTION).text == "Ada Holm"
 
 
@@ -212,7 +212,7 @@ def test_a_batch_answers_like_single_questions(index: Path) -> None:
     assert pipeline.ask([]) == []
 
 
-def test_a_saved_pipeline_is_loaded_as_it_was(index: Path, tmp_path: Path) -> None:
+def test_a_saved_pipeline_answers_alike_after_loading(index: Path, tmp_path: Path) -> None:
     pipeline = Pipeline.load(index, retriever="bm25", k=2)
     pipeline.save(tmp_path / "p")
     again = Pipeline.load(tmp_path / "p")
@@ -220,8 +220,8 @@ def test_a_saved_pipeline_is_loaded_as_it_was(index: Path, tmp_path: Path) -> No
     assert again.ask(QUESTION) == pipeline.ask(QUESTION)
 
 
-def test_a_pipeline_moves_with_its_parts(index: Path, tmp_path: Path, monkeypatch) -> None:
-    """Index, encoder and pipeline in one directory, named from within it or from elsewhere."""
+def test_a_directory_with_a_pipeline_and_its_parts_can_be_moved(index: Path, tmp_path: Path, monkeypatch) -> None:
+    """Paths inside the directory are saved relative to the pipeline."""
     here, there = tmp_path / "here", tmp_path / "elsewhere"
     shutil.copytree(index, here / "index")
     shutil.copytree(weights_dir() / "encoder", here / "encoder")
@@ -289,7 +289,7 @@ def test_strange_questions_are_answered_or_refused(index: Path, question: str) -
     assert 0 <= answer.confidence <= 1
 
 
-def test_clean_question() -> None:
+def test_questions_are_cleaned() -> None:
     assert clean_question("  who\x00 built\n it? ") == "who built it?"
     with pytest.raises(BadInput):
         clean_question("\x07")
@@ -302,12 +302,12 @@ def test_a_directory_that_is_not_an_index_is_named(tmp_path: Path, folder: Path,
         assert message in err and err.count("\n") == 1
 
 
-def every_file(index: Path) -> list[str]:
+def list_files(index: Path) -> list[str]:
     return sorted(p.relative_to(index).as_posix() for p in index.rglob("*") if p.is_file())
 
 
 def test_every_damaged_file_is_named(index: Path, tmp_path: Path, capsys) -> None:
-    for name in every_file(index):
+    for name in list_files(index):
         if name.endswith(".lock"):
             continue
         copy = Path(shutil.copytree(index, tmp_path / "damaged.index"))
@@ -363,7 +363,7 @@ def test_unknown_choices_are_named(index: Path, folder: Path, tmp_path: Path, ca
     assert not (tmp_path / "x").exists()
 
 
-def test_a_bug_exits_with_a_status_of_its_own(index: Path, capsys, monkeypatch) -> None:
+def test_a_bug_exits_with_its_own_status(index: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(Pipeline, "ask", lambda *_, **__: 1 / 0)
     monkeypatch.setattr(sys, "argv", ["ragqa", "ask", QUESTION, "--index", str(index)])
     with pytest.raises(SystemExit) as stop:
@@ -373,7 +373,7 @@ def test_a_bug_exits_with_a_status_of_its_own(index: Path, capsys, monkeypatch) 
 
 
 def test_asking_leaves_no_telemetry(index: Path, tmp_path: Path) -> None:
-    """ONNX Runtime's telemetry keeps its queue in the cache: nothing of it may appear."""
+    """ONNX Runtime would keep its telemetry queue in the cache directory."""
     environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
     environment.update(XDG_CACHE_HOME=str(tmp_path), HOME=str(tmp_path))
     command = [sys.executable, "-m", "ragqa", "ask", QUESTION, "--index", str(index)]
@@ -383,7 +383,7 @@ def test_asking_leaves_no_telemetry(index: Path, tmp_path: Path) -> None:
 
 
 def test_asking_loads_no_torch(index: Path) -> None:
-    """In a process of its own, over the packaged models: what answers is light."""
+    """Answering with the packaged models must stay light."""
     code = (
         "import sys; from ragqa import Pipeline;"
         f"a = Pipeline.load({str(index)!r}).ask({QUESTION!r});"
@@ -395,7 +395,7 @@ def test_asking_loads_no_torch(index: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "options", "said"),
+    ("question", "options", "message"),
     [
         (None, {}, "a question is text, and not None"),
         (["Who built it?", 7], {}, "a question is text, and not 7"),
@@ -404,9 +404,11 @@ def test_asking_loads_no_torch(index: Path) -> None:
         ("Who built it?", {"k": 0}, "k = 0: at least one passage"),
     ],
 )
-def test_invalid_arguments_of_ask_are_refused(index: Path, asked: object, options: dict[str, float], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
-        Pipeline.load(index).ask(asked, **options)  # type: ignore[call-overload]
+def test_invalid_arguments_of_ask_are_refused(
+    index: Path, question: object, options: dict[str, float], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        Pipeline.load(index).ask(question, **options)  # type: ignore[call-overload]
 
 
 def test_unknown_reader_names_are_refused(index: Path) -> None:

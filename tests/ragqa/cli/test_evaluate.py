@@ -1,4 +1,4 @@
-"""``ragqa eval`` end to end: formats, bad input, nothing half-written."""
+"""``ragqa eval`` end to end: formats, bad input, no partial output."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,9 @@ def test_json_figures_are_those_of_evaluate(questions: Path, index: Path, tmp_pa
 @pytest.mark.parametrize(
     "options", [["--retriever", "bm25"], ["--no-read"], ["--batch", "2"], ["--limit", "2"], ["-k", "1"]]
 )
-def test_options_reach_the_evaluation(questions: Path, index: Path, tmp_path: Path, options: list[str], capsys) -> None:
+def test_options_are_passed_to_the_evaluation(
+    questions: Path, index: Path, tmp_path: Path, options: list[str], capsys
+) -> None:
     status, out, _ = run(
         "eval", str(questions), "--index", str(index), "--out", str(tmp_path / "r"), *options, capsys=capsys
     )
@@ -67,7 +69,7 @@ def test_options_reach_the_evaluation(questions: Path, index: Path, tmp_path: Pa
 def test_a_file_name_that_is_not_utf_8_is_written_with_question_marks(
     questions: Path, index: Path, capsys, monkeypatch
 ) -> None:
-    """A file may be called anything; such a name is written with question marks."""
+    """File names need not be valid UTF-8."""
     monkeypatch.chdir(questions.parent)
     named = questions.parent / "q\udcff.jsonl"
     questions.rename(named)
@@ -98,7 +100,7 @@ def test_help_shows_an_example(capsys) -> None:
         assert status == 0 and "Example: ragqa eval" in out
 
 
-def test_a_page_only_replaces_a_page(report: Path, questions: Path, capsys) -> None:
+def test_a_comparison_page_replaces_only_another_one(report: Path, questions: Path, capsys) -> None:
     before = questions.read_bytes()
     for target in (questions, report / "report.html", report / "new.html", report.parent):
         status, _, err = run("eval", "compare", str(report), str(report), "--html", str(target), capsys=capsys)

@@ -1,6 +1,6 @@
-"""The page of a report: what it says, that nothing breaks out of it, and that it needs nothing else.
+"""The page of a report: its content, escaping of hostile texts, and independence of other files.
 
-Small hand-made systems are scored by the real harness; the page is taken apart by the standard library's parser.
+Small fixed systems are evaluated; the page is parsed with the standard library.
 """
 
 import json
@@ -29,12 +29,9 @@ from ragqa.types import Answer, Hit, Passage, Question, Source, Span
 pytest.importorskip("jinja2")
 
 
-# --- systems and reports made by hand ---
-
-
 @dataclass
-class Fake:
-    """A system that gives what it is told, question by question."""
+class FixedSystem:
+    """A system with a fixed result for each question."""
 
     examined: dict[str, SystemResult]
     described: dict[str, Any]
@@ -62,52 +59,55 @@ QUESTIONS = [
     Question("who came fourth?", ("Di",), "not retrieved", documents=("d9",)),
     Question("who came last?", (), "unanswerable"),
 ]
-SAID = {"right": "Ada Holm", "not chosen": "1903", "not read": "Bo", "not retrieved": "Cy", "unanswerable": "Bo Berg"}
+ANSWERS_BY_ID = {
+    "right": "Ada Holm",
+    "not chosen": "1903",
+    "not read": "Bo",
+    "not retrieved": "Cy",
+    "unanswerable": "Bo Berg",
+}
 
 
-def found() -> list[Hit]:
+def make_hits() -> list[Hit]:
     return [Hit(Passage(n, f"d{n}", f"Title {n}", text, "", 0, len(text)), 1 - n / 9) for n, text in enumerate(TEXTS)]
 
 
-def read(said: str | None, confidence: float = 0.5) -> SystemResult:
-    """Every passage found, two of them read; the answer is cited from the first that holds it."""
-    hits = found()
+def make_result(said: str | None, confidence: float = 0.5) -> SystemResult:
+    """Return a result with all passages, two of them read; the first one with the answer is cited."""
+    hits = make_hits()
     cited = next(((hit, hit.passage.text.find(said)) for hit in hits if said and said in hit.passage.text), None)
     sources = (Source(cited[0], Span(cited[1], cited[1] + len(said)), 1.0),) if cited and said else ()
     return SystemResult(Answer("", said, 0.0, confidence, sources), hits[:2], hits, 0.01, 0.3)
 
 
-def report(
+def make_report(
     folder: Path, examined: dict[str, SystemResult] | None = None, system: Any = None, **settings: Any
 ) -> Report:
-    given = examined or {id: read(said, 0.2 * n) for n, (id, said) in enumerate(SAID.items(), 1)}
-    made = Fake(given, SYSTEM if system is None else system)
+    given = examined or {id: make_result(said, 0.2 * n) for n, (id, said) in enumerate(ANSWERS_BY_ID.items(), 1)}
+    made = FixedSystem(given, SYSTEM if system is None else system)
     return evaluate(made, QUESTIONS, out=folder / "a.report", name="demo", **{"corpus": "encyclopedia", **settings})
 
 
 @pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    return report(tmp_path_factory.mktemp("full"), split="dev")
+def full_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return make_report(tmp_path_factory.mktemp("full"), split="dev")
 
 
 @pytest.fixture
 def with_plots() -> None:
-    """Asked for by the tests that look at plots."""
+    """Skip the test if matplotlib is missing; tests of plots use this fixture."""
     pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(autouse=True)
-def _without_plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other tests go without: drawing takes a second a page."""
+def _hide_matplotlib_by_default(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make matplotlib unavailable to other tests, because plots take a second per page."""
     if "with_plots" not in request.fixturenames:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
 
 
-# --- pages taken apart ---
-
-
-class Parsed(HTMLParser):
-    """Tags with their attributes in order, the texts between them, and the texts by the tag they stand in."""
+class ParsedPage(HTMLParser):
+    """The tags of a page with their attributes, its texts, and its texts by tag."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -147,30 +147,27 @@ class Parsed(HTMLParser):
         return "".join(self.texts)
 
     def all(self, tag: str) -> list[str]:
-        """The texts of all elements of a kind, white space collapsed."""
+        """Return the texts of all elements with a tag, white space collapsed."""
         return [" ".join(text.split()) for text in self.inside.get(tag, [])]
 
     def attributes(self, name: str) -> list[str]:
         return [value or "" for _, attrs in self.tags for key, value in attrs if key == name]
 
 
-def rows_of(html: str, title: str) -> dict[str, list[str]]:
-    """The rows of the table with this title: the other cells by the first."""
+def read_table(html: str, title: str) -> dict[str, list[str]]:
+    """Return the rows of the table with this title: first cell to other cells."""
     table = next(part for part in html.split("<table>")[1:] if f"<b>{title}</b>" in part).split("</table>")[0]
-    rows = [Parsed(row) for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)]
-    return {row.all("th")[0]: row.all("td") for row in rows if "td" in row.inside}
+    rows = [ParsedPage(make_row) for make_row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)]
+    return {make_row.all("th")[0]: make_row.all("td") for make_row in rows if "td" in make_row.inside}
 
 
-# --- what it says ---
-
-
-def test_scores_and_bounds(full: Report) -> None:
-    html = render_page(full)
-    rows = rows_of(html, "Answers")
+def test_scores_and_bounds_are_shown(full_report: Report) -> None:
+    html = render_page(full_report)
+    rows = read_table(html, "Answers")
     assert rows["exact match (EM)"] == ["25.0", "0.0–75.0"]  # 1 of 4; of 4 questions, resampled, 0 to 3 are right
     assert rows["an answer occurs in the top 20"] == ["75.0", "–"]
-    assert "an answer occurs in the corpus (coverage bound)" not in rows  # a fake has no corpus to look through
-    assert rows_of(html, "Where answers are lost") == {
+    assert "an answer occurs in the corpus (coverage bound)" not in rows  # a fixed system has no corpus to search
+    assert read_table(html, "Where answers are lost") == {
         "right": ["1", "25.0", "the prediction matches a gold answer"],
         "not retrieved": [
             "1",
@@ -180,7 +177,7 @@ def test_scores_and_bounds(full: Report) -> None:
         "not read": ["1", "25.0", "an answer is among the top 20 passages, but not among those that were read"],
         "not chosen": ["1", "25.0", "an answer is in the passages that were read, but another was given"],
     }
-    assert rows_of(html, "Retrieval") == {
+    assert read_table(html, "Retrieval") == {
         "1": ["25.0", "0.0–75.0", "25.0"],
         "2": ["50.0", "0.0–100.0", "50.0"],
         "3": ["75.0", "25.0–100.0", "75.0"],
@@ -188,20 +185,20 @@ def test_scores_and_bounds(full: Report) -> None:
     assert "mean reciprocal rank (MRR) among the first 20: 0.458" in html  # (1 + 1/2 + 1/3 + 0) / 4
 
 
-def test_confidence_and_time(full: Report) -> None:
-    html = render_page(full)
-    rows = rows_of(html, "Confidence")
+def test_confidence_and_times_are_shown(full_report: Report) -> None:
+    html = render_page(full_report)
+    rows = read_table(html, "Confidence")
     # Confidences are 0.2 (right), 0.4, 0.6, 0.8 and 1 (all wrong): nothing is declined below 0.2.
     assert rows["answered if declining below 0.2"] == ["100.0 %"]
     assert rows["… of these right"] == ["20.0 %"]
     assert rows["right among the surer half"] == ["0.0 %"]
     assert rows["expected calibration error (ECE), 0 is best"] == ["0.720"]  # (0.8 + 0.4 + 0.6 + 0.8 + 1) / 5
-    assert rows_of(html, "Time per question, ms")["total"] == ["310", "310", "310", "310"]
+    assert read_table(html, "Time per question, ms")["total"] == ["310", "310", "310", "310"]
     assert "Questions were asked one at a time." in html
 
 
-def test_setting_is_spelled_out(full: Report) -> None:
-    rows = rows_of(render_page(full), "What was measured")
+def test_the_setting_is_described(full_report: Report) -> None:
+    rows = read_table(render_page(full_report), "What was measured")
     assert rows["corpus"] == ["encyclopedia"]
     assert rows["passages"] == ["504"]
     assert rows["split"] == ["dev"]
@@ -217,12 +214,12 @@ def test_setting_is_spelled_out(full: Report) -> None:
 
 
 @pytest.mark.parametrize(("settings", "words"), [({"unicode": None}, "SQuAD 1.1"), ({"regex": True}, "CuratedTREC")])
-def test_other_rules(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
-    assert words in rows_of(render_page(report(tmp_path, **settings)), "What was measured")["scoring rule"][0]
+def test_other_rules_are_described(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+    assert words in read_table(render_page(make_report(tmp_path, **settings)), "What was measured")["scoring rule"][0]
 
 
-def test_every_table_says_what_it_is_of(full: Report) -> None:
-    parsed = Parsed(render_page(full))
+def test_every_table_has_a_caption(full_report: Report) -> None:
+    parsed = ParsedPage(render_page(full_report))
     line = "corpus: encyclopedia · 504 passages · split: dev · 5 questions (4 with gold answers)"
     assert len(parsed.all("caption")) == len(parsed.all("table")) >= 8
     assert all(caption.endswith(line) for caption in parsed.all("caption"))
@@ -236,12 +233,12 @@ def test_every_table_says_what_it_is_of(full: Report) -> None:
         (21_015_324, "set them beside scores on the same corpus and split, and no others"),
     ],
 )
-def test_the_corpus_is_kept_apart(tmp_path: Path, passages: int | None, says: str) -> None:
-    assert says in render_page(report(tmp_path, system={**SYSTEM, "passages": passages}))
+def test_the_corpus_is_not_named_as_the_index(tmp_path: Path, passages: int | None, says: str) -> None:
+    assert says in render_page(make_report(tmp_path, system={**SYSTEM, "passages": passages}))
 
 
-def test_batches_are_no_latencies(tmp_path: Path) -> None:
-    html = render_page(report(tmp_path, batch=3))
+def test_times_of_batches_are_not_called_latencies(tmp_path: Path) -> None:
+    html = render_page(make_report(tmp_path, batch=3))
     assert "3 questions were asked at a time: these are shares of a batch's time, not latencies." in html
     assert "median share of a batch" in html
 
@@ -250,42 +247,39 @@ def with_about(made: Report, **about: Any) -> Report:
     return replace(made, figures={**made.figures, "about": {**made.figures["about"], **about}})
 
 
-def test_published_results_stand_in_a_table_of_their_own(full: Report) -> None:
-    row = {"system": "DPR", "em": 41.5, "source": "Karpukhin", "corpus": "Wikipedia", "split": "test"}
-    html = render_page(with_about(full, published=[row], caution="Mind <this>.", source="From & of."))
-    assert "Published results on another task" in Parsed(html).all("h2")
-    assert rows_of(html, "Other systems, each on a corpus and a split of its own") == {
+def test_published_results_have_their_own_table(full_report: Report) -> None:
+    make_row = {"system": "DPR", "em": 41.5, "source": "Karpukhin", "corpus": "Wikipedia", "split": "test"}
+    html = render_page(with_about(full_report, published=[make_row], caution="Mind <this>.", source="From & of."))
+    assert "Published results on another task" in ParsedPage(html).all("h2")
+    assert read_table(html, "Other systems, each on a corpus and a split of its own") == {
         "DPR": ["41.5", "Wikipedia", "test", "Karpukhin"]
     }
-    assert not any("DPR" in rows_of(html, title) for title in ("Answers", "What was measured"))
-    assert "Mind <this>." in Parsed(html).text and "From & of." in Parsed(html).text
-    assert "Published" not in render_page(full)
+    assert not any("DPR" in read_table(html, title) for title in ("Answers", "What was measured"))
+    assert "Mind <this>." in ParsedPage(html).text and "From & of." in ParsedPage(html).text
+    assert "Published" not in render_page(full_report)
 
 
 def test_warnings_are_shown(tmp_path: Path) -> None:
-    given = {question.id: read(None) for question in QUESTIONS}
-    html = render_page(report(tmp_path, given))
+    given = {question.id: make_result(None) for question in QUESTIONS}
+    html = render_page(make_report(tmp_path, given))
     assert "4 of 5 questions with gold answers got no prediction, which counts as wrong" in html
     assert html.count("no prediction</span>") >= 5
 
 
-# --- questions ---
-
-
-def test_questions_are_grouped_by_where_the_answer_was_lost(full: Report) -> None:
-    html = render_page(full)
-    groups = {group.name: [item.row.id for item in group.shown] for group in sample_questions(full)}
+def test_questions_are_grouped_by_where_the_answer_was_lost(full_report: Report) -> None:
+    html = render_page(full_report)
+    groups = {group.name: [item.row.id for item in group.shown] for group in sample_questions(full_report)}
     assert groups == {name: [name] for name in ("not chosen", "not read", "not retrieved", "right", "unanswerable")}
     for name in groups:
         assert f'<section id="group-{name.replace(" ", "-")}">' in html
-    asked = [summary.split("?")[0] + "?" for summary in Parsed(html).all("summary")]
+    asked = [summary.split("?")[0] + "?" for summary in ParsedPage(html).all("summary")]
     assert Counter(asked) == Counter(question.text for question in QUESTIONS)
 
 
-def test_a_question_shows_its_passages(full: Report) -> None:
-    html = render_page(full)
+def test_a_question_shows_its_passages(full_report: Report) -> None:
+    html = render_page(full_report)
     wrong = html[html.index('id="group-not-chosen"') : html.index('id="group-not-read"')]
-    parsed = Parsed(wrong)
+    parsed = ParsedPage(wrong)
     assert parsed.all("dd")[:5] == [
         "Bo Berg",
         "not chosen",
@@ -302,32 +296,32 @@ def test_a_question_shows_its_passages(full: Report) -> None:
     assert parsed.attributes("class").count("of-prediction ") == parsed.attributes("class").count(" of-answer") == 1
 
 
-def test_questions_that_the_corpus_cannot_answer_are_told_apart(full: Report, tmp_path: Path) -> None:
-    looked = {**full.figures, "coverage_bound": {"corpus": 0.75, "retrieved": 0.75}}
-    (tmp_path / "rows.jsonl").write_bytes((full.path / "rows.jsonl").read_bytes())
+def test_questions_that_the_corpus_cannot_answer_have_their_own_group(full_report: Report, tmp_path: Path) -> None:
+    looked = {**full_report.figures, "coverage_bound": {"corpus": 0.75, "retrieved": 0.75}}
+    (tmp_path / "rows.jsonl").write_bytes((full_report.path / "rows.jsonl").read_bytes())
     (tmp_path / "missing.json").write_text(json.dumps({"answers": [3], "passages": [], "documents": []}))
     made = Report(tmp_path, {**looked, "loss": {**looked["loss"], "not in the corpus": 1, "not retrieved": 0}})
     groups = {group.name: [item.row.id for item in group.shown] for group in sample_questions(made)}
     assert groups["not in the corpus"] == ["not retrieved"] and "not retrieved" not in groups
-    assert rows_of(render_page(made), "Answers")["an answer occurs in the corpus (coverage bound)"] == ["75.0", "–"]
-    assert rows_of(render_page(made), "Where answers are lost")["not in the corpus"][:2] == ["1", "25.0"]
+    assert read_table(render_page(made), "Answers")["an answer occurs in the corpus (coverage bound)"] == ["75.0", "–"]
+    assert read_table(render_page(made), "Where answers are lost")["not in the corpus"][:2] == ["1", "25.0"]
 
 
-def row(number: int, question: str = "who?", **values: Any) -> Row:
+def make_row(number: int, question: str = "who?", **values: Any) -> Row:
     none = dict.fromkeys(
         ("prediction", "f1", "confidence", "rank", "passage_rank", "document_rank", "retrieve_seconds", "read_seconds")
     )
-    row = {**none, "id": "", "answers": ("x",), "em": False, "loss": "not read", "read": 0, "digest": ""}
-    row |= {"documents": (), "passages": ()}
+    make_row = {**none, "id": "", "answers": ("x",), "em": False, "loss": "not read", "read": 0, "digest": ""}
+    make_row |= {"documents": (), "passages": ()}
     passages = {"cited": None, "holding": None, "hits": ()}
-    return Row(number=number, question=question, **{**row, **passages, **values})
+    return Row(number=number, question=question, **{**make_row, **passages, **values})
 
 
-def test_the_sample_prefers_no_place_and_no_system() -> None:
+def test_the_sample_is_uniform_and_the_same_for_every_system() -> None:
     samplers = [Sampler[int](), Sampler[int]()]
     for number in range(1000):
         for sampler in samplers:
-            sampler.add("all", row(number, f"who is {number}?"), number)
+            sampler.add("all", make_row(number, f"who is {number}?"), number)
     first, again = (sampler.groups(["all"])[0] for sampler in samplers)
     assert first == again and first.count == 1000 and len(first.shown) == SIZE
     assert first.shown == sorted(first.shown) and first.shown != list(range(SIZE))
@@ -337,7 +331,7 @@ def test_the_sample_prefers_no_place_and_no_system() -> None:
 def test_equal_rows_can_be_sampled() -> None:
     sampler = Sampler[dict[str, int]]()  # dicts cannot be ordered
     for _ in range(50):
-        sampler.add("all", row(0), {})
+        sampler.add("all", make_row(0), {})
     assert sampler.groups(["all", "none"])[0].count == 50
 
 
@@ -350,35 +344,35 @@ EXCERPT = "ab Ada Holm cd"
         ((3, 11), ("Ada Holm",), [("ab ", ""), ("Ada Holm", "sg"), (" cd", "")]),
         ((3, 6), ("ada  holm",), [("ab ", ""), ("Ada", "sg"), (" Holm", "g"), (" cd", "")]),
         ((0, 2), ("Holm", "Ada Holm"), [("ab", "s"), (" ", ""), ("Ada Holm", "g"), (" cd", "")]),
-        ((0, 6), ("ol", ""), [("ab Ada", "s"), (" Holm cd", "")]),  # within a word an answer does not stand
+        ((0, 6), ("ol", ""), [("ab Ada", "s"), (" Holm cd", "")]),  # an answer is not marked inside a word
         ((12, 99), ("y",), [("ab Ada Holm ", ""), ("cd", "s")]),
         ((-5, -1), ("y",), [(EXCERPT, "")]),
         ((None, None), ("cd",), [("ab Ada Holm ", ""), ("cd", "g")]),
     ],
 )
-def test_what_is_marked(span: tuple[int | None, int | None], answers: tuple[str, ...], pieces: list[Any]) -> None:
-    made = show_row(row(0, answers=answers, cited=Excerpt("", "", EXCERPT, 1, *span)), regex=False)
+def test_cited_spans_and_gold_answers_are_marked(
+    span: tuple[int | None, int | None], answers: tuple[str, ...], pieces: list[Any]
+) -> None:
+    made = show_row(make_row(0, answers=answers, cited=Excerpt("", "", EXCERPT, 1, *span)), regex=False)
     assert [(p.text, "s" * p.said + "g" * p.gold) for p in made.cited] == pieces
 
 
 def test_patterns_are_marked_and_shown_as_code(tmp_path: Path) -> None:
-    html = render_page(report(tmp_path, regex=True, split="x"))
-    assert Parsed(html).all("code").count("Bo Berg") == 1
-    made = show_row(row(0, answers=("[", "A.a", r"H\w+m"), cited=Excerpt("", "", EXCERPT)), regex=True)
+    html = render_page(make_report(tmp_path, regex=True, split="x"))
+    assert ParsedPage(html).all("code").count("Bo Berg") == 1
+    made = show_row(make_row(0, answers=("[", "A.a", r"H\w+m"), cited=Excerpt("", "", EXCERPT)), regex=True)
     assert [piece.text for piece in made.cited if piece.gold] == ["Holm"]
 
 
 @given(st.text(max_size=3000), st.integers(-5, 4000), st.integers(-5, 4000), st.lists(st.text(max_size=3), max_size=3))
-def test_pieces_are_the_passage(text: str, start: int, end: int, answers: list[str]) -> None:
-    cited = show_row(row(0, answers=tuple(answers), cited=Excerpt("", "", text, 1, start, end)), regex=False).cited
+def test_pieces_add_up_to_the_passage(text: str, start: int, end: int, answers: list[str]) -> None:
+    cited = show_row(make_row(0, answers=tuple(answers), cited=Excerpt("", "", text, 1, start, end)), regex=False).cited
     kept = "".join(piece.text for piece in cited if piece not in (Piece("… "), Piece(" …")))
     assert kept in text and len(kept) <= 2100
     assert len(text) > 700 or kept == text
 
 
-# --- nothing breaks out ---
-
-NASTY = [
+HOSTILE_TEXTS = [
     "<script>alert(1)</script>",
     "</title></style></blockquote></details><img src=x onerror=alert(1)>",
     '"\' onmouseover=alert(1) x="',
@@ -394,21 +388,21 @@ NASTY = [
 ]
 
 
-def visible(text: str) -> str:
-    """What must come back of a text: everything but white space, controls and what is no character."""
+def drop_invisible(text: str) -> str:
+    """Return a text without white space, control characters and replacement characters."""
     return "".join(c for c in text if unicodedata.category(c)[0] not in "CZ" and c != "\ufffd")
 
 
-def hostile_row(made: Report, text: str) -> Row:
+def make_hostile_row(made: Report, text: str) -> Row:
     first = next(made.rows())
     cited = Excerpt(title=text, document=text, text=text, rank=1, start=1, end=len(text) - 1)
     holding = replace(cited, start=None, end=None)
     return replace(first, id=text, question=text, answers=(text,), prediction=text, cited=cited, holding=holding)
 
 
-def hostile(made: Report, folder: Path, text: str) -> Report:
-    """A report of one question in which every text is ``text``."""
-    (folder / "rows.jsonl").write_text(hostile_row(made, text).to_json() + "\n", encoding="utf-8")
+def make_hostile_report(made: Report, folder: Path, text: str) -> Report:
+    """Return a report of one question in which every text is ``text``."""
+    (folder / "rows.jsonl").write_text(make_hostile_row(made, text).to_json() + "\n", encoding="utf-8")
     (folder / "missing.json").write_text("null")
     published = [{"system": text, "em": 1.0, "source": text, "corpus": text, "split": text}]
     about = {**made.figures["about"], "name": text, "split": text, "corpus": text, "hardware": text, "caution": text}
@@ -416,52 +410,56 @@ def hostile(made: Report, folder: Path, text: str) -> Report:
     return Report(folder, {**made.figures, "about": about, "warnings": [text]})
 
 
-def structure(html: str) -> list[Any]:
+def list_tags(html: str) -> list[Any]:
     html.encode()  # no lone surrogates
-    return Parsed(html).tags
+    return ParsedPage(html).tags
 
 
-def nasty(test: Callable[..., None]) -> Callable[..., None]:
-    for text in NASTY:
+def with_hostile_texts(test: Callable[..., None]) -> Callable[..., None]:
+    for text in HOSTILE_TEXTS:
         test = example(text)(test)
     relaxed = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     return relaxed(given(st.text(max_size=150))(test))
 
 
-@nasty
-def test_texts_stay_texts(full: Report, tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+@with_hostile_texts
+def test_hostile_texts_never_become_markup(
+    full_report: Report, tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
     folder = tmp_path_factory.mktemp("hostile")
-    # As many characters, so that as much is marked and cut.
+    # The same length, so that the same parts are marked and cut.
     harmless, text = "x" + "y" * len(text) + "z", f"x{text}z"
-    html = render_page(hostile(full, folder, text))
-    assert structure(html) == structure(render_page(hostile(full, folder, harmless)))
-    shown_texts = visible(Parsed(html).text)
-    assert visible(text[:70]) in shown_texts
-    assert shown_texts.count(visible(text[:30])) >= 12
+    html = render_page(make_hostile_report(full_report, folder, text))
+    assert list_tags(html) == list_tags(render_page(make_hostile_report(full_report, folder, harmless)))
+    shown_texts = drop_invisible(ParsedPage(html).text)
+    assert drop_invisible(text[:70]) in shown_texts
+    assert shown_texts.count(drop_invisible(text[:30])) >= 12
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff\u202a-\u202e\u2066-\u2069]", html)
 
 
-@nasty
-def test_texts_stay_texts_in_a_comparison(full: Report, tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+@with_hostile_texts
+def test_hostile_texts_never_become_markup_in_a_comparison(
+    full_report: Report, tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
     folder = tmp_path_factory.mktemp("hostile")
     harmless, text = "x" + "y" * len(text) + "z", f"x{text}z"
     pages = []
     for shown_text in (harmless, text):
-        made = hostile(full, folder, shown_text)
+        made = make_hostile_report(full_report, folder, shown_text)
         comparison = compare(made, made)
         pages.append(render_comparison_page(replace(comparison, figures={**comparison.figures, "notes": [shown_text]})))
-    assert structure(pages[0]) == structure(pages[1])
-    assert visible(Parsed(pages[1]).text).count(visible(text[:30])) >= 12
+    assert list_tags(pages[0]) == list_tags(pages[1])
+    assert drop_invisible(ParsedPage(pages[1]).text).count(drop_invisible(text[:30])) >= 12
 
 
 @pytest.mark.usefixtures("with_plots")
-def test_nothing_is_loaded_and_nothing_runs(full: Report, tmp_path: Path) -> None:
+def test_a_page_loads_nothing_and_runs_no_script(full_report: Report, tmp_path: Path) -> None:
     pages = [
-        render_page(hostile(full, tmp_path, "".join(NASTY))),
-        render_page(full),
-        render_comparison_page(compare(full, full)),
+        render_page(make_hostile_report(full_report, tmp_path, "".join(HOSTILE_TEXTS))),
+        render_page(full_report),
+        render_comparison_page(compare(full_report, full_report)),
     ]
-    for parsed in map(Parsed, pages):
+    for parsed in map(ParsedPage, pages):
         names = {tag for tag, _ in parsed.tags}
         assert not names & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "video", "audio"}
         attributes = {(name, value) for _, attrs in parsed.tags for name, value in attrs}
@@ -473,9 +471,9 @@ def test_nothing_is_loaded_and_nothing_runs(full: Report, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("with_plots")
-def test_references_lead_somewhere(full: Report) -> None:
-    for html in (render_page(full), render_comparison_page(compare(full, full))):
-        parsed = Parsed(html)
+def test_internal_links_have_targets(full_report: Report) -> None:
+    for html in (render_page(full_report), render_comparison_page(compare(full_report, full_report))):
+        parsed = ParsedPage(html)
         ids = parsed.attributes("id")
         assert len(ids) == len(set(ids)) > 20
         links = [*parsed.attributes("href"), *parsed.attributes("xlink:href")]
@@ -483,78 +481,78 @@ def test_references_lead_somewhere(full: Report) -> None:
         assert all(target in ids for target in re.findall(r"url\(#([^)]*)\)", html))
 
 
-# --- what may be missing ---
+def test_a_page_of_retrieval_alone(tmp_path: Path) -> None:
+    given = {question.id: SystemResult(None, [], make_hits(), 0.01) for question in QUESTIONS}
+    html = render_page(make_report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None}))
+    assert [group.split(" (")[0] for group in ParsedPage(html).all("a")[-3:]] == [
+        "not retrieved",
+        "found",
+        "unanswerable",
+    ]
+    assert "prediction</dt>" not in html and "EM" not in read_table(html, "What could be answered")
+    assert read_table(html, "What was measured")["reader"] == ["none: retrieval alone is scored"]
+    assert "Answer recall@3" in ParsedPage(html).text
 
 
-def test_retrieval_alone(tmp_path: Path) -> None:
-    given = {question.id: SystemResult(None, [], found(), 0.01) for question in QUESTIONS}
-    html = render_page(report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None}))
-    assert [group.split(" (")[0] for group in Parsed(html).all("a")[-3:]] == ["not retrieved", "found", "unanswerable"]
-    assert "prediction</dt>" not in html and "EM" not in rows_of(html, "What could be answered")
-    assert rows_of(html, "What was measured")["reader"] == ["none: retrieval alone is scored"]
-    assert "Answer recall@3" in Parsed(html).text
-
-
-def predictions(folder: Path, name: str, text: str, **settings: Any) -> Report:
+def score_predictions(folder: Path, name: str, text: str, **settings: Any) -> Report:
     file = folder / name
     file.write_text(text, encoding="utf-8")
     return evaluate(Predictions(file, depth=20), QUESTIONS, out=folder / "p.report", name="demo", **settings)
 
 
-def test_predictions_without_passages(tmp_path: Path) -> None:
-    html = render_page(predictions(tmp_path, "<b>.json", json.dumps({"right": "Ada Holm", "not read": "Bo"})))
-    parsed = Parsed(html)
-    assert rows_of(html, "What was measured")["predictions of another system"] == ["<b>.json"]
-    assert rows_of(html, "Answers") == {"exact match (EM)": ["25.0", "0.0–75.0"], "F1": ["25.0", "0.0–75.0"]}
+def test_a_page_of_predictions_without_passages(tmp_path: Path) -> None:
+    html = render_page(score_predictions(tmp_path, "<b>.json", json.dumps({"right": "Ada Holm", "not read": "Bo"})))
+    parsed = ParsedPage(html)
+    assert read_table(html, "What was measured")["predictions of another system"] == ["<b>.json"]
+    assert read_table(html, "Answers") == {"exact match (EM)": ["25.0", "0.0–75.0"], "F1": ["25.0", "0.0–75.0"]}
     assert parsed.all("a")[-3:] == ["wrong (3)", "right (1)", "unanswerable (1)"]
     assert parsed.all("h3").count("Time per question") == 1 and "Not measured" in html
     assert "Retrieval" not in "".join(parsed.all("caption")) and "Confidence" not in "".join(parsed.all("caption"))
 
 
-def test_predictions_with_passages(tmp_path: Path) -> None:
+def test_a_page_of_predictions_with_passages(tmp_path: Path) -> None:
     lines = [{"prediction": "Ada Holm", "ctxs": [{"text": text} for text in TEXTS]} for _ in QUESTIONS]
-    html = render_page(predictions(tmp_path, "p.jsonl", "\n".join(map(json.dumps, lines)), corpus="Wikipedia"))
-    assert rows_of(html, "Retrieval")["1"][0] == "25.0"
+    html = render_page(score_predictions(tmp_path, "p.jsonl", "\n".join(map(json.dumps, lines)), corpus="Wikipedia"))
+    assert read_table(html, "Retrieval")["1"][0] == "25.0"
     assert "corpus: Wikipedia · number of passages not known · split: not named" in html
-    assert "cited" not in Parsed(html).text and "untitled" in html
+    assert "cited" not in ParsedPage(html).text and "untitled" in html
 
 
-def test_only_unanswerable_questions(tmp_path: Path) -> None:
-    system = Fake({"unanswerable": read("Bo Berg", 0.1)}, SYSTEM)
+def test_a_page_of_unanswerable_questions(tmp_path: Path) -> None:
+    system = FixedSystem({"unanswerable": make_result("Bo Berg", 0.1)}, SYSTEM)
     html = render_page(evaluate(system, QUESTIONS[4:], out=tmp_path / "r", name="none"))
-    assert Parsed(html).all("a")[-1] == "unanswerable (1)"
-    assert rows_of(html, "Confidence")["… EM, a declined answer being wrong"] == ["–"]
+    assert ParsedPage(html).all("a")[-1] == "unanswerable (1)"
+    assert read_table(html, "Confidence")["… EM, a declined answer being wrong"] == ["–"]
 
 
-def test_without_matplotlib(full: Report) -> None:
+def test_a_page_without_matplotlib_names_the_extra(full_report: Report) -> None:
     says = (
         "drawing the plots needs the extra 'eval'; in the checkout: pip install -c constraints.txt -e '.[eval]', then: "
     )
-    assert says + "ragqa eval page DIR" in Parsed(render_page(full)).all("p")
-    assert says + "ragqa eval compare A B --html FILE" in Parsed(render_comparison_page(compare(full, full))).all("p")
-    assert "<svg" not in render_page(full)
-
-
-# --- plots ---
+    assert says + "ragqa eval page DIR" in ParsedPage(render_page(full_report)).all("p")
+    assert says + "ragqa eval compare A B --html FILE" in ParsedPage(
+        render_comparison_page(compare(full_report, full_report))
+    ).all("p")
+    assert "<svg" not in render_page(full_report)
 
 
 @pytest.mark.usefixtures("with_plots")
-def test_the_same_report_gives_the_same_bytes(full: Report) -> None:
+def test_the_same_report_gives_the_same_bytes(full_report: Report) -> None:
     import matplotlib
 
-    first = render_page(full)
+    first = render_page(full_report)
     mine: Any = {"font.size": 33, "svg.fonttype": "path", "axes.facecolor": "red", "lines.linewidth": 9}
     with matplotlib.rc_context(mine):
-        assert render_page(full) == first
+        assert render_page(full_report) == first
         assert {key: matplotlib.rcParams[key] for key in mine} == mine
     assert len(first.encode()) < 300_000
 
 
 @pytest.mark.usefixtures("with_plots")
-def test_plots(full: Report) -> None:
+def test_plots_show_the_figures(full_report: Report) -> None:
     from ragqa.evaluation.report.plots import report_plots
 
-    drawn = {plot.title.split(" (")[0]: plot for plot in report_plots(full.figures)}
+    drawn = {plot.title.split(" (")[0]: plot for plot in report_plots(full_report.figures)}
     assert list(drawn) == [
         "Answer recall by number of passages",
         "Where answers are lost",
@@ -565,7 +563,7 @@ def test_plots(full: Report) -> None:
         "EM by answer type",
         "EM by answer length",
     ]
-    texts = {name: Parsed(plot.svg).all("text") for name, plot in drawn.items()}
+    texts = {name: ParsedPage(plot.svg).all("text") for name, plot in drawn.items()}
     assert {"1", "2", "3", "the gold document among the first k"} <= {*texts["Answer recall by number of passages"]}
     assert texts["Where answers are lost"].count("1 (25.0 %)") == 4
     assert "all answered: 80.0 % wrong" in texts["Risk and coverage"]
@@ -573,48 +571,48 @@ def test_plots(full: Report) -> None:
     assert "ECE, 0.720" in drawn["Reliability"].title and texts["Reliability"].count("1") == 5
     assert "who (4)" in texts["EM by question word"]
     colours = set(re.findall(r"#[0-9a-f]{6}\b", "".join(plot.svg for plot in drawn.values())))
-    assert not colours  # all are the page's, which has a set for light and one for dark
+    assert not colours  # plots use the colours of the page, which differ in light and dark mode
 
 
 @pytest.mark.usefixtures("with_plots")
-def test_labels_are_no_markup(full: Report) -> None:
+def test_labels_of_plots_are_escaped(full_report: Report) -> None:
     from ragqa.evaluation.report.plots import report_plots
 
     kind = '$x^2$ <b> id="q" href="#q" <!-- \\frac'
-    kinds = {"question word": [{**full.figures["breakdown"]["question word"][0], "kind": kind}]}
-    plot = report_plots({**full.figures, "breakdown": kinds})[-1]
-    assert Parsed(plot.svg).tags and "$x^2$ <b>" in "".join(Parsed(plot.svg).all("text"))
+    kinds = {"question word": [{**full_report.figures["breakdown"]["question word"][0], "kind": kind}]}
+    plot = report_plots({**full_report.figures, "breakdown": kinds})[-1]
+    assert ParsedPage(plot.svg).tags and "$x^2$ <b>" in "".join(ParsedPage(plot.svg).all("text"))
 
 
-# --- two reports ---
-
-
-def test_comparison(full: Report, tmp_path: Path) -> None:
-    other = report(tmp_path, {**{id: read(said, 0.5) for id, said in SAID.items()}, "not chosen": read("Bo Berg")})
-    html = render_comparison_page(compare(full, other))
-    assert rows_of(html, "Differences, question by question")["EM"][:4] == ["25.0", "50.0", "−25.0", "−75.0 to 0.0"]
-    assert rows_of(html, "Which is right") == {
+def test_a_page_of_a_comparison(full_report: Report, tmp_path: Path) -> None:
+    other = make_report(
+        tmp_path,
+        {**{id: make_result(said, 0.5) for id, said in ANSWERS_BY_ID.items()}, "not chosen": make_result("Bo Berg")},
+    )
+    html = render_comparison_page(compare(full_report, other))
+    assert read_table(html, "Differences, question by question")["EM"][:4] == ["25.0", "50.0", "−25.0", "−75.0 to 0.0"]
+    assert read_table(html, "Which is right") == {
         "both": ["1", "25.0"],
         "only a": ["0", "0.0"],
         "only b": ["1", "25.0"],
         "neither": ["2", "50.0"],
     }
-    assert rows_of(html, "Systems and settings")["split"] == ["dev", "not named"]
-    assert rows_of(html, "Also measured, without a test")["right among the surer half"] == ["0.0 %", "40.0 %"]
-    parsed = Parsed(html)
+    assert read_table(html, "Systems and settings")["split"] == ["dev", "not named"]
+    assert read_table(html, "Also measured, without a test")["right among the surer half"] == ["0.0 %", "40.0 %"]
+    parsed = ParsedPage(html)
     assert parsed.all("a")[-4:] == ["only b right (1)", "neither right (2)", "both right (1)", "no gold answers (1)"]
     one = html[html.index('id="group-only-b"') : html.index('id="group-neither"')]
-    assert Parsed(one).all("summary") == [
+    assert ParsedPage(one).all("summary") == [
         "who came second? a ✗ wrong: 1903 (confidence 40.0 %) b ✓ right: Bo Berg (confidence 50.0 %)"
     ]
-    assert render_comparison_page(compare(full, other)) == html
+    assert render_comparison_page(compare(full_report, other)) == html
 
 
-def test_comparison_of_retrieval(full: Report, tmp_path: Path) -> None:
-    given = {question.id: SystemResult(None, [], found()[:1] * 3, 0.01) for question in QUESTIONS}
-    other = report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None, "retriever": "bm25"})
-    html = render_comparison_page(compare(other, full))
-    found_by = [link.split(" found an answer in the top 3")[0] for link in Parsed(html).all("a")[-4:-1]]
+def test_a_page_of_a_comparison_of_retrieval(full_report: Report, tmp_path: Path) -> None:
+    given = {question.id: SystemResult(None, [], make_hits()[:1] * 3, 0.01) for question in QUESTIONS}
+    other = make_report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None, "retriever": "bm25"})
+    html = render_comparison_page(compare(other, full_report))
+    found_by = [link.split(" found an answer in the top 3")[0] for link in ParsedPage(html).all("a")[-4:-1]]
     assert found_by == ["only b", "neither", "both"]
     assert "Which is right" not in html
     assert "<b>b</b>" in html and '<span class="said"><b>a</b>' not in html

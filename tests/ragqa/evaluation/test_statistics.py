@@ -18,7 +18,7 @@ from ragqa.evaluation.statistics import (
     risk_coverage,
 )
 
-marks = st.lists(st.booleans(), min_size=1, max_size=60)
+right_or_wrong = st.lists(st.booleans(), min_size=1, max_size=60)
 
 
 def test_the_interval_of_a_share_is_near_the_normal_approximation() -> None:
@@ -46,8 +46,8 @@ def test_no_values_have_no_mean() -> None:
         bootstrap_interval([])
 
 
-@given(marks)
-def test_an_interval_holds_its_value_and_is_made_twice_the_same(values: list[bool]) -> None:
+@given(right_or_wrong)
+def test_an_interval_contains_its_value_and_is_reproducible(values: list[bool]) -> None:
     found = bootstrap_interval(values)
     assert 0 <= found.low <= found.value + 1e-9 and found.value <= found.high + 1e-9 <= 1 + 2e-9
     assert found == bootstrap_interval(values)
@@ -64,7 +64,7 @@ def test_an_interval_holds_its_value_and_is_made_twice_the_same(values: list[boo
         (5, 5, 1.0),
     ],
 )
-def test_of_right_and_wrong_the_paired_test_is_mcnemars(wins: int, losses: int, p: float) -> None:
+def test_the_paired_test_of_right_and_wrong_is_mcnemars(wins: int, losses: int, p: float) -> None:
     ours = [1] * wins + [0] * losses + [1, 1, 0]
     theirs = [0] * wins + [1] * losses + [1, 1, 0]
     found = compare_paired(ours, theirs)
@@ -72,7 +72,7 @@ def test_of_right_and_wrong_the_paired_test_is_mcnemars(wins: int, losses: int, 
     assert found.difference.value == pytest.approx((wins - losses) / len(ours))
 
 
-def test_a_randomisation_test_of_few_values_is_near_the_exact_one() -> None:
+def test_the_randomisation_test_is_near_the_exact_one() -> None:
     ours = np.array([0.9, 0.5, 0.7, 0.8, 0.6, 0.4])
     theirs = np.array([0.5, 0.45, 0.5, 0.2, 0.65, 0.1])
     difference = ours - theirs
@@ -88,7 +88,7 @@ def test_scores_of_different_questions_cannot_be_paired() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
 @settings(deadline=None)
-def test_exchanging_the_systems_turns_the_difference_and_keeps_p(scores: list[tuple[bool, bool]]) -> None:
+def test_exchanging_the_systems_negates_the_difference_and_keeps_p(scores: list[tuple[bool, bool]]) -> None:
     ours, theirs = zip(*scores, strict=True)
     one, other = compare_paired(ours, theirs), compare_paired(theirs, ours)
     assert one.p == other.p
@@ -96,7 +96,7 @@ def test_exchanging_the_systems_turns_the_difference_and_keeps_p(scores: list[tu
     assert 0 < one.p <= 1
 
 
-def test_the_risk_rises_with_coverage_question_by_question() -> None:
+def test_risk_and_coverage_match_a_count_by_hand() -> None:
     coverage, risk = risk_coverage([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1])
     assert coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
     assert risk.tolist() == pytest.approx([0, 0, 1 / 3, 1 / 4])
@@ -104,13 +104,13 @@ def test_the_risk_rises_with_coverage_question_by_question() -> None:
 
 
 def test_questions_of_equal_confidence_are_answered_together() -> None:
-    """In whatever order they stand: no threshold tells them apart."""
+    """No threshold separates them, whatever their order."""
     for right in ([1, 0, 0], [0, 0, 1]):
         coverage, risk = risk_coverage([0.5, 0.5, 0.5], right)
         assert coverage.tolist() == [1.0] and risk.tolist() == pytest.approx([2 / 3])
 
 
-def test_accuracy_at_a_coverage_is_that_of_the_first_threshold_that_answers_so_many() -> None:
+def test_accuracy_at_a_coverage_uses_the_first_threshold_that_reaches_it() -> None:
     coverage, risk = risk_coverage([0.9, 0.8, 0.8, 0.1], [1, 0, 1, 0])
     assert accuracy_at_coverage(coverage, risk, 0.25) == 1.0
     assert accuracy_at_coverage(coverage, risk, 0.5) == pytest.approx(2 / 3)
@@ -118,7 +118,7 @@ def test_accuracy_at_a_coverage_is_that_of_the_first_threshold_that_answers_so_m
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50))
-def test_at_full_coverage_the_risk_is_the_error(scores: list[tuple[float, bool]]) -> None:
+def test_the_risk_at_full_coverage_is_the_error_rate(scores: list[tuple[float, bool]]) -> None:
     confidence, right = zip(*scores, strict=True)
     coverage, risk = risk_coverage(confidence, right)
     assert coverage[-1] == 1.0
@@ -126,7 +126,7 @@ def test_at_full_coverage_the_risk_is_the_error(scores: list[tuple[float, bool]]
     assert 0 <= area_under_risk(coverage, risk) <= 1
 
 
-def test_the_calibration_error_by_hand() -> None:
+def test_the_calibration_error_matches_a_count_by_hand() -> None:
     """Bins 0.1-0.2 (one, wrong) and 0.8-0.9 (three, two right): (|0.15 - 0| + 3 |0.85 - 2/3|) / 4."""
     confidence, right = [0.15, 0.85, 0.85, 0.85], [0, 1, 1, 0]
     assert calibration_error(confidence, right) == pytest.approx((0.15 + 3 * (0.85 - 2 / 3)) / 4)
@@ -136,7 +136,7 @@ def test_the_calibration_error_by_hand() -> None:
     ]
 
 
-def test_full_confidence_falls_into_the_last_bin() -> None:
+def test_full_confidence_belongs_to_the_last_bin() -> None:
     assert [(b.low, b.high, b.questions) for b in reliability([1.0, 0.95], [1, 1])] == [(0.9, 1.0, 2)]
 
 

@@ -1,4 +1,4 @@
-"""What a pattern needs, and that looking for it first changes no verdict."""
+"""The texts that a pattern needs; the search for them first changes no result."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from ragqa.matching.answer_finder import AnswerFinder
 from ragqa.metrics import has_answer, to_nfd
 
 
-def slow(pattern: str, text: str) -> bool:
+def search_without_filter(pattern: str, text: str) -> bool:
     found = patterns.compile_pattern(to_nfd(pattern))
     return bool(pattern.strip() and found and found.search(to_nfd(text)))
 
@@ -56,14 +56,14 @@ def test_invalid_patterns_have_no_search() -> None:
     assert deep is not None and patterns.find_needed_texts(deep) == {"x"}
 
 
-def test_an_unknown_parser_needs_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then every text is searched."""
+def test_patterns_need_no_texts_if_the_parser_of_re_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All texts are searched then."""
     monkeypatch.setattr(patterns, "import_module", lambda name: object())
     assert patterns.find_needed_texts(re.compile("abc")) is None
 
 
-def test_case_folding_covers_every_character_that_re_matches_to_ascii() -> None:
-    """Every character there is, decomposed, in any case; signs that are no letters have only one."""
+def test_case_folding_covers_all_characters_that_re_matches_to_ascii() -> None:
+    """All of Unicode, decomposed, in upper and lower case."""
     every = {to_nfd(chr(code)) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000}
     alone = "\n".join(text for text in every if len(text) == 1 and text != "\n")
     for letter in string.ascii_lowercase:
@@ -93,13 +93,13 @@ TEXT = st.text(alphabet="abkisKISſıK .19é\n", max_size=12)
 def test_random_patterns_are_found_where_re_finds_them(asked: list[str], texts: list[str]) -> None:
     finder = AnswerFinder([[each] for each in asked], regex=True)
     for text in texts:
-        wanted = [number for number, each in enumerate(asked) if slow(each, text)]
+        wanted = [number for number, each in enumerate(asked) if search_without_filter(each, text)]
         assert finder.find_questions(text) == wanted
         assert [number for number, each in enumerate(asked) if has_answer(text, [each], regex=True)] == wanted
 
 
 def test_patterns_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path) -> None:
-    """1,500 patterns in as many of the demo's passages as take a second or two, and in what they may be about."""
+    """1,500 patterns are searched in some passages of the demo and in texts made from the patterns."""
     file = shared_data / "curatedtrec" / "train.jsonl"
     if not file.is_file():
         pytest.skip("no CuratedTREC there")
@@ -111,7 +111,9 @@ def test_patterns_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path
     finder = AnswerFinder(asked, regex=True)
     found = 0
     for text in texts:
-        wanted = [number for number, each in enumerate(asked) if any(slow(pattern, text) for pattern in each)]
+        wanted = [
+            number for number, each in enumerate(asked) if any(search_without_filter(pattern, text) for pattern in each)
+        ]
         assert finder.find_questions(text) == wanted
         found += len(wanted)
-    assert found > 500  # else little was tried
+    assert found > 500  # otherwise the test proves little

@@ -1,4 +1,4 @@
-"""Calibration: recovers the curve that made the data, and says nothing it was not taught."""
+"""Calibration: fitting, features, and files."""
 
 import json
 from dataclasses import replace
@@ -30,12 +30,12 @@ def test_fit_recovers_the_true_probabilities() -> None:
     )
     right = (rng.uniform(size=len(truth)) < truth).tolist()
     fitted = fit_calibration(evidence, right, "made up")
-    said = np.array([fitted.confidence(e) for e in evidence])
-    assert np.abs(said - truth).max() < 0.05
+    predicted = np.array([fitted.confidence(e) for e in evidence])
+    assert np.abs(predicted - truth).max() < 0.05
     assert fitted.answers == 20_000
 
 
-def test_answers_that_count_twice_are_as_two() -> None:
+def test_an_answer_with_count_two_weighs_as_two_answers() -> None:
     rng = np.random.default_rng(0)
     evidence = [Evidence(*rng.uniform(0.1, 0.9, 3)) for _ in range(40)]
     right = (rng.uniform(size=40) < [each.weight for each in evidence]).tolist()
@@ -46,17 +46,19 @@ def test_answers_that_count_twice_are_as_two() -> None:
     assert twice.answers == 40
 
 
-def test_each_half_is_judged_by_a_fit_on_the_other() -> None:
-    """The odd ones are right where they are likely, the even ones where they are not."""
+def test_cross_fitting_predicts_each_half_from_the_other() -> None:
+    """Odd answers are right if likely, even ones if unlikely, so each half misleads about the other."""
     evidence = [Evidence(weight, 0, 0) for weight in (0.9, 0.8, 0.1, 0.2) for _ in range(10)]
     right = [(each.weight > 0.5) == bool(row % 2) for row, each in enumerate(evidence)]
     found = cross_fit(list(zip(evidence, right, strict=True)), "made up")
     assert (found.right == right).all() and ((found.confidence > 0.5) != found.right).all()
-    apart = cross_fit(list(zip(evidence, right, strict=True)), "made up", halves=[row // 2 % 2 for row in range(40)])
-    assert apart.error < found.error
+    interleaved = cross_fit(
+        list(zip(evidence, right, strict=True)), "made up", halves=[row // 2 % 2 for row in range(40)]
+    )
+    assert interleaved.error < found.error
 
 
-def test_features_by_hand() -> None:
+def test_features_match_a_computation_by_hand() -> None:
     evidence = Evidence(
         0.75,
         2.0,
@@ -75,13 +77,13 @@ def test_features_by_hand() -> None:
     assert replace(evidence, passages_read=10).features(SPAN_FEATURES).tolist() == pytest.approx(wanted)
 
 
-def test_saved_and_loaded(tmp_path) -> None:
+def test_a_calibration_is_saved_and_loaded(tmp_path) -> None:
     calibration = Calibration((0.1, 0.2), "data", 7, ("constant", "lead"), 0.3, 0.5)
     calibration.save(tmp_path)
     assert Calibration.load(tmp_path) == calibration
 
 
-def test_a_file_of_the_first_version_means_what_it_meant(tmp_path) -> None:
+def test_files_of_the_first_version_keep_their_meaning(tmp_path) -> None:
     row = {"coefficients": [-1.1, 0.9, -0.14, 0.4], "fitted_on": "data", "questions": 7}
     (tmp_path / "calibration.json").write_text(json.dumps(row))
     found = Calibration.load(tmp_path)
@@ -117,7 +119,7 @@ def test_the_packaged_reader_is_calibrated() -> None:
     assert found.answers > 0 and 0 < found.threshold < 1
 
 
-def test_separable_data_stay_finite() -> None:
+def test_separable_data_give_finite_coefficients() -> None:
     evidence = [Evidence(0.9, 5, 5)] * 10 + [Evidence(0.1, -5, -5)] * 10
     fitted = fit_calibration(evidence, [True] * 10 + [False] * 10, "made up")
     assert fitted.confidence(evidence[0]) > 0.9 > 0.1 > fitted.confidence(evidence[-1])

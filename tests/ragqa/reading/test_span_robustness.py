@@ -1,4 +1,4 @@
-"""The default reader on texts that nobody thought of: an answer whose place is exact, or a clear refusal."""
+"""The default reader on unusual texts: exact offsets, or a declined question with a reason."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -34,8 +34,8 @@ SCRIPTS = {
 READER, TOKENIZER = ExtractiveReader.load(), TextTokenizer(weights_dir() / "encoder")
 
 
-def read(question: str, *documents: str, title: str = "", size: int | None = None) -> Answer:
-    """The answer out of documents as they are, or cut into passages of ``size`` words."""
+def read_documents(question: str, *documents: str, title: str = "", size: int | None = None) -> Answer:
+    """Answer from whole documents, or from passages of ``size`` words."""
     hits = []
     for number, text in enumerate(documents):
         for start, end in make_word_splitter(size)(text, 0) if size else [(0, len(text))]:
@@ -45,24 +45,24 @@ def read(question: str, *documents: str, title: str = "", size: int | None = Non
 
 
 def is_exact(answer: Answer, *documents: str) -> bool:
-    """Whether all places that are cited in the documents hold what is said, or else it is refused with a reason.
+    """Tell whether each cited place contains the answer, or the question was declined with a reason.
 
-    The first one does to the letter, all others by the rule by which equal answers are merged.
+    The first source contains it exactly, the others after normalisation.
     """
     if answer.text is None:
         return bool(answer.reason) and answer.confidence == 0
     assert answer.text.strip()
     for each in (answer, *answer.alternatives):
         assert 0 <= each.confidence <= 1 and each.text is not None
-        first, *others = (cited(source, documents) for source in each.sources)
+        first, *others = (cited_text(source, documents) for source in each.sources)
         assert first == each.text
         assert {normalize_answer(other) for other in others} <= {normalize_answer(first)}
         assert sum(source.weight for source in each.sources) == pytest.approx(1)
     return True
 
 
-def cited(source: Source, documents: Sequence[str]) -> str:
-    """What stands in its document where a source says."""
+def cited_text(source: Source, documents: Sequence[str]) -> str:
+    """Return the text of the document at the offsets of a source."""
     passage, span = source.hit.passage, source.span
     assert span is not None and 0 <= span.start < span.end <= len(passage.text)
     return documents[int(passage.document)][passage.start + span.start : passage.start + span.end]
@@ -74,7 +74,7 @@ def test_an_answer_in_a_passage_of_10_000_words() -> None:
     before, after = sentence * 600, sentence * 320
     text = before + fact + after
     assert len(text.split()) > 10_000
-    answer = read("When was Skarvik Lighthouse built?", text)
+    answer = read_documents("When was Skarvik Lighthouse built?", text)
     assert is_exact(answer, text) and answer.text == "1871"
     assert len(before) < answer.sources[0].span.start < len(before) + len(fact)  # type: ignore[union-attr]
 
@@ -83,70 +83,70 @@ def test_an_answer_in_a_passage_of_10_000_words() -> None:
 def test_any_script_is_read_with_exact_offsets(script: str) -> None:
     text = SCRIPTS[script]
     for question in ("When was it built?", text[:60]):
-        assert is_exact(read(question, text, title=text[:30]), text)
+        assert is_exact(read_documents(question, text, title=text[:30]), text)
         several = ("The tower was built in 1871.", f"{text} {text}", "")
-        assert is_exact(read(question, *several), *several)
-        assert is_exact(read(question, *several, size=3), *several)
+        assert is_exact(read_documents(question, *several), *several)
+        assert is_exact(read_documents(question, *several, size=3), *several)
 
 
 @pytest.mark.parametrize("text", ["", " \n\t ", "\u200b\ufeff", "\x00", "\u0301", "!", "the"])
-def test_passages_with_nothing_to_say_are_declined(text: str) -> None:
-    answer = read("When was it built?", text)
+def test_passages_without_an_answer_are_declined(text: str) -> None:
+    answer = read_documents("When was it built?", text)
     assert is_exact(answer, text) and answer.text is None and answer.reason
     if not text.strip():
         assert answer.reason == "the passages have no words to mark"
     both = (text, "Skarvik was built in 1871.")
-    beside = read("When was Skarvik built?", *both)
+    beside = read_documents("When was Skarvik built?", *both)
     assert beside.text == "1871" and is_exact(beside, *both)
 
 
-def test_an_endless_word_is_no_answer() -> None:
-    assert read("Who built it?", "x" * 100_000).text is None
-    assert read("When was Skarvik built?", f"{'x' * 101} Skarvik was built in 1871.").text == "1871"
+def test_an_overlong_word_is_no_answer() -> None:
+    assert read_documents("Who built it?", "x" * 100_000).text is None
+    assert read_documents("When was Skarvik built?", f"{'x' * 101} Skarvik was built in 1871.").text == "1871"
 
 
-def test_half_a_character_is_read_as_one_that_is_none() -> None:
+def test_lone_surrogates_are_read_as_replacement_characters() -> None:
     text = "\ud83d Skarvik was built in 1871 \udfff by Ada Holm."
-    answer = read("When was \ud800 Skarvik built?", text)
+    answer = read_documents("When was \ud800 Skarvik built?", text)
     assert answer.text == "1871" and text[answer.sources[0].span.start : answer.sources[0].span.end] == "1871"  # type: ignore[union-attr]
 
 
-def test_no_passages_are_no_answer() -> None:
-    assert read("When was it built?").reason == "no passages were found"
+def test_no_answer_is_given_without_passages() -> None:
+    assert read_documents("When was it built?").reason == "no passages were found"
 
 
 @pytest.mark.parametrize("words", [MAX_QUESTION, 1000, 20_000])
-def test_a_question_longer_than_the_window(words: int) -> None:
-    """Its beginning is read, and the answer says so."""
+def test_a_question_longer_than_the_window_is_cut_with_a_note(words: int) -> None:
+    """Only the beginning is read."""
     asked = "When was Skarvik built? " + "and so on " * (words // 3)
     text = "Skarvik was built in 1871 by Ada Holm."
-    answer = read(asked, text)
+    answer = read_documents(asked, text)
     assert is_exact(answer, text) and answer.text == "1871"
     assert answer.note and answer.note.endswith(f" wordpieces; its first {MAX_QUESTION} were read")
 
 
 @pytest.mark.parametrize("words", [1, MAX_QUESTION - 1, MAX_QUESTION])
 def test_a_question_that_fits_is_read_whole(words: int) -> None:
-    note = read("what " * words, "It was built in 1871.").note
+    note = read_documents("what " * words, "It was built in 1871.").note
     assert note is None
-    assert read("what " * (words + MAX_QUESTION), "It was built in 1871.").note
+    assert read_documents("what " * (words + MAX_QUESTION), "It was built in 1871.").note
 
 
-def test_titles_of_any_length() -> None:
-    assert read("When was it built?", "It was built in 1871.", title="Skarvik " * 5000).text == "1871"
+def test_titles_may_have_any_length() -> None:
+    assert read_documents("When was it built?", "It was built in 1871.", title="Skarvik " * 5000).text == "1871"
 
 
-def test_many_passages_of_all_kinds_together() -> None:
+def test_passages_of_all_scripts_can_be_read_together() -> None:
     texts = (*SCRIPTS.values(), "", "Skarvik was built in 1871.")
-    assert is_exact(read("When was Skarvik built?", *texts), *texts)
+    assert is_exact(read_documents("When was Skarvik built?", *texts), *texts)
 
 
-def test_a_passage_from_the_middle_of_its_document() -> None:
+def test_offsets_are_exact_in_a_passage_from_the_middle_of_a_document() -> None:
     text = "\u00e9 \U0001f3f0 " * 60 + "Skarvik was built in 1871 by Ada Holm. It is old. " + "The sea is calm. " * 60
-    answer = read("When was Skarvik built?", text, size=20)
+    answer = read_documents("When was Skarvik built?", text, size=20)
     assert answer.text == "1871" and is_exact(answer, text)
     assert answer.sources[0].hit.passage.start > 0
-    assert cited(answer.sources[0], [text]) == "1871"
+    assert cited_text(answer.sources[0], [text]) == "1871"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -156,16 +156,14 @@ def test_a_passage_from_the_middle_of_its_document() -> None:
     st.text(max_size=30),
     st.none() | st.integers(1, 12),
 )
-def test_source_from_start_to_end_is_the_answer(
-    question: str, documents: list[str], title: str, size: int | None
-) -> None:
-    assert is_exact(read(question, *documents, title=title, size=size), *documents)
+def test_the_text_of_a_source_is_the_answer(question: str, documents: list[str], title: str, size: int | None) -> None:
+    assert is_exact(read_documents(question, *documents, title=title, size=size), *documents)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=300))
 def test_wordpieces_lie_in_the_text_in_order(text: str) -> None:
-    """What offsets rest on: none leaves the text, and none begins before the one before it."""
+    """Offsets rely on this: wordpieces stay within the text and never go backwards."""
     offsets = TOKENIZER.tokenize(text).offsets
     assert all(0 <= start <= end <= len(text) for start, end in offsets)
     assert all(one[0] <= other[0] for one, other in pairwise(offsets))

@@ -21,7 +21,7 @@ from ragqa.runtime.tokens import TextTokenizer, TokenInput
 
 @pytest.fixture(scope="session")
 def small_reader(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A span reader on the small BERT, the embeddings of its words, and they alone, untouched."""
+    """Save a span reader on the small BERT; all weights but the word embeddings are changed."""
     import torch
 
     from ragqa.models.span_reader import SpanReader
@@ -40,7 +40,7 @@ def small_reader(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def exported(small: Path, small_reader: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Exports of both, the reader sharing the encoder's embeddings."""
+    """Export both; the reader shares the embeddings of the encoder."""
     from ragqa.runtime.export import export
 
     path = tmp_path_factory.mktemp("exported")
@@ -49,7 +49,7 @@ def exported(small: Path, small_reader: Path, tmp_path_factory: pytest.TempPathF
     return path
 
 
-def test_the_packaged_encoder_knows_what_is_alike() -> None:
+def test_the_packaged_encoder_ranks_related_texts_higher() -> None:
     vectors = load_encoder().encode(
         [
             "Who invented the telescope?",
@@ -62,7 +62,7 @@ def test_the_packaged_encoder_knows_what_is_alike() -> None:
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.3
 
 
-def test_a_text_is_encoded_free_of_its_neighbours() -> None:
+def test_the_vector_of_a_text_does_not_depend_on_the_batch() -> None:
     encoder = load_encoder()
     alone = encoder.encode(["a short text"])
     beside = encoder.encode(["a short text", "another, much longer text " * 30])
@@ -75,7 +75,7 @@ def test_long_and_strange_texts_are_encoded() -> None:
     assert np.isfinite(vectors).all()
 
 
-def test_export_is_the_torch_model_but_for_rounding(small: Path, exported: Path) -> None:
+def test_an_exported_encoder_equals_the_torch_one_up_to_rounding(small: Path, exported: Path) -> None:
     torch_encoder, onnx_encoder = load_encoder(small), load_encoder(exported / "encoder")
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{i}" for i in rng.integers(0, 1100, n)) for n in (1, 3, 17, 120, 700)]
@@ -86,8 +86,8 @@ def test_export_is_the_torch_model_but_for_rounding(small: Path, exported: Path)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "reader"])
-def test_what_is_slow_is_not_in_an_export(exported: Path, kind: str) -> None:
-    """Nor a mask, of which one unpadded text has no need."""
+def test_slow_operators_are_not_exported(exported: Path, kind: str) -> None:
+    """A mask is not exported either, because single texts are not padded."""
     import onnx
 
     graph = onnx.load(exported / kind / "model.onnx", load_external_data=False).graph
@@ -96,7 +96,7 @@ def test_what_is_slow_is_not_in_an_export(exported: Path, kind: str) -> None:
     assert not operators & {"SkipLayerNormalization", "BiasGelu", "Where", "GreaterOrEqual"}
 
 
-def test_what_is_slow_is_not_fused_when_an_export_is_opened(
+def test_slow_fusions_are_off_when_an_export_is_opened(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import onnxruntime
@@ -116,14 +116,17 @@ def test_what_is_slow_is_not_fused_when_an_export_is_opened(
 
 def test_an_exported_reader_scores_like_the_torch_one(small_reader: Path, exported: Path) -> None:
     inputs = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4), TokenInput([2, 10, 3, 30, 31, 3], 3)]
-    ours, theirs = load_scorer(exported / "reader").score(inputs), load_scorer(small_reader).score(inputs)
-    for one, other in zip(ours, theirs, strict=True):
+    exported_scores, torch_scores = (
+        load_scorer(exported / "reader").score(inputs),
+        load_scorer(small_reader).score(inputs),
+    )
+    for one, other in zip(exported_scores, torch_scores, strict=True):
         assert one.start.shape == other.start.shape
         assert np.corrcoef(one.start, other.start)[0, 1] > 0.95
         assert one.relevance == pytest.approx(other.relevance, abs=0.05)
 
 
-def test_shared_embeddings_are_one_file_and_are_checked(exported: Path, small_reader: Path, tmp_path: Path) -> None:
+def test_shared_embeddings_are_stored_once_and_checked(exported: Path, small_reader: Path, tmp_path: Path) -> None:
     from ragqa.runtime.export import export
 
     assert not (exported / "reader" / "embeddings.bin").exists()
@@ -133,7 +136,9 @@ def test_shared_embeddings_are_one_file_and_are_checked(exported: Path, small_re
 
 
 @pytest.mark.thorough
-def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small_reader: Path, tmp_path: Path) -> None:
+def test_exporting_equal_weights_again_keeps_card_and_calibration(
+    exported: Path, small_reader: Path, tmp_path: Path
+) -> None:
     from safetensors.torch import load_file, save_file
 
     from ragqa.runtime.export import export
@@ -160,17 +165,17 @@ def test_exporting_again_keeps_what_belongs_to_the_weights(exported: Path, small
     assert not (reader / "calibration.json").exists() and not (reader / "README.md").exists()
     artefacts.read_manifest(reader, "reader")
     with pytest.raises(ArtefactError, match="not an exported encoder or reader"):
-        publish.add_card(tmp_path / "card.md", _report(tmp_path))
+        publish.add_card(tmp_path / "card.md", _write_report(tmp_path))
 
 
-def _report(folder: Path) -> Path:
+def _write_report(folder: Path) -> Path:
     made = folder / "r.report"
     made.mkdir()
     artefacts.write_manifest(made, "report", {}, {})
     return made
 
 
-def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="is not an encoder"):
         load_encoder(tmp_path)
     with pytest.raises(ArtefactError, match="is not a reader"):
@@ -179,7 +184,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
         load_encoder(weights_dir() / "reader")
 
 
-def test_the_packaged_weights_are_whole_and_small() -> None:
+def test_the_packaged_weights_are_complete_and_small() -> None:
     size = 0
     for kind in ("encoder", "reader"):
         manifest = artefacts.read_manifest(weights_dir() / kind, kind)
@@ -188,7 +193,7 @@ def test_the_packaged_weights_are_whole_and_small() -> None:
     assert size < 36e6
 
 
-def test_reader_prefix_by_hand() -> None:
+def test_reader_prefixes_match_ids_by_hand() -> None:
     tokenizer = TextTokenizer(weights_dir() / "encoder")
     first, last = tokenizer.special_ids
     assert (first, last) == (101, 102)
@@ -198,10 +203,10 @@ def test_reader_prefix_by_hand() -> None:
     assert len(tokenizer.encode_text("the cat " * 50, 8).ids) == 8
 
 
-def test_an_exported_reader_is_restored_but_for_rounding(
+def test_an_exported_reader_is_restored_up_to_rounding(
     small: Path, small_reader: Path, exported: Path, tmp_path: Path
 ) -> None:
-    """Every weight to its own name, less than a step of 8 bits off; exported again it is the same reader."""
+    """Each weight is within one 8-bit step; exported again, the reader scores the same."""
     from safetensors.torch import load_file
 
     from ragqa.models.readers import describe_reader, load_reader
@@ -220,9 +225,7 @@ def test_an_exported_reader_is_restored_but_for_rounding(
     assert np.allclose(one.start, other.start, atol=1e-2) and np.allclose(one.end, other.end, atol=1e-2)
 
 
-def test_files_of_somebody_else_are_not_written_over(
-    small: Path, small_reader: Path, exported: Path, tmp_path: Path
-) -> None:
+def test_other_files_are_never_overwritten(small: Path, small_reader: Path, exported: Path, tmp_path: Path) -> None:
     from ragqa.runtime.export import export
 
     shutil.copytree(small, tmp_path / "encoder")
@@ -240,7 +243,7 @@ def test_files_of_somebody_else_are_not_written_over(
 
 
 @pytest.mark.parametrize(("name", "value"), [("reader_span", 3), ("reader_tokens", 20)])
-def test_a_reader_with_other_limits_is_another_one(small_reader: Path, tmp_path: Path, name: str, value: int) -> None:
+def test_limits_of_a_reader_change_its_fingerprint(small_reader: Path, tmp_path: Path, name: str, value: int) -> None:
     import json
 
     other = tmp_path / "other"
@@ -250,7 +253,7 @@ def test_a_reader_with_other_limits_is_another_one(small_reader: Path, tmp_path:
     assert load_scorer(other).fingerprint != load_scorer(small_reader).fingerprint
 
 
-def test_what_cannot_be_restored_is_refused(small: Path, exported: Path, tmp_path: Path) -> None:
+def test_weights_that_cannot_be_restored_are_refused(small: Path, exported: Path, tmp_path: Path) -> None:
     import json
 
     with pytest.raises(ArtefactError):
