@@ -9,12 +9,43 @@ a reader learn together where answers stand. An interrupted run continues; finis
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pipelines.common.config import UnsetNumber, UnsetText
 from pipelines.common.stages import fill_unset, run_stage
-from pipelines.orqa.config import FineTuneConfig, InverseClozeConfig, OrqaConfig
+from pipelines.orqa.config import CLOZE, TUNE, FineTuneConfig, InverseClozeConfig
 from ragqa.progress import SILENT, Progress
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrqaConfig:
+    """Settings of ORQA; those of its stages are the paper's."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    encoder: Path
+    """Directory of the encoder that the towers and the reader begin from."""
+    questions: Path
+    """File of questions with answers."""
+    out: Path
+    """Directory of the stages: cloze, tune, and the finished system; stages found there are not repeated."""
+    dev: Path | None = None
+    """File of held-out questions: recall is measured on them, the best weights are kept, confidence is calibrated."""
+    regex: bool = False
+    """Treat answers as regular expressions (CuratedTREC)."""
+    kind: str = UnsetText(DEFAULT_KIND)
+    """Kind of index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    device: str = UnsetText("cpu")
+    """Device to train on: cpu, cuda or cuda:N."""
+    seed: int = UnsetNumber(0)
+    """Seed of all that is random."""
+    cloze: InverseClozeConfig = CLOZE
+    """Inverse cloze task; what is given here comes before what is given above."""
+    tune: FineTuneConfig = TUNE
+    """Fine-tuning; what is given here comes before what is given above."""
 
 
 def plan_stages(config: OrqaConfig) -> tuple[InverseClozeConfig, FineTuneConfig]:

@@ -1,4 +1,4 @@
-"""Settings of ORQA's stages, and of the whole."""
+"""Settings of ORQA's stages."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,6 @@ from pipelines.common.config import (
     Rules,
     TrainingConfig,
     TrainingIndexConfig,
-    UnsetNumber,
-    UnsetText,
     above_0,
     layer_width,
     one_of,
@@ -23,7 +21,6 @@ from pipelines.common.config import (
 from ragqa.cli.groups import FLAT
 from ragqa.pretraining.inverse_cloze import KEEP_RATE
 from ragqa.reading.windows import MIN_WINDOW
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,31 +133,3 @@ CLOZE = InverseClozeConfig(corpus=FROM_RECIPE, encoder=FROM_RECIPE, out=FROM_REC
 TUNE = FineTuneConfig(
     corpus=FROM_RECIPE, retriever=FROM_RECIPE, encoder=FROM_RECIPE, questions=FROM_RECIPE, out=FROM_RECIPE
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class OrqaConfig:
-    """Settings of ORQA; those of its stages are the paper's."""
-
-    corpus: Path
-    """Index directory of the passages."""
-    encoder: Path
-    """Directory of the encoder that the towers and the reader begin from."""
-    questions: Path
-    """File of questions with answers."""
-    out: Path
-    """Directory of the stages: cloze, tune, and the finished system; stages found there are not repeated."""
-    dev: Path | None = None
-    """File of held-out questions: recall is measured on them, the best weights are kept, confidence is calibrated."""
-    regex: bool = False
-    """Treat answers as regular expressions (CuratedTREC)."""
-    kind: str = UnsetText(DEFAULT_KIND)
-    """Kind of index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    device: str = UnsetText("cpu")
-    """Device to train on: cpu, cuda or cuda:N."""
-    seed: int = UnsetNumber(0)
-    """Seed of all that is random."""
-    cloze: InverseClozeConfig = CLOZE
-    """Inverse cloze task; what is given here comes before what is given above."""
-    tune: FineTuneConfig = TUNE
-    """Fine-tuning; what is given here comes before what is given above."""

@@ -1,4 +1,4 @@
-"""Settings of REALM's stages, and of the whole."""
+"""Settings of REALM's stages."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,6 @@ from pipelines.common.config import (
     Rules,
     TrainingConfig,
     TrainingIndexConfig,
-    UnsetNumber,
-    UnsetText,
     above_0,
     at_least_0,
     one_of,
@@ -22,9 +20,7 @@ from pipelines.common.config import (
     text_length,
 )
 from pipelines.common.learning_rates import LearningRates
-from pipelines.orqa.config import CLOZE, TUNE, FineTuneConfig, InverseClozeConfig
 from ragqa.cli.groups import FLAT
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,37 +131,3 @@ class PretrainConfig(TrainingConfig):
 
 
 PRETRAIN = PretrainConfig(corpus=FROM_RECIPE, encoder=FROM_RECIPE, retriever=FROM_RECIPE, out=FROM_RECIPE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RealmConfig:
-    """Settings of REALM; those of its stages are the paper's but for when, and how fast, the retriever learns."""
-
-    corpus: Path
-    """Index directory of the passages Z."""
-    encoder: Path
-    """Directory of the masked language model that towers and reader begin from."""
-    reader: Path | None = None
-    """Directory of another model that the reader begins from: pipelines.realm.reader_warmup makes one."""
-    questions: Path
-    """File of questions with answers."""
-    out: Path
-    """Directory of the stages: cloze, pretrain, tune, and the finished system; stages found there are not repeated."""
-    texts: Path | None = None
-    """Index directory of the texts X that are masked; by default the passages themselves."""
-    dev: Path | None = None
-    """File of held-out questions: recall is measured on them, the best weights are kept, confidence is calibrated."""
-    regex: bool = False
-    """Treat answers as regular expressions (CuratedTREC)."""
-    kind: str = UnsetText(DEFAULT_KIND)
-    """Kind of the indexes: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    device: str = UnsetText("cpu")
-    """Device to train on: cpu, cuda or cuda:N."""
-    seed: int = UnsetNumber(0)
-    """Seed of all that is random."""
-    cloze: InverseClozeConfig = CLOZE
-    """Inverse cloze task; what is given here comes before what is given above."""
-    pretrain: PretrainConfig = PRETRAIN
-    """Pretraining; what is given here comes before what is given above."""
-    tune: FineTuneConfig = TUNE
-    """Fine-tuning; what is given here comes before what is given above."""

@@ -22,9 +22,11 @@ from pipelines.common.questions import read_answerable
 from pipelines.common.stages import fill_unset, run_stage
 from pipelines.orqa import __main__ as orqa
 from pipelines.orqa import fine_tune, inverse_cloze
-from pipelines.orqa.config import CLOZE, TUNE, OrqaConfig
+from pipelines.orqa.__main__ import OrqaConfig
+from pipelines.orqa.config import CLOZE, TUNE
 from pipelines.realm import __main__ as realm
-from pipelines.realm.config import PRETRAIN, RealmConfig
+from pipelines.realm.__main__ import RealmConfig
+from pipelines.realm.config import PRETRAIN
 from ragqa import artefacts
 from ragqa.cli.config import parse_config
 from ragqa.cli.groups import replace_settings

@@ -1,0 +1,313 @@
+"""The rules of the tree (docs/architecture.md), checked on the sources with ``ast``.
+
+An import inside a function counts like any other; one under ``if TYPE_CHECKING`` does not.
+"""
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LAYERS = ("ragqa", "index", "pipelines", "eval")
+"""Each layer may import those before it, never those after it."""
+
+SHARED_BY_RECIPES = ("pipelines.common",)
+"""Parts of ``pipelines`` that every recipe may import."""
+COMPOSERS = ("pipelines.joint",)
+"""Recipes that are made of other recipes, as is every ``__main__`` of a whole paper."""
+
+LONGEST_FILE = 420
+LONGEST_FUNCTION = 75
+"""Lines, docstring included."""
+MOST_PARAMETERS = 9
+MOST_MODULES = 20
+"""Modules side by side in a folder."""
+
+MODELS = ("ragqa.models", "torch", "transformers")
+FILES = ("io", "os", "pathlib", "shutil", "tempfile")
+
+MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
+    "ragqa.types": ("torch",),
+    "ragqa.errors": ("torch",),
+    "ragqa.text": (*MODELS, *FILES, "ragqa.runtime"),
+    "ragqa.metrics": (*MODELS, *FILES, "ragqa.runtime"),
+    "ragqa.corpus": (*MODELS, "ragqa.runtime", "onnxruntime"),
+    "ragqa.models": ("faiss", "ragqa.retrieval", "ragqa.reading", "ragqa.cli.main"),
+    "ragqa.objectives": ("ragqa.models", "ragqa.corpus", "ragqa.questions", "transformers", "datasets"),
+    "ragqa.runtime": ("ragqa.retrieval", "ragqa.reading", "ragqa.training"),
+    "ragqa.retrieval": ("ragqa.reading", "ragqa.training"),
+    "ragqa.reading": ("ragqa.retrieval", "ragqa.training"),
+    "ragqa.pretraining": ("ragqa.models", "ragqa.retrieval", "faiss"),
+    "ragqa.training": ("ragqa.models", "ragqa.pipeline"),
+    "ragqa.pipeline": ("ragqa.training",),
+    "ragqa.evaluation": ("ragqa.training", "ragqa.models", "ragqa.runtime", "ragqa.indexing.build"),
+    "ragqa.serve": ("ragqa.training",),
+}
+"""Part of ragqa (a module, or a package with all that is in it): modules it may import nowhere."""
+
+BUT = {"ragqa.corpus": ("ragqa.runtime.tokens",), "ragqa.models": ("ragqa.reading.registry",)}
+"""Exceptions to the table above: blocks can be cut by wordpieces, and that needs a tokenizer only."""
+
+TYPING_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+HEAVY = ("torch", "transformers", "datasets", "faiss", "ray", "jnius", "pyserini", "pypdf", "matplotlib", "jinja2")
+"""Loaded neither by ``import ragqa`` nor by ``ragqa --help``."""
+
+
+class Import(NamedTuple):
+    """One imported module, and where."""
+
+    importer: str
+    target: str
+    line: int
+    at_run_time: bool
+    """False under ``if TYPE_CHECKING``."""
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def inside(module: str, parts: tuple[str, ...]) -> bool:
+    """Whether ``module`` is one of ``parts`` or lies in one of them."""
+    return any(module == part or module.startswith(part + ".") for part in parts)
+
+
+def find_modules(root: Path) -> dict[str, Path]:
+    """Every module of the four layers: dotted name to file."""
+    files = [file for layer in LAYERS for file in sorted((root / layer).rglob("*.py"))]
+    return {".".join(f.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): f for f in files}
+
+
+def read_imports(importer: str, file: Path, known: set[str]) -> Iterator[Import]:
+    """All imports of a file; ``from a import b`` is one of ``a.b`` where that is a module in ``known``."""
+    package = importer if file.name == "__init__.py" else importer.rpartition(".")[0]
+    for node, at_run_time in _import_statements(ast.parse(file.read_text("utf-8")), at_run_time=True):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        else:
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            named = [f"{base}.{alias.name}" for alias in node.names]
+            targets = [name if name in known else base for name in named]
+        for target in dict.fromkeys(targets):
+            yield Import(importer, target, node.lineno, at_run_time)
+
+
+def _import_statements(node: ast.AST, *, at_run_time: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, at_run_time
+        else:
+            typing_only = isinstance(child, ast.If) and ast.unparse(child.test) in TYPING_ONLY
+            yield from _import_statements(child, at_run_time=at_run_time and not typing_only)
+
+
+def find_forbidden(imports: list[Import]) -> list[str]:
+    """The imports that break a rule of ``LAYERS`` or ``MUST_NOT_KNOW``."""
+    rules = {layer: LAYERS[place + 1 :] for place, layer in enumerate(LAYERS)} | MUST_NOT_KNOW
+    return [
+        f"{found}: {part} must not"
+        for part, banned in rules.items()
+        for found in imports
+        if inside(found.importer, (part,))
+        and inside(found.target, banned)
+        and not inside(found.target, BUT.get(part, ()))
+    ]
+
+
+def find_cycle(imports: list[Import], known: set[str]) -> list[str]:
+    """Return a cycle among the modules ``known``, or nothing.
+
+    Loading ``a.b.c`` loads ``a`` and ``a.b`` first. Packages that also hold the importer are already
+    being loaded and count only where they are imported by name.
+    """
+    graph: dict[str, set[str]] = {}
+    for found in imports:
+        parts = found.target.split(".")
+        packages = {".".join(parts[:n]) for n in range(1, len(parts))}
+        holders = {package for package in packages if inside(found.importer, (package,))}
+        if found.at_run_time:
+            graph.setdefault(found.importer, set()).update(({found.target} | packages - holders) & known)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def find_borrowing(imports: list[Import]) -> list[str]:
+    """Return the imports of one recipe by another."""
+
+    def recipe_of(module: str) -> str:
+        return ".".join(module.split(".")[:2])
+
+    return [
+        str(found)
+        for found in imports
+        if inside(found.importer, ("pipelines",))
+        and inside(found.target, ("pipelines",))
+        and recipe_of(found.importer) != recipe_of(found.target)
+        and not inside(found.target, SHARED_BY_RECIPES)
+        and found.target != "pipelines"
+        and not inside(found.importer, COMPOSERS)
+        and not found.importer.endswith(".__main__")
+    ]
+
+
+def write_tree(root: Path, sources: dict[str, str]) -> tuple[list[Import], set[str]]:
+    for name, source in sources.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source, "utf-8")
+    return _read_tree(root)
+
+
+def _read_tree(root: Path) -> tuple[list[Import], set[str]]:
+    modules = find_modules(root)
+    known = set(modules)
+    return [found for name, file in modules.items() for found in read_imports(name, file, known)], known
+
+
+@pytest.fixture(scope="module")
+def tree() -> tuple[list[Import], set[str]]:
+    """The imports and the module names of this checkout."""
+    return _read_tree(ROOT)
+
+
+def test_no_import_breaks_a_rule(tree: tuple[list[Import], set[str]]) -> None:
+    imports, known = tree
+    assert {"ragqa", "ragqa.types", "ragqa.errors"} <= known
+    assert find_forbidden(imports) == []
+
+
+def test_no_modules_import_each_other(tree: tuple[list[Import], set[str]]) -> None:
+    assert find_cycle(*tree) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "broken"),
+    [
+        ("ragqa/types.py", "import torch.nn", "imports torch.nn: ragqa.types must not"),
+        ("ragqa/text.py", "import re\nfrom pathlib import Path", "imports pathlib: ragqa.text must not"),
+        ("ragqa/a.py", "def f():\n    from index import b", "imports index: ragqa must not"),
+        ("index/a.py", "import pipelines.b", "imports pipelines.b: index must not"),
+        ("pipelines/a.py", "import eval.b as c", "imports eval.b: pipelines must not"),
+        ("ragqa/reading/a.py", "from .. import retrieval", "imports ragqa.retrieval: ragqa.reading must not"),
+        ("ragqa/corpus/a.py", "from ragqa.runtime import b", "imports ragqa.runtime.b: ragqa.corpus must not"),
+        ("ragqa/corpus/a.py", "from ragqa.runtime import tokens", None),
+        ("ragqa/corpus/a.py", "from ragqa.runtime.tokens import T", None),
+        ("eval/a.py", "import ragqa.types, index, pipelines.b", None),
+        ("ragqa/a.py", "import indexes, evaluation", None),
+    ],
+)
+def test_rules_catch(tmp_path: Path, file: str, source: str, broken: str | None) -> None:
+    others = dict.fromkeys(("ragqa/retrieval/__init__.py", "ragqa/runtime/b.py", "ragqa/runtime/tokens.py"), "")
+    imports, _ = write_tree(tmp_path, {**others, file: source})
+    assert [line.partition(" ")[2] for line in find_forbidden(imports)] == ([broken] if broken else [])
+
+
+def test_no_recipe_imports_another(tree: tuple[list[Import], set[str]]) -> None:
+    assert find_borrowing(tree[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "is_borrowing"),
+    [
+        ("pipelines/dpr/train.py", "from pipelines.rag import losses", True),
+        ("pipelines/common/run.py", "import pipelines.rag.losses", True),
+        ("pipelines/rag/train.py", "from pipelines.rag import losses", False),
+        ("pipelines/rag/train.py", "from pipelines.common import run", False),
+        ("pipelines/realm/__main__.py", "from pipelines.rag import losses", False),
+        ("pipelines/joint/train.py", "from pipelines.rag import losses", False),
+    ],
+)
+def test_borrowing_is_found(tmp_path: Path, file: str, source: str, is_borrowing: bool) -> None:
+    sources = {"pipelines/rag/losses.py": "", "pipelines/common/run.py": "", file: source}
+    imports, _ = write_tree(tmp_path, sources)
+    assert bool(find_borrowing(imports)) == is_borrowing
+
+
+class Source(NamedTuple):
+    """A parsed file of the four layers."""
+
+    name: str
+    file: Path
+    tree: ast.Module
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[Source]:
+    """All files of the four layers."""
+    return [Source(name, file, ast.parse(file.read_text("utf-8"))) for name, file in find_modules(ROOT).items()]
+
+
+def test_a_class_name_means_one_class(sources: list[Source]) -> None:
+    names = Counter(node.name for source in sources for node in source.tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_files_functions_and_folders_stay_small(sources: list[Source]) -> None:
+    functions = [
+        (source.name, node)
+        for source in sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    folders = Counter(source.file.parent for source in sources if source.file.name != "__init__.py")
+    assert [s.name for s in sources if len(s.file.read_text("utf-8").splitlines()) > LONGEST_FILE] == []
+    assert [f"{name}.{f.name}" for name, f in functions if f.end_lineno - f.lineno >= LONGEST_FUNCTION] == []  # type: ignore[operator]
+    assert [f"{name}.{f.name}" for name, f in functions if count_parameters(f) > MOST_PARAMETERS] == []
+    assert [str(folder) for folder, count in folders.items() if count > MOST_MODULES] == []
+
+
+def count_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the number of parameters, but for ``self`` and ``cls``; those of a Typer command are its options."""
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    if any(each.annotation and "typer." in ast.unparse(each.annotation) for each in named):
+        return 0
+    return len([each for each in named if each.arg not in ("self", "cls")])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cyclic"),
+    [
+        ("import ragqa.b", "import ragqa.a", True),
+        ("from ragqa import b", "from .a import x", True),
+        ("try:\n    import ragqa.b\nfinally:\n    pass", "class C:\n    import ragqa.a", True),
+        ("import ragqa.b", "def f():\n    import ragqa.a", True),
+        ("import ragqa.b", "if TYPE_CHECKING:\n    import ragqa.a", False),
+        ("import ragqa.b", "from ragqa import __version__", False),
+    ],
+)
+def test_cycles_are_found(tmp_path: Path, first: str, second: str, cyclic: bool) -> None:
+    sources = {"ragqa/__init__.py": "", "ragqa/a.py": first, "ragqa/b.py": second}
+    assert bool(find_cycle(*write_tree(tmp_path, sources))) == cyclic
+
+
+def test_a_package_that_loads_what_needs_it_is_a_cycle(tmp_path: Path) -> None:
+    sources = {
+        "ragqa/a/__init__.py": "from ragqa.b import x",
+        "ragqa/a/leaf.py": "",
+        "ragqa/b.py": "import ragqa.a.leaf",
+    }
+    assert set(find_cycle(*write_tree(tmp_path, sources))) == {"ragqa.a", "ragqa.b"}
+
+
+HELP = "import sys; sys.argv = ['ragqa', '--help']; from ragqa.cli.main import main; main()"
+
+
+@pytest.mark.parametrize("code", ["import ragqa", HELP], ids=["import ragqa", "ragqa --help"])
+def test_heavy_packages_are_not_loaded(code: str) -> None:
+    report = f"import atexit, sys; atexit.register(lambda: print('loaded', *sorted(set({HEAVY}) & set(sys.modules))))"
+    done = subprocess.run([sys.executable, "-c", f"{report}\n{code}"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "loaded"
