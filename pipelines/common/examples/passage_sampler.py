@@ -190,7 +190,7 @@ class PassageSampler:
 
 
 def sample_ranks(count: int, wanted: int, rng: np.random.Generator) -> list[int]:
-    """Draw ``wanted`` of ``count`` ranks, or all, without replacement and with weights 1, 1/2, 1/3 …"""
+    """Draw up to ``wanted`` of ``count`` ranks without replacement, with weights 1, 1/2, 1/3, etc."""
     if min(count, wanted) <= 0:
         return []
     weights = 1 / np.arange(1, count + 1)

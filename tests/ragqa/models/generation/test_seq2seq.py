@@ -33,7 +33,6 @@ from transformers import (
     RagTokenForGeneration,
 )
 
-from ragqa.cli.groups import make_config
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation import seq2seq
 from ragqa.models.generation.encoder_decoder import make_from_encoder
@@ -286,7 +285,7 @@ def test_pairs_have_the_form_of_rag() -> None:
     tokenizer = bart_tokenizer()
     found = [passage('"Genji"', "a  novel of the court"), passage("Heian", "the court")]
     texts = {"title": [each.title for each in found], "text": [each.text for each in found]}
-    retriever = SimpleNamespace(config=make_config(RagConfig, max_combined_length=80), generator_tokenizer=tokenizer)
+    retriever = SimpleNamespace(config=RagConfig(max_combined_length=80), generator_tokenizer=tokenizer)
     expected, _ = RagRetriever.postprocess_docs(retriever, [texts], ["who wrote it"], None, 2, return_tensors="pt")
     inputs = assemble_inputs(Seq2SeqTokenizer(tokenizer), RAG, ["who wrote it"], [found], 80)
     assert torch.equal(inputs.ids_NL, expected[:, : inputs.ids_NL.shape[1]])
