@@ -1,4 +1,4 @@
-"""What all tests share, and an environment in which none reaches the network or the user's files."""
+"""Fixtures of all tests, and an environment without network and without the user's files."""
 
 import gc
 import json
@@ -18,21 +18,21 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set before any test module is imported: some libraries read these once, at import."""
+    """Set the environment before any import, because some libraries read it only once."""
     cache = tempfile.TemporaryDirectory(prefix="ragqa-tests-")
     config.add_cleanup(cache.cleanup)
     os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["OMP_NUM_THREADS"] = "1"  # for tensors as small as these a second thread costs more than it does
+    os.environ["OMP_NUM_THREADS"] = "1"  # more threads only cost time for tensors this small
     os.environ["XDG_CACHE_HOME"] = cache.name
 
 
 STARTS_RAY = {"cluster", "ray", "three_cores"}
-"""Fixtures that do."""
+"""Names of fixtures that start Ray."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts Ray is thorough: a cluster takes longer than most tests."""
+    """Mark tests that start Ray as thorough, because a cluster takes longer than most tests."""
     for item in items:
         if STARTS_RAY & set(getattr(item, "fixturenames", ())):
             item.add_marker("thorough")
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of real data sets: $RAGQA_SHARED_DATA, or ../shared/data beside the checkout."""
+    """Return the folder of real data sets: $RAGQA_SHARED_DATA, or ../shared/data next to the checkout."""
     folder = Path(os.environ.get("RAGQA_SHARED_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"no data sets at {folder}: set RAGQA_SHARED_DATA to their folder")
@@ -54,12 +54,12 @@ def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def untimed(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of a run's log without what differs from run to run."""
+    """Return a row of a log without the figures that differ between equal runs."""
     return {name: value for name, value in row.items() if name not in ("seconds", "tokens/s", "utilisation")}
 
 
 def broken_off(recipe: Any, config: Any, at: int) -> None:
-    """Run a recipe until its step ``at``, which is not taken any more."""
+    """Run a recipe and interrupt it before step ``at``."""
     step = recipe.train_step
 
     def dies(run: Any, *rest: Any, **options: Any) -> Any:
@@ -77,7 +77,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{i}" for i in range(
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of two narrow layers with random weights, in Hugging Face's own format."""
+    """Save a BERT of two narrow layers with random weights in the format of transformers."""
     torch = pytest.importorskip("torch")
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertModel
@@ -126,7 +126,7 @@ def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of the command, run in this process."""
+    """Run the command in this process; return its exit status, stdout and stderr."""
     from ragqa.cli import main
 
     before, sys.argv = sys.argv, ["ragqa", *arguments]
@@ -141,7 +141,7 @@ def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
 
 
 def make_index(folder: Path, words: list[str], encoder: str, retriever: str, count: int = 400) -> Path:
-    """An index of passages of 5 to 40 words."""
+    """Build an index of random passages of 5 to 40 words."""
     from ragqa.indexing.build import IndexConfig, build_index
 
     rng = np.random.default_rng(0)
@@ -155,14 +155,14 @@ def make_index(folder: Path, words: list[str], encoder: str, retriever: str, cou
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index with both passages and their vectors, made on one machine."""
+    """Build an index with passages and vectors on one machine."""
     words = ["stone", "river", "light", "king", "city", "tower"]
     return make_index(tmp_path_factory.mktemp("corpus"), words, "default", "dense")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A head and two nodes of one CPU each."""
+    """Start a Ray cluster: a head and two nodes of one CPU each."""
     ray = pytest.importorskip("ray", reason="the extra ray is not installed")
     from ray.cluster_utils import Cluster
 
@@ -170,7 +170,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        soon = {"initial_delay_ms": 1000, "period_ms": 300, "failure_threshold": 3}  # a lost node is missed at once
+        soon = {"initial_delay_ms": 1000, "period_ms": 300, "failure_threshold": 3}  # a lost node is noticed at once
         system = {f"health_check_{name}": value for name, value in soon.items()}
         head = {"num_cpus": 0, "include_dashboard": False, "_system_config": system}
         made = Cluster(initialize_head=True, head_node_args=head)
@@ -184,11 +184,11 @@ def cluster() -> Iterator[Any]:
             ray.shutdown()
             made.shutdown()
             del made
-            gc.collect()  # sockets that Ray leaves open are found here, and not in another test
+            gc.collect()  # sockets that Ray leaves open raise their warning here and not in another test
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """What ``condition`` says once it is true."""
+    """Return the value of ``condition`` once it is true."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline
@@ -197,7 +197,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL, but that a process goes on."""
+    """Stand-in for SIGKILL that leaves the test process alive."""
 
 
 def kill_at_every_step(
@@ -207,15 +207,18 @@ def kill_at_every_step(
     restore: Callable[[], Any],
     anew: list[Path],
 ) -> int:
-    """Kill ``work`` before, in and after each rename, deletion and small file, once at each; the number of moments.
+    """Kill ``work`` once at each moment before, in and after a rename, deletion or small write.
 
     Args:
-        patch: undone by the test.
-        work: what is killed, and run again.
-        check: told the moment and whether it said True before; whether what is there is the new by now.
-        restore: puts what was there before back.
-        anew: deleted before ``restore``, so that each run starts from there; if empty, each goes on where the one
-            before was killed.
+        patch: a context that the test undoes.
+        work: the function to kill and to run again.
+        check: gets the moment and its last result; returns whether the new version is in place.
+        restore: puts the old version back.
+        anew: folders to delete before ``restore``, so that each run starts from the old version; if empty, each
+            run continues where the last one was killed.
+
+    Returns:
+        The number of moments.
     """
     from ragqa import artefacts
 
@@ -269,4 +272,4 @@ def kill_at_every_step(
         left = 0
         assert check(moment, True)
         return moment
-    raise AssertionError("it never came to its end")
+    raise AssertionError("the work never ended")

@@ -1,4 +1,4 @@
-"""Readers that have learnt to copy, so that a retriever can learn from them within some steps."""
+"""Readers that copy from passages, so that a retriever learns from them within a few steps."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from ragqa.types import Passage
 
 
 class CopyingReader(nn.Module):
-    """A masked language model that has learnt to copy: what is masked is one of the objects that the passage holds."""
+    """A masked language model that predicts the objects in the passage at each mask."""
 
     max_tokens = 64
 
@@ -24,17 +24,17 @@ class CopyingReader(nn.Module):
         self.is_object = torch.zeros(vocabulary, dtype=torch.bool).index_fill(0, torch.tensor(objects), True)
 
     def forward(self, ids_NL: Tensor, mask_NL: Tensor, types_NL: Tensor, positions_NM: Tensor) -> Tensor:
-        """Logits [N, M, V]: 8 for objects of the passage, 0 for all else."""
+        """Return logits [N, M, V]: 8 for objects in the passage, 0 otherwise."""
         copied_NL = self.is_object[ids_NL] & (types_NL == 1)
         logits_NV = torch.zeros(len(ids_NL), len(self.is_object)).scatter_reduce(1, ids_NL, 8.0 * copied_NL, "amax")
         return logits_NV.unsqueeze(1).expand(-1, positions_NM.shape[1], -1)
 
     def save(self, out: Path) -> None:
-        """It has no weights."""
+        """Do nothing, because there are no weights."""
 
 
 class CopyingGenerator(nn.Module):
-    """A generator that has learnt to copy: any object of a passage, with the words in their order."""
+    """A generator that gives high scores to the objects in a passage."""
 
     passages, template = 7, RAG
 
@@ -70,7 +70,7 @@ class CopyingGenerator(nn.Module):
 
 
 class Copied:
-    """Logits in place of ids."""
+    """Inputs of the copying generator: logits in place of ids."""
 
     def __init__(self, ids_NL: Tensor) -> None:
         self.ids_NL = ids_NL

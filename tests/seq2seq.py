@@ -21,7 +21,7 @@ SENTINELS = {
 
 
 def tokenizer(kind: str) -> Tokenizer:
-    """Words by white space; sentinels where T5 and BERT have them."""
+    """Return a tokenizer of whole words, with sentinels for T5 and BERT."""
     pieces = [*SPECIAL[kind], *([] if kind == "t5" else SENTINELS[kind]), ".", *WORDS]
     pieces += SENTINELS[kind] if kind == "t5" else []
     found = Tokenizer(models.WordLevel({piece: at for at, piece in enumerate(pieces)}, SPECIAL[kind][1]))
@@ -33,7 +33,7 @@ def tokenizer(kind: str) -> Tokenizer:
 
 
 def shape(kind: str, width: int) -> Any:
-    """The configuration of a model with a layer on each side."""
+    """Return the configuration of a model with one layer per side."""
     from transformers import BartConfig, BertConfig, EncoderDecoderConfig, T5Config
 
     rows = tokenizer(kind).get_vocab_size()
@@ -54,7 +54,7 @@ def shape(kind: str, width: int) -> Any:
 
 
 def write(kind: str, folder: Path, *, width: int = 32) -> Path:
-    """A directory of the kind t5, bart or bert (an ``EncoderDecoderModel``), without weights."""
+    """Write a model directory of the kind t5, bart or bert (an ``EncoderDecoderModel``), without weights."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer(kind).save(str(folder / "tokenizer.json"))
     shape(kind, width).save_pretrained(folder)
@@ -62,7 +62,7 @@ def write(kind: str, folder: Path, *, width: int = 32) -> Path:
 
 
 def counting(root: Path, *, passages: int = 80, words: int = 20) -> Path:
-    """The index of passages that count from some word on: "W3 W4 W5 W6. W7 …"."""
+    """Build an index of passages that count up from a word: "W3 W4 W5 W6. W7 …"."""
     root.mkdir(parents=True, exist_ok=True)
     rows = []
     for first in range(passages):

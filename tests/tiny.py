@@ -1,4 +1,4 @@
-"""A world of made-up words for the recipes: facts of an entity and an object, a passage each, asked in other words."""
+"""A tiny data set of made-up words: one passage per fact, and a question about each."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 
 @dataclass(frozen=True)
 class Tiny:
-    """Where it lies."""
+    """Paths of the index and of the question files."""
 
     corpus: Path
     train: Path
@@ -19,7 +19,7 @@ class Tiny:
 
 
 def write(root: Path, *, facts: int = 40, asked: int = 10, retriever: str = "bm25", seed: int = 0) -> Tiny:
-    """``facts`` passages "… entity … object …", of which the last ``asked`` are asked in ``dev``, all others in train.
+    """Write ``facts`` passages "… entity … object …"; dev asks about the last ``asked``, train about the others.
 
     The words w0 to w19 are common, an entity is one of w100 and so on, its object one of w600 and so on.
     """

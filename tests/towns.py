@@ -1,4 +1,4 @@
-"""Invented towns: articles as SQuAD's, some of them held out, and questions of the others; a copy of the reader."""
+"""Articles about invented towns in SQuAD's form, their questions, and a copy of the default reader."""
 
 import json
 import shutil
@@ -10,14 +10,14 @@ from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
 from ragqa.artefacts.paths import weights_dir
 
 HELD, OTHER = 6, 12
-"""Articles."""
+"""Numbers of held-out and of other articles."""
 EACH = 4
-"""Questions of an article, the last of which is answered wrongly by its text."""
+"""Number of questions per article; the gold answer of the last one is wrong."""
 _TOWNS = [f"{first}{last}" for first in ("Val", "Brin", "Tor", "Kel", "Mar", "Os") for last in ("dale", "stad", "holm")]
 
 
 def articles(names: Sequence[str]) -> list[dict[str, Any]]:
-    """A paragraph each, in SQuAD's form."""
+    """Return articles of one paragraph each, in SQuAD's form."""
     found = []
     for number, name in enumerate(names):
         text = f"{name} was founded in {1500 + number} by Duke Aldo {number}. It is known for its {number + 3} bridges."
@@ -25,7 +25,7 @@ def articles(names: Sequence[str]) -> list[dict[str, Any]]:
             f"When was {name} founded?": str(1500 + number),
             f"Who founded {name}?": f"Duke Aldo {number}",
             f"How many bridges has {name}?": str(number + 3),
-            f"In which year was {name} begun?": f"{number + 3} bridges",  # which is wrong
+            f"In which year was {name} begun?": f"{number + 3} bridges",  # wrong on purpose
         }
         golds = {question: [{"text": gold, "answer_start": text.find(gold)}] for question, gold in facts.items()}
         qas = [{"id": f"{number}-{question}", "question": question, "answers": golds[question]} for question in facts]
@@ -34,14 +34,14 @@ def articles(names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def names() -> list[str]:
-    """Of ``HELD`` articles that training holds out, then of the others."""
+    """Return the names of ``HELD`` held-out articles, then of the others."""
     made = [f"{_TOWNS[n % len(_TOWNS)]} {n}" for n in range(2000)]
     held = [name for name in made if is_held_out(name, HELD_OUT_SHARE)][:HELD]
     return [*held, *[name for name in made if not is_held_out(name, HELD_OUT_SHARE)][:OTHER]]
 
 
 def write(root: Path) -> tuple[Path, Path]:
-    """The articles as a SQuAD file, and the questions of those that are not held out as JSON lines."""
+    """Write a SQuAD file of all articles, and the questions of those not held out as JSON lines."""
     made = articles(names())
     (root / "squad.json").write_text(json.dumps({"data": made}))
     asked = [
@@ -54,7 +54,7 @@ def write(root: Path) -> tuple[Path, Path]:
 
 
 def reader(root: Path) -> Path:
-    """A copy of the default reader, to be calibrated, beside the encoder whose table it shares."""
+    """Copy the default reader next to a link to the encoder whose embeddings it shares."""
     shutil.copytree(weights_dir() / "reader", root / "weights" / "reader")
     (root / "weights" / "encoder").symlink_to(weights_dir() / "encoder")
     return root / "weights" / "reader"
