@@ -1,1 +1,1 @@
-"""One file per system of the literature: its config, its training, how its pipeline is put together."""
+"""Training recipes, a folder or a file each; ``common/`` holds what they share."""

@@ -1,6 +1,7 @@
 """The names of every retriever, fusion and BM25 engine, and where each is implemented.
 
-To add a retriever, write its file with a function ``open_ranker(index)`` and add one entry to ``_RETRIEVERS``.
+To add a retriever, write its file with a function ``open_ranker(index)`` and add a member of
+``RetrieverKind`` with one entry in ``_RETRIEVERS``.
 Implementations stand here by their dotted names, so that asking for a name imports none of them.
 """
 
