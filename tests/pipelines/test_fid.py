@@ -151,6 +151,11 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
     assert pipeline.k == 3 and [len(answer.sources) for answer in answers] == list(map(len, hits))
 
 
+def test_without_passages_or_an_index_the_book_is_closed(config: FidConfig) -> None:
+    assert not config.is_closed_book
+    assert replace_settings(config, k=0).is_closed_book and replace_settings(config, index=None).is_closed_book
+
+
 def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> None:
     told: list[str] = []
     path = fid.train_and_publish(replace_settings(closed(config), index=world.corpus), notify=told.append)
