@@ -12,7 +12,7 @@ from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
 from ragqa.evaluation.report.summary import corpus, heading
-from ragqa.evaluation.tally import loss_of
+from ragqa.evaluation.tally import find_loss
 
 _IN_SUITE = ("published", "source", "caution", "answer_type")
 """Facts that the suite's file states already."""
@@ -37,7 +37,7 @@ def publish(report: Report, out: Path) -> None:
     lines = ["id\tem\tf1\tconfidence\trank\tloss"]
     for row in report.rows():
         em = "" if row.loss is None else int(row.em)
-        values = (row.id, em, _format(row.f1), _format(row.confidence), row.rank or "", loss_of(row, missing))
+        values = (row.id, em, _format(row.f1), _format(row.confidence), row.rank or "", find_loss(row, missing))
         lines.append("\t".join(" ".join(str(value).split()) for value in values))
     with report_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ class DamagedArtefact(ArtefactError):
 
 
 class Mismatch(ArtefactError):
-    """Two artefacts that were not made for each other."""
+    """Two artefacts that do not fit together."""
 
 
 class MissingExtra(RagqaError):

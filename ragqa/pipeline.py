@@ -97,7 +97,7 @@ class Pipeline:
             RemoteError: no such server, or it does not answer.
         """
         if not isinstance(path, str | Path):
-            raise BadInput(f"an index or a pipeline directory is needed, and not {path!r:.80}")
+            raise BadInput(f"expected an index or a pipeline directory, not {path!r:.80}")
         saved, parents = read_settings(path)
         settings = saved.override(
             reader=reader,
@@ -208,14 +208,14 @@ class Pipeline:
     def _threshold(self, min_confidence: float | None) -> float:
         threshold = self.reader.threshold if min_confidence is None else min_confidence
         if not 0 <= threshold <= 1:
-            raise BadInput(f"min_confidence = {threshold}: from 0 to 1 is needed")
+            raise BadInput(f"min_confidence = {threshold}: it must be between 0 and 1")
         return threshold
 
     def _retrieve(self, questions: list[str], k: int | None) -> tuple[list[str], list[list[Hit]]]:
         """Return the cleaned questions and the hits of each, none for a reader that reads no passages."""
         depth = self.k if k is None else k
         if not isinstance(depth, int) or depth < 1:
-            raise BadInput(f"k = {depth!r}: at least one passage must be read, a whole number of them")
+            raise BadInput(f"k = {depth!r}: it must be a whole number of at least 1")
         cleaned = [clean_question(question) for question in questions]
         if not cleaned or self.reader.is_closed_book:
             return cleaned, [[] for _ in cleaned]
@@ -271,7 +271,7 @@ def clean_question(question: str) -> str:
         BadInput: nothing is left, or it is not text.
     """
     if not isinstance(question, str):
-        raise BadInput(f"a question is text, and not {question!r:.80}")
+        raise BadInput(f"a question must be text, not {question!r:.80}")
     text = question[:MAX_QUESTION_CHARS].encode("utf-8", "replace").decode("utf-8")
     text = "".join(" " if unicodedata.category(c) in {"Cc", "Cs"} else c for c in text)
     text = " ".join(text.split())

@@ -42,12 +42,8 @@ class PipelineSettings:
         values = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
         if values.get("decoding"):
             values["decoding"] = Decoding(**values["decoding"])
-
-        def from_folder(place: str) -> str:
-            return str(folder / place)
-
         # An encoder may be a name on the hub; as a path it was saved with a dot in front.
-        return cls(**values)._move_places(from_folder, lambda encoder: encoder.startswith("."))
+        return cls(**values)._move_places(lambda place: str(folder / place), lambda encoder: encoder.startswith("."))
 
     def to_json(self, folder: Path) -> dict[str, Any]:
         """Return the content of ``pipeline.json`` in ``folder``.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 PLAIN_EVERY = 30.0
 """Seconds between two lines of progress where standard error is no terminal."""
@@ -67,16 +67,18 @@ class Bars:
             task = bars.add_task(name, total=max(1, total) / scale, unit=unit, rate="", status="")
             bars.update(task, completed=done / scale)
             pace = _Pace(done / scale, max(1, total) / scale, unit)
-            lines = _Lines(name, console.file, pace)
 
             class Bar:
                 done = 0.0
+                last_line = pace.start
 
                 def advance_to(self, done: int, status: str = "") -> None:
                     self.done = done / scale
                     bars.update(task, completed=self.done, rate=pace.rate(self.done), status=status)
-                    if not console.is_terminal:
-                        lines.show(self.done, status)
+                    if not console.is_terminal and monotonic() - self.last_line >= PLAIN_EVERY:
+                        self.last_line = monotonic()
+                        line = f"{name}: {pace.describe(self.done)}" + (f", {status}" if status else "")
+                        print(line, file=console.file, flush=True)
 
             bar = Bar()
             bar.done = done / scale
@@ -111,21 +113,9 @@ class _Pace:
         minutes, seconds = divmod(round((self.total - done) / speed), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
-
-class _Lines:
-    """Plain lines about a piece of work, one every ``PLAIN_EVERY`` seconds."""
-
-    def __init__(self, name: str, file: Any, pace: _Pace) -> None:
-        self._name, self._file, self._pace, self._last_shown = name, file, pace, pace.start
-
-    def show(self, done: float, status: str) -> None:
-        """Print the progress, at most once every ``PLAIN_EVERY`` seconds."""
-        if monotonic() - self._last_shown < PLAIN_EVERY:
-            return
-        self._last_shown, pace = monotonic(), self._pace
-        parts = [f"{self._name}: {done:,.0f}/{pace.total:,.0f} {pace.unit}", pace.rate(done)]
-        parts += [f"{pace.time_left(done)} left", *([status] if status else [])]
-        print(", ".join(parts), file=self._file, flush=True)
+    def describe(self, done: float) -> str:
+        """Describe the progress, the speed and the remaining time in one line."""
+        return f"{done:,.0f}/{self.total:,.0f} {self.unit}, {self.rate(done)}, {self.time_left(done)} left"
 
 
 SILENT = Silent()

@@ -118,8 +118,8 @@ def sample_questions(questions: Iterable[Question], total: int, count: int) -> I
 
     The first questions would be a biased sample: files are in order of articles.
     """
-    chosen = set(np.random.default_rng(0).permutation(total)[:count].tolist())
-    return (question for number, question in enumerate(questions) if number in chosen)
+    sample = set(np.random.default_rng(0).permutation(total)[:count].tolist())
+    return (question for number, question in enumerate(questions) if number in sample)
 
 
 def is_squad(path: Path) -> bool:
@@ -145,7 +145,7 @@ def _parse_json(line: str, number: str) -> Question:
         row = {_QED[name]: value for name, value in row.items() if name in _QED}
     answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if answers is None:
-        raise ValueError("no answers; give [] where nothing answers it")
+        raise ValueError("no answers; give [] for an unanswerable question")
     passages, titles = (_check_texts(row.get(name, []), name) for name in ("passages", "titles"))
     if titles and len(titles) != len(passages):
         raise ValueError("titles must be as many as passages")
@@ -177,13 +177,13 @@ def _parse_tsv(line: str, number: str) -> Question:
 
 def _check_text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"the {name} must be a text")
+        raise ValueError(f"the {name} must be text")
     return value
 
 
 def _check_question(value: Any) -> str:
     if not isinstance(value, str) or not any(c.isprintable() and not c.isspace() for c in value):
-        raise ValueError("the question must be a text that is not empty")
+        raise ValueError("the question must be text that is not empty")
     return value
 
 

@@ -1,45 +1,20 @@
 """Artefacts: directories with a manifest, replaced in one step and checked when opened."""
 
-from ragqa.artefacts.atomic import (
-    check_no_other_files,
-    check_replaceable,
-    replace_directory,
-    report_write_errors,
-    restore_interrupted_swap,
-    swap_into_place,
-    write_text_whole,
-)
-from ragqa.artefacts.manifest import (
-    CALIBRATION,
-    FORMAT,
-    MANIFEST,
-    Manifest,
-    checksum,
-    is_artefact,
-    keep_checked,
-    mark_checked,
-    peek_manifest,
-    read_manifest,
-    write_manifest,
-)
-
-__all__ = [
-    "CALIBRATION",
-    "FORMAT",
-    "MANIFEST",
-    "Manifest",
-    "check_no_other_files",
-    "check_replaceable",
-    "checksum",
-    "is_artefact",
-    "keep_checked",
-    "mark_checked",
-    "peek_manifest",
-    "read_manifest",
-    "replace_directory",
-    "report_write_errors",
-    "restore_interrupted_swap",
-    "swap_into_place",
-    "write_manifest",
-    "write_text_whole",
-]
+from ragqa.artefacts.atomic import check_no_other_files as check_no_other_files
+from ragqa.artefacts.atomic import check_replaceable as check_replaceable
+from ragqa.artefacts.atomic import replace_directory as replace_directory
+from ragqa.artefacts.atomic import report_write_errors as report_write_errors
+from ragqa.artefacts.atomic import restore_interrupted_swap as restore_interrupted_swap
+from ragqa.artefacts.atomic import swap_into_place as swap_into_place
+from ragqa.artefacts.atomic import write_text_whole as write_text_whole
+from ragqa.artefacts.manifest import CALIBRATION as CALIBRATION
+from ragqa.artefacts.manifest import FORMAT as FORMAT
+from ragqa.artefacts.manifest import MANIFEST as MANIFEST
+from ragqa.artefacts.manifest import Manifest as Manifest
+from ragqa.artefacts.manifest import checksum as checksum
+from ragqa.artefacts.manifest import is_artefact as is_artefact
+from ragqa.artefacts.manifest import keep_checked as keep_checked
+from ragqa.artefacts.manifest import mark_checked as mark_checked
+from ragqa.artefacts.manifest import peek_manifest as peek_manifest
+from ragqa.artefacts.manifest import read_manifest as read_manifest
+from ragqa.artefacts.manifest import write_manifest as write_manifest

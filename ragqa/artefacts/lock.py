@@ -13,7 +13,7 @@ from ragqa.errors import BadInput
 def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
     """Hold the lock ``file`` within the block; only one process holds it at a time.
 
-    The file is deleted afterwards, so that nothing is left beside a user's directories.
+    The file is deleted afterwards, so that nothing is left next to a user's directories.
 
     Args:
         file: the lock file; its directory exists.

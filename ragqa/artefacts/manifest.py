@@ -127,11 +127,11 @@ def peek_manifest(path: Path) -> Manifest:
         is_newer = int(manifest.format) > FORMAT
         is_whole = manifest.fingerprint == expected
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise DamagedArtefact(f"{file} is damaged: {error!r}; make the directory again") from error
+        raise DamagedArtefact(f"{file} is damaged: {error!r}; build it again") from error
     if is_newer:
         raise Mismatch(f"{path} was written by {manifest.created_by} in format {manifest.format}: update ragqa")
     if not is_whole:
-        raise DamagedArtefact(f"{file} is damaged: it is not as it was written; make the directory again")
+        raise DamagedArtefact(f"{file} is damaged: its content was changed; build it again")
     return manifest
 
 
@@ -149,7 +149,7 @@ def _read_text(path: Path) -> str:
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise DamagedArtefact(f"{file} is damaged: it is not text; make the directory again") from error
+        raise DamagedArtefact(f"{file} is damaged: it is not text; build it again") from error
 
 
 def is_artefact(folder: Path) -> bool:
@@ -238,7 +238,7 @@ def _file_state(file: Path) -> list[int]:
     try:
         stat = file.stat()
     except FileNotFoundError as error:
-        raise DamagedArtefact(f"{file} is missing; make the directory again") from error
+        raise DamagedArtefact(f"{file} is missing; build it again") from error
     except OSError as error:
         raise ArtefactError(f"{file} cannot be read: {error.strerror}") from error
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]

@@ -16,12 +16,12 @@ from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.manifest import mark_checked, peek_manifest
 from ragqa.errors import ArtefactError
 
-BEGUN, MADE, SEALED = "begun", "made", "sealed"
+SIGNATURE_FILE, BUILD_FOLDER, IDENTITY_FILE = "begun", "made", "sealed"
 
 
 @contextmanager
 def open_workspace(target: Path, signature: str) -> Iterator[Path]:
-    """Yield the locked folder in which ``target`` is made, emptied if its input was not ``signature``.
+    """Yield the locked folder in which ``target`` is built, emptied if its input was not ``signature``.
 
     The block fills ``made/`` and writes its manifest, unless ``is_complete``, and calls ``move_into_place``. After
     the block ``target`` is marked as checked, and the workspace is deleted.
@@ -36,8 +36,8 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
             atomic.restore_interrupted_swap(target)
             if not _can_resume(work, target, signature):
                 shutil.rmtree(work, ignore_errors=True)
-                (work / MADE).mkdir(parents=True)
-                atomic.write_text_whole(work / BEGUN, signature)
+                (work / BUILD_FOLDER).mkdir(parents=True)
+                atomic.write_text_whole(work / SIGNATURE_FILE, signature)
             yield work
             shutil.rmtree(work, ignore_errors=True)
             mark_checked(target)  # only now: deleting the last hard link to a file changes the file's times
@@ -45,30 +45,30 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
 
 def is_complete(work: Path) -> bool:
     """Return whether ``made/`` is whole or already in its place, so that nothing is left to build."""
-    return (work / SEALED).is_file()
+    return (work / IDENTITY_FILE).is_file()
 
 
 def move_into_place(work: Path, target: Path) -> None:
     """Swap the artefact ``made/`` with ``target``, unless an earlier run did so already."""
-    made = work / MADE
+    folder = work / BUILD_FOLDER
     if not is_complete(work):
-        atomic.write_text_whole(work / SEALED, _identity(made))
-    if _identity(made) == _read_text(work / SEALED):
-        atomic.swap_into_place(made, target)
+        atomic.write_text_whole(work / IDENTITY_FILE, _identify(folder))
+    if _identify(folder) == _read_text(work / IDENTITY_FILE):
+        atomic.swap_into_place(folder, target)
 
 
 def _can_resume(work: Path, target: Path, signature: str) -> bool:
-    if _read_text(work / BEGUN) != signature:
+    if _read_text(work / SIGNATURE_FILE) != signature:
         return False
     if is_complete(work):
-        return _read_text(work / SEALED) in (_identity(work / MADE), _identity(target))
-    return (work / MADE).is_dir()
+        return _read_text(work / IDENTITY_FILE) in (_identify(work / BUILD_FOLDER), _identify(target))
+    return (work / BUILD_FOLDER).is_dir()
 
 
-def _identity(folder: Path) -> str:
+def _identify(folder: Path) -> str:
     """Identify a directory wherever it is moved to; return an empty text if it is not an artefact.
 
-    The fingerprint alone is not enough: a damaged index that is made again has the same one.
+    The fingerprint alone is not enough: an index that is built again after damage has the same one.
     """
     try:
         return f"{folder.stat().st_ino} {peek_manifest(folder).fingerprint}"

@@ -226,9 +226,9 @@ def report_errors(program: str) -> Iterator[None]:
     except (RagqaError, OSError) as error:
         message = str(error)
         if isinstance(error, OSError) and error.filename:
-            message = f"{error.filename}: {error.strerror}: is the path right, and may it be written?"
+            message = f"{error.filename}: {error.strerror}: check the path and its permissions"
         print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print(f"{program}: interrupted; the same command goes on from what it has written last", file=sys.stderr)
+        print(f"{program}: interrupted; run the same command again to continue", file=sys.stderr)
         raise SystemExit(130) from None

@@ -76,7 +76,7 @@ def score(
     encoder: EncoderOption = None,
     device: Annotated[str | None, typer.Option(help="Device of index search: cpu or cuda.  [default: cpu]")] = None,
     corpus: Annotated[str | None, typer.Option(help="Name of the corpus in the report.")] = None,
-    split: Annotated[str, typer.Option(help="Part of a data set that the questions are.")] = "",
+    split: Annotated[str, typer.Option(help="Split of the data set, such as dev or test.")] = "",
     min_confidence: Annotated[
         float | None,
         typer.Option(min=0, max=1, help=f"Confidence below which declining is reported.{OWN_THRESHOLD}"),
@@ -183,7 +183,7 @@ def _open_predictions(
     if names:
         options = ", ".join(f"--{name}" if len(name) > 1 else f"-{name}" for name in names)
         raise BadInput(f"{options} cannot change predictions that were made already: leave it out")
-    return Predictions(file, depth=settings.depth, read=settings.read, all_asked=limit is None)
+    return Predictions(file, depth=settings.depth, read=settings.read, is_complete=limit is None)
 
 
 def _choose_rule(name: str | None, file: Path) -> "Rule":
@@ -194,7 +194,7 @@ def _choose_rule(name: str | None, file: Path) -> "Rule":
     if name is None:
         name = "squad" if is_squad(file) else "nq"
     try:
-        return Rule.named(name)
+        return Rule.from_name(name)
     except KeyError:
         raise BadInput(f"rule '{name}': choose one of nq, squad, regex") from None
 

@@ -154,14 +154,14 @@ def demo(
 def main() -> None:
     """Run the command; print an expected error as one line on stderr."""
     if sys.stdout is None:
-        complain("standard output is closed: there is nowhere to answer to")
+        complain("standard output is closed: the answer cannot be shown")
         raise SystemExit(BAD)
     try:
         app()
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
             can_resume = {"index", "eval"} & set(sys.argv[1:2])
-            complain("interrupted" + "; the same command goes on where it was" * bool(can_resume))
+            complain("interrupted" + "; run the same command again to continue" * bool(can_resume))
         raise
     except (RagqaError, OSError, UnicodeError) as error:
         complain(str(error))

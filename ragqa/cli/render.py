@@ -37,7 +37,7 @@ def render_rest(answer: Answer, written: str) -> str:
     """Return the rest of an answer to show, after ``written`` was shown while it was generated."""
     text = one_line(written)
     if answer.text is None:
-        return f"\nTaken back. {render_answer(answer)}"
+        return f"\nWithdrawn. {render_answer(answer)}"
     if one_line(answer.text) != text:
         return f"\n{render_answer(answer)}"
     return render_answer(answer).removeprefix(bold(text))

@@ -1,1 +1,1 @@
-"""Reading documents, cutting them into passages, and the store of passages on disk."""
+"""Documents, their splitting into passages, and the passage store."""

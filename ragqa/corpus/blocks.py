@@ -21,7 +21,7 @@ _WORDS_PER_CALL = 1000
 
 
 class WordpieceOffsets(Protocol):
-    """Wordpieces of a text, as far as a splitter needs them."""
+    """Wordpieces of a text, with the attribute that a splitter needs."""
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
@@ -49,12 +49,10 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: WordpieceTokeni
         BadInput: the kind is unknown, the size is out of range, or the tokenizer is missing.
     """
     if kind not in DEFAULT_SIZES:
-        raise BadInput(f"no way to cut blocks is called {kind!r}: choose one of {', '.join(DEFAULT_SIZES)}")
+        raise BadInput(f"unknown unit of blocks {kind!r}: choose one of {', '.join(DEFAULT_SIZES)}")
     size = DEFAULT_SIZES[kind] if size is None else size
-    if size < 1:
-        raise BadInput(f"the size of a block is {size}: it must be at least 1")
-    if size > MAX_SIZE:
-        raise BadInput(f"the size of a block is {size}: it must be at most {MAX_SIZE}")
+    if not 1 <= size <= MAX_SIZE:
+        raise BadInput(f"the size of a block is {size}: it must be at {'least 1' if size < 1 else f'most {MAX_SIZE}'}")
     if kind == "words":
         return make_word_splitter(size)
     if kind == "sentences":
@@ -129,7 +127,7 @@ def _match_words(size: int) -> re.Pattern[str]:
 def _measure_words(
     text: str, first: int, last: int, size: int, tokenizer: WordpieceTokenizer
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and wordpieces of the words in ``text[first:last]``, longer ones than ``size`` in parts."""
+    """Yield start, end and wordpieces of each word in ``text[first:last]``, cut where it is longer than ``size``."""
     offsets = tokenizer.tokenize(text[first:last]).offsets
     piece = 0
     for word in _WORD.finditer(text, first, last):
@@ -150,7 +148,7 @@ _STOPS = (".", "!", "?", "…")
 # White space that may end a sentence. No alternative reads a character twice, so that every text takes linear time.
 _GAP = re.compile(rf"(?<=[.!?…{re.escape(_CLOSING)}])\s++(?=\S)|\n[^\S\n]*+\n")
 _CONTEXT = 40
-"""Characters before a gap that are looked at."""
+"""Characters before a gap that decide about it."""
 # Abbreviations that never end a sentence, and those that do not end one before a number.
 _BEFORE_ANY = re.compile(
     r"""(?: (?: [^\W\d_]\. )+ [^\W\d_] | mr | mrs | ms | mme | mlle | messrs | dr | drs | prof | st | sts | ste |

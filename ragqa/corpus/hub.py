@@ -52,15 +52,6 @@ def make_absolute(path: str | Path) -> Path:
     return Path(f"{_PREFIX}{paths.make_absolute(name)}" if name.startswith(".") else path)
 
 
-def check_name(path: Path) -> None:
-    """Check the form of a name.
-
-    Raises:
-        BadInput: it cannot be the name of a data set.
-    """
-    _parse_name(path)
-
-
 def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield each row of a data set as a document; see ``columns.read_table``.
 
@@ -73,12 +64,13 @@ def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFi
     except ImportError as error:
         file.reject_without_extra("torch", error)
         return
-    for row, document in columns.read_table(file, lambda: _open_table(_parse_name(path))):
+    for row, document in columns.read_table(file, lambda: _open_table(parse_name(path))):
         problems.report.bytes_read += len(document.text)
         yield file, row, document
 
 
-def _parse_name(path: Path) -> _DatasetName:
+def parse_name(path: Path) -> _DatasetName:
+    """Parse a name; raise BadInput if it cannot be the name of a data set."""
     match = _FORM.fullmatch(str(path))
     if match is None:
         form = "hf:NAME[@REVISION][/CONFIG][:SPLIT], as in hf:wikimedia/wikipedia/20231101.en:train"
@@ -115,7 +107,7 @@ def _chain_batches(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Convert whatever the hub, the network or a file format raises to OSError."""
+    """Convert any error of the hub, the network or a file format to OSError."""
     try:
         yield
     except Exception as error:

@@ -43,7 +43,7 @@ _CACHED_BATCHES = 256
 
 
 class PassageWriter:
-    """Writer of the files ``folder/00000.arrow`` and so on, each written under another name and then renamed.
+    """Writer of the files ``folder/00000.arrow`` and so on, each written under a temporary name first.
 
     Use it as a context manager; on an exception it drops the file being written.
 
@@ -81,7 +81,7 @@ class PassageWriter:
             self._finish_file()
         elif self._writer is not None:
             self._writer.close()
-            self._aside.unlink()
+            self._temporary_file.unlink()
 
     def add_document(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
         """Append the passages ``document.text[start:end]`` and return their number."""
@@ -106,14 +106,14 @@ class PassageWriter:
             self._finish_file()
 
     @property
-    def _aside(self) -> Path:
+    def _temporary_file(self) -> Path:
         return self._folder / f".{_file_name(self._files)}.writing"
 
     def _write_batch(self) -> None:
         if not self._pending:
             return
         if self._writer is None:
-            self._writer = pa.ipc.new_file(str(self._aside), SCHEMA)
+            self._writer = pa.ipc.new_file(str(self._temporary_file), SCHEMA)
         columns = [list(column) for column in zip(*self._pending, strict=True)]
         self._writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
         self._pending.clear()
@@ -124,7 +124,7 @@ class PassageWriter:
             return
         self._writer.close()
         self._writer = None
-        self._aside.rename(self._folder / _file_name(self._files))
+        self._temporary_file.rename(self._folder / _file_name(self._files))
         self._files += 1
         self._rows_in_file = 0
 
@@ -144,7 +144,7 @@ class PassageStore:
 
     @classmethod
     def open(cls, folder: Path) -> "PassageStore":
-        """Map the files of ``folder`` into memory, which takes a few milliseconds whatever their size.
+        """Map the files of ``folder`` into memory, in a few milliseconds for any size.
 
         Raises:
             ArtefactError: there is no such folder.
@@ -181,11 +181,11 @@ class PassageStore:
         """Return the sorted rows of all passages of these documents that are not deleted."""
         import pyarrow.compute as pc  # loading it takes as long as answering a question
 
-        wanted = pa.array(sorted(documents), pa.string())
+        names = pa.array(sorted(documents), pa.string())
         rows = []
         for first, file in zip(self._first_rows, self._files, strict=False):
             column = file.reader.read_all().column("document")
-            rows.append(first + np.flatnonzero(pc.is_in(column, wanted).to_numpy(zero_copy_only=False)))
+            rows.append(first + np.flatnonzero(pc.is_in(column, names).to_numpy(zero_copy_only=False)))
         return np.setdiff1d(np.concatenate(rows) if rows else self.deleted[:0], self.deleted)
 
     def __getitem__(self, row: int) -> Passage:

@@ -58,7 +58,7 @@ def check_paths(paths: Sequence[Path]) -> None:
     """
     for path in paths:
         if hub.is_hub_name(path):
-            hub.check_name(path)
+            hub.parse_name(path)
             continue
         try:
             if path.is_file() or path.is_dir():

@@ -1,4 +1,4 @@
-"""Comparison of two reports on the same questions: differences, and whether chance explains them."""
+"""Comparison of two reports on the same questions, with tests of their differences."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -40,47 +40,49 @@ def compare(a: Report, b: Report) -> Comparison:
         )
     ks = sorted(map(int, a.figures["answer_recall"].keys() & b.figures["answer_recall"].keys()))
     scores: dict[str, list[tuple[float, float]]] = {"em": [], "f1": [], **{str(k): [] for k in ks}}
-    right: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     questions = 0
-    for one, other in _pairs(a, b):
+    for row_a, row_b in _pairs(a, b):
         questions += 1
-        if not one.answers:
+        if not row_a.answers:
             continue
-        scores["em"].append((one.em, other.em))
-        right[_RIGHT[one.em, other.em]] += 1
-        if one.f1 is not None and other.f1 is not None:
-            scores["f1"].append((one.f1, other.f1))
+        scores["em"].append((row_a.em, row_b.em))
+        outcomes[_OUTCOMES[row_a.em, row_b.em]] += 1
+        if row_a.f1 is not None and row_b.f1 is not None:
+            scores["f1"].append((row_a.f1, row_b.f1))
         for k in ks:
-            scores[str(k)].append(((one.rank or np.inf) <= k, (other.rank or np.inf) <= k))
-    read = a.figures["em"] is not None and b.figures["em"] is not None
+            scores[str(k)].append(((row_a.rank or np.inf) <= k, (row_b.rank or np.inf) <= k))
+    is_read = a.figures["em"] is not None and b.figures["em"] is not None
     figures = {
         "a": about_a,
         "b": about_b,
         "questions": questions,
         "answerable": len(scores["em"]),
-        "em": _test_scores(scores["em"]) if read else None,
-        "f1": _test_scores(scores["f1"]) if read else None,
+        "em": _test_scores(scores["em"]) if is_read else None,
+        "f1": _test_scores(scores["f1"]) if is_read else None,
         "answer_recall": {str(k): _test_scores(scores[str(k)]) for k in ks},
-        "right": {name: right[name] for name in _RIGHT.values()} if read else None,
-        "notes": _notes(about_a, about_b),
+        "right": {name: outcomes[name] for name in _OUTCOMES.values()} if is_read else None,
+        "notes": _note_differences(about_a, about_b),
     }
     return Comparison(a, b, figures)
 
 
-_RIGHT = {(True, True): "both", (True, False): "only a", (False, True): "only b", (False, False): "neither"}
+_OUTCOMES = {(True, True): "both", (True, False): "only a", (False, True): "only b", (False, False): "neither"}
 
 
 def _pairs(a: Report, b: Report) -> Iterator[tuple[Row, Row]]:
-    for one, other in zip_longest(a.rows(), b.rows()):
-        if one is None or other is None:
-            longer, shorter = (b, a) if one is None else (a, b)
-            raise Mismatch(f"{longer.path} has more questions than {shorter.path}: only the same questions compare")
-        if (one.question, one.answers) != (other.question, other.answers):
+    for row_a, row_b in zip_longest(a.rows(), b.rows()):
+        if row_a is None or row_b is None:
+            longer, shorter = (b, a) if row_a is None else (a, b)
             raise Mismatch(
-                f"question {one.number + 1} of {a.path} is '{one.question}', of {b.path} '{other.question}', or "
-                "their gold answers differ: only the same questions compare"
+                f"{longer.path} has more questions than {shorter.path}: reports compare only on the same questions"
             )
-        yield one, other
+        if (row_a.question, row_a.answers) != (row_b.question, row_b.answers):
+            raise Mismatch(
+                f"question {row_a.number + 1} of {a.path} is '{row_a.question}', of {b.path} '{row_b.question}', or "
+                "their gold answers differ: reports compare only on the same questions"
+            )
+        yield row_a, row_b
 
 
 def _test_scores(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
@@ -96,8 +98,8 @@ def _test_scores(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
     }
 
 
-def _notes(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """Note differences other than those of the systems, which may explain the scores."""
+def _note_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """Return notes on differences other than the systems', which may explain the scores."""
     notes = []
     fingerprints = [about["system"].get("corpus") for about in (a, b)]
     is_same_corpus = None not in fingerprints and fingerprints[0] == fingerprints[1]
@@ -109,9 +111,9 @@ def _notes(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
         ("questions asked at a time", "batch"),
         ("machines", "hardware"),
     ):
-        one, other = (about.get(key, about["system"].get(key)) for about in (a, b))
-        if one != other and None not in (one, other) and not (key == "corpus" and is_same_corpus):
-            notes.append(f"the {name} differ: {one} and {other}")
+        value_a, value_b = (about.get(key, about["system"].get(key)) for about in (a, b))
+        if value_a != value_b and None not in (value_a, value_b) and not (key == "corpus" and is_same_corpus):
+            notes.append(f"the {name} differ: {value_a} and {value_b}")
     if a["corpus"] == b["corpus"] and None not in fingerprints and not is_same_corpus:
         notes.append(f"the corpora have one name, {a['corpus']}, but not the same passages")
     return notes

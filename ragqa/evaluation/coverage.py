@@ -19,14 +19,14 @@ _BATCH = 1000
 
 @dataclass(frozen=True)
 class Missing:
-    """Numbers of the questions for which the corpus lacks something."""
+    """Numbers of the questions whose answers or gold texts the corpus lacks."""
 
     answers: frozenset[int]
     """Questions whose answers no passage holds (``metrics.has_answer``) and that were not answered correctly."""
     passages: frozenset[int]
-    """Questions none of whose gold passages is a passage of the corpus."""
+    """Questions without a gold passage in the corpus."""
     documents: frozenset[int]
-    """Questions for which no passage is from a gold document."""
+    """Questions without a passage from a gold document."""
 
     def to_json(self) -> dict[str, list[int]]:
         """Return sorted lists of numbers."""
@@ -34,17 +34,16 @@ class Missing:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "Missing":
-        """Return the value from which ``to_json`` made ``row``."""
+        """Return the value that ``to_json`` turned into ``row``."""
         return cls(*(frozenset(row[name]) for name in ("answers", "passages", "documents")))
 
 
 def find_missing(
     passages: PassageStore, rows: Iterable[Row], *, regex: bool = False, progress: Progress = SILENT
 ) -> Missing:
-    """Search the whole corpus for what the hits of ``rows`` lack, reading every passage once.
+    """Search the whole corpus for answers and gold passages that no hit of ``rows`` holds.
 
-    Numbers, answers and names of the questions that lack something are kept in memory. Each pattern costs a search in
-    every passage until it is found.
+    Every passage is read once. Each pattern costs a search in every passage until it is found.
     """
     answers, texts, documents = _MissingAnswers(regex), _MissingNames(), _MissingNames()
     for row in rows:
@@ -55,26 +54,26 @@ def find_missing(
         if row.documents and row.document_rank is None:
             documents.add(row.number, row.documents)
     if answers.missing or texts.missing or documents.missing:
-        with progress.step("looking through the corpus", len(passages), "passages") as step:
+        with progress.step("searching the corpus", len(passages), "passages") as step:
             for batch in passages.iter_batches(size=_BATCH):
                 for passage in batch:
                     answers.mark_seen(passage)
                     if texts.missing:
                         texts.mark_seen([text_digest(passage.text)])
                     if documents.missing:
-                        documents.mark_seen(_names_of(passage.document))
+                        documents.mark_seen(_list_names(passage.document))
                 step.advance_to(batch[-1].id + 1)
     return Missing(frozenset(answers.missing), frozenset(texts.missing), frozenset(documents.missing))
 
 
-def _names_of(document: str) -> list[str]:
+def _list_names(document: str) -> list[str]:
     """Return the id of a document and all ends of its path, by which a question may name it."""
     parts = document.split("/")
     return ["/".join(parts[n:]) for n in range(len(parts))]
 
 
 class _MissingNames:
-    """Questions by the names that would do for them, until one is seen."""
+    """Questions without a gold passage or document so far, by its possible names."""
 
     def __init__(self) -> None:
         self.missing: set[int] = set()
@@ -91,7 +90,7 @@ class _MissingNames:
 
 
 class _MissingAnswers:
-    """Questions by their answers, until a passage holds one."""
+    """Questions without a passage that holds an answer so far, by a token of it."""
 
     def __init__(self, regex: bool) -> None:
         self.missing: dict[int, tuple[str, ...]] = {}
@@ -110,7 +109,7 @@ class _MissingAnswers:
                 del self.missing[number]
 
     def _candidates(self, passage: Passage) -> list[int]:
-        """Return the questions one of whose answers the passage may hold."""
+        """Return the questions that the passage may answer."""
         if self._regex or not self.missing:
             return list(self.missing)
         tokens = self._by_token.keys() & set(split_words(passage.text))

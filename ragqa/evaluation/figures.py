@@ -19,11 +19,11 @@ from ragqa.metrics import accuracy_at, mean_reciprocal_rank
 KS = (1, 5, 20, 100)
 """Numbers of hits at which retrieval is scored (DPR, Table 2, and k = 1)."""
 _POINTS = 200
-"""Number of points kept of a curve."""
+"""Maximum number of points of a curve in the report."""
 
 
 def is_reading(about: dict[str, Any]) -> bool:
-    """Return whether the system answers; one that only retrieves describes its reader as None."""
+    """Return whether the system answers, instead of only retrieving: then its reader is None."""
     return about["system"].get("reader", "") is not None
 
 
@@ -64,8 +64,8 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
 
 
 def _loss(tally: Tally, missing: Missing | None) -> dict[str, int]:
-    looked = [name for name in LOSSES if missing is not None or name != "not in the corpus"]
-    return {name: tally.losses[name] for name in looked}
+    stages = [name for name in LOSSES if missing is not None or name != "not in the corpus"]
+    return {name: tally.losses[name] for name in stages}
 
 
 def _interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
@@ -93,25 +93,25 @@ def _coverage(
     """
     if not answerable.any():
         return None
-    held = None if missing is None else float(1 - len(missing.answers) / answerable.sum())
-    return {"corpus": held, "retrieved": float(tally.column("held")[answerable].mean())}
+    in_corpus = None if missing is None else float(1 - len(missing.answers) / answerable.sum())
+    return {"corpus": in_corpus, "retrieved": float(tally.column("covered")[answerable].mean())}
 
 
-def _gold(tally: Tally, what: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
+def _gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
     """Return accuracy and reciprocal rank over the questions whose gold passage, or document, the corpus has."""
-    known, ranks = tally.gold[f"{what}_rank"], tally.ranks(f"{what}_rank")
+    known, ranks = tally.gold[f"{unit}_rank"], tally.ranks(f"{unit}_rank")
     if not known:
         return None
-    lacking = frozenset() if missing is None else missing.passages if what == "passage" else missing.documents
-    held = [ranks[n] for n in known if n not in lacking]
+    lacking = frozenset() if missing is None else missing.passages if unit == "passage" else missing.documents
+    ranks_in_corpus = [ranks[n] for n in known if n not in lacking]
     # A corpus that is split differently has none of these passages: a score of 0 would say nothing about the retriever.
-    scored = any(held) if missing is None else bool(held)
-    accuracy = accuracy_at(held, _depths(tally, about))
+    is_scored = any(ranks_in_corpus) if missing is None else bool(ranks_in_corpus)
+    accuracy = accuracy_at(ranks_in_corpus, _depths(tally, about))
     return {
         "questions": len(known),
-        "in_corpus": None if missing is None else len(held),
-        "accuracy": {str(k): share for k, share in accuracy.items()} if scored else None,
-        "mrr": mean_reciprocal_rank(held) if scored else None,
+        "in_corpus": None if missing is None else len(ranks_in_corpus),
+        "accuracy": {str(k): share for k, share in accuracy.items()} if is_scored else None,
+        "mrr": mean_reciprocal_rank(ranks_in_corpus) if is_scored else None,
         "depth": about["system"].get("depth"),
     }
 
@@ -124,12 +124,12 @@ def _confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: floa
         return None
     coverage, risk = statistics.risk_coverage(confidence[is_answered], right[is_answered])
     coverage = coverage * is_answered.mean()
-    kept = np.unique(np.linspace(0, len(coverage) - 1, _POINTS).astype(int))
+    points = np.unique(np.linspace(0, len(coverage) - 1, _POINTS).astype(int))
     answered = is_answered & (np.nan_to_num(confidence) >= threshold)
     return {
         "calibration_error": statistics.calibration_error(confidence[is_answered], right[is_answered]),
         "reliability": [asdict(b) for b in statistics.reliability(confidence[is_answered], right[is_answered])],
-        "risk_coverage": [[float(coverage[n]), float(risk[n])] for n in kept],
+        "risk_coverage": [[float(coverage[n]), float(risk[n])] for n in points],
         "area_under_risk": statistics.area_under_risk(coverage, risk),
         "right_at_half_coverage": statistics.accuracy_at_coverage(coverage, risk, 0.5),
         "declining": {

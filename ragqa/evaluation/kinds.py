@@ -53,8 +53,8 @@ def answer_type(question: Question) -> str:
         return "date"
     if _NUMBER.search(answer):
         return "number"
-    long = [word for word in answer.split() if len(word) > 3] or answer.split()
-    return "name" if all(word[0].isupper() for word in long) else "phrase"
+    long_words = [word for word in answer.split() if len(word) > 3] or answer.split()
+    return "name" if all(word[0].isupper() for word in long_words) else "phrase"
 
 
 def answer_length(question: Question) -> str:

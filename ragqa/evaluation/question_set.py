@@ -17,7 +17,7 @@ class QuestionSet:
     count: int
     name: str = "questions"
     split: str = ""
-    """Part of a data set that the questions are."""
+    """Split of the data set, such as dev or test."""
 
     @classmethod
     def from_file(cls, file: Path, *, name: str | None = None, split: str = "") -> "QuestionSet":
@@ -31,7 +31,7 @@ class QuestionSet:
         return cls(lambda: read_questions(file), count, file.name if name is None else name, split)
 
     def sample(self, limit: int | None) -> "QuestionSet":
-        """Return ``limit`` of the questions, drawn at random but always the same ones; all of them if None.
+        """Return a random sample of ``limit`` questions, always the same one; all questions if None.
 
         Raises:
             BadInput: ``limit`` is less than 1.

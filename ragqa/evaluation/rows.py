@@ -14,12 +14,12 @@ from ragqa.types import Answer, Hit, Question, Span
 Loss = Literal["right", "not retrieved", "not read", "not chosen", "unanswerable"]
 """Stage at which an answer was lost; ``not retrieved`` is split once it is known whether the corpus holds it."""
 _EXCERPT = 4000
-"""Characters kept of a passage that the report shows."""
+"""Maximum length in characters of a passage in the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The rule by which predictions are right and passages hold answers; see ``ragqa.metrics``."""
+    """Scoring rule for predictions and passages; see ``ragqa.metrics``."""
 
     regex: bool = False
     unicode: Literal["NFD"] | None = "NFD"
@@ -30,7 +30,7 @@ class Rule:
         return "regex" if self.regex else "nq" if self.unicode else "squad"
 
     @classmethod
-    def named(cls, name: str) -> "Rule":
+    def from_name(cls, name: str) -> "Rule":
         """Return the rule of this name; raise KeyError if there is none."""
         return {"nq": cls(), "squad": cls(unicode=None), "regex": cls(regex=True)}[name]
 
@@ -41,10 +41,10 @@ class SystemResult:
 
     answer: Answer | None
     """None if only retrieval is scored; the confidence is NaN if the system gives none."""
-    read: list[Hit]
-    """The hits that were read."""
-    found: list[Hit]
-    """The hits to score: those that were read, and more."""
+    read_hits: list[Hit]
+    """Hits that were read."""
+    hits: list[Hit]
+    """Hits to score: those that were read, and more."""
     retrieve_seconds: float | None = None
     read_seconds: float | None = None
 
@@ -106,14 +106,14 @@ class Row:
     retrieve_seconds: float | None
     read_seconds: float | None
     cited: Excerpt | None
-    """Passage that the prediction is cited from."""
+    """Passage cited for the prediction."""
     holding: Excerpt | None
     """First hit that holds an answer, if it is not the cited one."""
     hits: tuple[ScoredHit, ...]
 
     @property
     def as_question(self) -> Question:
-        """Question as it was asked."""
+        """The question with its answers and id."""
         return Question(self.question, self.answers, self.id)
 
     def to_json(self) -> str:
@@ -135,13 +135,13 @@ class Row:
 
 def score(number: int, question: Question, result: SystemResult, rule: Rule) -> Row:
     """Score the result of a system for a question."""
-    answer, found = result.answer, result.found
+    answer, hits = result.answer, result.hits
     prediction = answer.text if answer else None
-    has_answers = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in found]
+    has_answers = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in hits]
     em = exact_match(prediction, question.answers, regex=rule.regex, unicode=rule.unicode)
     rank = first_rank(has_answers)
-    cited = _excerpt_cited(answer, found)
-    holding = found[rank - 1] if rank and (cited is None or cited.rank != rank) else None
+    cited = _excerpt_cited(answer, hits)
+    holding = hits[rank - 1] if rank and (cited is None or cited.rank != rank) else None
     passages = tuple(text_digest(text) for text in question.passages)
     return Row(
         number=number,
@@ -155,16 +155,16 @@ def score(number: int, question: Question, result: SystemResult, rule: Rule) -> 
         em=em,
         f1=None if rule.regex or answer is None else f1(prediction, question.answers),
         confidence=None if answer is None or math.isnan(answer.confidence) else answer.confidence,
-        loss=_find_loss(em, question, result.read, rank, rule) if answer else None,
-        read=len(result.read),
+        loss=_find_loss(em, question, result.read_hits, rank, rule) if answer else None,
+        read=len(result.read_hits),
         rank=rank,
-        passage_rank=first_rank(text_digest(hit.passage.text) in passages for hit in found) if passages else None,
-        document_rank=first_rank(is_from(hit.passage.document, question.documents) for hit in found),
+        passage_rank=first_rank(text_digest(hit.passage.text) in passages for hit in hits) if passages else None,
+        document_rank=first_rank(is_from(hit.passage.document, question.documents) for hit in hits),
         retrieve_seconds=result.retrieve_seconds,
         read_seconds=result.read_seconds,
         cited=cited,
         holding=_excerpt(holding, rank, _locate_in(holding.passage.text, question.answers)) if holding else None,
-        hits=tuple(ScoredHit(hit.passage.id, hit.score, holds) for hit, holds in zip(found, has_answers, strict=True)),
+        hits=tuple(ScoredHit(hit.passage.id, hit.score, holds) for hit, holds in zip(hits, has_answers, strict=True)),
     )
 
 
@@ -198,17 +198,17 @@ def is_from(document: str, names: Sequence[str]) -> bool:
 
 
 def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
-    """Return roughly where an answer stands in a long text, so that the excerpt contains it."""
+    """Locate an answer in a text, ignoring only case, so that the excerpt shows it."""
     lowered = text.lower()
     starts = [start for answer in answers if answer and (start := lowered.find(answer.lower())) >= 0]
     return Span(min(starts), min(starts) + 1) if starts else None
 
 
-def _excerpt_cited(answer: Answer | None, found: list[Hit]) -> Excerpt | None:
+def _excerpt_cited(answer: Answer | None, hits: list[Hit]) -> Excerpt | None:
     if answer is None or answer.text is None or not answer.sources:
         return None
     source = answer.sources[0]
-    rank = first_rank(hit.passage.id == source.hit.passage.id for hit in found)
+    rank = first_rank(hit.passage.id == source.hit.passage.id for hit in hits)
     return _excerpt(source.hit, rank, source.span, marked=True)
 
 
@@ -222,6 +222,6 @@ def _excerpt(hit: Hit, rank: int | None, span: Span | None, *, marked: bool = Fa
 
 
 def _shorten_path(document: str) -> str:
-    """Return a document's id; for a file the end of its path, since reports are shown to others."""
+    """Return a document's id; for a file only the end of its path, since reports are shared."""
     path = PurePath(document)
     return "/".join(path.parts[-2:]) if path.is_absolute() else document

@@ -32,16 +32,16 @@ DEPTH = 100
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """How questions are asked and scored, and what the report calls them."""
+    """Settings of an evaluation, and the labels of its report."""
 
     name: str = "questions"
     """Name of the question set."""
     split: str = ""
-    """Part of a data set that the questions are."""
+    """Split of the data set, such as dev or test."""
     corpus: str | None = None
     """Name of the corpus; by default the names of its files."""
     regex: bool = False
-    """Whether gold answers are patterns (CuratedTREC)."""
+    """True if gold answers are patterns (CuratedTREC)."""
     unicode: Literal["NFD"] | None = "NFD"
     """Normal form for exact match: ``NFD`` (ORQA, NQ-open) or None (SQuAD, DPR)."""
     k: int | None = None
@@ -54,12 +54,12 @@ class EvaluationSettings:
     min_confidence: float | None = None
     """Threshold at which declining is reported; by default the reader's own, below which ``ask`` declines."""
     read: bool = True
-    """Whether questions are answered; False scores retrieval alone."""
+    """Answer the questions; False scores retrieval alone."""
     coverage: bool = True
-    """Whether the whole corpus is searched for answers and gold passages that no hit holds."""
+    """Search the whole corpus for answers and gold passages that no hit holds."""
     resume: bool | None = None
-    """Whether to continue from the rows of a run that was killed. By default only for a pipeline that was loaded, and
-    so is known by its fingerprint: a model in memory may have changed since."""
+    """Continue from the rows of a killed run. By default only for a loaded pipeline, which its fingerprint identifies:
+    a model in memory may have changed since."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Further facts for the report: ``source``, ``caution``, ``published``, ``command``."""
 
@@ -69,7 +69,7 @@ class EvaluationSettings:
 
     @property
     def rule(self) -> Rule:
-        """Rule by which predictions are right."""
+        """Scoring rule."""
         return Rule(regex=self.regex, unicode=self.unicode)
 
 
@@ -82,7 +82,7 @@ def evaluate(
     progress: Progress = SILENT,
     **changes: Any,
 ) -> Report:
-    """Ask ``questions`` one after the other, and report how right the answers are.
+    """Ask ``questions`` one after the other and score the answers.
 
     Every question is answered, however low its confidence; what declining would change is part of the
     report. Scores are shares in [0, 1].
@@ -113,9 +113,9 @@ def evaluate(
         missing = None
         if settings.coverage and passages is not None:
             missing = find_missing(passages, read_rows(folder), regex=settings.regex, progress=progress)
-        with artefacts.replace_directory(target) as made:
-            shutil.copyfile(folder / ROWS, made / ROWS)
-            write_report(made, about, missing)
+        with artefacts.replace_directory(target) as report:
+            shutil.copyfile(folder / ROWS, report / ROWS)
+            write_report(report, about, missing)
         return Report.load(target)
 
 
@@ -126,7 +126,7 @@ def _as_system(pipeline: Pipeline | System, settings: EvaluationSettings) -> Sys
 
 
 def _describe_run(pipeline: Pipeline | System, system: System, settings: EvaluationSettings) -> dict[str, Any]:
-    """Return what the report says about the run, as text that can be written: a file's name need not be valid."""
+    """Return the report's description of the run, with valid text only: a file's name need not be."""
     description = system.describe()
     threshold = settings.min_confidence
     if threshold is None:
@@ -148,7 +148,7 @@ def _describe_run(pipeline: Pipeline | System, system: System, settings: Evaluat
 
 
 def _report_directory(out: str | Path | None) -> Path:
-    """Return where the report goes: ``out``, or a folder that is deleted when the process ends."""
+    """Return the report's directory: ``out``, or a folder that is deleted when the process ends."""
     if out is None:
         temporary = tempfile.mkdtemp(prefix="ragqa-report-")
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
@@ -169,17 +169,17 @@ def _open_workspace(target: Path, identity: list[Any], resume: bool) -> Iterator
     with artefacts.report_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
-        mark, content = folder / "run.json", json.dumps(identity, sort_keys=True).encode()
-        if resume and mark.is_file() and mark.read_bytes() != content:
+        marker, content = folder / "run.json", json.dumps(identity, sort_keys=True).encode()
+        if resume and marker.is_file() and marker.read_bytes() != content:
             raise BadInput(
                 f"{folder} holds the rows of a run of another system, rule or batch that did not end: choose another "
-                "--out, or start anew with --restart"
+                "--out, or start again with --restart"
             )
         with artefacts.report_write_errors(target):
-            if not (resume and mark.is_file()):
+            if not (resume and marker.is_file()):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
-                mark.write_bytes(content)
+                marker.write_bytes(content)
         try:
             yield folder
         except BaseException:
@@ -229,7 +229,7 @@ def _skip_finished(system: System, questions: Iterator[Question], file: Path) ->
             row = _parse_row(line)
             if not pending and row is not None:
                 raise BadInput(
-                    f"{file} holds rows of more questions than are asked now: choose another --out, or start anew "
+                    f"{file} holds rows of more questions than are asked now: choose another --out, or start again "
                     "with --restart"
                 )
             if not pending or row is None or (row.number, row.digest) != (done, question_digest(pending[0])):

@@ -40,10 +40,10 @@ def bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
     # Scores have few distinct values, so how often each occurs among N resampled questions is sampled at once.
     random, means = np.random.default_rng(0), np.empty(SAMPLES)
     chunk = max(1, _MAX_SAMPLED // len(distinct))
-    for at in range(0, SAMPLES, chunk):
-        size = min(chunk, SAMPLES - at)
+    for start in range(0, SAMPLES, chunk):
+        size = min(chunk, SAMPLES - start)
         counts_of_samples = random.multinomial(len(values), counts / len(values), size=size)
-        means[at : at + size] = counts_of_samples @ distinct / len(values)
+        means[start : start + size] = counts_of_samples @ distinct / len(values)
     low, high = np.percentile(means, [2.5, 97.5])
     return Interval(float(values.mean()), float(low), float(high))
 
@@ -121,10 +121,10 @@ def area_under_risk(coverage: Values, risk: Values) -> float:
     return float(np.sum(np.diff(coverage, prepend=0.0) * risk))
 
 
-def accuracy_at_coverage(coverage: Values, risk: Values, wanted: float) -> float | None:
-    """Return the accuracy on the most confident ``wanted`` share of questions; None if fewer are answered."""
-    at = int(np.searchsorted(coverage, wanted - 1e-12))
-    return float(1 - risk[at]) if at < len(risk) else None
+def accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float | None:
+    """Return the accuracy on the most confident ``share`` of questions; None if fewer are answered."""
+    point = int(np.searchsorted(coverage, share - 1e-12))
+    return float(1 - risk[point]) if point < len(risk) else None
 
 
 def refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:

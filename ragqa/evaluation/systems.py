@@ -20,7 +20,7 @@ class System(Protocol):
     """A system that answers questions, a batch at a time, in the order of the question set."""
 
     is_identified: bool
-    """Whether ``describe`` distinguishes the system from any other, so that a run can be continued with it."""
+    """True if ``describe`` distinguishes the system from any other, so that a run can be continued."""
 
     def examine(self, questions: list[Question]) -> list[SystemResult]:
         """Return the result for each question."""
@@ -45,7 +45,7 @@ class System(Protocol):
 
 
 class EvaluatedPipeline:
-    """A pipeline that answers every question, and is searched deeper to score retrieval."""
+    """A pipeline that answers every question; its retriever is also searched deeper, to score retrieval."""
 
     def __init__(self, pipeline: Pipeline, *, k: int | None, depth: int, read: bool) -> None:
         """Prepare a pipeline for evaluation.
@@ -65,7 +65,7 @@ class EvaluatedPipeline:
     def describe(self) -> dict[str, Any]:
         """Describe the parts of the pipeline; raise RemoteError if a shard of its index is missing."""
         parts = {**self._pipeline.describe(), "k": self._k, "depth": self._depth}
-        _refuse_partial(parts.get("missing", ()))
+        _check_complete(parts.get("missing", ()))
         return parts if self._read else {**parts, "k": 0, "reader": None}
 
     def skip(self, question: Question) -> None:
@@ -82,33 +82,33 @@ class EvaluatedPipeline:
         """
         texts = [clean_question(question.text) for question in questions]
         share = 1 / len(questions)
-        began = perf_counter()
+        start = perf_counter()
         hits = self._search(texts, self._k if self._read else self._depth)
         retrieved = perf_counter()
-        retrieve_seconds = (retrieved - began) * share
+        retrieve_seconds = (retrieved - start) * share
         if not self._read:
-            return [SystemResult(None, [], found, retrieve_seconds) for found in hits]
+            return [SystemResult(None, [], question_hits, retrieve_seconds) for question_hits in hits]
         answers = self._pipeline.reader.read(texts, hits)
         read_seconds = (perf_counter() - retrieved) * share
         # An approximate index may find other passages for a larger k, so what is read is searched for on its own.
         deep = self._search(texts, self._depth) if self._depth > self._k else hits
         return [
-            SystemResult(answer, read, found[: self._depth], retrieve_seconds, read_seconds)
-            for answer, read, found in zip(answers, hits, deep, strict=True)
+            SystemResult(answer, read_hits, deep_hits[: self._depth], retrieve_seconds, read_seconds)
+            for answer, read_hits, deep_hits in zip(answers, hits, deep, strict=True)
         ]
 
     def _search(self, texts: list[str], k: int) -> list[list[Hit]]:
-        found = self._pipeline.retriever.search(texts, k)
-        _refuse_partial({shard: None for hits in found for shard in missing_shards(hits)})
-        return found
+        hits_per_text = self._pipeline.retriever.search(texts, k)
+        _check_complete({shard: None for hits in hits_per_text for shard in missing_shards(hits)})
+        return hits_per_text
 
 
-def _refuse_partial(shards: Iterable[str]) -> None:
-    """Raise RemoteError if shards are missing: the scores would be those of another, smaller collection."""
+def _check_complete(shards: Iterable[str]) -> None:
+    """Raise RemoteError if shards are missing: the scores would be those of a smaller corpus."""
     if names := ", ".join(shards):
         raise RemoteError(
-            f"no answer from {names}: a part of the index is not scored as the whole; the rows so far are kept, start "
-            "again once it is back"
+            f"no answer from {names}: scores on a part of the index would be wrong; the rows so far are kept, start "
+            "again once the shard is back"
         )
 
 
@@ -140,14 +140,15 @@ class GoldPassages:
             if not question.passages:
                 raise BadInput(f"question '{question.text}' names no gold passage to be read")
         hits = [[_make_hit(n, {"text": text}) for n, text in enumerate(question.passages)] for question in questions]
-        began = perf_counter()
+        start = perf_counter()
         answers = self.reader.read([clean_question(question.text) for question in questions], hits)
-        seconds = (perf_counter() - began) / len(questions)
-        return [SystemResult(answer, found, found, None, seconds) for answer, found in zip(answers, hits, strict=True)]
+        seconds = (perf_counter() - start) / len(questions)
+        pairs = zip(answers, hits, strict=True)
+        return [SystemResult(answer, passages, passages, None, seconds) for answer, passages in pairs]
 
 
 class Predictions:
-    """Answers, and passages if there are any, of another system in a file.
+    """Predictions of another system in a file: answers, and passages if there are any.
 
     - ``.json``: an object from question id to answer, as for SQuAD's script
     - ``.jsonl``: an object a line, in the order of the questions and as many: ``prediction`` (null is no
@@ -157,19 +158,19 @@ class Predictions:
 
     is_identified = True
 
-    def __init__(self, file: Path, *, depth: int = 100, read: bool = True, all_asked: bool = True) -> None:
+    def __init__(self, file: Path, *, depth: int = 100, read: bool = True, is_complete: bool = True) -> None:
         """Open ``file``.
 
         Args:
             file: the predictions.
             depth: number of passages of a prediction that are scored and count as read.
             read: False to score the passages alone.
-            all_asked: every line of a ``.jsonl`` has its question; False if only some questions are asked.
+            is_complete: all questions are asked, so that no line of a ``.jsonl`` may be left over.
 
         Raises:
             BadInput: the file cannot be read or is of neither form.
         """
-        self._file, self._depth, self._read, self._all_asked = file, depth, read, all_asked
+        self._file, self._depth, self._read, self._is_complete = file, depth, read, is_complete
         self._by_id: dict[str, Any] | None = None
         try:
             self._sha256 = artefacts.checksum(file)
@@ -196,7 +197,7 @@ class Predictions:
 
     def finish(self) -> None:
         """Raise Mismatch if lines are left."""
-        if self._all_asked and (number := next(self._lines, (0, b""))[0]):
+        if self._is_complete and (number := next(self._lines, (0, b""))[0]):
             raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
 
     def examine(self, questions: list[Question]) -> list[SystemResult]:
@@ -223,16 +224,16 @@ class Predictions:
             if self._read and "prediction" not in row:
                 raise ValueError("no prediction; give null where there is none, or leave reading out")
             answer = _make_answer(question.text, row.get("prediction"), row.get("confidence"))
-            asked = row.get("question") or question.text
-            if asked.strip() != question.text.strip():
-                raise Mismatch(f"{where}: it answers '{asked}', but the question here is '{question.text}'")
+            own_question = row.get("question") or question.text
+            if own_question.strip() != question.text.strip():
+                raise Mismatch(f"{where}: it answers '{own_question}', but the question here is '{question.text}'")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadLine(f"{where}: not a prediction: {_describe_error(error)}") from error
         return SystemResult(answer if self._read else None, hits, hits)
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe what is wrong with a line, without those of Python's words that would not help."""
+    """Describe an error in a line, in place of Python's messages that would not help."""
     if isinstance(error, KeyError):
         return f"a passage has no {error}"
     if isinstance(error, AttributeError) or "indices must be" in str(error) or "unhashable" in str(error):

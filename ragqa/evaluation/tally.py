@@ -15,7 +15,8 @@ import numpy.typing as npt
 from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.kinds import BREAKDOWNS
 from ragqa.evaluation.rows import Row
-from ragqa.metrics import compile_pattern, to_nfd
+from ragqa.matching.patterns import compile_pattern
+from ragqa.metrics import to_nfd
 from ragqa.text import split_words
 
 LOSSES = ("right", "not in the corpus", "not retrieved", "not read", "not chosen")
@@ -25,7 +26,7 @@ _COLUMNS = {
     "em": "b",
     "answerable": "b",
     "predicted": "b",
-    "held": "b",
+    "covered": "b",
     "f1": "d",
     "confidence": "d",
     "rank": "i",
@@ -72,13 +73,13 @@ class Tally:
     def column(self, name: str) -> npt.NDArray[np.float64]:
         """Return [N] numbers: flags 0 or 1; f1, confidence and seconds are NaN if there is none.
 
-        The columns are em · answerable (has gold answers) · predicted (has an answer) · held (right, or a hit holds an
-        answer) · f1 · confidence · retrieve_seconds · read_seconds.
+        The columns are em · answerable (has gold answers) · predicted (has an answer) · covered (right, or a hit holds
+        an answer) · f1 · confidence · retrieve_seconds · read_seconds.
         """
         return np.asarray(self._columns[name], np.float64)
 
     def ranks(self, name: str) -> list[int | None]:
-        """Return [N] ranks from 1, None if nothing was found: rank (of an answer), passage_rank, document_rank."""
+        """Return [N] ranks from 1, None if there is none: rank (of an answer), passage_rank, document_rank."""
         return [rank or None for rank in self._columns[name]]
 
     def kinds(self) -> dict[str, npt.NDArray[np.str_]]:
@@ -108,7 +109,7 @@ class Tally:
                 self.gold[name].append(len(self) - 1)
         self._digest.update(row.digest.encode())
         if row.loss:
-            self.losses[loss_of(row, missing)] += 1
+            self.losses[find_loss(row, missing)] += 1
         self._count_anomalies(row, regex)
 
     def _count_anomalies(self, row: Row, regex: bool) -> None:
@@ -122,7 +123,7 @@ class Tally:
         self.most_hits = max(self.most_hits, len(row.hits))
 
 
-def loss_of(row: Row, missing: Missing | None) -> str:
+def find_loss(row: Row, missing: Missing | None) -> str:
     """Return the stage at which the answer of a row was lost; an empty text if nothing was read."""
     is_missing = row.loss == "not retrieved" and missing is not None and row.number in missing.answers
     return "not in the corpus" if is_missing else row.loss or ""

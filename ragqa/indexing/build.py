@@ -1,4 +1,4 @@
-"""Build an index directory from documents, in steps that a run after a kill does not repeat.
+"""Builds of index directories from documents; after a kill the next run continues with the first unfinished step.
 
     passages/       passages in memory-mapped Arrow files          (ragqa.corpus.store)
     bm25/           terms                                          (ragqa.retrieval.bm25)
@@ -52,7 +52,7 @@ from ragqa.runtime.encoder import (
 from ragqa.runtime.tokens import TextTokenizer
 
 SHARD = 512
-"""Passages whose vectors share a file, and so the most that are embedded again after a kill."""
+"""Passages whose vectors share a file: at most so many are embedded again after a kill."""
 SAMPLE = 400
 """Questions on which recall is measured."""
 
@@ -105,12 +105,12 @@ class IndexConfig:
 
     @property
     def needs_vectors(self) -> bool:
-        """Whether vectors are part of the index."""
+        """True if the index has vectors."""
         return RetrieverKind(self.retriever).needs_vectors
 
     @property
     def needs_terms(self) -> bool:
-        """Whether terms are part of the index."""
+        """True if the index has terms."""
         return RetrieverKind(self.retriever).needs_terms
 
 
@@ -166,12 +166,12 @@ def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarra
     questions = [question.text for question in read_questions(Path(file))]
     if not questions:
         raise BadInput(f"no questions in {file}")
-    chosen = np.random.default_rng(0).permutation(len(questions))[:SAMPLE]
-    return encoder.encode_questions([questions[row] for row in np.sort(chosen)])
+    rows = np.random.default_rng(0).permutation(len(questions))[:SAMPLE]
+    return encoder.encode_questions([questions[row] for row in np.sort(rows)])
 
 
 def _load_parts(config: IndexConfig) -> TextEncoder | None:
-    """Return the encoder, if one is needed; raise now the errors that would otherwise come after hours of work."""
+    """Return the encoder, if one is needed; raise errors early that would else come after hours of work."""
     if config.needs_terms:
         check_engine(config.engine)
     if not config.needs_vectors:
@@ -195,13 +195,13 @@ def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: Text
         with suppress(OSError):
             stats.append((str(file), file.stat().st_size, file.stat().st_mtime_ns))
     questions = artefacts.checksum(Path(config.questions)) if encoder and config.questions else None
-    maker = [__version__, artefacts.FORMAT, asdict(config), encoder.fingerprint if encoder else None, questions]
-    return hashlib.sha256(json.dumps([maker, stats], default=str).encode()).hexdigest()
+    settings = [__version__, artefacts.FORMAT, asdict(config), encoder.fingerprint if encoder else None, questions]
+    return hashlib.sha256(json.dumps([settings, stats], default=str).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class _IndexBuild:
-    """Steps of a build in the working directory ``folder``; each does only what an earlier run left unfinished."""
+    """Steps of a build in the workspace ``folder``; each does only the part that no earlier run finished."""
 
     folder: Path
     paths: Sequence[Path]
@@ -223,21 +223,21 @@ class _IndexBuild:
 
     def run(self) -> None:
         """Make all parts of the index, and its manifest last."""
-        made = self.folder / "made"
-        _make_once(made, "passages", self._write_passages)
-        store = PassageStore.open(made / "passages")
+        index = self.folder / "made"
+        _make_once(index, "passages", self._write_passages)
+        store = PassageStore.open(index / "passages")
         if self.config.needs_terms:
-            _make_once(made, TERMS_FOLDER, lambda part: self._write_terms(store, part))
+            _make_once(index, TERMS_FOLDER, lambda part: self._write_terms(store, part))
         search = None
         if self.encoder is not None:
-            if not (made / VECTORS_FOLDER).is_dir():
+            if not (index / VECTORS_FOLDER).is_dir():
                 self._embed(store, self.encoder)
-            _make_once(made, VECTORS_FOLDER, lambda part: self._index_vectors(store, part))
+            _make_once(index, VECTORS_FOLDER, lambda part: self._index_vectors(store, part))
             search = json.loads(self._search_file.read_text())
         sources = [str(path) for path in self.paths]
         settings = {**asdict(self.config), "passages": len(store), "sources": sources, "search": search}
         parents = {"encoder": self.encoder.fingerprint} if self.encoder else {}
-        artefacts.write_manifest(made, "index", settings, {"corpus": store.fingerprint(), **parents})
+        artefacts.write_manifest(index, "index", settings, {"corpus": store.fingerprint(), **parents})
 
     def _write_passages(self, part: Path) -> None:
         config, report, tokenizer = self.config, CorpusReport(), None

@@ -19,12 +19,12 @@ _BATCH_CHARACTERS = 32 << 20
 
 @dataclass
 class DocumentChanges:
-    """Documents that were read to be added, by what became of them."""
+    """Documents read for an update, by outcome."""
 
     written: set[DocumentKey] = field(default_factory=set)
     """Documents whose passages were written: new ones, and those with another text than in the index."""
     unchanged: set[DocumentKey] = field(default_factory=set)
-    """Documents that are in the index as they are."""
+    """Documents that are in the index with the same text."""
     left_out: set[DocumentKey] = field(default_factory=set)
     """Documents without passages: empty ones and duplicates."""
 
@@ -58,7 +58,7 @@ class DocumentChanges:
 
 
 def iter_document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Yield the documents in batches that fit into memory, to be compared with the index together."""
+    """Yield the documents in batches that fit into memory."""
     batch: list[Document] = []
     characters = 0
     for document in documents:

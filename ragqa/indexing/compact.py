@@ -1,4 +1,4 @@
-"""Compaction: write the passages, terms and vectors of an updated index anew, without the deleted rows."""
+"""Compaction: the passages, terms and vectors of an updated index are rewritten without the deleted rows."""
 
 import shutil
 from pathlib import Path
@@ -23,7 +23,7 @@ from ragqa.runtime.encoder import load_encoder
 def compact_index(
     folder: Path, config: dict[str, Any], encoder: str | None, *, device: str, progress: Progress
 ) -> dict[str, Any]:
-    """Rewrite the parts of the index in ``folder`` as a build would: rows in order, none deleted, nothing embedded.
+    """Rewrite the parts of the index in ``folder`` without deleted rows; nothing is embedded again.
 
     Args:
         folder: directory of the index, to which only this process writes.

@@ -1,4 +1,4 @@
-"""Embedding of passages in shards of rows, each with a file of its own, so that a finished shard is never redone.
+"""Embedding of passages in shards of rows; each has its own file, so that finished shards are never redone.
 
     0000000000.npy     float16 [rows of the shard, D]
     0000000000.json    first and last row, checksum, encoder; written last, so a shard without it is unfinished
@@ -119,15 +119,14 @@ def embed_shard(
 
 
 def _write_whole(file: Path, data: bytes) -> None:
-    temporary = (
-        file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"
-    )  # unique, since two workers may make the same shard
+    # The name is unique, since two workers may make the same shard.
+    temporary = file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"
     temporary.write_bytes(data)
     temporary.replace(file)
 
 
 def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:
-    """Return the record of a finished shard made by this encoder, or None if the shard has to be made."""
+    """Return the record of a finished shard made by this encoder, or None if it is unfinished."""
     try:
         record = ShardRecord(**json.loads((folder / shard.record).read_text()))
         size = (folder / shard.vectors).stat().st_size
@@ -138,7 +137,7 @@ def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> Shar
 
 
 def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Path]:
-    """Yield the files whose content has changed since it was written; reads all of them."""
+    """Yield the files whose content differs from its checksum; all of them are read."""
     for record in records:
         file = folder / EmbeddingShard(record.first, record.last).vectors
         try:

@@ -31,8 +31,8 @@ def format_recall(search: dict[str, Any]) -> str:
     if search["sure"]:
         return line
     if search["recall"] >= search["wanted"]:
-        return f"{line}: too few to be sure of the {search['wanted']} that is wanted"
-    return f"{line}: less than the {search['wanted']} that is wanted, and no effort reaches it"
+        return f"{line}: too few to confirm the target of {search['wanted']}"
+    return f"{line}: below the target of {search['wanted']}, which no search setting reaches"
 
 
 def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:

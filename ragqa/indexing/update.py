@@ -1,7 +1,7 @@
-"""Add, delete and replace documents in an index without building it again.
+"""Updates of an index: documents are added, deleted and replaced without building it again.
 
 An update makes a new version of the index next to the old one. The new version shares the old files by hard links, and
-nothing ever writes into a shared file; whatever is new goes into files of its own:
+nothing ever writes into a shared file; new data goes into new files:
 
     passages/00007.arrow      added passages                    passages/deleted.npy    deleted rows
     dense/added-000001.npy    their vectors                     bm25/…                  segments of Tantivy
@@ -49,7 +49,7 @@ COMPACT_AT = 0.2
 _EMBED_BATCH = 64
 """Passages that are embedded at a time."""
 _SMALL = 1000
-"""Rows below which a file of added passages is written anew instead of followed by another: few files stay open."""
+"""Rows below which a file of added passages is rewritten instead of followed by another, to keep files few."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class UpdateReport:
     passages: int
     """Passages in the index after the update."""
     compacted: bool
-    """Whether the index was compacted."""
+    """True if the index was compacted."""
     seconds: float
     """Duration of the update."""
     corpus: CorpusReport = field(default_factory=CorpusReport)
@@ -144,7 +144,7 @@ def _check_engine(index: Path, manifest: Manifest) -> None:
 
 
 def _link_files(source: Path, target: Path) -> None:
-    """Copy an index by hard links, or by copying where the file system has none, but for manifest and locks."""
+    """Hard-link the files of an index (or copy them, if the file system has no links), except manifest and locks."""
     shutil.rmtree(target, ignore_errors=True)
     for folder, _, files in os.walk(source):
         if not os.access(folder, os.W_OK):
@@ -161,7 +161,7 @@ def _link_files(source: Path, target: Path) -> None:
 
 
 class _NewVersion:
-    """New version of an index, made in ``folder`` out of links to the files of the old one."""
+    """New version of an index in ``folder``, which starts as links to the files of the old one."""
 
     def __init__(self, folder: Path, manifest: Manifest, device: str, progress: Progress) -> None:
         self._folder, self._old, self._device, self._progress = folder, manifest, device, progress
@@ -203,7 +203,7 @@ class _NewVersion:
         return documents
 
     def _write_passages(self, add: Sequence[Path], skip_bad: bool) -> DocumentChanges:
-        """Write the passages of the documents in ``add`` that the index does not have as they are."""
+        """Write the passages of new and changed documents in ``add``."""
         config, tokenizer, changes = self._config, None, DocumentChanges()
         if config["blocks"] == "wordpieces":
             tokenizer = TextTokenizer(find_tokenizer(config["encoder"]))
@@ -234,7 +234,7 @@ class _NewVersion:
         return changes
 
     def _choose_file(self) -> tuple[int, int]:
-        """Return number and first row of the file to write: the last one anew if it was added and is small."""
+        """Return number and first row of the file to write: the last one again, if it was added and is small."""
         number, first_row = self.store.last_file
         is_small = first_row >= self._config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))
@@ -261,11 +261,11 @@ class _NewVersion:
         self.is_changed = True
 
     def _add_vectors(self, added: list[Passage]) -> None:
-        folder, made_by = self._folder / VECTORS_FOLDER, self._old.parents["encoder"]
+        folder, expected_encoder = self._folder / VECTORS_FOLDER, self._old.parents["encoder"]
         encoder = load_encoder(self._config["encoder"], device=self._device)
-        if encoder.fingerprint != made_by:
+        if encoder.fingerprint != expected_encoder:
             raise Mismatch(
-                f"the index was made with encoder {made_by}, which is {encoder.fingerprint} now: index it again"
+                f"the index was made with encoder {expected_encoder}, which is now {encoder.fingerprint}: index again"
             )
         files = sorted(folder.glob("added-*.npy"))
         is_small = bool(files) and len(npy.load_array(files[-1], mapped=True)) < _SMALL
@@ -278,14 +278,14 @@ class _NewVersion:
         _replace_array(folder / ADDED_FILE.format(len(files) + 1), np.concatenate(vectors))
 
     def compact(self) -> None:
-        """Write passages, terms and vectors anew, without the deleted rows."""
+        """Rewrite passages, terms and vectors without the deleted rows."""
         encoder = self._old.parents.get("encoder")
         self._config |= compact_index(self._folder, self._config, encoder, device=self._device, progress=self._progress)
         self.store = PassageStore.open(self._folder / "passages")
         self.is_changed = self.is_compacted = True
 
     def write_manifest(self, old: Path) -> None:
-        """Write the manifest; files shared with the version in ``old`` keep their checksums and are not read."""
+        """Write the manifest; checksums of files shared with the version in ``old`` are reused."""
         config = {**self._config, "passages": self.store.live_count, "rows": len(self.store)}
         shared = {
             name: entry

@@ -44,7 +44,7 @@ def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, m
 
 
 def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple[int, int]:
-    """Return how many tokens ``sample_t5_spans`` drops of a text of ``length`` tokens, and in how many spans."""
+    """Return the numbers of tokens and spans that ``sample_t5_spans`` drops from ``length`` tokens."""
     if length < 2:
         return 0, 0
     dropped = min(count_masked(length, rate), length - 1)
@@ -52,7 +52,7 @@ def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple
 
 
 def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return what T5 reads and what it writes (Raffel et al. 2020, section 3.1.4 and figure 2).
+    """Return input and target of T5's span corruption (Raffel et al. 2020, section 3.1.4 and figure 2).
 
     The input has one sentinel in place of each span. The target has each sentinel followed by its span, and one more
     sentinel as the end. (The released code leaves that last one out and ends with </s> alone.)
@@ -94,7 +94,7 @@ def sample_bart_spans(length: int, rng: np.random.Generator, rate: float = BART_
 
 
 def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
-    """Return what BART reads: one mask in place of each span, also of an empty one. It writes the whole text."""
+    """Return the input of BART's text infilling: each span, even an empty one, becomes one mask."""
     return _replace_spans(ids, spans, [mask] * len(spans))
 
 

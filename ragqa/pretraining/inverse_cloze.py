@@ -24,10 +24,10 @@ def make_inverse_cloze_pair(
     Returns:
         The wordpieces of the question and those of the passage.
     """
-    chosen = int(rng.integers(len(sentences)))
+    position = int(rng.integers(len(sentences)))
     stays = rng.random() < keep_rate or len(sentences) == 1
-    passage = [sentence for number, sentence in enumerate(sentences) if stays or number != chosen]
-    return list(sentences[chosen]), list(chain.from_iterable(passage))
+    passage = [sentence for number, sentence in enumerate(sentences) if stays or number != position]
+    return list(sentences[position]), list(chain.from_iterable(passage))
 
 
 def drop_wordpieces(ids: Sequence[int], rng: np.random.Generator, share: float) -> list[int]:

@@ -1,4 +1,4 @@
-"""Masking for masked language models: which wordpieces to predict, and what replaces them.
+"""Masking for masked language models: choice and replacement of the wordpieces to predict.
 
 The ``sample_*`` functions choose positions; ``corrupt`` replaces what stands there. All randomness comes from the
 generator that is passed in, so that a batch is a pure function of its seed. Positions count a text's own wordpieces,
@@ -7,7 +7,8 @@ without [CLS] and [SEP].
 Legend: L wordpieces of a text.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -103,9 +104,9 @@ def sample_salient_spans(
         The positions; none if there are no salient spans.
     """
     edges = np.asarray(offsets, np.int64).reshape(-1, 2)
-    chosen = rng.permutation(len(salient_spans))[:count]
+    numbers = rng.permutation(len(salient_spans))[:count]
     masked = np.zeros(len(edges), bool)
-    for start, end in (salient_spans[number] for number in chosen):
+    for start, end in (salient_spans[number] for number in numbers):
         masked |= (edges[:, 0] < end) & (edges[:, 1] > start)
     return np.flatnonzero(masked)
 
@@ -157,20 +158,13 @@ def corrupt(
 
 def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
     """Return first and last (exclusive) wordpiece of each word; a wordpiece of no word counts as a word."""
-    return list(_iter_words(words))
+    starts = [n for n in range(len(words)) if not n or words[n] is None or words[n] != words[n - 1]]
+    return list(pairwise([*starts, len(words)])) if starts else []
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Return how many of ``length`` wordpieces a share ``rate`` is: at least one, unless there are none."""
+    """Return the number of wordpieces in a share ``rate`` of ``length``: at least one, unless there are none."""
     return min(length, max(1, round(rate * length)))
-
-
-def _iter_words(words: Sequence[int | None]) -> Iterator[tuple[int, int]]:
-    first = 0
-    for last in range(1, len(words) + 1):
-        if last == len(words) or words[last] != words[first] or words[last] is None:
-            yield first, last
-            first = last
 
 
 def _sample_span_length(rng: np.random.Generator, stop_rate: float, longest: int) -> int:

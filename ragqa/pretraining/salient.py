@@ -60,8 +60,8 @@ class RuleTagger:
         """Return the salient spans of ``text``, sorted and without overlaps."""
         spans: list[SalientSpan] = []
         for kind in ("work", "date", "name", "number"):
-            more = list(self._find(kind, _blank_out(text, spans)))
-            spans = sorted([*spans, *more], key=lambda span: span.start)
+            new_spans = list(self._find(kind, _blank_out(text, spans)))
+            spans = sorted([*spans, *new_spans], key=lambda span: span.start)
         return spans
 
     def _find(self, kind: str, text: str) -> Iterator[SalientSpan]:
@@ -115,5 +115,5 @@ class SpacyTagger:
 
     def spans(self, text: str) -> list[SalientSpan]:
         """Return the salient spans of ``text``, sorted and without overlaps."""
-        found = [(e.start_char, e.end_char, _KIND_OF_LABEL.get(e.label_)) for e in self._model(text).ents]
-        return [SalientSpan(start, end, kind) for start, end, kind in found if kind]
+        entities = [(e.start_char, e.end_char, _KIND_OF_LABEL.get(e.label_)) for e in self._model(text).ents]
+        return [SalientSpan(start, end, kind) for start, end, kind in entities if kind]

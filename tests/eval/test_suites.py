@@ -490,7 +490,7 @@ def test_retrieval_alone_is_scored_without_reading(command: Callable[..., str], 
     printed = command("--no-read", "--no-coverage", "--depth", "2")
     assert "\nexact match" not in printed
     assert re.search(r"^answer recall @1 +66\.7 %", printed, re.MULTILINE)
-    assert re.search(r"^answer in the corpus +not looked for", printed, re.MULTILINE)
+    assert re.search(r"^answer in the corpus +not searched", printed, re.MULTILINE)
     assert all(row.prediction is None and len(row.hits) <= 2 for row in Report.load(tmp_path / "r").rows())
 
 

@@ -356,7 +356,7 @@ def test_a_line_that_is_not_a_question_is_named(tmp_path: Path, name: str, good:
     ("line", "words"),
     [
         ('["who?", ["Ada"]]', "object"),
-        ('{"answers": ["Ada"]}', "question must be a text"),
+        ('{"answers": ["Ada"]}', "question must be text"),
         ('{"question": "who?"}', r"no answers.*\[\]"),
         ('{"question": "who?", "answers": 5}', "answers must be a list of texts"),
         ('{"question": "who?", "answers": [], "documents": 5}', "documents must be a list of texts"),

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ragqa.metrics import compile_pattern, exact_match, to_nfd
+from ragqa.matching.patterns import compile_pattern
+from ragqa.metrics import exact_match, to_nfd
 from ragqa.reading.windows import Window
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.text import split_words

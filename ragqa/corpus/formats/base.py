@@ -72,10 +72,10 @@ class CorpusReport:
     """The first problems, each as ``path[:line]: problem``."""
 
     def describe_problems(self) -> list[str]:
-        """Return lines that say what was left out or repaired; none if nothing was."""
+        """Describe what was left out or repaired, in a list of lines."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         listed = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
-        return [f"left out or mended: {listed}"] * bool(listed) + [f"  {note}" for note in self.notes]
+        return [f"left out or repaired: {listed}"] * bool(listed) + [f"  {note}" for note in self.notes]
 
     def note(self, where: str, problem: str) -> None:
         """Describe a problem, unless there are ``MAX_NOTES`` already."""
@@ -100,14 +100,14 @@ class ProblemHandler:
         where = _format_place(path, line)
         if not self.skip_bad:
             kind = BadLine if line else BadInput
-            raise kind(f"{where}: {problem} (mend it, or leave such input out with --skip-bad)")
+            raise kind(f"{where}: {problem} (fix it, or skip such input with --skip-bad)")
         self.report.bad += 1
         self.report.note(where, problem)
 
     def note_undecodable(self, path: str, line: int = 0) -> None:
         """Count and note that undecodable bytes were replaced."""
         self.report.undecodable += 1
-        self.report.note(_format_place(path, line), "not valid text everywhere, U+FFFD stands where it is not")
+        self.report.note(_format_place(path, line), "invalid bytes were replaced by U+FFFD")
 
     def note_not_text(self, path: str, problem: str) -> None:
         """Count and note a file that is left out because it holds no text."""
@@ -117,12 +117,12 @@ class ProblemHandler:
 
 @dataclass(frozen=True)
 class InputFile:
-    """Opened file, or member of an archive: its names, its bytes, and the handler of its problems."""
+    """Opened file or member of an archive, with its names and the handler of its problems."""
 
     path: str
-    """Path as reported, and as its documents carry it."""
+    """Path in reports and in its documents."""
     name: str
-    """File name without a suffix of compression: the format, and perhaps the title, follow from it."""
+    """File name without a compression suffix, from which format and title are derived."""
     stream: BufferedReader
     problems: ProblemHandler
 

@@ -38,7 +38,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
                 return
             has_header = True
         elif len(row) != len(_HEADER):
-            file.reject(f"{len(row)} fields where id, text and title should be", first)
+            file.reject(f"{len(row)} fields instead of id, text and title", first)
         elif not row[0]:
             file.reject("a row without an id", first)
         else:

@@ -84,11 +84,11 @@ def read_input(file: InputFile) -> Iterator[tuple[InputFile, int, Document]]:
             yield from read_input(member)
         return
     head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
-    chosen = _choose_format(suffix, head)
-    if chosen is None:
+    document_format = _choose_format(suffix, head)
+    if document_format is None:
         file.problems.note_not_text(file.path, _describe_unknown(suffix, head))
         return
-    for line, document in chosen.read(file):
+    for line, document in document_format.read(file):
         yield file, line, document
 
 

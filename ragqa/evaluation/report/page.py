@@ -1,6 +1,6 @@
 """The HTML page of a report or of a comparison, which needs no network and no script.
 
-Questions, passages and names are foreign text: the templates escape everything but the plots, and the page's own
+Questions, passages and names are untrusted text: the templates escape everything but the plots, and the page's own
 policy forbids it to load or run anything.
 """
 
@@ -49,8 +49,8 @@ def render_page(report: Report) -> str:
         read=is_read(report),
         regex=is_regex(report),
         tiles=[tile for tile in _tiles(figures) if tile],
-        apart=_warn_about_corpus(about),
-        setting=[row for row in _setting(about) if row[1] is not None],
+        corpus_warning=_warn_about_corpus(about),
+        setting=[row for row in _list_settings(about) if row[1] is not None],
         scores=list(_scores(figures)),
         confidence=figures["confidence"] and list(_confidence(figures["confidence"])),
         golds=gold_figures(figures),
@@ -79,9 +79,9 @@ def render_comparison_page(comparison: Comparison) -> str:
         read_a=is_read(a),
         read_b=is_read(b),
         regex=is_regex(a),
-        apart=_warn_about_corpus(smaller),
+        corpus_warning=_warn_about_corpus(smaller),
         tests=plots.differences(figures),
-        settings=_both_settings(figures["a"], figures["b"]),
+        settings=_side_by_side(_list_settings(figures["a"]), _list_settings(figures["b"])),
         untested=_side_by_side(_untested(a.figures), _untested(b.figures)),
         titles={**titles, "unanswerable": "no gold answers"},
         groups=sample_pairs(comparison),
@@ -119,21 +119,21 @@ def _warn_about_corpus(about: Figures) -> str:
     """Return the sentence that limits comparisons to scores on the same corpus."""
     passages = about["system"].get("passages")
     if passages is not None and passages >= _WIKIPEDIA:
-        return "Scores hold for this corpus only: set them beside scores on the same corpus and split, and no others."
+        return "Scores hold for this corpus only: compare them only with scores on the same corpus and split."
     size = "" if passages is None else f" of {passages:,} passages"
     return (
-        f"A score on this corpus{size} must not be set beside scores on all of Wikipedia (13 to 21 million passages): "
-        "the fewer passages there are, the easier the right one is found."
+        f"A score on this corpus{size} must not be compared with scores on all of Wikipedia (13 to 21 million passages)"
+        ": the fewer passages there are, the easier the right one is found."
     )
 
 
 def _tiles(figures: Figures) -> Iterator[dict[str, str] | None]:
-    """Yield the figures that a reader looks for first."""
+    """Yield the headline figures."""
     bound, seconds, system = figures["coverage_bound"], figures["seconds"], figures["about"]["system"]
     yield _interval_tile("Exact match (EM)", figures["em"])
-    held = bound and (bound["retrieved"] if bound["corpus"] is None else bound["corpus"])
+    covered = bound and (bound["retrieved"] if bound["corpus"] is None else bound["corpus"])
     where = "the corpus" if bound and bound["corpus"] is not None else f"the top {system.get('depth')} passages"
-    yield bound and _tile("Coverage bound", percent(held), "%", f"questions with an answer in {where}")
+    yield bound and _tile("Coverage bound", percent(covered), "%", f"questions with an answer in {where}")
     yield _interval_tile("F1", figures["f1"])
     k = max((d for d in map(int, figures["answer_recall"]) if d <= (system.get("k") or 20)), default=None)
     if k is not None:
@@ -145,7 +145,7 @@ def _tiles(figures: Figures) -> Iterator[dict[str, str] | None]:
 
 
 def _tile(name: str, value: str, unit: str, explanation: str) -> dict[str, str]:
-    return {"name": name, "value": value, "unit": unit, "says": explanation}
+    return {"name": name, "value": value, "unit": unit, "explanation": explanation}
 
 
 def _interval_tile(name: str, interval: Figures | None) -> dict[str, str] | None:
@@ -168,7 +168,7 @@ def _meaning(figures: Figures) -> dict[str, str]:
     bound, depth = figures["coverage_bound"], figures["about"]["system"].get("depth", 0)
     meaning = {name: text.format(depth=depth) for name, text in _MEANING.items()}
     is_searched = bound is not None and bound["corpus"] is not None
-    others = ", but another of the corpus does" if is_searched else "; whether another does was not looked for"
+    others = ", but another of the corpus does" if is_searched else "; the others were not searched"
     return {**meaning, "not retrieved": meaning["not retrieved"] + others}
 
 
@@ -191,8 +191,8 @@ def _percent_sign(share: float | None) -> str:
     return "–" if share is None else f"{percent(share)} %"
 
 
-def _setting(about: Figures) -> list[tuple[str, Any]]:
-    """Return what was asked and how, by name; None for what the system does not tell."""
+def _list_settings(about: Figures) -> list[tuple[str, Any]]:
+    """Return the settings of a run by name; None for those that its system does not report."""
     system = about["system"]
     passages = system.get("passages")
     return [
@@ -202,8 +202,8 @@ def _setting(about: Figures) -> list[tuple[str, Any]]:
         ("questions", f"{about['questions']:,}, {about['answerable']:,} of them with gold answers"),
         ("scoring rule", RULES[about["rule"]] if is_reading(about) else None),
         *_system_parts(system),
-        ("passages looked through for answers", system.get("depth")),
-        ("asked at a time", about["batch"]),
+        ("hits searched for answers (depth)", system.get("depth")),
+        ("questions asked together", about["batch"]),
         ("date", about["date"]),
         ("machine", about["hardware"]),
         ("version", about["created_by"]),
@@ -232,10 +232,6 @@ def _describe_index(system: Figures) -> str | None:
     return ", ".join(parts) or None
 
 
-def _both_settings(a: Figures, b: Figures) -> list[tuple[str, Any, Any]]:
-    return _side_by_side(_setting(a), _setting(b))
-
-
 def _side_by_side(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
     """Join rows by name, without those that neither side has."""
     rows_a, rows_b = dict(a), dict(b)
@@ -247,7 +243,7 @@ def _untested(figures: Figures) -> Iterator[tuple[str, str]]:
     """Yield figures that are shown side by side without a test of their difference."""
     if bound := figures["coverage_bound"]:
         yield "an answer occurs in the corpus (coverage bound)", _percent_sign(bound["corpus"])
-        yield "an answer occurs in the passages looked through", _percent_sign(bound["retrieved"])
+        yield "an answer occurs in the hits searched", _percent_sign(bound["retrieved"])
     for name, gold in gold_figures(figures):
         if gold["accuracy"]:
             yield f"mean reciprocal rank (MRR) of the {name}, top {gold['depth']}", f"{gold['mrr']:.3f}"
@@ -308,16 +304,16 @@ def _make_visible(value: Any) -> Any:
     return value
 
 
-def _cut(value: Any, most: int) -> str | None:
-    """Cut a text to ``most`` characters; None stays None."""
+def _cut(value: Any, length: int) -> str | None:
+    """Cut a text to ``length`` characters; None stays None."""
     if value is None:
         return None
     text = str(value)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def _cut_left(text: str, most: int) -> str:
-    return text if len(text) <= most else "…" + text[1 - most :]
+def _cut_left(text: str, length: int) -> str:
+    return text if len(text) <= length else "…" + text[1 - length :]
 
 
 def _edges(interval: Figures | None) -> str | None:

@@ -47,11 +47,11 @@ _WIDTH = 5.8
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot with its title, and how to read it."""
+    """A plot with its title and a sentence that explains it."""
 
     title: str
     svg: str
-    says: str
+    explanation: str
 
 
 def report_plots(figures: Figures) -> list[Plot]:
@@ -104,8 +104,8 @@ def _recall_plot(figures: Figures) -> Plot:
                 axes.errorbar(ks, shares, fmt=style, color=TWO, label=f"the gold {name} among the first k")
         _set_recall_axes(axes, figures["answer_recall"])
 
-    says = "Share of the questions with a passage that holds an answer among the first k."
-    return _plot("recall", "Answer recall by number of passages", says, draw)
+    explanation = "Share of the questions with a passage that holds an answer among the first k."
+    return _plot("recall", "Answer recall by number of passages", explanation, draw)
 
 
 def _draw_recall(axes: "Axes", recall: Figures, colour: str, style: str, label: str) -> None:
@@ -132,7 +132,7 @@ def _set_recall_axes(axes: "Axes", *recalls: Figures) -> None:
 
 def _error_lengths(high: list[float], low: list[float]) -> list[float]:
     """Return the lengths of error bars, never negative: a mean may lie outside its interval by rounding."""
-    return [max(0.0, one - other) for one, other in zip(high, low, strict=True)]
+    return [max(0.0, upper - lower) for upper, lower in zip(high, low, strict=True)]
 
 
 def _loss_plot(loss: dict[str, int]) -> Plot:
@@ -146,8 +146,8 @@ def _loss_plot(loss: dict[str, int]) -> Plot:
         axes.set(xlim=(0, 1.3 * max(loss.values())), xlabel="questions")
         axes.grid(visible=False, axis="y")
 
-    says = "Of the questions with gold answers: how far each came on its way from the corpus to the answer."
-    return _plot("loss", "Where answers are lost", says, draw, 3.0)
+    explanation = "Of the questions with gold answers: how far each came on its way from the corpus to the answer."
+    return _plot("loss", "Where answers are lost", explanation, draw, 3.0)
 
 
 def _risk_plot(confidence: Figures) -> Plot:
@@ -163,8 +163,10 @@ def _risk_plot(confidence: Figures) -> Plot:
         _set_risk_axes(axes)
 
     area = f"{confidence['area_under_risk']:.3f}"
-    says = "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
-    return _plot("risk", f"Risk and coverage (area under the curve, AURC, {area})", says, draw)
+    explanation = (
+        "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
+    )
+    return _plot("risk", f"Risk and coverage (area under the curve, AURC, {area})", explanation, draw)
 
 
 def _draw_risk(axes: "Axes", confidence: Figures, colour: str, style: str, label: str) -> float:
@@ -192,8 +194,8 @@ def _reliability_plot(confidence: Figures) -> Plot:
         axes.set(xlim=(0, 100), ylim=(0, 114), xlabel="confidence, %", ylabel="% right", yticks=range(0, 101, 20))
 
     title = f"Reliability (expected calibration error, ECE, {confidence['calibration_error']:.3f})"
-    says = "Below the dotted line the system is surer than it should be, above it less sure."
-    return _plot("reliability", title, says, draw)
+    explanation = "Below the dotted line the system is surer than it should be, above it less sure."
+    return _plot("reliability", title, explanation, draw)
 
 
 def _breakdown_plots(figures: Figures) -> list[Plot]:
@@ -241,8 +243,8 @@ def _both_recalls_plot(a: Figures, b: Figures) -> Plot:
         _draw_recall(axes, b["answer_recall"], TWO, "s--", "b")
         _set_recall_axes(axes, a["answer_recall"], b["answer_recall"])
 
-    says = "Share of the questions with a passage that holds an answer among the first k, with 95 % intervals."
-    return _plot("recall", "Answer recall by number of passages", says, draw)
+    explanation = "Share of the questions with a passage that holds an answer among the first k, with 95 % intervals."
+    return _plot("recall", "Answer recall by number of passages", explanation, draw)
 
 
 def _both_risks_plot(a: Figures, b: Figures) -> Plot:
@@ -251,8 +253,10 @@ def _both_risks_plot(a: Figures, b: Figures) -> Plot:
             _draw_risk(axes, confidence, colour, style, f"{name} (AURC {confidence['area_under_risk']:.3f})")
         _set_risk_axes(axes)
 
-    says = "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
-    return _plot("risk", "Risk and coverage", says, draw)
+    explanation = (
+        "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
+    )
+    return _plot("risk", "Risk and coverage", explanation, draw)
 
 
 def _differences_plot(tests: dict[str, Figures]) -> Plot:
@@ -262,16 +266,16 @@ def _differences_plot(tests: dict[str, Figures]) -> Plot:
         widest = max(1.0, *(abs(edge) for edge in axes.dataLim.intervalx))
         axes.set(xlim=(-1.1 * widest, 1.1 * widest), xlabel="a − b, percentage points (95 % interval)")
 
-    says = "To the right of 0 a is better, to the left b; a difference whose interval holds 0 may be chance."
-    return _plot("differences", "Differences", says, draw, _rows_height(len(tests)))
+    explanation = "To the right of 0 a is better, to the left b; a difference whose interval holds 0 may be chance."
+    return _plot("differences", "Differences", explanation, draw, _rows_height(len(tests)))
 
 
 # --- drawing ---
 
 
-def _plot(key: str, title: str, says: str, draw: Draw, height: float = 3.9) -> Plot:
+def _plot(key: str, title: str, explanation: str, draw: Draw, height: float = 3.9) -> Plot:
     """Draw a plot; ``key`` distinguishes its ids from those of other plots on the page."""
-    with _style():
+    with _use_style():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
@@ -280,12 +284,12 @@ def _plot(key: str, title: str, says: str, draw: Draw, height: float = 3.9) -> P
         axes.set_axisbelow(True)
         if axes.get_legend_handles_labels()[1]:
             figure.legend(loc="outside upper left")  # outside the axes, where it hides nothing
-        return Plot(title, _svg(figure, key, title), says)
+        return Plot(title, _to_svg(figure, key, title), explanation)
 
 
 @contextmanager
-def _style() -> Iterator[None]:
-    """Use these settings instead of the user's, so that the same figures give the same bytes."""
+def _use_style() -> Iterator[None]:
+    """Set matplotlib's style regardless of the user's, so that the same figures give the same bytes."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -294,10 +298,10 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _svg(figure: "Figure", key: str, title: str) -> str:
+def _to_svg(figure: "Figure", key: str, title: str) -> str:
     buffer = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
     return embeddable(buffer.getvalue(), key, title)
 
 
@@ -313,11 +317,11 @@ def embeddable(svg: str, key: str, title: str) -> str:
     svg = re.sub(r"<svg[^>]*>", f'<svg {box[0]} role="img" aria-label="{escape(title)}">', svg, count=1)
     for colour, name in _COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
-    return _rename_ids(svg, key)
+    return _number_ids(svg, key)
 
 
-def _rename_ids(svg: str, key: str) -> str:
-    """Rename ids that something refers to by their order, and drop the others."""
+def _number_ids(svg: str, key: str) -> str:
+    """Replace the ids in use by numbered ones, and drop the others."""
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
     names = {old: f"{key}-{n}" for n, old in enumerate(i for i in re.findall(r' id="([^"]+)"', svg) if i in used)}
     svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)

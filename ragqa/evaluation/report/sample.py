@@ -14,8 +14,8 @@ from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.figures import is_reading
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.rows import Excerpt, Row
-from ragqa.evaluation.tally import loss_of
-from ragqa.metrics import compile_pattern
+from ragqa.evaluation.tally import find_loss
+from ragqa.matching.patterns import compile_pattern
 
 SIZE = 20
 """Number of questions shown of a group."""
@@ -30,8 +30,8 @@ class Piece:
     """A piece of a passage: part of the predicted answer, of a gold answer, of both or of neither."""
 
     text: str
-    said: bool = False
-    gold: bool = False
+    is_predicted: bool = False
+    is_gold: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SampledQuestion:
 
 @dataclass(frozen=True)
 class Group(Generic[Item]):
-    """Questions of a kind: their number, and those that are shown."""
+    """A group of questions: their number, and the sample that is shown."""
 
     name: str
     count: int
@@ -62,24 +62,21 @@ class Sampler(Generic[Item]):
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._kept: dict[str, list[tuple[int, int, Item]]] = defaultdict(list)
+        self._samples: dict[str, list[tuple[int, int, Item]]] = defaultdict(list)
 
     def add(self, group: str, row: Row, item: Item) -> None:
         """Offer the item of ``row``; the same questions are chosen in every report."""
         self.counts[group] += 1
-        named = f"{row.number} {row.question}".encode("utf-8", "replace")
+        key = f"{row.number} {row.question}".encode("utf-8", "replace")
         # The heap's smallest entry, which goes first, is the largest hash; row numbers keep items from being compared.
-        entry = (-int.from_bytes(blake2b(named, digest_size=8).digest()), row.number, item)
-        kept = self._kept[group]
-        if len(kept) < SIZE:
-            heapq.heappush(kept, entry)
-        else:
-            heapq.heappushpop(kept, entry)
+        entry = (-int.from_bytes(blake2b(key, digest_size=8).digest()), row.number, item)
+        push = heapq.heappush if len(self._samples[group]) < SIZE else heapq.heappushpop
+        push(self._samples[group], entry)
 
     def groups(self, order: Sequence[str]) -> list[Group[Item]]:
         """Return the groups that are not empty, each in the order of its rows."""
         return [
-            Group(name, self.counts[name], [item for _, _, item in sorted(self._kept[name], key=lambda e: e[1])])
+            Group(name, self.counts[name], [item for _, _, item in sorted(self._samples[name], key=lambda e: e[1])])
             for name in order
             if self.counts[name]
         ]
@@ -97,7 +94,7 @@ def sample_questions(report: Report) -> list[Group[SampledQuestion]]:
     for row in report.rows():
         sampler.add(_group(row, missing, read, hits), row, row)
     return [
-        Group(group.name, group.count, [show_row(row, regex) for row in group.shown])
+        Group(group.name, group.count, [mark_row(row, regex) for row in group.shown])
         for group in sampler.groups(GROUPS)
     ]
 
@@ -108,7 +105,7 @@ def _group(row: Row, missing: Missing | None, read: bool, hits: bool) -> str:
     if not hits:
         return "right" if row.em else "wrong"
     if read:
-        return loss_of(row, missing)
+        return find_loss(row, missing)
     if row.rank is not None:
         return "found"
     return "not in the corpus" if missing is not None and row.number in missing.answers else "not retrieved"
@@ -120,49 +117,49 @@ def is_regex(report: Report) -> bool:
 
 
 def is_read(report: Report) -> bool:
-    """Return whether questions were answered, and not only passages retrieved."""
+    """Return whether questions were answered, instead of only retrieving passages."""
     return is_reading(report.figures["about"])
 
 
 def _has_passages(report: Report) -> bool:
-    """Return whether there are hits: predictions of another system may come without."""
+    """Return whether there are hits, which predictions of another system may lack."""
     return report.figures["coverage_bound"] is not None
 
 
 PAIR_GROUPS = {(True, False): "only a", (False, True): "only b", (False, False): "neither", (True, True): "both"}
-"""Groups of two reports by which is right, or found an answer if one of them scores retrieval alone."""
+"""Groups by outcome in two reports: a right answer, or a hit with one if either scores retrieval alone."""
 
 
 def sample_pairs(comparison: Comparison) -> list[Group[tuple[SampledQuestion, SampledQuestion]]]:
-    """Sample the questions of two reports by which of them does well."""
+    """Sample the questions of two reports by which of the two succeeded."""
     read, depth = comparison.figures["right"] is not None, common_depth(comparison)
     sampler: Sampler[tuple[Row, Row]] = Sampler()
     for a, b in comparison.pairs():
-        outcomes = _does_well(a, read, depth), _does_well(b, read, depth)
+        outcomes = _succeeds(a, read, depth), _succeeds(b, read, depth)
         sampler.add(PAIR_GROUPS[outcomes] if a.answers else "unanswerable", a, (a, b))
     regex = is_regex(comparison.a)
     return [
-        Group(group.name, group.count, [(show_row(a, regex), show_row(b, regex)) for a, b in group.shown])
+        Group(group.name, group.count, [(mark_row(a, regex), mark_row(b, regex)) for a, b in group.shown])
         for group in sampler.groups((*PAIR_GROUPS.values(), "unanswerable"))
     ]
 
 
 def common_depth(comparison: Comparison) -> int:
-    """Return the largest depth at which both searched hits for answers."""
+    """Return the largest depth at which the hits of both reports were searched for answers."""
     return max(map(int, comparison.figures["answer_recall"]), default=0)
 
 
-def _does_well(row: Row, read: bool, depth: int) -> bool:
+def _succeeds(row: Row, read: bool, depth: int) -> bool:
     return row.em if read else row.rank is not None and row.rank <= depth
 
 
-def show_row(row: Row, regex: bool) -> SampledQuestion:
+def mark_row(row: Row, regex: bool) -> SampledQuestion:
     """Return a row with its passages cut and marked."""
-    cited, holding = (_pieces(excerpt, row.answers, regex) for excerpt in (row.cited, row.holding))
+    cited, holding = (_split_excerpt(excerpt, row.answers, regex) for excerpt in (row.cited, row.holding))
     return SampledQuestion(row, cited, holding)
 
 
-def _pieces(excerpt: Excerpt | None, answers: Sequence[str], regex: bool) -> tuple[Piece, ...]:
+def _split_excerpt(excerpt: Excerpt | None, answers: Sequence[str], regex: bool) -> tuple[Piece, ...]:
     """Return the passage around the predicted answer, or around the gold answer if none was predicted in it."""
     if excerpt is None:
         return ()

@@ -15,7 +15,7 @@ RULES = {
 
 
 def format_summary(report: Report) -> str:
-    """Return what was asked, and the figures that a reader looks for first, as text."""
+    """Return the headline figures of a report as text, and what they were measured on."""
     figures = report.figures
     about = figures["about"]
     lines = [
@@ -32,9 +32,11 @@ def format_summary(report: Report) -> str:
         ],
     ]
     if bound := figures["coverage_bound"]:
-        held = "not looked for" if bound["corpus"] is None else f"{percent(bound['corpus'])} %"
-        found = f"among the hits {percent(bound['retrieved'])} %"
-        lines.append(f"{'answer in the corpus':24}{held:>7}   {found}; a system over it is hardly right more often")
+        in_corpus = "not searched" if bound["corpus"] is None else f"{percent(bound['corpus'])} %"
+        in_hits = f"among the hits {percent(bound['retrieved'])} %"
+        lines.append(
+            f"{'answer in the corpus':24}{in_corpus:>7}   {in_hits}; a system over it is hardly right more often"
+        )
     lines += [line for name, gold in gold_figures(figures) for line in _gold_lines(name, gold)]
     if loss := figures["loss"]:
         lines.append(f"{'questions':24}" + " · ".join(f"{name} {count}" for name, count in loss.items()))
@@ -44,35 +46,35 @@ def format_summary(report: Report) -> str:
 
 
 def gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the figures of gold passages and gold documents that there are, by name."""
+    """Return the figures of gold passages and gold documents by name, as far as there are any."""
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 
 
 def gold_note(gold: dict[str, Any], name: str) -> str:
-    """Describe how many questions the figures are of, and the reciprocal rank."""
-    named = f"{name.capitalize()}s: {gold['questions']:,} questions name some"
-    held = "" if gold["in_corpus"] is None else f", for {gold['in_corpus']:,} of them they are in the corpus"
+    """Describe the number of questions with gold passages, and the reciprocal rank."""
+    counts = f"{name.capitalize()}s: {gold['questions']:,} questions name some"
+    counts += "" if gold["in_corpus"] is None else f", for {gold['in_corpus']:,} of them they are in the corpus"
     if gold["accuracy"] is None:
-        return f"{named}{held}: there is nothing to score."
-    return f"{named}{held}; mean reciprocal rank (MRR) among the first {gold['depth']}: {gold['mrr']:.3f}."
+        return f"{counts}: there is nothing to score."
+    return f"{counts}; mean reciprocal rank (MRR) among the first {gold['depth']}: {gold['mrr']:.3f}."
 
 
 def _gold_lines(name: str, gold: dict[str, Any]) -> list[str]:
     if gold["accuracy"] is None:
         return [f"{name:24}{gold_note(gold, name)}"]
     accuracy = " ".join(f"@{k} {percent(share)}" for k, share in gold["accuracy"].items())
-    of = gold["questions"] if gold["in_corpus"] is None else gold["in_corpus"]
-    return [f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {of:,} questions"]
+    count = gold["questions"] if gold["in_corpus"] is None else gold["in_corpus"]
+    return [f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {count:,} questions"]
 
 
 def heading(about: dict[str, Any]) -> str:
     """Return name, split and number of the questions."""
     split = f", {about['split']}" if about["split"] else ""
-    without = about["questions"] - about["answerable"]
+    unanswerable = about["questions"] - about["answerable"]
     count = about["questions"]
     return f"{about['name']}{split}: {count:,} question{'s' * (count != 1)}" + (
-        f", {without:,} of them without an answer" if without else ""
+        f", {unanswerable:,} of them without an answer" if unanswerable else ""
     )
 
 
@@ -88,7 +90,7 @@ def percent(share: float) -> str:
 
 
 def probability(p: float) -> str:
-    """Format a probability with four decimals, or as less than the smallest of these."""
+    """Format a probability with four decimals, or as < 0.0001."""
     return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
 
 

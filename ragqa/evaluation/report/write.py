@@ -39,9 +39,9 @@ def rebuild_report(path: str | Path) -> Report:
         raise ArtefactError(f"{folder} is a ragqa {manifest.kind}, not a ragqa report")
     for name in (ROWS, FIGURES, MISSING):
         if not (folder / name).is_file() or artefacts.checksum(folder / name) != manifest.files[name]["sha256"]:
-            raise DamagedArtefact(f"{folder / name} is damaged, and the report cannot be made anew without it")
+            raise DamagedArtefact(f"{folder / name} is damaged, and the report cannot be rebuilt without it")
     old = Report(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
-    with artefacts.replace_directory(folder) as made:
-        shutil.copytree(folder, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artefacts.MANIFEST))
-        write_report(made, old.figures["about"], old.missing())
+    with artefacts.replace_directory(folder) as rebuilt:
+        shutil.copytree(folder, rebuilt, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artefacts.MANIFEST))
+        write_report(rebuilt, old.figures["about"], old.missing())
     return Report.load(folder)

@@ -16,7 +16,7 @@ _WORD_INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")
 
 
 class HashedStrings:
-    """Set of strings that keeps 8-byte hashes only; among six million, 1 of 10¹² other strings is found by mistake."""
+    """Set of strings that keeps 8-byte hashes only; with six million, 1 of 10¹² other strings is a false positive."""
 
     def __init__(self, strings: Iterable[str]) -> None:
         numbers = np.unique(np.fromiter(map(_hash_string, strings), np.uint64))
@@ -32,7 +32,7 @@ class HashedStrings:
 
 
 class Lexicon:
-    """Titles of a corpus, and whether it usually capitalises a word within a sentence.
+    """Titles of a corpus, and the words that it usually capitalises within a sentence.
 
     Args:
         titles: the titles of its documents.
@@ -48,7 +48,7 @@ class Lexicon:
         self._proper = HashedStrings(word for word, count in case_counts.items() if count < 0)
 
     def is_title(self, phrase: str) -> bool:
-        """Return whether a title is this phrase, ignoring its part in brackets and its last words in lower case."""
+        """Return whether a phrase is a title, with or without its bracketed part and last lower-case words."""
         return phrase in self._titles
 
     def is_ordinary(self, word: str) -> bool:

@@ -55,11 +55,11 @@ _ROMAN = re.compile("[IVXLCDM]{4,}")
 _BEFORE_OF = words.HEADS | words.INSTITUTIONS | words.ORDINARY
 _SENTENCE_ENDS = ".!?…:"
 _CONTEXT = 14
-"""Characters before a run that are looked at."""
+"""Characters before a run that decide about it."""
 _LONGEST_TITLE = 8
-"""Most words of a title that are looked up."""
+"""Maximum number of words in a title to look up."""
 _LONGEST_NAME = 24
-"""Most words of a name; the limit keeps the running time linear."""
+"""Maximum number of words in a name; the limit keeps the running time linear."""
 
 
 class RunToken(NamedTuple):
@@ -76,17 +76,17 @@ class RunToken(NamedTuple):
 
     @property
     def is_link(self) -> bool:
-        """Whether it may link two words of a name."""
+        """True for a word that may link two words of a name."""
         return self.text in _LINKS
 
     @property
     def is_number(self) -> bool:
-        """Whether it begins with a digit."""
+        """True if it begins with a digit."""
         return self.text[0].isdigit()
 
     @property
     def is_office(self) -> bool:
-        """Whether it is a person's title, such as Emperor or Dr."""
+        """True for a person's title, such as Emperor or Dr."""
         return self.bare in words.OFFICES
 
 
@@ -240,7 +240,7 @@ def _is_name(segment: Tokens, opens: bool, lexicon: Lexicon) -> bool:
 
 
 def _is_shouted(segment: Tokens) -> bool:
-    """Return whether it is a heading all in capitals, which tell nothing."""
+    """Return whether a segment is a heading all in capitals."""
     return all(token.text.isupper() for token in segment) and any(token.bare in words.SMALL for token in segment)
 
 

@@ -167,7 +167,7 @@ def test_at_most_k_passages_are_read(index: Path) -> None:
     assert len(pipeline.ask(QUESTION, k=1, min_confidence=1.0).sources) == 1
     assert len(pipeline.ask(QUESTION, k=2, min_confidence=1.0).sources) == 2
     assert len(pipeline.ask(QUESTION, k=2**40, min_confidence=1.0).sources) == 3
-    with pytest.raises(BadInput, match="at least one passage"):
+    with pytest.raises(BadInput, match="a whole number of at least 1"):
         pipeline.ask(QUESTION, k=0)
 
 
@@ -397,11 +397,11 @@ def test_asking_loads_no_torch(index: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "options", "message"),
     [
-        (None, {}, "a question is text, and not None"),
-        (["Who built it?", 7], {}, "a question is text, and not 7"),
-        ("Who built it?", {"min_confidence": float("nan")}, "min_confidence = nan: from 0 to 1"),
-        ("Who built it?", {"min_confidence": 1.5}, "min_confidence = 1.5: from 0 to 1"),
-        ("Who built it?", {"k": 0}, "k = 0: at least one passage"),
+        (None, {}, "a question must be text, not None"),
+        (["Who built it?", 7], {}, "a question must be text, not 7"),
+        ("Who built it?", {"min_confidence": float("nan")}, "min_confidence = nan: it must be between 0 and 1"),
+        ("Who built it?", {"min_confidence": 1.5}, "min_confidence = 1.5: it must be between 0 and 1"),
+        ("Who built it?", {"k": 0}, "k = 0: it must be a whole number of at least 1"),
     ],
 )
 def test_invalid_arguments_of_ask_are_refused(

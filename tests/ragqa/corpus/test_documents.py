@@ -111,7 +111,7 @@ def test_undecodable_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
     documents, report = read(write(tmp_path / "a.txt", b"caf\xe9 au lait"))
     assert documents[0].text == "caf\ufffd au lait"
     assert report.undecodable == 1
-    assert report.notes == [f"{tmp_path}/a.txt: not valid text everywhere, U+FFFD stands where it is not"]
+    assert report.notes == [f"{tmp_path}/a.txt: invalid bytes were replaced by U+FFFD"]
     content = b'{"id": "1", "text": "ok"}\n{"id": "2", "text": "caf\xe9"}\n'
     documents, report = read(write(tmp_path / "a.jsonl", content))
     assert [d.text for d in documents] == ["ok", "caf\ufffd"]
@@ -328,8 +328,8 @@ def test_each_row_of_dpr_is_a_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "what"),
     [
-        ("2\ttext", "2 fields where"),
-        ("2\ttext\ttitle\tmore", "4 fields where"),
+        ("2\ttext", "2 fields instead of"),
+        ("2\ttext\ttitle\tmore", "4 fields instead of"),
         ("\ttext\ttitle", "a row without an id"),
         ('2\t"text" more\ttitle', "not tab-separated values"),
         ("1\tother\tT", "the id '1' belongs to another text already"),

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ragqa.evaluation import Report, evaluate
 from ragqa.evaluation.compare import compare
 from ragqa.evaluation.report.page import render_comparison_page, render_page
-from ragqa.evaluation.report.sample import SIZE, Piece, Sampler, sample_questions, show_row
+from ragqa.evaluation.report.sample import SIZE, Piece, Sampler, mark_row, sample_questions
 from ragqa.evaluation.rows import Excerpt, Row, SystemResult
 from ragqa.evaluation.systems import Predictions
 from ragqa.types import Answer, Hit, Passage, Question, Source, Span
@@ -172,7 +172,7 @@ def test_scores_and_bounds_are_shown(full_report: Report) -> None:
         "not retrieved": [
             "1",
             "25.0",
-            "none of the top 20 passages holds an answer; whether another does was not looked for",
+            "none of the top 20 passages holds an answer; the others were not searched",
         ],
         "not read": ["1", "25.0", "an answer is among the top 20 passages, but not among those that were read"],
         "not chosen": ["1", "25.0", "an answer is in the passages that were read, but another was given"],
@@ -228,9 +228,9 @@ def test_every_table_has_a_caption(full_report: Report) -> None:
 @pytest.mark.parametrize(
     ("passages", "says"),
     [
-        (504, "A score on this corpus of 504 passages must not be set beside scores on all of Wikipedia"),
-        (None, "A score on this corpus must not be set beside scores on all of Wikipedia"),
-        (21_015_324, "set them beside scores on the same corpus and split, and no others"),
+        (504, "A score on this corpus of 504 passages must not be compared with scores on all of Wikipedia"),
+        (None, "A score on this corpus must not be compared with scores on all of Wikipedia"),
+        (21_015_324, "compare them only with scores on the same corpus and split"),
     ],
 )
 def test_the_corpus_is_not_named_as_the_index(tmp_path: Path, passages: int | None, says: str) -> None:
@@ -353,20 +353,20 @@ EXCERPT = "ab Ada Holm cd"
 def test_cited_spans_and_gold_answers_are_marked(
     span: tuple[int | None, int | None], answers: tuple[str, ...], pieces: list[Any]
 ) -> None:
-    made = show_row(make_row(0, answers=answers, cited=Excerpt("", "", EXCERPT, 1, *span)), regex=False)
-    assert [(p.text, "s" * p.said + "g" * p.gold) for p in made.cited] == pieces
+    made = mark_row(make_row(0, answers=answers, cited=Excerpt("", "", EXCERPT, 1, *span)), regex=False)
+    assert [(p.text, "s" * p.is_predicted + "g" * p.is_gold) for p in made.cited] == pieces
 
 
 def test_patterns_are_marked_and_shown_as_code(tmp_path: Path) -> None:
     html = render_page(make_report(tmp_path, regex=True, split="x"))
     assert ParsedPage(html).all("code").count("Bo Berg") == 1
-    made = show_row(make_row(0, answers=("[", "A.a", r"H\w+m"), cited=Excerpt("", "", EXCERPT)), regex=True)
-    assert [piece.text for piece in made.cited if piece.gold] == ["Holm"]
+    made = mark_row(make_row(0, answers=("[", "A.a", r"H\w+m"), cited=Excerpt("", "", EXCERPT)), regex=True)
+    assert [piece.text for piece in made.cited if piece.is_gold] == ["Holm"]
 
 
 @given(st.text(max_size=3000), st.integers(-5, 4000), st.integers(-5, 4000), st.lists(st.text(max_size=3), max_size=3))
 def test_pieces_add_up_to_the_passage(text: str, start: int, end: int, answers: list[str]) -> None:
-    cited = show_row(make_row(0, answers=tuple(answers), cited=Excerpt("", "", text, 1, start, end)), regex=False).cited
+    cited = mark_row(make_row(0, answers=tuple(answers), cited=Excerpt("", "", text, 1, start, end)), regex=False).cited
     kept = "".join(piece.text for piece in cited if piece not in (Piece("… "), Piece(" …")))
     assert kept in text and len(kept) <= 2100
     assert len(text) > 700 or kept == text

@@ -148,7 +148,7 @@ def test_a_stopped_build_resumes_while_the_old_index_answers(tmp_path: Path, sto
     _, err = process.communicate(timeout=60)
     assert process.returncode == (130 if stop == signal.SIGINT else -9)
     assert b"Traceback" not in err
-    assert (b"ragqa: interrupted; the same command goes on where it was" in err) == (stop == signal.SIGINT)
+    assert (b"ragqa: interrupted; run the same command again to continue" in err) == (stop == signal.SIGINT)
     assert artefacts.read_manifest(out, "index").fingerprint == old
     assert Pipeline.load(out).ask("What is document number 1?").question
 

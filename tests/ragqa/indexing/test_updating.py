@@ -548,7 +548,7 @@ def test_a_repeated_id_is_reported_and_changes_nothing(tmp_path: Path, encoder: 
     report = update_index(index, add=[file], skip_bad=True)
     assert get_counts(report) == (1, 0, 0, 0) and report.corpus.bad == 1
     shown = format_update(report, index)
-    assert shown.startswith("1 added") and "left out or mended: 1 bad" in shown and "twice.jsonl:2" in shown
+    assert shown.startswith("1 added") and "left out or repaired: 1 bad" in shown and "twice.jsonl:2" in shown
     assert get_counts(update_index(index, add=[file, file], skip_bad=True)) == (0, 0, 1, 0)
 
 

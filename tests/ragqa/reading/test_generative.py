@@ -184,7 +184,7 @@ def _yield_tokens(ids: list[int], candidate: Candidate) -> Any:
     ("least", "shown"),
     [
         (0.0, "1956 or 1957   (confidence"),
-        (0.99, "1956 or 1957\nTaken back. No answer in these documents: the best has "),
+        (0.99, "1956 or 1957\nWithdrawn. No answer in these documents: the best has "),
     ],
 )
 def test_a_streamed_answer_is_shown_once_on_a_terminal(

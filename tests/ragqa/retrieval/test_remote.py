@@ -303,7 +303,7 @@ def test_a_partial_answer_is_never_scored(server: FakeServer, tmp_path: Path) ->
             server.missing = ("b",) if number == 2 else ()
             yield question
 
-    with pytest.raises(RemoteError, match="no answer from b: a part of the index is not scored as the whole"):
+    with pytest.raises(RemoteError, match="no answer from b: scores on a part of the index would be wrong"):
         evaluate(pipeline, iterate_questions(), out=tmp_path / "r")
     assert len((tmp_path / ".r.evaluating" / "rows.jsonl").read_text().splitlines()) == 2
     with pytest.raises(RemoteError, match="no answer from b"):

@@ -77,7 +77,7 @@ class _DumpParser:
         self.expat.EndElementHandler = self._end
         self._namespaces: dict[str, str] = {}
         self._path: list[str] = []
-        self._key = ""
+        self._namespace_key = ""
         self._pieces: list[str] = []
         self._page = _WikiPage(0)
         self._finished_pages: list[_WikiPage] = []
@@ -113,12 +113,12 @@ class _DumpParser:
         elif path == ("page", "redirect"):
             self._page.redirect = True
         elif path == _NAMESPACE:
-            self._key = attributes.get("key", "")
+            self._namespace_key = attributes.get("key", "")
         if path == _NAMESPACE or (path in _FIELDS and self._is_needed(name)):
             self.expat.CharacterDataHandler = self._pieces.append
 
     def _is_needed(self, name: str) -> bool:
-        """Return whether an element is read; the text of pages that are no articles is skipped for speed."""
+        """Return whether an element is read; texts of pages other than articles are skipped for speed."""
         return name != "text" or self._page.namespace in ("", _ARTICLES)
 
     def _end(self, name: str) -> None:
@@ -128,14 +128,14 @@ class _DumpParser:
         if path == ("page",):
             self._finished_pages.append(self._page)
         elif path == _NAMESPACE:
-            self._namespaces[self._key] = normalize_prefix("".join(self._pieces))
+            self._namespaces[self._namespace_key] = normalize_prefix("".join(self._pieces))
         elif path in _FIELDS:
             setattr(self._page, _FIELDS[path], "".join(self._pieces))
         self._pieces = []
 
 
 def _iter_pages(file: InputFile, parser: _DumpParser) -> Iterator[_WikiPage]:
-    """Yield the pages of the file; where it cannot be read further, report that and end."""
+    """Yield the pages of the file, and report the place where it cannot be read further."""
     problem = "the XML is broken"
     try:
         while data := file.stream.read(_CHUNK_BYTES):

@@ -51,7 +51,7 @@ _SIGN = re.compile(r"(&#?\w+;)|[^\w \t.,/]|_")
 
 
 def remove_markup(text: str) -> str:
-    """Return the wikitext without them; GONE, BREAK and NOTHING mark the places where something was."""
+    """Return the wikitext without this markup; GONE, BREAK and NOTHING mark its places."""
     text = _FORMATTING.sub(_replace_tag, _remove_elements(text))
     text = _remove_nested(_remove_templates(text), _TABLE)
     text = _TABLE_TAG.sub(BREAK, _remove_nested(text, _HTML_TABLE))
@@ -92,7 +92,7 @@ def _remove_elements(text: str) -> str:
 
 
 def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int, int]:
-    """Return the end of a comment's or an element's content (-1 if it is never closed), and where to go on."""
+    """Return the end of a comment's or element's content (-1 if never closed), and the place to continue at."""
     if not name:
         end = text.find("-->", start)
         return (end, end + 3) if end >= 0 else (len(text), len(text))
@@ -110,33 +110,33 @@ def _replace_content(name: str, content: str) -> str:
 
 
 def _remove_templates(text: str) -> str:
-    """Remove templates and arguments: whatever stands between matching runs of two or more braces."""
-    opened: list[tuple[int, int]] = []  # place and length of the open runs
+    """Remove templates and arguments, which stand between matching runs of two or more braces."""
+    open_brackets: list[tuple[int, int]] = []  # place and length of the open runs
     spans: list[tuple[int, int]] = []
     for braces in _BRACES.finditer(text):
         place, length = braces.span()[0], len(braces[0])
         if text[place] == "{":
-            opened.append((place, length))
+            open_brackets.append((place, length))
             continue
-        while length > 1 and opened:
-            start, open_length = opened.pop()
+        while length > 1 and open_brackets:
+            start, open_length = open_brackets.pop()
             matched = min(open_length, length)
             place, length, open_length = place + matched, length - matched, open_length - matched
             _add_span(spans, start + open_length, place)
             if open_length > 1:
-                opened.append((start, open_length))
+                open_brackets.append((start, open_length))
     return _remove_spans(text, spans)
 
 
 def _remove_nested(text: str, brackets: re.Pattern[str]) -> str:
-    """Remove what stands between matching brackets; group 1 of ``brackets`` matches an opening one."""
-    opened: list[int] = []
+    """Remove text between matching brackets; group 1 of ``brackets`` matches an opening one."""
+    open_brackets: list[int] = []
     spans: list[tuple[int, int]] = []
     for bracket in brackets.finditer(text):
         if bracket[1]:
-            opened.append(bracket.start(1))
-        elif opened:
-            _add_span(spans, opened.pop(), bracket.end())
+            open_brackets.append(bracket.start(1))
+        elif open_brackets:
+            _add_span(spans, open_brackets.pop(), bracket.end())
     return _remove_spans(text, spans)
 
 
