@@ -116,10 +116,10 @@ def test_all_string_types_of_arrow_are_read(tmp_path: Path, kind: pa.DataType) -
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
-        ({"id": ["1"], "contents": ["one"]}, "no column 'text', only 'id', 'contents' (mend"),
+        ({"id": ["1"], "contents": ["one"]}, "no column 'text', only 'id', 'contents' (fix it"),
         ({"text": [["one"]], "id": ["1"]}, "the column 'text' holds list<"),
-        ({"text": ["one"], "title": [1]}, "the column 'title' holds int64, not strings (mend"),
-        ({"text": ["one"], "id": [0.5]}, "the column 'id' holds double, not strings (mend"),
+        ({"text": ["one"], "title": [1]}, "the column 'title' holds int64, not strings (fix it"),
+        ({"text": ["one"], "id": [0.5]}, "the column 'id' holds double, not strings (fix it"),
         ({f"c{n:02}": ["x"] for n in range(30)}, "no column 'text', only 'c00', "),
     ],
 )
@@ -419,7 +419,7 @@ def test_a_data_set_that_cannot_be_loaded_is_a_one_line_error(hub_folder: Path, 
 
 def test_a_data_set_without_texts_or_rows_is_a_one_line_error(tmp_path: Path, datasets: Any) -> None:
     write_parquet(tmp_path / "a" / "train.parquet", {"question": ["x"]})
-    with pytest.raises(BadInput, match=r"hf:.*/a: no column 'text', only 'question' \(mend"):
+    with pytest.raises(BadInput, match=r"hf:.*/a: no column 'text', only 'question' \(fix it"):
         read(Path(f"hf:{tmp_path}/a"))
     write_parquet(tmp_path / "b" / "train.parquet", {"text": pa.array([], pa.string())})
     with pytest.raises(BadInput, match=r"hf:.*/b: cannot be read: \w+"):

@@ -620,7 +620,7 @@ def test_another_encoder_is_rejected_when_passages_are_added(tmp_path: Path, enc
     index = make_index(tmp_path)
     before = read_files(index)
     encoder.fingerprint = "other words"
-    with pytest.raises(Mismatch, match="made with encoder words, which is other words now"):
+    with pytest.raises(Mismatch, match="made with encoder words, which is now other words"):
         apply_update(index, {"fox": "a fox ran"}, ["cat"])
     assert read_files(index) == before and list_neighbours(index) == ["docs.index"]
     assert get_counts(apply_update(index, delete=["cat"])) == (0, 0, 0, 1)
