@@ -90,18 +90,19 @@ def schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
 
 
 class Unset:
-    """Default of a setting in a stage, which the recipe around it replaces by its own value.
+    """Mark of a default value that nobody has chosen: ``python -m pipelines.realm --seed 3`` replaces it in all stages.
 
-    A value that somebody gave is of the plain type, also where it equals the default.
+    The default is an ordinary text or number of a type of its own. A value that the user gives has the plain type. So
+    ``--tune.seed 0`` stays 0, although 0 is also the default (see ``pipelines.common.stages.fill_unset``).
     """
 
 
 class UnsetText(Unset, str):
-    """Text by default."""
+    """Default text that nobody has chosen."""
 
 
 class UnsetNumber(Unset, int):
-    """Number by default."""
+    """Default number that nobody has chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipelines.common.config import UnsetNumber, UnsetText
 from pipelines.common.stages import fill_unset, run_stage
 from pipelines.orqa.config import CLOZE, TUNE, FineTuneConfig, InverseClozeConfig
 from pipelines.realm.config import PRETRAIN, PretrainConfig
@@ -42,11 +41,11 @@ class RealmConfig:
     """File of held-out questions: recall is measured on them, the best weights are kept, confidence is calibrated."""
     regex: bool = False
     """Treat answers as regular expressions (CuratedTREC)."""
-    kind: str = UnsetText(DEFAULT_KIND)
+    kind: str = DEFAULT_KIND
     """Kind of the indexes: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    device: str = UnsetText("cpu")
+    device: str = "cpu"
     """Device to train on: cpu, cuda or cuda:N."""
-    seed: int = UnsetNumber(0)
+    seed: int = 0
     """Seed of all that is random."""
     cloze: InverseClozeConfig = CLOZE
     """Inverse cloze task; what is given here comes before what is given above."""
