@@ -81,7 +81,7 @@ class PipelineSettings:
         by_name = {**self.readers, **{name: str(place) for name, place in (readers or {}).items()}}
         settings = replace(self, readers=by_name)
         if reader is not None:
-            chosen = registry.resolve_name(str(reader), by_name, where)
+            chosen = registry.resolve_setting(str(reader), by_name, where)
             if chosen != self.reader:
                 settings = replace(settings, reader=chosen, k=None, decoding=None)
         return replace(settings, **{name: value for name, value in others.items() if value is not None})

@@ -152,7 +152,7 @@ def measure(config: ScaleConfig) -> None:
         figures[name] = {**times, "memory_after": measure_memory()}
         print(json.dumps({name: figures[name]}), file=sys.stderr)
     vectors = open_shards(config.vectors, artefacts.peek_manifest(config.vectors).config["rows"])
-    truth = ExactIndex(vectors, keep=False).search(ranker.dense.encode(texts), K)
+    truth = ExactIndex(vectors, cache=False).search(ranker.dense.encode(texts), K)
     for name in (RetrieverKind.DENSE, "dense, harder"):
         figures[name] |= measure_recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])
     made_of = "real passages repeated, vectors of mixtures and noise but for the first 165,871; see the bench"

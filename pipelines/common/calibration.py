@@ -108,7 +108,7 @@ def cross_fit(
         return fit_calibration(selected, right[mask], fitted_on, features=features, counts=weight[mask])
 
     on_other_half = fit(half == 1), fit(half == 0)
-    confidence = np.array([on_other_half[at].confidence(each) for at, each in zip(half, evidence, strict=True)])
+    confidence = np.array([on_other_half[at].compute_confidence(each) for at, each in zip(half, evidence, strict=True)])
     return CrossFit(fit(np.ones(len(rows), dtype=bool)), confidence, right)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from ragqa import __version__
 from ragqa.artefacts.paths import cache_dir
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
+from ragqa.retrieval.registry import VECTORS_ARTEFACT
 
 FORMAT = 1
 """Version of the layout; a newer one is refused."""
@@ -29,7 +30,7 @@ TYPICAL_FILES = {
     "reader": ("model.onnx",),
     "report": ("report.json",),
     "vectors": ("begun.json",),
-    "dense": ("vectors.npy", "codes.npy"),
+    VECTORS_ARTEFACT: ("vectors.npy", "codes.npy"),
 }
 """Files by which an artefact of each kind is recognised even if its manifest is damaged."""
 

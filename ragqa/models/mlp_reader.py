@@ -60,7 +60,7 @@ class MlpSpanReader(nn.Module):
 
         Returns:
             ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans that leave their passage have
-            scores, too; ``Window.possible`` marks the allowed ones.
+            scores, too; ``Window.find_possible_spans`` marks the allowed ones.
         """
         hidden_NLD = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, **segment_inputs(self.config, token_type_ids)

@@ -8,7 +8,7 @@ from ragqa.reading.registry import ReaderKind
 from ragqa.types import Answer, Hit
 
 DEFAULT_PASSAGES = 10
-"""Passages to read for a question by default: more cost time and, on SQuAD, gained little."""
+"""Default number of passages per question: more cost time and, on SQuAD, gain little."""
 
 NO_PASSAGES = "no passages were found"
 """Reason of every reader for declining a question without passages."""
@@ -16,21 +16,21 @@ NO_PASSAGES = "no passages were found"
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """Settings with which a generator searches for an answer."""
+    """Settings of a generator's search for an answer."""
 
     beams: int = 1
     """Number of beams of beam search; 1 is greedy search."""
     fast: bool = False
-    """For RAG-Sequence: score a candidate only under the passages whose search found it (Lewis et al. 2020, section
-    2.5), and not under all of them."""
+    """True to score a candidate of RAG-Sequence only under passages whose own search returned it, not under all (Lewis
+    et al. 2020, section 2.5)."""
     max_answer: int | None = None
-    """Maximum length of an answer in tokens, its end included; None for the length used in training."""
+    """Maximum answer length in tokens, the end included; None for the length used in training."""
     min_answer: int = 0
-    """Minimum length of an answer in tokens."""
+    """Minimum answer length in tokens."""
 
     @classmethod
     def from_options(cls, **options: int | bool | None) -> Self | None:
-        """Make settings of command-line options; None if all of them are None."""
+        """Make settings from command-line options; return None if all of them are None."""
         given = {name: value for name, value in options.items() if value is not None}
         return cls(**given) if given else None  # type: ignore[arg-type]
 
@@ -42,7 +42,7 @@ class RetrieverIdentity:
     kind: str
     """Name of the retriever, for messages."""
     encoder: str | None
-    """Fingerprint of the encoder whose inner products the scores are; None for scores of any other sort."""
+    """Fingerprint of the encoder whose inner products are the scores; None for other scores, such as BM25's."""
 
 
 class Reader(Protocol):
@@ -50,7 +50,7 @@ class Reader(Protocol):
 
     kind: ReaderKind
     fingerprint: str
-    """Digest of everything that decides about answers and confidences."""
+    """Digest of everything that determines answers and confidences."""
 
     @property
     def threshold(self) -> float:
@@ -74,23 +74,23 @@ class AnswerGenerator(Protocol):
     decoding: Decoding
     """Settings in use, with no field None."""
     prior_warning: str | None
-    """A line for the user if the scores of the hits are not those that it was trained with."""
+    """One-line warning if the scores of the hits are not those of its training."""
 
     @property
     def passages(self) -> int:
-        """Number of passages for a question in training."""
+        """Number of passages per question in training."""
         ...
 
     @property
     def can_stream(self) -> bool:
-        """True if, with its settings, it can show an answer while it writes it."""
+        """True if it can stream an answer with its settings."""
         ...
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Yield pieces of the answer, which joined are its text, then the answer."""
+        """Yield the text of the answer in pieces, then the answer."""
         ...
 
 
 def get_default_passages(reader: object) -> int:
-    """Return how many passages a reader reads for a question by default."""
+    """Return the default number of passages per question of a reader."""
     return reader.passages if isinstance(reader, AnswerGenerator) else DEFAULT_PASSAGES

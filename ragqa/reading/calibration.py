@@ -1,8 +1,8 @@
-"""Calibration: the probability that an answer is right, given the reader's evidence for it.
+"""Calibration: the probability that an answer is right, from the reader's evidence for it.
 
 A logistic regression (Platt 1999) from evidence to the probability of an exact match. It is fitted on held-out
-questions: some whose answer the corpus holds, some whose document was taken out of it. The coefficients are kept in
-``calibration.json`` beside the reader's weights, together with two values chosen on the same questions: the confidence
+questions, some of them with their document removed from the corpus. The coefficients are stored in
+``calibration.json`` next to the reader's weights, together with two values chosen on the same questions: the confidence
 below which to decline, and the weight of retrieval scores in reading.
 
 Legend: N answers, F features.
@@ -51,28 +51,28 @@ THRESHOLD = 0.2
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a reader knows about an answer when it gives it."""
+    """Evidence of a reader for an answer, from which its confidence is computed."""
 
     weight: float
     """Probability of the merged answer among all spans of all passages."""
     span: float
     """Score of its best span, without relevance."""
     relevance: float
-    """Score of the passage, or the window of it, that the span stands in; with the prior from retrieval."""
+    """Score of the passage, or of the window with the span, including the prior from retrieval."""
     own_relevance: float = 0.0
-    """The same without the prior."""
+    """Score of the passage without the prior."""
     passages_read: int = 1
     """Number of passages that were read."""
     lead: float = 0.0
-    """Log of the ratio of its weight to that of the best other answer."""
+    """Log of the ratio between its weight and that of the best other answer."""
     behind_best: float = 0.0
-    """Distance of its passage to the best one, in standard deviations of retrieval scores; 0 or less."""
+    """Retrieval score of its passage less the best score, in standard deviations; 0 or less."""
     best_ahead: float = 0.0
-    """Distance of the best passage to the mean of all, in standard deviations; 0 or more."""
+    """Best retrieval score less the mean of all, in standard deviations; 0 or more."""
     passages_agreeing: int = 1
-    """Number of passages whose best span is this answer, among passages with one of the best spans overall."""
+    """Number of passages whose best span is this answer, among those with a candidate span."""
 
-    def features(self, names: Sequence[str] = BASIC_FEATURES) -> np.ndarray:
+    def compute_features(self, names: Sequence[str] = BASIC_FEATURES) -> np.ndarray:
         """Return the named features [F]; raises KeyError for an unknown name."""
         weight = min(max(self.weight, 1e-4), 1 - 1e-4)
         values = {
@@ -94,7 +94,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coefficients of the regression, their origin, and the values chosen on the same questions."""
+    """Coefficients of the regression, with the threshold and prior chosen on the same questions."""
 
     coefficients: tuple[float, ...]
     fitted_on: str = "nothing: the raw probability of the answer"
@@ -109,14 +109,14 @@ class Calibration:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All values by the names of the first version, so that fingerprints of readers do not change."""
+        """All values under their original names, so that fingerprints of readers do not change."""
         row = asdict(self)
         row["questions"] = row.pop("answers")
         return row
 
-    def confidence(self, evidence: Evidence) -> float:
+    def compute_confidence(self, evidence: Evidence) -> float:
         """Return the probability, from 0 to 1, that the answer is right."""
-        return float(1 / (1 + np.exp(-np.dot(self.coefficients, evidence.features(self.features)))))
+        return float(1 / (1 + np.exp(-np.dot(self.coefficients, evidence.compute_features(self.features)))))
 
     @classmethod
     def load(cls, folder: Path, *, threshold: float = THRESHOLD) -> "Calibration":
@@ -138,7 +138,7 @@ class Calibration:
                 tuple(map(float, row["coefficients"])),
                 row["fitted_on"],
                 row["answers"] if "answers" in row else row["questions"],  # the name in earlier versions
-                tuple(row.get("features", BASIC_FEATURES)),  # as the next two, absent in earlier versions
+                tuple(row.get("features", BASIC_FEATURES)),  # this and the next two are absent in earlier versions
                 float(row.get("threshold", THRESHOLD)),
                 float(row.get("prior", 1.0)),
             )
@@ -149,7 +149,7 @@ class Calibration:
 
     def _check(self) -> None:
         """Raise ValueError or KeyError if no confidence can be computed."""
-        Evidence(0.5, 0.0, 0.0).features(self.features)
+        Evidence(0.5, 0.0, 0.0).compute_features(self.features)
         if len(self.coefficients) != len(self.features):
             raise ValueError(f"{len(self.coefficients)} coefficients of {len(self.features)} features")
         if not all(map(isfinite, (*self.coefficients, self.prior))) or not 0 <= self.threshold <= 1:
@@ -188,7 +188,7 @@ def fit_calibration(
     Returns:
         The calibration, with the default threshold and prior.
     """
-    x_NF = np.stack([item.features(features) for item in evidence])
+    x_NF = np.stack([item.compute_features(features) for item in evidence])
     y_N = np.asarray(right, dtype=np.float64)
     count_N = np.ones(len(y_N)) if counts is None else np.asarray(counts, dtype=np.float64)
     beta_F = np.zeros(x_NF.shape[1])

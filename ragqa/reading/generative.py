@@ -6,6 +6,7 @@ Legend: B questions, K passages a question.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import exp
+from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ragqa.models.generation.search import SearchSettings
 _UNSUPPORTED = "in none of the passages that were read"
 _INCOMPLETE = "\ufffd"
-"""Placeholder that a tokenizer of bytes writes for a character that is not complete yet."""
+"""Character that byte-level tokenizers write for an incomplete one."""
 _EMPTY_ANSWER = "the generator wrote nothing"
 
 
@@ -58,10 +59,10 @@ class GenerativeReader:
             generator: the model.
             calibration: turns evidence into confidence.
             fingerprint: digest of the model.
-            decoding: settings; fields that are None are those of the generator's training.
+            decoding: settings; a field of None takes its value from the generator's training.
             alternatives: number of other answers to return.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
-            scored_by: retriever whose scores the hits have; None if they are those of the generator's training.
+            scored_by: retriever that scores the hits; None if it is the one of the generator's training.
 
         Raises:
             BadInput: the generator cannot decode with these settings.
@@ -83,7 +84,7 @@ class GenerativeReader:
 
         Args:
             source: directory or hub name; see ``ragqa.models.generation.generators.load_generator``.
-            kind: generative ``ReaderKind`` to use a plain seq2seq as; None if the directory names its own.
+            kind: generative ``ReaderKind`` of a plain seq2seq; None if the directory names it.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
             options: further arguments of the constructor.
 
@@ -124,14 +125,14 @@ class GenerativeReader:
         ]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[WrittenAnswer]]:
-        """Return the answer that ``read`` gives to each question, with its evidence; none where it declines."""
+        """Return the answer of ``read`` to each question with its evidence; an empty list if it declines."""
         return [
             [WrittenAnswer(text, _make_evidence(best)) for best in candidates[:1] if (text := self._decode(best.ids))]
             for candidates in self._generate(questions, hits)
         ]
 
     def _generate(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Candidate"]]:
-        """Return candidate answers for each question, best first; none where there is nothing to read."""
+        """Return candidate answers for each question, best first; none if there is nothing to read."""
         rows = [row for row, passages in enumerate(hits) if passages or self.is_closed_book]
         results: list[list[Candidate]] = [[] for _ in questions]
         if rows:
@@ -143,14 +144,14 @@ class GenerativeReader:
 
     @property
     def can_stream(self) -> bool:
-        """True for greedy search, except by RAG-Sequence, which compares whole answers of all passages first."""
+        """True for greedy search, except by RAG-Sequence, which compares the whole answers of all passages."""
         return self._search.beams == 1 and self.kind != ReaderKind.RAG_SEQUENCE
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Yield pieces of the answer as they are written, then the answer.
 
-        A piece is shown once the next token has left it unchanged: tokens may change a mark before them, or complete
-        a character.
+        A piece is yielded when the next token leaves it unchanged, since a token may change the punctuation before it
+        or complete a character.
         """
         if not (hits or self.is_closed_book):
             yield decline(question)
@@ -166,7 +167,8 @@ class GenerativeReader:
                 (candidates,) = stop.value
                 break
             text = self._decode(ids)
-            stable, previous = _find_common_prefix(previous, text).rstrip(_INCOMPLETE), text
+            prefix = commonprefix([previous, text])  # noqa: RUF071 (characters of a text, not parts of a path)
+            stable, previous = prefix.rstrip(_INCOMPLETE), text
             if stable.startswith(shown) and stable != shown:
                 yield stable[len(shown) :]
                 shown = stable
@@ -211,7 +213,7 @@ class GenerativeReader:
 
     def _select_others(self, texts: list[str], candidates: list["Candidate"]) -> list[tuple[str, "Candidate"]]:
         """Return the runners-up, each text once."""
-        first = {text: each for text, each in reversed(list(zip(texts, candidates, strict=True))) if text}
+        first = {text: candidate for text, candidate in reversed(list(zip(texts, candidates, strict=True))) if text}
         return [(text, first[text]) for text in dict.fromkeys(texts[1:]) if text and text != texts[0]]
 
     def _decode(self, ids: Any) -> str:
@@ -229,19 +231,19 @@ class GenerativeReader:
 
     def _locate(self, question: str, hit: Hit, text: str) -> Span | None:
         """Return the first span of the passage that is the answer, if the generator read that far."""
-        found = locate_answer(hit.passage.text, text)
-        return Span(*found) if found and self._generator.reads(question, hit.passage, found[1]) else None
+        edges = locate_answer(hit.passage.text, text)
+        return Span(*edges) if edges and self._generator.reads(question, hit.passage, edges[1]) else None
 
     def _compute_confidence(self, candidate: "Candidate") -> float:
-        return self._calibration.confidence(_make_evidence(candidate))
+        return self._calibration.compute_confidence(_make_evidence(candidate))
 
 
 def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -> tuple[Prior, str | None]:
     """Return the prior over passages, and a warning if the scores are not those of training.
 
-    The prior of RAG is the softmax of inner products of the towers that it was trained with. Scores of another scale,
-    such as BM25's or cosines, would select one passage or none at all; so only their distances to the best count, in
-    standard deviations (``SPREAD``).
+    RAG's prior is the softmax of the inner products of its own towers. Scores of another scale, such as BM25's or
+    cosines, would select a single passage or none. Of these only the distances to the best score count, in standard
+    deviations (``SPREAD``).
     """
     kind, own = ReaderKind(generator.kind), generator.retriever
     if scored_by is None or not kind.uses_scores:
@@ -251,26 +253,26 @@ def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -
     other = f"of {scored_by.kind}" if scored_by.encoder is None else "of another dense retriever"
     return make_prior(SPREAD), (
         f"{kind} weighs passages by the inner products of the towers that it was trained with; these scores are "
-        f"{other}, and only their distances count: better ask an index of its own retriever"
+        f"{other}, so only their differences count: use an index of its own retriever"
     )
 
 
-def _resolve_decoding(generator: "Generator", wanted: Decoding) -> Decoding:
-    """Return the settings with the generator's own in place of None."""
+def _resolve_decoding(generator: "Generator", decoding: Decoding) -> Decoding:
+    """Return the settings with None replaced by the generator's own."""
     room = generator.seq2seq.max_tokens
-    longest = generator.max_answer if wanted.max_answer is None else wanted.max_answer
-    if wanted.fast and generator.kind != ReaderKind.RAG_SEQUENCE:
-        raise BadInput(f"fast decoding is for rag-sequence; a {generator.kind} has but one search: leave it out")
-    if wanted.beams < 1 or longest < 2 or not 0 <= wanted.min_answer < longest:
-        wrong = f"beams = {wanted.beams}, min_answer = {wanted.min_answer}, max_answer = {longest}"
+    longest = generator.max_answer if decoding.max_answer is None else decoding.max_answer
+    if decoding.fast and generator.kind != ReaderKind.RAG_SEQUENCE:
+        raise BadInput(f"fast decoding is for {ReaderKind.RAG_SEQUENCE} only: {generator.kind} has a single search")
+    if decoding.beams < 1 or longest < 2 or not 0 <= decoding.min_answer < longest:
+        wrong = f"beams = {decoding.beams}, min_answer = {decoding.min_answer}, max_answer = {longest}"
         raise BadInput(f"{wrong}: at least 1 beam, 2 tokens (the last is an end), and min_answer below max_answer")
     if longest > room:
         raise BadInput(f"max_answer = {longest}: the generator writes {room} tokens at most")
-    return replace(wanted, max_answer=longest)
+    return replace(decoding, max_answer=longest)
 
 
 def _make_search(kind: ReaderKind, decoding: Decoding, alternatives: int) -> "SearchSettings":
-    """Return the search settings; RAG-Sequence can return the answers of all passages, however few its beams."""
+    """Return the search settings; RAG-Sequence has candidates of all passages, even with few beams."""
     from ragqa.models.generation.search import SearchSettings
 
     assert decoding.max_answer is not None
@@ -283,18 +285,13 @@ def _make_search(kind: ReaderKind, decoding: Decoding, alternatives: int) -> "Se
     )
 
 
-def _find_common_prefix(one: str, other: str) -> str:
-    different = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return one[: next(different, min(len(one), len(other)))]
-
-
 def _make_evidence(candidate: "Candidate") -> Evidence:
     mean = candidate.log_prob / len(candidate.ids)
     return Evidence(exp(candidate.log_prob), mean, max(candidate.posterior))
 
 
 def decline(question: str, hits: list[Hit] | None = None) -> Answer:
-    """Return a declined answer: no passages were found, or with ``hits`` the generator wrote nothing."""
+    """Return a declined answer, either without passages or because the generator wrote nothing from ``hits``."""
     sources = tuple(Source(hit, None, 0.0) for hit in hits or ())
     reason = NO_PASSAGES if hits is None else _EMPTY_ANSWER
     return Answer(question, None, float("-inf"), 0.0, sources, supported=None, reason=reason)

@@ -1,4 +1,4 @@
-"""The prior over passages: what retrieval scores contribute to reading.
+"""Prior over passages: the contribution of retrieval scores to reading.
 
 Legend: K passages of a question.
 """
@@ -18,9 +18,8 @@ def make_prior(name: str, weight: float = 1.0) -> Prior:
     """Return the prior of a reader.
 
     Args:
-        name: ``RAW`` for the scores themselves, for a reader trained together with its retriever; ``SPREAD`` for
-            standardized scores (see ``ragqa.runtime.scorer``).
-        weight: factor of standardized scores; ignored for raw ones, which are taken as in training.
+        name: ``RAW`` for the scores themselves, ``SPREAD`` for standardized ones (see ``ragqa.runtime.scorer``).
+        weight: factor of standardized scores; raw ones are always used as in training.
     """
     return _get_scores if name == RAW else lambda hits: weight * standardize_scores(hits)
 

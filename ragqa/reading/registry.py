@@ -1,15 +1,15 @@
-"""The names of every reader, and how a setting such as ``rag-token:DIRECTORY`` is opened.
+"""Names of all readers, and loading of a reader by a setting such as ``rag-token:DIRECTORY``.
 
 To add a reader, write its file with a class that has ``load``, and add one member to ``ReaderKind`` and one entry to
-``_READERS``. Classes stand here by their dotted names, so that asking for a name imports none of them.
+``_READERS``. Classes are named and not imported here, so that looking up a name loads none of them.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from ragqa.errors import BadInput
 
@@ -62,39 +62,36 @@ def open_reader(
             None for the reader that comes with the package.
         decoding: settings of a generative reader; None for those of its training.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models.
-        scored_by: retriever whose scores its hits will have; None if they are those of its training.
+        scored_by: retriever that scores its hits; None if it is the one of its training.
 
     Raises:
         ArtefactError, DamagedArtefact: there is no reader, or it is not whole.
-        BadInput: ``decoding`` is given for a reader that writes nothing, or is not possible.
+        BadInput: ``decoding`` is given for a span reader, or is out of range.
     """
     kind, source = split_setting(setting)
     if kind is None and not (source and is_generator(Path(source))):
         if decoding is not None:
             options = "--beams, --fast, --max-answer and --min-answer"
             raise BadInput(f"{options} are for readers that write, and this one marks spans: leave them out")
-        span_reader: Reader = _import_class(_SPAN).load(Path(source) if source else None, device=device)
+        span_reader: Reader = resolve_name(_SPAN).load(Path(source) if source else None, device=device)
         return span_reader
-    reader_class = _import_class(_READERS[ReaderKind(kind)] if kind else _GENERATIVE)  # its directory says its kind
+    reader_class = resolve_name(
+        _READERS[ReaderKind(kind)] if kind else _GENERATIVE
+    )  # without one, the directory names it
     generative: Reader = reader_class.load(source, kind, decoding=decoding, device=device, scored_by=scored_by)
     return generative
-
-
-def _import_class(dotted: str) -> Any:
-    module, _, name = dotted.partition(":")
-    return getattr(import_module(module), name)
 
 
 def split_setting(setting: str | None) -> tuple[str | None, str | None]:
     """Return kind and source of a setting; either may be None.
 
     Raises:
-        BadInput: there is a kind, but no source behind the colon.
+        BadInput: there is a kind, but no source after the colon.
     """
     kind, colon, source = (setting or "").partition(":")
     if colon and kind in GENERATIVE_KINDS:
         if not source:
-            raise BadInput(f"--reader {setting}: name the directory of the model behind the colon")
+            raise BadInput(f"--reader {setting}: name the directory of the model after the colon")
         return kind, source
     return None, setting
 
@@ -119,25 +116,25 @@ def is_generator(path: Path) -> bool:
         return False
 
 
-def resolve_name(wanted: str, readers: Mapping[str, str], owner: object) -> str:
-    """Return the setting that a pipeline keeps under the name ``wanted``, or ``wanted`` if it is a setting itself.
+def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str:
+    """Return the setting that a pipeline stores under ``name``, or ``name`` if it is a setting itself.
 
     Args:
-        wanted: name or setting.
+        name: name or setting.
         readers: settings of the pipeline's readers by their names.
         owner: path of the pipeline, for messages.
 
     Raises:
-        BadInput: the pipeline keeps no reader of that name.
+        BadInput: the pipeline has no reader of that name.
     """
-    if wanted in readers:
-        return readers[wanted]
-    if wanted in list(ReaderKind):
-        hint = f"it has {', '.join(readers)}" if readers else f"give a directory, or {wanted}:DIRECTORY"
-        raise BadInput(f"--reader {wanted}: {owner} names no such reader; {hint}")
-    if readers and ":" not in wanted and not Path(wanted).exists():
-        raise BadInput(f"--reader {wanted}: {owner} has {', '.join(readers)}, and no such directory is there")
-    return wanted
+    if name in readers:
+        return readers[name]
+    if name in list(ReaderKind):
+        hint = f"it has {', '.join(readers)}" if readers else f"give a directory, or {name}:DIRECTORY"
+        raise BadInput(f"--reader {name}: {owner} names no such reader; {hint}")
+    if readers and ":" not in name and not Path(name).exists():
+        raise BadInput(f"--reader {name}: {owner} has {', '.join(readers)}, and no such directory is there")
+    return name
 
 
 def kind_of_fingerprint(fingerprint: str) -> ReaderKind:

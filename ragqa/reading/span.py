@@ -1,4 +1,4 @@
-"""The extractive reader: the most probable spans over all passages of a question.
+"""Extractive reader: the most probable spans over all passages of a question.
 
 Probabilities are normalised over the spans of all K passages at once (Clark & Gardner 2018; ORQA section 4.1), so that
 a confident passage beats a vague one. Spans that normalise to the same answer are merged.
@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from ragqa.types import Alternative, Answer, Hit, Source, Span
 MAX_ANSWER = 30
 """Maximum length of an answer in wordpieces (BERT's SQuAD setting); a reader may be trained for shorter ones."""
 _CANDIDATES = 100
-"""Spans of a question that are considered for merging; the rest have no visible weight."""
+"""Number of spans per question that are merged; the others have no visible weight."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,9 @@ class _SpanCandidate:
     end: int
     score: float
     relevance: float
-    """The part of the score that belongs to its window as a whole."""
+    """Share of the score that its whole window has."""
     prior: float
-    """The part of the relevance that comes from retrieval (ORQA, section 4.1)."""
+    """Share of the relevance that comes from retrieval (ORQA, section 4.1)."""
 
     def overlaps(self, other: "_SpanCandidate") -> bool:
         """Tell whether two spans share characters: a longer or shorter form of an answer adds nothing new."""
@@ -55,9 +54,9 @@ class ScoredPassages:
     scores: list[Scores]
 
     def take(self, count: int) -> "ScoredPassages":
-        """Return the result of reading only the first ``count`` hits."""
-        kept = sum(window.passage < count for window in self.windows)
-        return ScoredPassages(self.hits[:count], self.windows[:kept], self.scores[:kept])
+        """Return the scores of the first ``count`` hits alone."""
+        windows = sum(window.passage < count for window in self.windows)
+        return ScoredPassages(self.hits[:count], self.windows[:windows], self.scores[:windows])
 
     def get_text(self, candidate: _SpanCandidate) -> str:
         """Return the text of a span."""
@@ -91,7 +90,8 @@ class ExtractiveReader:
         self._scorer, self._calibration = scorer, calibration
         self._max_tokens = min(max_tokens or scorer.max_tokens, scorer.max_tokens)
         self._alternatives = alternatives
-        self.fingerprint = _compute_digest(scorer.fingerprint, calibration.identity)
+        identity = json.dumps([scorer.fingerprint, calibration.identity], sort_keys=True)
+        self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
         """Digest of the scorer and the calibration."""
         self.prior = scorer.prior
         """``RAW`` or ``SPREAD``: the form of retrieval scores in its prior."""
@@ -109,8 +109,8 @@ class ExtractiveReader:
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         """Return one answer for each question, in order."""
-        found = self.find_answers(questions, hits)
-        answers = [self._make_answer(*row) for row in zip(questions, hits, found, strict=True)]
+        rows = zip(questions, hits, self.find_answers(questions, hits), strict=True)
+        answers = [self._make_answer(*row) for row in rows]
         return [replace(answer, note=self._make_note(answer.question)) for answer in answers]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[SpanAnswer]]:
@@ -141,30 +141,26 @@ class ExtractiveReader:
         count = len(self._scorer.tokenizer.tokenize(question).ids)
         return f"the question has {count:,} wordpieces; its first {room} were read" if count > room else None
 
-    def _make_answer(self, question: str, hits: list[Hit], found: list[SpanAnswer]) -> Answer:
-        if not found:
+    def _make_answer(self, question: str, hits: list[Hit], candidates: list[SpanAnswer]) -> Answer:
+        if not candidates:
             nearest = tuple(Source(hit, None, 0.0) for hit in hits)
             reason = "the passages have no words to mark" if hits else NO_PASSAGES
             return Answer(question, None, float("-inf"), 0.0, nearest, reason=reason)
-        best, *others = _select_distinct(found, 1 + self._alternatives)
+        best, *others = _select_distinct(candidates, 1 + self._alternatives)
         sources = _make_sources(hits, best)
         alternatives = [self._make_alternative(hits, other) for other in others]
         return Answer(
             question,
             _quote(sources),
             best.candidates[0].score,
-            self._calibration.confidence(best.evidence),
+            self._calibration.compute_confidence(best.evidence),
             sources,
             tuple(sorted(alternatives, key=lambda alternative: -alternative.confidence)),
         )
 
     def _make_alternative(self, hits: list[Hit], answer: SpanAnswer) -> Alternative:
         sources = _make_sources(hits, answer)
-        return Alternative(_quote(sources), self._calibration.confidence(answer.evidence), sources)
-
-
-def _compute_digest(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+        return Alternative(_quote(sources), self._calibration.compute_confidence(answer.evidence), sources)
 
 
 def _select_distinct(answers: list[SpanAnswer], count: int) -> list[SpanAnswer]:
@@ -183,9 +179,9 @@ def _get_texts(hits: list[Hit]) -> list[tuple[str, str]]:
 
 
 def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[list[_SpanCandidate], float]:
-    """Return the best spans over all windows, best first, and log of the sum over all spans of exp(score)."""
+    """Return the best spans over all windows, best first, and the log of the sum of exp(score) over all spans."""
     priors = [float(prior_K[window.passage]) for window in scored.windows]
-    scores = [score.plus(prior) for score, prior in zip(scored.scores, priors, strict=True)]
+    scores = [score.add_prior(prior) for score, prior in zip(scored.scores, priors, strict=True)]
     tables = [_score_spans(window, score) for window, score in zip(scored.windows, scores, strict=True)]
     flat = np.concatenate([table.ravel() for table in tables])
     top = float(flat.max())
@@ -207,10 +203,10 @@ def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[lis
 
 
 def _score_spans(window: Window, scores: Scores) -> np.ndarray:
-    """Return [P, W]: the score of the span of w + 1 wordpieces from p; -inf where no answer can stand."""
+    """Return [P, W]: the score of the span of w + 1 wordpieces from p; -inf where no answer is possible."""
     part = slice(window.offset, window.offset + len(window.offsets))
-    table_PW = scores.table(part, MAX_ANSWER)
-    return np.where(window.possible_spans(table_PW.shape[1]), table_PW, -np.inf)
+    table_PW = scores.make_table(part, MAX_ANSWER)
+    return np.where(window.find_possible_spans(table_PW.shape[1]), table_PW, -np.inf)
 
 
 def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer]:
@@ -252,7 +248,7 @@ def _log(weight: float) -> float:
 
 
 def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
-    """Return one source for each passage that holds the answer, in order of weight; weights sum to 1."""
+    """Return one source for each passage that holds the answer, by falling weight; weights sum to 1."""
     by_passage: dict[int, list[_SpanCandidate]] = {}
     for candidate in answer.candidates:
         by_passage.setdefault(candidate.passage, []).append(candidate)
@@ -264,7 +260,7 @@ def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
 
 
 def _quote(sources: tuple[Source, ...]) -> str:
-    """Return the answer as its first source spells it; the others may differ in case or article."""
+    """Return the answer in the spelling of its first source; others may differ in case or article."""
     first = sources[0]
     assert first.span is not None
     return first.hit.passage.text[first.span.start : first.span.end]

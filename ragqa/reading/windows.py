@@ -1,7 +1,7 @@
-"""Windows: question, title and part of a passage as the token sequence that a span scorer reads.
+"""Windows: question, title and part of a passage as one sequence of tokens for a span scorer.
 
-A passage longer than the model's limit is read in overlapping windows. This module also decides where an answer may
-begin and end (on whole words of the passage), for every span decoder and for training.
+A passage longer than the model's limit is read in overlapping windows. An answer may begin and end only at whole words
+of the passage; this module decides on them for all span decoders and for training.
 
 Legend: P wordpieces of a window, W longest span in wordpieces.
 """
@@ -19,9 +19,9 @@ from ragqa.runtime.tokens import MAX_QUESTION, MAX_TITLE, Pieces, TextTokenizer,
 OVERLAP = 32
 """Wordpieces that two neighbouring windows of a passage share."""
 LONGEST_WORD = 100
-"""Maximum length of a wordpiece in characters: [UNK] may stand for a longer run, which is no word and no answer."""
+"""Maximum length of a wordpiece in characters: a longer one is an [UNK] for a run that is neither word nor answer."""
 MIN_WINDOW = 16
-"""Minimum length of a window in wordpieces: fewer leave no room for a question, a title and a passage."""
+"""Minimum length of a window in wordpieces, with room for a question, a title and a passage."""
 _SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
@@ -37,7 +37,7 @@ class Window:
     offsets: np.ndarray
     """[P, 2] start and end of each passage wordpiece, in characters of the passage's text."""
     overlap: int
-    """Number of leading passage wordpieces that the window before holds as well."""
+    """Number of leading passage wordpieces shared with the previous window."""
     begins: np.ndarray
     """[P] bool: a word begins here."""
     ends: np.ndarray
@@ -45,14 +45,14 @@ class Window:
 
     @property
     def is_word(self) -> np.ndarray:
-        """[P] bool: the wordpiece belongs to a word, see ``LONGEST_WORD``."""
+        """[P] bool: the wordpiece is at most ``LONGEST_WORD`` characters long."""
         mask: np.ndarray = self.offsets[:, 1] - self.offsets[:, 0] <= LONGEST_WORD
         return mask
 
-    def possible_spans(self, width: int) -> np.ndarray:
+    def find_possible_spans(self, width: int) -> np.ndarray:
         """Return [P, W] bool: an answer may be the span of w + 1 wordpieces from p.
 
-        A span that ends in the overlap is left to the window before.
+        Spans that end in the overlap belong to the previous window.
         """
         ends = np.zeros(len(self.ends) + width - 1, dtype=bool)
         ends[self.overlap : len(self.ends)] = self.ends[self.overlap :]
@@ -65,7 +65,7 @@ class Window:
 
 
 def count_question_room(max_tokens: int) -> int:
-    """Return the number of wordpieces of a question that a window has room for; the rest is cut."""
+    """Return the maximum number of question wordpieces in a window; the rest is cut."""
     return min(MAX_QUESTION, max_tokens // 4)
 
 
@@ -84,7 +84,9 @@ def make_windows(
         BadInput: ``max_tokens`` is less than ``MIN_WINDOW``.
     """
     if max_tokens < MIN_WINDOW:
-        raise BadInput(f"a reader of {max_tokens} wordpieces has no place for a passage: {MIN_WINDOW} are needed")
+        raise BadInput(
+            f"a reader of {max_tokens} wordpieces has no room for a passage: at least {MIN_WINDOW} are needed"
+        )
     question_ids = tokenizer.tokenize(question).ids[: count_question_room(max_tokens)]
     titles = tokenizer.tokenize_batch([title for title, _ in passages])
     texts = tokenizer.tokenize_batch([text for _, text in passages])

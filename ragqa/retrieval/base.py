@@ -1,4 +1,4 @@
-"""Interfaces of retrieval: a ranker scores rows of the passage store, a retriever turns rows into hits."""
+"""Interfaces of retrieval: rankers score rows of the passage store, retrievers look up their passages."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,19 +48,19 @@ class Retriever(Protocol):
     """Finds passages for questions."""
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, best first; ``PartialHits`` where shards were missing."""
+        """Return at most ``k`` hits for each question, best first; ``PartialHits`` if a shard did not answer."""
         ...
 
 
 @dataclass(frozen=True)
 class IndexVersion:
-    """One version of an index directory, and how the caller wants it searched."""
+    """One version of an index directory, with the settings of its search."""
 
     path: Path
     manifest: Manifest
     passages: PassageStore
     encoder: str | None
-    """Encoder to load in place of the one in the manifest: another form of the same weights."""
+    """Encoder to load instead of the manifest's: another form of the same weights."""
     device: str
     """``cpu``, ``cuda`` or ``cuda:N``."""
     fusion: str | None
@@ -79,9 +79,9 @@ class IndexVersion:
 
 
 class PartialHits(list[Hit]):
-    """Hits of a collection of which some shards did not answer: the best of the others.
+    """Hits from the shards of a collection that answered, with the names of the others.
 
-    It is a list, so that code that only reads hits need not know about shards; ``missing_shards`` tells the rest.
+    It is a list, so code that only reads hits need not know about shards.
     """
 
     def __init__(self, hits: Iterable[Hit], missing: tuple[str, ...]) -> None:

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import ClassVar, Protocol
 
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.retrieval.base import IndexVersion, Ranking, Rows, check_k
-from ragqa.retrieval.registry import DEFAULT_ENGINE, TERM_ENGINES, TERMS_FOLDER, TermEngine, load_by_name
+from ragqa.retrieval.registry import DEFAULT_ENGINE, TERM_ENGINES, TERMS_FOLDER, TermEngine
 from ragqa.types import Passage
 
 
 class BM25:
     """Ranks passages by the question's terms (Robertson and Zaragoza 2009).
 
-    Both engines lower-case, stem English words (Porter) and leave out 33 stop words. Lucene has k1 = 0.9 and b = 0.4,
-    as the literature on open-domain question answering; Tantivy has k1 = 1.2 and b = 0.75, which cannot be changed.
+    Both engines lower-case, stem English words (Porter) and leave out 33 stop words. Lucene uses k1 = 0.9 and b = 0.4,
+    as in the literature on open-domain question answering. Tantivy's k1 = 1.2 and b = 0.75 cannot be changed.
     """
 
     def __init__(self, engine: "_Engine") -> None:
@@ -39,7 +40,7 @@ class BM25:
 
         Args:
             passages: row i of the store is row i of every ranking.
-            folder: directory to write, made if need be.
+            folder: directory to write; created if it does not exist.
             engine: a ``TermEngine``.
             progress: called with the number of passages indexed so far.
 
@@ -48,7 +49,7 @@ class BM25:
             MissingExtra: the engine is not installed.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        _load_engine(engine).build(passages, folder, progress or _ignore_progress)
+        _load_engine(engine).build(passages, folder, progress or (lambda done: None))
 
     @classmethod
     def open(cls, folder: Path, *, engine: str) -> "BM25":
@@ -57,7 +58,7 @@ class BM25:
         Raises:
             BadInput: there is no such engine.
             MissingExtra: the engine is not installed.
-            DamagedArtefact: there is no index of this engine, or it is not whole.
+            DamagedArtefact: there is no index of this engine, or it is incomplete.
         """
         return cls(_load_engine(engine).open(folder))
 
@@ -73,7 +74,7 @@ class BM25:
         _load_engine(engine).update(folder, deleted, added)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; none for a question without a term.
+        """Return at most ``k`` rows for each question, best first; none for a question without terms.
 
         Raises:
             BadInput: ``k`` is less than 1.
@@ -115,9 +116,5 @@ def check_engine(name: str) -> None:
 def _load_engine(name: str) -> type[_Engine]:
     if name not in list(TermEngine):
         raise BadInput(f"engine {name}: choose one of {', '.join(TermEngine)}")
-    engine: type[_Engine] = load_by_name(TERM_ENGINES[TermEngine(name)])
+    engine: type[_Engine] = resolve_name(TERM_ENGINES[TermEngine(name)])
     return engine
-
-
-def _ignore_progress(done: int) -> None:
-    pass

@@ -30,7 +30,7 @@ class DenseRanker:
     def __init__(self, encoder: QuestionEncoder, mips: Mips) -> None:
         """Raise Mismatch if vectors of ``encoder`` do not fit the index."""
         if encoder.width != mips.width:
-            raise Mismatch(f"the encoder's vectors are {encoder.width} wide, those of the index {mips.width}")
+            raise Mismatch(f"the encoder's vectors are {encoder.width} wide, and those of the index {mips.width}")
         self.encoder, self.mips = encoder, mips
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
@@ -51,7 +51,7 @@ class DenseRanker:
         return self.mips.search(queries_BD, k)
 
     def score(self, query_D: np.ndarray, rows_K: Rows) -> Scores | None:
-        """Return the scores [K] of given rows for one question vector; None where the index keeps no vectors."""
+        """Return the scores [K] of rows for one question vector; None if the index keeps no vectors."""
         return None if self.mips.vectors is None else exact_scores(self.mips.vectors, rows_K, query_D)
 
 
@@ -59,13 +59,15 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
     """Open the vectors of an index, with the encoder that made them.
 
     Raises:
-        Mismatch: the encoder is another one now, or an earlier ragqa made the index.
-        DamagedArtefact: vectors and passages are not equally many, or a file is damaged.
+        Mismatch: the encoder has changed since, or an earlier ragqa made the index.
+        DamagedArtefact: the numbers of vectors and passages differ, or a file is damaged.
     """
     encoder = _load_encoder(index)
     path, kind, search = index.path, index.config["kind"], index.config.get("search")
     if kind != IndexKind.FLAT and search is None:
-        raise Mismatch(f"{path} was made by an earlier ragqa, which kept no effort for kind {kind}: index again")
+        raise Mismatch(
+            f"{path} was made by an earlier ragqa, which stored no search effort for kind {kind}: index again"
+        )
     vectors = mips.open_index(
         path / VECTORS_FOLDER,
         kind,

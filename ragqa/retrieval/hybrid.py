@@ -1,4 +1,4 @@
-"""Hybrid retrieval: the lists of dense retrieval and BM25, fused."""
+"""Hybrid retrieval: fusion of the results of dense retrieval and BM25."""
 
 import math
 
@@ -29,12 +29,12 @@ class Hybrid:
         """Fuse ``dense`` and ``bm25``.
 
         Args:
-            dense: scores by cosine, also passages that only BM25 found.
-            bm25: scores by terms; a passage that it did not find scores 0.
+            dense: ranker by cosine; it also scores passages that only BM25 returned.
+            bm25: ranker by terms; a passage that it did not return scores 0.
             fusion: ``weighted``, cosine + ``weight`` x BM25 score; or ``rrf``, the sum over both lists of
                 1 / (60 + rank), ranks from 1 (Cormack, Clarke and Büttcher, SIGIR 2009).
-            weight: worth of one point of BM25, in units of cosine.
-            depth: passages taken from each list, or ``k`` if that is more.
+            weight: factor of the BM25 score, which brings it to the scale of cosines.
+            depth: number of passages taken from each list, or ``k`` if that is more.
 
         Raises:
             BadInput: there is no such fusion, ``weight`` is negative, or ``depth`` is less than 1.
@@ -87,7 +87,7 @@ def fuse_ranks(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
 
 
 def _add_scores(total_K: np.ndarray, rows_K: Rows, scored_rows: Rows, scores: np.ndarray) -> None:
-    """Add scores of some of the sorted rows to their totals."""
+    """Add scores to the totals of their rows; ``rows_K`` are sorted."""
     total_K[np.searchsorted(rows_K, scored_rows)] += scores
 
 

@@ -1,10 +1,10 @@
-"""The retriever of an index directory; it switches to a new version of the index as soon as there is one."""
+"""Retriever of an index directory, which switches to each new version of the index."""
 
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from ragqa.retrieval.base import Encoders
 
 SWAP_SECONDS = 1.0
-"""Time in seconds to wait for an index that has just disappeared: not every file system swaps two at once."""
+"""Seconds to wait for an index that has just disappeared: not every file system can swap two directories at once."""
 
 VersionId = tuple[int, int] | None
 """Inode and modification time of a manifest; None where there is no manifest."""
 
 
 class LiveRetriever:
-    """Searches an index directory, and opens it again when an update or a new build has replaced it.
+    """Searches an index directory and reopens it when an update or a new build has replaced it.
 
-    Both replace the directory in one step, so the next search finds another manifest there.
+    Both replace the directory in one step, so the next search finds a different manifest.
     """
 
     def __init__(self, path: Path, load: Callable[[], PassageRetriever]) -> None:
@@ -55,14 +55,14 @@ class LiveRetriever:
         return self.current().search(questions, k)
 
     def current(self) -> PassageRetriever:
-        """Return the retriever of the newest version, which stays on it; raises as ``search`` does."""
+        """Return a retriever fixed to the newest version; raises as ``search`` does."""
         with self._lock:
             if _read_version(self._path) != self._version:
                 self._retriever, self._version = self._open(SWAP_SECONDS)
             return self._retriever
 
     def _open(self, patience: float) -> tuple[PassageRetriever, VersionId]:
-        """Open one version as a whole; wait up to ``patience`` seconds where there is none."""
+        """Open a consistent version; wait up to ``patience`` seconds if there is none."""
         end = monotonic() + patience
         while True:
             version = _read_version(self._path)
@@ -118,26 +118,26 @@ def _open_version(
     path: Path, kind: str | None, encoder: str | None, fusion: str | None, device: str, encoders: "Encoders"
 ) -> PassageRetriever:
     manifest = artefacts.read_manifest(path, "index")
-    chosen = _choose_kind(path, manifest.config, kind)
+    chosen = _choose_kind(path, manifest.config["retriever"], kind)
     passages = PassageStore.open(path / "passages")
-    index = IndexVersion(path, manifest, passages, encoder, device, _choose_fusion(fusion, chosen), encoders)
+    index = IndexVersion(path, manifest, passages, encoder, device, _check_fusion(fusion, chosen), encoders)
     if len(passages) != index.rows:
         raise DamagedArtefact(f"{path} holds {len(passages)} passages instead of {index.rows}: make it again")
     return PassageRetriever(chosen.open_ranker(index), passages)
 
 
-def _choose_kind(path: Path, config: dict[str, Any], wanted: str | None) -> RetrieverKind:
-    """Return the wanted kind, or the one the index was made for."""
-    for name in (wanted or config["retriever"], config["retriever"]):
+def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind:
+    """Return ``kind``, by default the one the index was made for."""
+    for name in (kind or index_kind, index_kind):
         if name not in list(RetrieverKind):
             raise BadInput(f"retriever '{name}': choose one of {', '.join(RetrieverKind)}")
-    made_for, chosen = RetrieverKind(config["retriever"]), RetrieverKind(wanted or config["retriever"])
-    if not made_for.can_search_as(chosen):
-        raise Mismatch(f"{path} was made with --retriever {made_for} and cannot do {chosen}: index it again")
+    chosen = RetrieverKind(kind or index_kind)
+    if not RetrieverKind(index_kind).can_search_as(chosen):
+        raise Mismatch(f"{path} was made with --retriever {index_kind} and cannot do {chosen}: index it again")
     return chosen
 
 
-def _choose_fusion(wanted: str | None, kind: RetrieverKind) -> str | None:
-    if wanted and kind is not RetrieverKind.HYBRID:
-        raise BadInput(f"fusion {wanted}: there is nothing to fuse in retriever {kind}")
-    return wanted
+def _check_fusion(fusion: str | None, kind: RetrieverKind) -> str | None:
+    if fusion and kind is not RetrieverKind.HYBRID:
+        raise BadInput(f"fusion {fusion}: there is nothing to fuse in retriever {kind}")
+    return fusion

@@ -1,7 +1,7 @@
 """The BM25 engine Lucene as Pyserini uses it, for comparison with the literature (extra ``lucene``).
 
 This module calls the Java classes that Pyserini wraps, as Pyserini does. It does not import Pyserini's Python
-modules: the one with the searcher loads torch and transformers and wants the key of an online service.
+modules, because the one with the searcher loads torch and transformers and requires an API key of an online service.
 """
 
 import os
@@ -21,7 +21,7 @@ from ragqa.types import Passage
 K1, B = 0.9, 0.4
 """Parameters of BM25, as in the literature on open-domain question answering."""
 MAX_CHARACTERS = 1024
-"""Characters of a question that are searched; so few cannot hold more terms than Lucene takes in a query."""
+"""Maximum length of a question in characters; it cannot hold more terms than Lucene allows in a query."""
 _THREADS = 2
 _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC")
 """Java options: Anserini collects 2 GB of postings before it writes, and the default collector needs 4 times that."""
@@ -143,7 +143,7 @@ def _set_environment(variables: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _convert_errors(make_error: Callable[[str], Exception]) -> Iterator[None]:
-    """Turn an exception of Java into the one that ``make_error`` makes of its first line."""
+    """Turn a Java exception into the error that ``make_error`` returns for its first line."""
     import jnius
 
     try:

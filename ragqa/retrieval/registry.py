@@ -1,14 +1,13 @@
 """The names of every retriever, fusion and BM25 engine, and where each is implemented.
 
-To add a retriever, write its file with a function ``open_ranker(index)`` and add a member of
-``RetrieverKind`` with one entry in ``_RETRIEVERS``.
-Implementations stand here by their dotted names, so that asking for a name imports none of them.
+To add a retriever, write its file with a function ``open_ranker(index)``, and add one member to ``RetrieverKind`` and
+one entry to ``_RETRIEVERS``. Implementations are named and not imported here, so that looking up a name loads none.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ragqa.retrieval.base import IndexVersion, Ranker
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 VECTORS_FOLDER, TERMS_FOLDER = "dense", "bm25"
 """Folders of an index that hold the passage vectors and the terms of BM25."""
 VECTORS_ARTEFACT = VECTORS_FOLDER
-"""Kind of an artefact that holds passage vectors alone, as a refresh in training makes it."""
+"""Kind of artefact that holds only passage vectors, made by a refresh during training."""
 
 
 class RetrieverKind(StrEnum):
@@ -42,7 +41,7 @@ class RetrieverKind(StrEnum):
 
     def open_ranker(self, index: "IndexVersion") -> "Ranker":
         """Open the ranker of this kind over an index."""
-        ranker: Ranker = load_by_name(_RETRIEVERS[self].opener)(index)
+        ranker: Ranker = resolve_name(_RETRIEVERS[self].opener)(index)
         return ranker
 
 
@@ -92,9 +91,3 @@ TERM_ENGINES = {
     TermEngine.LUCENE: "ragqa.retrieval.lucene:Lucene",
 }
 """Dotted names of the classes that implement the engines."""
-
-
-def load_by_name(dotted: str) -> Any:
-    """Import what ``module:name`` stands for."""
-    module, _, name = dotted.partition(":")
-    return getattr(import_module(module), name)

@@ -1,6 +1,6 @@
 """Client of an index that another process serves over HTTP, and the protocol between them.
 
-    GET  /healthz    the collection, and which of its shards are up (see ``ServedCollection``)
+    GET  /healthz    the collection and the state of its shards (see ``ServedCollection``)
     POST /search     {"questions": ["…"], "k": 10}  ->  {"ragqa": 1, "missing": [], "found": [[HIT, …], …]}
 
 A hit is ``{"id", "document", "title", "text", "path", "start", "end", "score"}``. Its id is valid within one response
@@ -49,13 +49,13 @@ class ServedShard:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedCollection:
-    """The shards of one collection, and how they are searched."""
+    """A collection that a server searches, with its shards."""
 
     retriever: str
     fusion: str | None
     """Fusion of a hybrid retriever; None for other retrievers."""
     kind: str | None
-    """Kind of the vector index; if shards differ, all kinds with commas between them."""
+    """Kind of the vector index; several kinds are separated by commas."""
     encoder: str | None
     """Fingerprint of the encoder; None for a retriever without one."""
     fingerprint: str | None
@@ -149,7 +149,7 @@ class RemoteRetriever:
         return (PartialHits(hits, missing) if missing else hits for hits in results)
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        """Return the server's response; raises RemoteError, BadInput or Mismatch unless it is a good one."""
+        """Send a request; raises RemoteError, BadInput or Mismatch unless it succeeds."""
         try:
             status, data = self._exchange(method, self._path + path, body)
         except TimeoutError as error:
@@ -165,7 +165,7 @@ class RemoteRetriever:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise RemoteError(f"{self.url} is not an index served by ragqa: it answers {status} to {path}") from error
         if protocol > PROTOCOL:
-            raise Mismatch(f"{self.url} speaks version {protocol} of the protocol, not {PROTOCOL}: update ragqa")
+            raise Mismatch(f"{self.url} uses version {protocol} of the protocol, not {PROTOCOL}: update ragqa")
         if status != 200:
             error_class = BadInput if status == 400 else RemoteError
             raise error_class(f"{self.url}: {row.get('error') or f'status {status}'}")

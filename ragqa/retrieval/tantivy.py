@@ -1,4 +1,4 @@
-"""The BM25 engine Tantivy: a library in Rust, part of ragqa's core."""
+"""The BM25 engine Tantivy, a Rust library that the core of ragqa includes."""
 
 import os
 from collections import Counter
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, TextAnalyzer
 
 MAX_TERMS = 256
-"""Different terms of a question that are searched: each opens a list of passages, and a pasted book has thousands."""
+"""Maximum number of distinct terms in a query: each opens a list of passages, and a pasted book has thousands."""
 _MAX_TERM_BYTES = 255
-"""Length up to which runs of letters and digits are indexed; Lucene has the same limit."""
+"""Maximum length of an indexed term in bytes, as in Lucene."""
 _THREADS = 2
 _HEAP = 128_000_000
-"""Bytes of postings that a build keeps in memory before it writes a segment, all threads together."""
+"""Memory in bytes, over all threads, that postings fill before a segment is written."""
 
 
 class Tantivy:
@@ -70,7 +70,7 @@ class Tantivy:
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
-        """Delete rows and add passages; Tantivy writes new files and leaves the old ones as they are."""
+        """Delete rows and add passages; Tantivy writes new files and does not change existing ones."""
         tantivy = _import_tantivy()
         try:
             index = tantivy.Index.open(str(folder))
@@ -141,7 +141,7 @@ def _import_tantivy() -> Any:
 
 
 def _commit(writer: "IndexWriter", folder: Path) -> None:
-    """Commit, and give all files the mode of new files: Tantivy lets only their owner read two of them."""
+    """Commit, and give all files the mode of new files: Tantivy makes two of them readable only for their owner."""
     writer.commit()
     writer.wait_merging_threads()
     for name in (".managed.json", "meta.json"):
@@ -149,7 +149,7 @@ def _commit(writer: "IndexWriter", folder: Path) -> None:
 
 
 def _find_runs(rows: Rows) -> Iterator[tuple[int, int]]:
-    """Yield the first and last of each run of consecutive rows; the rows of one document are a run."""
+    """Yield the first and last row of each run of consecutive rows, such as those of one document."""
     for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
         if len(run):
             yield int(run[0]), int(run[-1])
@@ -157,7 +157,7 @@ def _find_runs(rows: Rows) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def _make_lockable(folder: Path) -> Iterator[Path]:
-    """Yield ``folder``, or a temporary folder of links where it is read-only: Tantivy locks while it opens."""
+    """Yield ``folder``, or a temporary folder of links to it if it is read-only: Tantivy writes a lock to open it."""
     if os.access(folder, os.W_OK):
         yield folder
         return

@@ -38,7 +38,7 @@ class SpanScores:
     longest: int | None = None
     """Maximum length of a span in tokens, if the reader was trained with one."""
 
-    def table(self, part: slice, longest: int) -> np.ndarray:
+    def make_table(self, part: slice, longest: int) -> np.ndarray:
         """Return [P, W] for the tokens in ``part``: start + end + relevance of the span of w + 1 tokens from p."""
         longest = min(longest, self.longest or longest)
         start, end = self.start[part].astype(np.float64), self.end[part]
@@ -47,7 +47,7 @@ class SpanScores:
         scores: np.ndarray = start[:, None] + np.lib.stride_tricks.sliding_window_view(ends, longest) + self.relevance
         return scores
 
-    def plus(self, prior: float) -> "SpanScores":
+    def add_prior(self, prior: float) -> "SpanScores":
         """Return the scores with a log-prior of the passage added."""
         return replace(self, relevance=self.relevance + prior)
 
@@ -61,12 +61,12 @@ class SpanTable:
     relevance: float = 0.0
     """Score of the passage."""
 
-    def table(self, part: slice, longest: int) -> np.ndarray:
+    def make_table(self, part: slice, longest: int) -> np.ndarray:
         """Return [P, W] for the tokens in ``part``; W is at most what the reader was trained for."""
         scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
         return scores
 
-    def plus(self, prior: float) -> "SpanTable":
+    def add_prior(self, prior: float) -> "SpanTable":
         """Return the scores with a log-prior of the passage added."""
         return replace(self, relevance=self.relevance + prior)
 

@@ -140,7 +140,7 @@ def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> Read
     for row, (_, marked) in enumerate(numbered):
         window = marked.window
         types[row, window.tokens.first_segment : len(window.tokens.ids)] = 1
-        possible[row, window.offset : window.offset + len(window.offsets)] = window.possible_spans(max_span)
+        possible[row, window.offset : window.offset + len(window.offsets)] = window.find_possible_spans(max_span)
         for first, last in marked.spans:
             if last - first < max_span:
                 correct[row, window.offset + first, last - first] = True

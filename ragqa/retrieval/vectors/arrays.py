@@ -1,4 +1,4 @@
-"""Passage vectors as array-like rows: one file, several files, a selection, or 8-bit codes; nothing is copied unasked.
+"""Array-like views of passage vectors in one file, several files, a selection, or 8-bit codes.
 
 Shapes: N passages, K rows, D width.
 """
@@ -15,15 +15,15 @@ from ragqa.errors import DamagedArtefact
 from ragqa.retrieval.base import Rows, Scores
 
 CHUNK_ROWS = 16_384
-"""Rows that are widened to float32 at a time: 25 MB at a width of 384."""
+"""Number of rows converted to float32 at a time: 25 MB at a width of 384."""
 _GATHER_ROWS = 4096
-"""Rows that are gathered at a time: with what the system maps around each, up to 256 MB."""
+"""Number of rows gathered at a time: with the pages that the system maps around each, up to 256 MB."""
 _RESIDENT_ROWS = 1 << 19
-"""Rows read here and there before their pages are given back: 2 GB, some 600 questions."""
+"""Number of scattered rows read before their pages are released: 2 GB, some 600 questions."""
 _LARGE_BYTES = 4 << 30
-"""Size of codes from which on they are assumed to be on disk and not in the system's cache."""
+"""Size in bytes above which codes are assumed to be on disk and not in the system's cache."""
 _SCORE_ROWS = 512
-"""Rows that are scored at a time, so that they stay in a core's cache."""
+"""Number of rows scored at a time, so that they stay in a core's cache."""
 
 Queries = npt.NDArray[np.float32]
 """Vectors [B, D], or one vector [D]."""
@@ -95,13 +95,13 @@ class StackedVectors:
             number += 1
 
     def release_pages(self) -> None:
-        """Release the pages of all parts, see ``release_pages``."""
+        """Release the mapped pages of all parts."""
         for part in self._parts:
             release_pages(part)
 
 
 class SelectedVectors:
-    """Some rows of other vectors, in an order of their own."""
+    """A selection of rows of other vectors, in any order."""
 
     def __init__(self, vectors_ND: Vectors, rows: Rows) -> None:
         self._vectors, self._rows = vectors_ND, rows
@@ -114,14 +114,14 @@ class SelectedVectors:
         return self._vectors[self._rows[rows]]
 
     def release_pages(self) -> None:
-        """Release the pages of the other vectors, see ``release_pages``."""
+        """Release the mapped pages of the underlying vectors."""
         release_pages(self._vectors)
 
 
 class CodedVectors:
-    """Vectors in 8 bits, with one scale a row: half the bytes of float16, for 0.006 of recall@20.
+    """Vectors in 8 bits with one scale per row: half the size of float16, at a cost of 0.006 of recall@20.
 
-    Pages that were read do not stay in the process's memory, though in the system's cache where that has room.
+    Pages are released from the process's memory after reading; the system may still cache them.
     """
 
     def __init__(self, codes_ND: npt.NDArray[np.int8], scale_N: npt.NDArray[np.float32]) -> None:
@@ -158,7 +158,7 @@ class CodedVectors:
         return scores
 
     def _get_buffers(self) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
-        """Return buffers that the thread keeps: allocating them costs several times what they are used for."""
+        """Return the thread's buffers; allocating them anew would cost several times the computation."""
         if not hasattr(self._buffers, "pair"):
             shape = _SCORE_ROWS, self.shape[1]
             self._buffers.pair = np.empty(shape, np.int8), np.empty(shape, np.float32)
@@ -166,7 +166,7 @@ class CodedVectors:
         return pair
 
     def _prefetch(self, rows_K: Rows) -> None:
-        """Let the system read the pages of these rows in parallel, and not each with 31 others when it is needed."""
+        """Let the system read the pages of these rows in parallel; on demand it would read 31 others with each."""
         file: Any = self._codes.base
         if not isinstance(file, mmap.mmap) or not hasattr(mmap, "MADV_WILLNEED"):
             return
@@ -181,13 +181,13 @@ class CodedVectors:
             self.release_pages()
 
     def release_pages(self) -> None:
-        """Release the pages of the codes, see ``release_pages``."""
+        """Release the mapped pages of the codes."""
         self._rows_read = 0
         release_pages(self._codes)
 
 
 def release_pages(vectors_ND: Any) -> None:
-    """Give pages of mapped files back to the system: they would count as this process's memory."""
+    """Release the mapped pages of vectors, which would count as this process's memory."""
     if hasattr(vectors_ND, "release_pages"):
         vectors_ND.release_pages()
         return
@@ -197,7 +197,7 @@ def release_pages(vectors_ND: Any) -> None:
 
 
 def iter_chunks(vectors_ND: Vectors, first: int = 0, last: int | None = None) -> Iterator[tuple[Queries, int]]:
-    """Yield the rows ``first … last`` as float32, ``CHUNK_ROWS`` at a time, with the number of rows done so far.
+    """Yield chunks of the rows ``first … last`` as float32, each with the number of rows done so far.
 
     Raises:
         DamagedArtefact: a vector is not finite.
@@ -211,7 +211,7 @@ def iter_chunks(vectors_ND: Vectors, first: int = 0, last: int | None = None) ->
 
 
 def gather_rows(vectors_ND: Vectors, rows_K: Rows) -> Queries:
-    """Return sorted rows as float32 [K, D], with few of the pages around them mapped at a time.
+    """Return sorted rows as float32 [K, D]; few pages are mapped at a time.
 
     Raises:
         DamagedArtefact: a vector is not finite.

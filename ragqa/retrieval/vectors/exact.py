@@ -1,4 +1,4 @@
-"""Exact search: every vector is scored, by numpy, or by torch on any device.
+"""Exact search over all vectors with numpy, or with torch on any device.
 
 Shapes: N passages, B questions, C rows of a chunk, D width.
 """
@@ -23,16 +23,16 @@ from ragqa.retrieval.vectors.kinds import FlatEngine
 from ragqa.retrieval.vectors.scores import check_queries, exact_scores
 
 _QUERIES = 256
-"""Queries that are scored at a time: 16 MB of scores a chunk."""
+"""Number of queries scored at a time: 16 MB of scores per chunk."""
 _CACHED_BYTES = 2**30
-"""Size of the widened vectors that a process caches: 700,000 rows of width 384."""
+"""Maximum size of cached float32 vectors in bytes: 700,000 rows of width 384."""
 
 _Candidates = tuple[npt.NDArray[np.int64], Rows, Scores]
 """Query number, row and score of each candidate, by rising query number."""
 
 
 class _Scan(Protocol):
-    """Scores chunks of vectors; keeps no state of a search, so that many threads can search at once."""
+    """Scores chunks of vectors; it has no state of a search, so many threads can search at once."""
 
     def load_chunk(self, first: int, last: int) -> Any:
         """Return the vectors of rows ``first … last`` as float32 [C, D] on its device."""
@@ -49,7 +49,7 @@ class _Scan(Protocol):
             deleted: positions in the chunk to leave out.
             queries_BD: the query vectors.
             floor_B: scores that a row must exceed.
-            k: results wanted for each query.
+            k: number of results for each query.
 
         Raises:
             DamagedArtefact: a vector is not finite.
@@ -67,16 +67,16 @@ class ExactIndex:
         deleted: DeletedRows = NO_ROWS,
         engine: str = FlatEngine.NUMPY,
         device: str = "cpu",
-        keep: bool = True,
+        cache: bool = True,
     ) -> None:
         """Make an index of vectors.
 
         Args:
-            vectors_ND: stay on disk with ``numpy``, are copied to ``device`` with ``torch``.
+            vectors_ND: left on disk by ``numpy``, copied to ``device`` by ``torch``.
             deleted: rows that no search returns.
             engine: ``numpy`` or ``torch``.
             device: ``cpu``, ``cuda`` or ``cuda:N``, for torch.
-            keep: cache widened vectors for the next search, with numpy.
+            cache: keep float32 vectors for the next search, with numpy.
 
         Raises:
             MissingExtra: torch is not installed.
@@ -86,7 +86,7 @@ class ExactIndex:
         self.width = int(vectors_ND.shape[1])
         self._all, self._deleted = vectors_ND, deleted
         on_torch = engine == FlatEngine.TORCH
-        self._scan: _Scan = _TorchScan(vectors_ND, device) if on_torch else _NumpyScan(vectors_ND, keep)
+        self._scan: _Scan = _TorchScan(vectors_ND, device) if on_torch else _NumpyScan(vectors_ND, cache)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -135,27 +135,27 @@ def _merge_candidates(rankings: list[Ranking], new: _Candidates, k: int) -> list
 
 
 class _NumpyScan:
-    """Vectors stay on disk; BLAS multiplies.
+    """Scan of vectors on disk by numpy.
 
-    Widening a chunk takes ten times as long as multiplying it, so chunks that are searched a second time stay widened,
-    up to ``_CACHED_BYTES``.
+    Converting a chunk to float32 takes ten times as long as multiplying it, so chunks that are searched a second time
+    are cached, up to ``_CACHED_BYTES``.
     """
 
-    def __init__(self, vectors_ND: Vectors, keep: bool) -> None:
+    def __init__(self, vectors_ND: Vectors, cache: bool) -> None:
         self._vectors = vectors_ND
-        self._keep = keep and vectors_ND.shape[0] * vectors_ND.shape[1] * 4 <= _CACHED_BYTES
-        self._seen: set[int] = set()
+        self._use_cache = cache and vectors_ND.shape[0] * vectors_ND.shape[1] * 4 <= _CACHED_BYTES
+        self._loaded_once: set[int] = set()
         self._cache: dict[int, npt.NDArray[np.float32]] = {}
 
     def load_chunk(self, first: int, last: int) -> npt.NDArray[np.float32]:
         if first in self._cache:
             return self._cache[first]
         chunk_CD = self._vectors[first:last].astype(np.float32)
-        if not self._keep:
+        if not self._use_cache:
             release_pages(self._vectors)
-        elif first in self._seen:
+        elif first in self._loaded_once:
             self._cache[first] = chunk_CD
-        self._seen.add(first)
+        self._loaded_once.add(first)
         return chunk_CD
 
     def find_above(
@@ -164,9 +164,9 @@ class _NumpyScan:
         score_BC = queries_BD @ chunk_CD.T
         if not np.isfinite(score_BC.sum()):
             check_finite(chunk_CD, first)
-        score_BC[:, deleted] = -np.inf  # above no floor
+        score_BC[:, deleted] = -np.inf
         rows = [_find_top(scores, floor, k) for scores, floor in zip(score_BC, floor_B, strict=True)]
-        query_of = np.repeat(np.arange(len(rows)), [len(found) for found in rows])
+        query_of = np.repeat(np.arange(len(rows)), list(map(len, rows)))
         all_rows = np.concatenate(rows)
         return query_of, first + all_rows, score_BC[query_of, all_rows]
 
@@ -181,7 +181,7 @@ def _find_top(score_C: Scores, floor: np.float32, k: int) -> Rows:
 
 
 class _TorchScan:
-    """All vectors in float16 on the device, each chunk widened there."""
+    """Scan by torch of float16 vectors on its device."""
 
     def __init__(self, vectors_ND: Vectors, device: str) -> None:
         self._torch = _import_torch(device)

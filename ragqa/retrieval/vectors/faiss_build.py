@@ -5,8 +5,8 @@
     faiss.index  all of them                                       merge_parts
     faiss.lists  the codes, if there was more than one part
 
-Only a part, or the sample, is in memory at a time. The graph of ``hnsw`` is the exception: it is one part and grows
-with the corpus (2 bytes a dimension and 280 a vector).
+Only one part, or the sample, is in memory at a time. The graph of ``hnsw`` is the exception: it is a single part that
+grows with the corpus (2 bytes per dimension and 280 per vector).
 
 Shapes: N passages, D width.
 """
@@ -34,15 +34,15 @@ from ragqa.retrieval.vectors.faiss_files import (
 from ragqa.retrieval.vectors.kinds import SPECS, IndexKind
 
 PART_ROWS = 262_144
-"""Rows of a part: 200 MB of float16 at a width of 384."""
+"""Default number of rows in a part: 200 MB of float16 at a width of 384."""
 _VECTORS_PER_LIST = 39
 """Training vectors for each centroid; FAISS warns about fewer."""
 _MAX_LISTS = 8192
-"""A vector that is added is compared with every centroid: with more, 21 million vectors would take a CPU hours."""
+"""Maximum number of lists: each added vector is compared with every centroid, and more would cost a CPU hours."""
 _KMEANS_ROUNDS = 10
-"""Rounds of k-means; FAISS's 25 gain nothing that could be measured."""
+"""Rounds of k-means; FAISS's default of 25 gains nothing measurable."""
 _CODES = 256
-"""Values of a byte, so centroids of each sub-quantiser."""
+"""Number of centroids of each sub-quantiser, the values of a byte."""
 
 
 def build_faiss(
@@ -183,12 +183,12 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _count_sub_vectors(width: int) -> int:
-    """Return the number of sub-vectors of a product code: of 4 values, or as near to that as divides ``width``."""
+    """Return the number of sub-vectors of a product code, each of 4 values or a close divisor of ``width``."""
     return width // next(size for size in (4, 5, 6, 3, 7, 8, 2, 1) if width % size == 0)
 
 
 def _draw_sample(vectors_ND: Vectors, size: int) -> Queries:
-    """Draw training vectors at random; a few are repeated, since FAISS wants more points than codes."""
+    """Draw training vectors at random; small sets are repeated, since FAISS needs at least as many points as codes."""
     count = len(vectors_ND)
     if count > size:
         rows = np.sort(np.random.default_rng(0).choice(count, size, replace=False))

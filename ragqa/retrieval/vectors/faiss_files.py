@@ -1,4 +1,4 @@
-"""Loading of FAISS, its files, and its errors."""
+"""Loading of FAISS and of its files, and readable errors."""
 
 import ctypes
 import os
@@ -91,7 +91,7 @@ def find_disk_lists(index: Any) -> Any:
 
 
 def describe_error(error: RuntimeError) -> str:
-    """Return FAISS's own words, without the C++ around them."""
+    """Return FAISS's message without the C++ location around it."""
     return str(error).strip().split("\n")[0].split("Error: ")[-1]
 
 

@@ -1,6 +1,6 @@
-"""Search by FAISS: it proposes candidates, which are scored again from the vectors themselves.
+"""Search by FAISS, whose candidates are scored again from the stored vectors.
 
-So a score is the inner product with the stored vector, whatever the kind of index.
+So a score is the inner product with the stored vector for every kind of index.
 
 Shapes: N passages, B questions, D width.
 """
@@ -32,29 +32,29 @@ from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.scores import check_queries, exact_scores, rough_scores
 
 GPU_LIMIT = 2048
-"""Most results that FAISS returns for a query on a GPU, and most lists that it probes (faiss issue 1384)."""
+"""Maximum number of results, and of probed lists, for a query on a GPU (faiss issue 1384)."""
 _TUNED_K = 20
-"""Passages asked for when recall is tuned."""
+"""Number of passages for which recall is tuned."""
 _QUERY_BITS = 4
-"""Bits of a question's value against one-bit codes; 8 find no more and are a tenth slower."""
+"""Bits per value of a query that is compared with one-bit codes; 8 gain no recall and are a tenth slower."""
 _PARALLEL_CODES = 30_000
-"""Codes to scan for a single question from which on all cores share its lists; below, starting threads costs more."""
+"""Number of codes above which all cores share the lists of a single query; below, starting threads costs more."""
 _PREFETCH_READS = 4
-"""Probes for each list after which all lists are assumed to have been read once."""
+"""Number of probes per list after which all lists are assumed to be cached."""
 _PARALLEL_QUERIES = 8
-"""Queries of a batch from which on threads are worth their start."""
+"""Smallest batch of queries for which threads are worth starting."""
 _EXACT_FACTOR = 4
-"""Candidates for each passage asked for that are scored in double precision."""
+"""Number of candidates per requested passage that are scored in double precision."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard an index searches: ``tuning`` finds it for a wanted recall, and the manifest keeps it."""
+    """Search effort of an approximate index, which ``tuning`` chooses for a target recall."""
 
     reach: int = 64
-    """Lists to probe (FAISS's nprobe), or passages that a walk through a graph keeps (efSearch)."""
+    """Number of lists to probe (FAISS's nprobe), or of passages that a graph search keeps (efSearch)."""
     factor: int = 4
-    """Candidates to score again for each passage, when 20 passages are asked for."""
+    """Number of candidates per passage to score again when k is 20."""
 
     def count_candidates(self, k: int) -> int:
         """Return how many candidates to score again for ``k`` passages; the number grows with the root of k.
@@ -66,7 +66,7 @@ class Effort:
 
     @classmethod
     def from_manifest(cls, search: dict[str, Any] | None) -> "Effort | None":
-        """Read the effort from a manifest's ``search`` entry; None where every search is exact."""
+        """Read the effort from a manifest's ``search`` entry; None if every search is exact."""
         return cls(search["reach"], search["factor"]) if search else None
 
 
@@ -125,28 +125,28 @@ class FaissIndex:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return list(pool.map(self._rank_one, queries_BD, candidates, repeat(k)))
 
-    def propose(self, queries_BD: Queries, wanted: int, *, at_least: int = 1) -> list[Rows]:
-        """Return up to ``wanted`` candidate rows for each query, best first by FAISS's own scores.
+    def propose(self, queries_BD: Queries, count: int, *, at_least: int = 1) -> list[Rows]:
+        """Return up to ``count`` candidate rows for each query, best first by FAISS's own scores.
 
         Raises:
-            BadInput: a GPU cannot return ``at_least`` so many.
+            BadInput: a GPU cannot return even ``at_least`` rows.
         """
         # FAISS on a GPU cannot filter deleted rows, so ask for as many more.
-        wanted = min(len(self), wanted + self._on_gpu * len(self._deleted))
+        count = min(len(self), count + self._on_gpu * len(self._deleted))
         if self._on_gpu:
             if at_least > GPU_LIMIT:
                 raise BadInput(
                     f"k = {at_least}: FAISS on a GPU returns at most {GPU_LIMIT}; "
                     "ask for fewer, search on the CPU, or use kind flat with torch"
                 )
-            wanted = min(wanted, GPU_LIMIT)
-        if not len(queries_BD) or not wanted:
+            count = min(count, GPU_LIMIT)
+        if not len(queries_BD) or not count:
             return [np.empty(0, np.int64)] * len(queries_BD)
         if hasattr(self._index, "parallel_mode"):
             scanned = len(self) * self.effort.reach // self.lists
             self._index.parallel_mode = int(len(queries_BD) == 1 and scanned > _PARALLEL_CODES)
             self._prefetch(len(queries_BD))
-        ids = self._index.search(queries_BD, wanted, params=self._make_parameters(wanted))[1]
+        ids = self._index.search(queries_BD, count, params=self._make_parameters(count))[1]
         return [row[row >= 0] for row in ids]
 
     def _prefetch(self, queries: int) -> None:
@@ -161,14 +161,14 @@ class FaissIndex:
             self._disk_lists.prefetch_nthread, self._disk_lists = 0, None
         self._probed += queries * self.effort.reach
 
-    def _make_parameters(self, wanted: int) -> Any:
-        """Return FAISS's search parameters: how far to look, and which rows to skip."""
+    def _make_parameters(self, count: int) -> Any:
+        """Return FAISS's search parameters: the effort and the rows to skip."""
         if self._on_gpu:
             return None
         faiss, reach = load_faiss(IndexKind.FLAT, "cpu"), self.effort.reach
         row_filter = {"sel": faiss.IDSelectorBitmap(self._live)} if len(self._deleted) else {}
         if hasattr(self._index, "hnsw"):  # a walk cannot return more passages than efSearch
-            return faiss.SearchParametersHNSW(efSearch=max(reach, wanted), **row_filter)
+            return faiss.SearchParametersHNSW(efSearch=max(reach, count), **row_filter)
         if not hasattr(self._index, "nlist"):
             return faiss.SearchParameters(**row_filter) if row_filter else None
         probes = {"nprobe": min(reach, self._index.nlist), **row_filter}
@@ -180,7 +180,7 @@ class FaissIndex:
     def _rank_one(self, query_D: Queries, rows: Rows, k: int) -> Ranking:
         if len(self._deleted):
             rows = np.setdiff1d(rows, self._deleted)
-        # The probed lists may hold fewer rows than wanted, and a graph may reach fewer: then search exactly.
+        # The probed lists may hold fewer than k rows, and a graph may reach fewer: then search exactly.
         if len(rows) < min(k, len(self) - len(self._deleted)):
             return ExactIndex(self._all, deleted=self._deleted).search(query_D[None], k)[0]
         if len(rows) > 2 * _EXACT_FACTOR * k:

@@ -1,6 +1,6 @@
-"""The kinds of vector index, each said once.
+"""Kinds of vector index.
 
-To add a kind of FAISS's, add its name and one entry to ``SPECS``.
+To add a FAISS index, add its name and one entry to ``SPECS``.
 """
 
 from dataclasses import dataclass
@@ -34,17 +34,17 @@ DEFAULT_KIND = IndexKind.FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class KindSpec:
-    """How an approximate kind is built and searched."""
+    """Settings with which an approximate kind is built and searched."""
 
     recipe: str
     """Description for FAISS's ``index_factory``, with places for ``lists`` and ``parts`` (sub-vectors)."""
     factors: tuple[int, ...]
-    """Candidates to score again for each passage asked for, as tuning tries them: coarser codes need more."""
+    """Numbers of candidates per passage that tuning tries; coarser codes need more."""
     runs_on_gpu: bool = False
     is_graph: bool = False
-    """Built as one part, searched by walking from neighbour to neighbour."""
+    """True for a graph, which is built as one part and searched from neighbour to neighbour."""
     stores_codes: bool = False
-    """Whether the vectors beside the index are kept in 8 bits, so that a search reads less, and not in float16."""
+    """True if the vectors next to the index have 8 bits instead of float16, so that a search reads less."""
 
 
 SPECS: dict[str, KindSpec] = {

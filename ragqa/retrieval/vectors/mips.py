@@ -87,7 +87,7 @@ def build(
         device: where FAISS trains and adds, ``cpu``, ``cuda`` or ``cuda:N``.
         recall: share of the 20 nearest vectors that a search should find, from 0 to 1.
         queries: [B, D], sample of questions to tune on; None to make synthetic ones.
-        progress: shows how far it is.
+        progress: display of the progress.
 
     Returns:
         The effort for ``open_index``; None for kind flat, which is searched exactly.
@@ -126,11 +126,11 @@ def tune_index(
     """Find the search effort of the index in ``folder``; arguments as for ``build``."""
     index = open_faiss(open_built_vectors(folder), kind, folder, device="cpu")
     with progress.step("tuning", len(vectors), "passages") as step:
-        return tune(index, vectors, kind, wanted=recall, queries_BD=queries, progress=step.advance_to)
+        return tune(index, vectors, kind, target=recall, queries_BD=queries, progress=step.advance_to)
 
 
 class _UpdatedIndex:
-    """An index of the rows it was built of, and exact search over the rows that updates have added since."""
+    """A built index, with exact search over the rows that updates have added since."""
 
     def __init__(self, built: Mips, added: Mips, vectors_ND: Vectors) -> None:
         self.vectors: Vectors | None = vectors_ND
@@ -141,7 +141,7 @@ class _UpdatedIndex:
         return len(self._built) + len(self._added)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the best of both; scores compare, as both are inner products with the stored vectors."""
+        """Return the best rows of both parts, whose scores are inner products with the stored vectors."""
         rankings = self._built.search(queries_BD, k), self._added.search(queries_BD, k)
         return [self._merge(built, added, k) for built, added in zip(*rankings, strict=True)]
 
@@ -199,7 +199,7 @@ def _choose_engine(device: str) -> FlatEngine:
 
 
 def _open_approximate(folder: Path, kind: str, device: str, effort: Effort | None, deleted: DeletedRows) -> Mips:
-    """Open FAISS over the rows it was built of; rows added since are few, and are searched exactly."""
+    """Open a FAISS index; the few rows that updates have added since are searched exactly."""
     vectors = open_built_vectors(folder)
     border = np.searchsorted(deleted, len(vectors))
     built = open_faiss(vectors, kind, folder, device=device, effort=effort, deleted=deleted[:border])

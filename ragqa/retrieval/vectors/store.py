@@ -1,9 +1,9 @@
-"""The files of passage vectors; row i of them is passage i of the corpus.
+"""Files of passage vectors; their row i is passage i of the corpus.
 
     vectors.npy         float16 [N, D]
-    codes.npy           in its place for kinds with 8-bit vectors: int8 [N, D], and
+    codes.npy           instead for kinds with 8-bit vectors: int8 [N, D], and
     scales.npy          float32 [N], the value that a code of 127 stands for in each row
-    added-000001.npy …  float16, the rows that each update since has added; they follow those before them
+    added-000001.npy …  float16, the rows added by each later update, in order
     faiss.index         FAISS's index of the first N rows, for kinds other than flat (see ``faiss_build``)
 
 Shapes: N passages, D width.
@@ -26,7 +26,7 @@ CODES_FILE, SCALES_FILE = "codes.npy", "scales.npy"
 
 
 class VectorsOnDisk:
-    """The rows of one file, which is open only while it is read: thousands of mapped files would be too many."""
+    """Rows of one file, opened for each read, since thousands of files cannot stay mapped."""
 
     def __init__(self, file: Path) -> None:
         """Raise as ``open_file`` does."""

@@ -1,4 +1,4 @@
-"""Tuning: the least search effort that reaches a wanted recall, measured on sample queries when an index is built.
+"""Choice of the smallest search effort that reaches a target recall on sample queries.
 
 Shapes: N passages, B queries, D width.
 """
@@ -20,33 +20,34 @@ from ragqa.retrieval.vectors.kinds import SPECS
 RECALL = 0.95
 """Default recall@20."""
 K = 20
-"""Number of nearest passages that recall counts."""
+"""Number of nearest passages over which recall is measured."""
 SYNTHETIC_QUERIES = 400
-"""Number of queries to make if there are no real ones."""
+"""Number of synthetic queries, if there are no real ones."""
 _COSINE = 0.45
 """Cosine between a synthetic query and its passage."""
 _RESCORING_COST = 70
-"""Cost of scoring a candidate again, in codes scanned: 110 for a single question, 50 in a batch."""
+"""Cost of scoring a candidate again, in scanned codes: 110 for a single question, 50 in a batch."""
 _Z = 1.64
-"""Standard errors by which mean recall must exceed the wanted one, to hold for other questions 19 times in 20."""
+"""Standard errors by which mean recall must exceed the target: one-sided 95 % confidence."""
 _SMALL_SAMPLE, _SMALL_SAMPLE_SPREAD = 100, 0.1
-"""Below so many questions, the least standard deviation that recall is assumed to have; 0.07 to 0.1 was measured."""
+"""Size of a small sample, and the least standard deviation assumed for it; 0.07 to 0.1 was measured."""
 _MAX_WALK = 4096
 
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The cheapest effort that reached the wanted recall, or the one that came nearest."""
+    """The cheapest effort that reached the target recall, or the one that came closest."""
 
     effort: Effort
     recall: float
     """Recall@20 against exact search, mean over the sample."""
     wanted: float
+    """Target recall; the manifest has it under this name."""
     queries: int
     made_up: bool
-    """True if the queries were made of passages, because there were no real ones."""
+    """True if the queries are synthetic."""
     sure: bool
-    """True if the wanted recall is exceeded with 95 % confidence."""
+    """True if the target recall is exceeded with 95 % confidence."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the ``search`` entry of a manifest."""
@@ -64,12 +65,12 @@ class _Trial:
 class _Tuner:
     """Tries efforts of one index on one sample of queries."""
 
-    def __init__(self, index: FaissIndex, kind: str, queries_BD: Queries, truth: list[Rows], wanted: float) -> None:
+    def __init__(self, index: FaissIndex, kind: str, queries_BD: Queries, truth: list[Rows], target: float) -> None:
         self._index, self._kind, self._queries = index, kind, queries_BD
-        self._truth, self._wanted = truth, wanted
+        self._truth, self._target = truth, target
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
-        """Try efforts, cheapest first, until no later one can be cheaper than one that is enough."""
+        """Try efforts of rising cost until no later one can be cheaper than a sufficient one."""
         count, trials = len(vectors_ND), list[_Trial]()
         reaches = _list_reaches(self._kind, self._index.lists)
         factors = SPECS[self._kind].factors
@@ -80,16 +81,16 @@ class _Tuner:
                 break
             for effort, recalls in self._measure_recalls(reach, factors):
                 cost = estimate_cost(self._kind, effort, count, self._index.lists)
-                trials.append(_Trial(effort, cost, float(recalls.mean()), _is_sure(recalls, self._wanted)))
+                trials.append(_Trial(effort, cost, float(recalls.mean()), _is_sure(recalls, self._target)))
             release_pages(vectors_ND)
             release_pages(self._index.vectors)
         return trials
 
     def try_less(self, enough: _Trial) -> _Trial:
-        """Try half a step less reach than a trial that is enough, and return the better of the two."""
+        """Try half a step less reach and return that trial if it is still sufficient."""
         reach, factor = round(enough.effort.reach / 2**0.25), enough.effort.factor
         ((effort, recalls),) = self._measure_recalls(max(1, reach), (factor,))
-        less = _Trial(effort, enough.cost, float(recalls.mean()), _is_sure(recalls, self._wanted))
+        less = _Trial(effort, enough.cost, float(recalls.mean()), _is_sure(recalls, self._target))
         return less if less.sure else enough
 
     def _measure_recalls(
@@ -112,47 +113,47 @@ def tune(
     vectors_ND: Vectors,
     kind: str,
     *,
-    wanted: float,
+    target: float,
     queries_BD: np.ndarray | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> TuningResult:
-    """Find the least effort with which ``index`` returns the share ``wanted`` of the 20 nearest vectors.
+    """Find the least effort with which ``index`` returns the share ``target`` of the 20 nearest vectors.
 
     Args:
         index: index of all of ``vectors_ND``; its own vectors may be coarser.
         vectors_ND: vectors that recall is measured against.
         kind: ``IndexKind`` of the index.
-        wanted: mean recall@20 to exceed with 95 % confidence, from 0 to 1.
+        target: mean recall@20 to exceed with 95 % confidence, from 0 to 1.
         queries_BD: sample of real questions; None to make synthetic ones.
         progress: called with a number that grows to N.
     """
     made_up = queries_BD is None
     queries = make_queries(vectors_ND) if queries_BD is None else np.ascontiguousarray(queries_BD, np.float32)
     if not len(vectors_ND) or not len(queries):
-        return TuningResult(Effort(factor=SPECS[kind].factors[0]), 1.0, wanted, 0, made_up, True)
-    truth = [ranking.rows for ranking in ExactIndex(vectors_ND, keep=False).search(queries, K)]
-    tuner = _Tuner(index, kind, queries, truth, wanted)
+        return TuningResult(Effort(factor=SPECS[kind].factors[0]), 1.0, target, 0, made_up, True)
+    truth = [ranking.rows for ranking in ExactIndex(vectors_ND, cache=False).search(queries, K)]
+    tuner = _Tuner(index, kind, queries, truth, target)
     trials = tuner.run_trials(vectors_ND, progress)
     if enough := [trial for trial in trials if trial.sure]:
         best = tuner.try_less(min(enough, key=lambda trial: trial.cost))
     else:
         best = max(trials, key=lambda trial: trial.recall)
     progress(len(vectors_ND))
-    return TuningResult(best.effort, round(best.recall, 4), wanted, len(queries), made_up, best.sure)
+    return TuningResult(best.effort, round(best.recall, 4), target, len(queries), made_up, best.sure)
 
 
-def _is_sure(recalls: npt.NDArray[np.floating], wanted: float) -> bool:
-    return bool(recalls.mean() - _Z * _standard_error(recalls, wanted) >= wanted)
+def _is_sure(recalls: npt.NDArray[np.floating], target: float) -> bool:
+    return bool(recalls.mean() - _Z * _estimate_error(recalls, target) >= target)
 
 
-def _standard_error(recalls: npt.NDArray[np.floating], wanted: float) -> float:
+def _estimate_error(recalls: npt.NDArray[np.floating], target: float) -> float:
     """Return the standard error of the mean; a few questions may agree by chance, so assume a least spread."""
-    least = _SMALL_SAMPLE_SPREAD if len(recalls) < _SMALL_SAMPLE else math.sqrt(wanted * (1 - wanted) / K)
+    least = _SMALL_SAMPLE_SPREAD if len(recalls) < _SMALL_SAMPLE else math.sqrt(target * (1 - target) / K)
     return max(float(recalls.std()), least) / math.sqrt(len(recalls))
 
 
 def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
-    """Return the cost of a search of ``count`` vectors, in codes scanned."""
+    """Return the cost of a search over ``count`` vectors, in scanned codes."""
     scanned = effort.reach if SPECS[kind].is_graph else effort.reach * count / lists
     return scanned + effort.factor * K * _RESCORING_COST
 
@@ -165,7 +166,7 @@ def _list_reaches(kind: str, lists: int) -> list[int]:
 
 
 def make_queries(vectors_ND: Vectors) -> Queries:
-    """Make queries [B, D] of passages and noise, as hard to find passages for as real questions.
+    """Make queries [B, D] from passages and noise that are as hard to answer as real questions.
 
     The noise has the covariance of the passages: at 165,871 blocks of Wikipedia, 128 of 1,600 lists hold 0.958 of the
     20 nearest passages of NQ questions and 0.96 of those of these queries, but 0.98 with white noise.

@@ -114,7 +114,7 @@ def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeyp
         for row in beam[:3]:
             text = passages[row].text
             (window,) = make_windows(model.tokenizer, question.text, [("", text)], 64)
-            table = scorer.score([window.tokens])[0].table(slice(window.offset, None), 3)
+            table = scorer.score([window.tokens])[0].make_table(slice(window.offset, None), 3)
             words = text.split()
             for first in range(len(words)):
                 for last in range(first, min(first + 3, len(words))):

@@ -137,7 +137,7 @@ def test_held_out_questions_are_asked_during_training(config: ReaderConfig) -> N
     assert (saved.max_tokens, saved.max_span, saved.config.reader) == (32, 4, "ends")
     scorer = load_scorer(config.out / "model")
     (scores,) = scorer.score([TokenInput([2, 10, 3, *range(20, 30), 3], 3)])
-    assert scores.table(slice(3, 13), 30).shape == (10, 4), "spans that it never learned do not compete"
+    assert scores.make_table(slice(3, 13), 30).shape == (10, 4), "spans that it never learned do not compete"
 
 
 def test_the_best_weights_are_saved(config: ReaderConfig, monkeypatch) -> None:

@@ -358,7 +358,7 @@ def test_indexes_of_earlier_versions_are_updated_or_rejected(tmp_path: Path, enc
         assert apply_update(index, {}, [f"d{n}" for n in range(30)]).compacted
         assert len(search(open_retriever(index), "king", 60)) == 30
     else:
-        with pytest.raises(Mismatch, match="made by an earlier ragqa, which kept no effort"):
+        with pytest.raises(Mismatch, match="made by an earlier ragqa, which stored no search effort"):
             open_retriever(index)
 
 

@@ -244,7 +244,7 @@ def test_no_answer_contains_an_overlong_word() -> None:
     window = next(make_windows(TOKENIZER, "?", [("", text)], 64))
     pieces = [text[slice(*each)] for each in window.offsets]
     assert [piece[0] for piece in pieces] == ["b", "b", "x", "i", "1"]
-    spans = {(first, first + more) for first, more in np.argwhere(window.possible_spans(5))}
+    spans = {(first, first + more) for first, more in np.argwhere(window.find_possible_spans(5))}
     assert spans == {(0, 0), (0, 1), (1, 1), (3, 3), (3, 4), (4, 4)}
 
 
