@@ -13,13 +13,13 @@ from ragqa.errors import RagqaError, RefreshFailed
 from ragqa.indexing.embed import EmbeddingShard, read_shard_record
 
 ATTEMPTS = 3
-"""Failed attempts after which a version is given up, unless one of them finished a shard."""
+"""Number of failed attempts without a finished shard after which a version is given up."""
 _LOAD_RETRIES = 10
 """Retries of loading the weights into an actor that is being restarted."""
 
 
 class RayBuilder:
-    """Hands a version to a coordinator actor, which hands its shards to the encoding actors."""
+    """Builds versions by a coordinator actor, which distributes their shards among encoding actors."""
 
     attempts = ATTEMPTS
 
@@ -37,7 +37,7 @@ class RayBuilder:
         return self._ray.remote(CoordinatorActor).options(num_cpus=0).remote(self._plan, self._nice)
 
     def start(self, step: int) -> None:
-        """Start to build the version of ``step``."""
+        """Start building the version of ``step``."""
         # Checking a future takes microseconds; asking Ray costs a training step milliseconds when cores are busy.
         self._running: Future[BuildSeconds | str] = self._coordinator.build.remote(step, self._encoders).future()
 
@@ -60,14 +60,14 @@ class RayBuilder:
 
 
 class CoordinatorActor:
-    """Builds versions from the shards of the encoding actors, so that the training process has no work with them."""
+    """Builds versions from the shards of the encoding actors, outside the training process."""
 
     def __init__(self, plan: VersionPlan, nice: int) -> None:
         os.nice(nice)
         self._plan = plan
 
     def build(self, step: int, encoders: list[Any]) -> BuildSeconds | str:
-        """Build a version; an error is returned as a line, since not every exception can be pickled."""
+        """Build a version, or return an error as one line, since not every exception can be pickled."""
         try:
             return make_version(self._plan, step, _EncodingPool(encoders))
         except (RagqaError, OSError) as error:
@@ -75,7 +75,7 @@ class CoordinatorActor:
 
 
 class _EncodingPool:
-    """Gives each encoding actor one task at a time, and the shard of a dead actor to another one."""
+    """Distributes shards among encoding actors, and the shard of a dead actor to another one."""
 
     def __init__(self, actors: list[Any]) -> None:
         import ray
@@ -107,14 +107,14 @@ class _EncodingPool:
                 queue.appendleft(lost)
 
     def _start_loading(self, actor: Any) -> None:
-        """Let an actor load the weights as soon as it lives again; finding it dead costs a retry, too."""
+        """Start loading the weights; each attempt while the actor is still being restarted costs a retry."""
         self._busy[actor.load.options(max_task_retries=_LOAD_RETRIES).remote(self._snapshot)] = actor, None
 
     def _wait_for_actor(self) -> tuple[EmbeddingShard | None, str | None]:
-        """Wait for an actor; return the shard that it lost by dying, or the fingerprint of its weights.
+        """Wait for an actor; return the shard lost by its death, or the fingerprint of its weights.
 
         Raises:
-            RefreshFailed: an actor reports an error, or actors die repeatedly.
+            RefreshFailed: an actor returned an error, or actors die repeatedly.
         """
         if not self._busy:
             raise RefreshFailed("all encoding actors died while they loaded the weights")
@@ -130,7 +130,7 @@ class _EncodingPool:
         return None, fingerprint
 
     def _handle_death(self, actor: Any, shard: EmbeddingShard | None, error: Exception) -> EmbeddingShard | None:
-        """Count the deaths at a shard and load the weights into the restarted actor."""
+        """Count the deaths caused by a shard and load the weights into the restarted actor."""
         if shard is None:
             return None
         self._deaths[shard] = self._deaths.get(shard, 0) + 1
@@ -142,7 +142,7 @@ class _EncodingPool:
 
 
 class EncodingActor:
-    """Keeps the passages open and the newest weights loaded."""
+    """Actor that embeds shards with the passages open and the newest weights loaded."""
 
     def __init__(self, plan: VersionPlan, device: str, nice: int) -> None:
         os.nice(nice)
@@ -158,7 +158,7 @@ class EncodingActor:
             return "", describe_error(error)
 
     def embed(self, snapshot: str, fingerprint: str, folder: str, shard: EmbeddingShard) -> tuple[str, str]:
-        """Write a shard, unless an actor that was believed dead has written it; return as ``load``."""
+        """Write a shard unless an actor considered dead has written it; return the same as ``load``."""
         try:
             if fingerprint != self._fingerprint and self._load(snapshot) != fingerprint:
                 return "", f"{snapshot} has changed while it was in use"

@@ -6,8 +6,8 @@ r"""Build an index of passages and their vectors on all machines of a Ray cluste
 
 The vectors of ``index.embed`` become an index that ``ragqa ask`` opens. Passages and the terms of BM25 are linked,
 FAISS's quantiser is trained on a sample, workers add parts of the vectors, and the parts are merged. The search effort
-that reaches the wanted recall is measured on sample questions, or on queries made from the passages, and is stored in
-the manifest. Run again after a kill, the job continues from the parts that are whole.
+that reaches the recall asked for is measured on sample questions, or on queries made from the passages, and is stored
+in the manifest. After a kill, the same command continues from the finished parts.
 """
 
 import json
@@ -48,11 +48,11 @@ class BuildConfig:
     """Options of the job."""
 
     corpus: Path
-    """Index directory with the passages; its terms become part of the new index, too."""
+    """Index directory with the passages; its terms also become part of the new index."""
     vectors: Path
     """Directory written by ``index.embed`` for these passages."""
     out: Path
-    """Index directory to make or to replace."""
+    """Index directory to create or replace."""
     kind: str = IndexKind.IVF_RABITQ
     """flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq or sq8."""
     recall: float = mips.RECALL
@@ -60,9 +60,9 @@ class BuildConfig:
     questions: Path | None = None
     """File of sample questions on which recall is measured; without it queries are made from the passages."""
     encoder: str | None = None
-    """Directory of another form of the vectors' encoder for questions, such as its export; by default the same one."""
+    """Directory of another form of the vectors' encoder for questions, such as its export."""
     part_rows: int = faiss_build.PART_ROWS
-    """Vectors of a part: the number that a worker holds in memory."""
+    """Number of vectors per part, which a worker holds in memory."""
     json: bool = False
     """Print the result as one JSON object."""
 
@@ -70,11 +70,13 @@ class BuildConfig:
         """Raise BadInput for values out of range."""
         mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
-            raise BadInput(f"--recall {self.recall}: a share above 0 and up to 1 is needed")
+            raise BadInput(f"--recall {self.recall}: give a share above 0 and up to 1")
         if self.kind == IndexKind.FLAT and (self.questions or self.recall != mips.RECALL):
-            raise BadInput("--recall and --questions are for approximate kinds: flat finds everything")
+            raise BadInput(
+                "--recall and --questions are for approximate kinds, and flat searches exactly: leave them out"
+            )
         if self.part_rows < 1:
-            raise BadInput(f"--part-rows {self.part_rows}: at least 1 is needed")
+            raise BadInput(f"--part-rows {self.part_rows}: give at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,10 +125,10 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
     """Make the index directory ``config.out``; an existing one is replaced atomically at the end.
 
     Raises:
-        BadInput: ``out`` is something else, or the disk is full.
+        BadInput: ``out`` is not an index, or the disk is full.
         Mismatch: the vectors are not those of the corpus, or their encoder has changed since.
         RagqaError: the cluster was lost, or workers die whenever they make some part.
-        ArtefactError, DamagedArtefact: corpus or vectors are none, or not whole.
+        ArtefactError, DamagedArtefact: corpus or vectors are missing or incomplete.
         MissingExtra: FAISS or Ray is not installed.
     """
     corpus = artefacts.read_manifest(config.corpus, "index")
@@ -158,7 +160,9 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
 def _check_parents(run: _Build) -> None:
     config, corpus = run.config, run.corpus
     if run.vectors.parents["corpus"] != corpus.parents["corpus"]:
-        raise Mismatch(f"{config.vectors} holds the vectors of other passages than {config.corpus}: embed them again")
+        raise Mismatch(
+            f"{config.vectors} holds vectors of other passages than {config.corpus}: embed its passages again"
+        )
     if run.vectors.config["rows"] != corpus.config.get("rows", corpus.config["passages"]):
         raise Mismatch(f"{config.vectors} and {config.corpus} differ in their number of passages: embed them again")
 
@@ -178,7 +182,7 @@ def _check_encoder(run: _Build, name: str | None) -> None:
 
 
 def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
-    """Link passages and terms first, because the corpus may be updated during the hours of a build.
+    """Link passages and terms early, because the corpus may be updated during the hours of a build.
 
     Raises:
         Mismatch: the corpus is being updated right now.
@@ -191,11 +195,11 @@ def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
         if artefacts.peek_manifest(corpus).fingerprint == manifest.fingerprint:
             raise
     if artefacts.peek_manifest(corpus).fingerprint != manifest.fingerprint:
-        raise Mismatch(f"{corpus} was changed just now: embed its passages and run again")
+        raise Mismatch(f"{corpus} has just changed: embed its passages and run again")
 
 
 def _link(source: Path, target: Path) -> None:
-    """Hard-link a file, which takes no space and survives an update of the corpus; copy it where links are missing."""
+    """Hard-link a file, which saves space and survives an update of the corpus, or copy it where links are missing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
@@ -248,7 +252,7 @@ def _build_faiss(run: _Build, work: Path, folder: Path) -> None:
 
 
 def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
-    """Let ``make`` write files into ``folder``, unless ``mark`` lists the names and sizes of those that are there."""
+    """Call ``make`` to write files into ``folder``, unless ``mark`` lists them with their present sizes."""
     with suppress(OSError, ValueError):
         expected = json.loads(mark.read_text())
         if all((folder / name).stat().st_size == size for name, size in expected.items()):
@@ -258,7 +262,7 @@ def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
 
 
 def _write_manifest(run: _Build, folder: Path, search: dict[str, Any] | None) -> None:
-    """Write the manifest; linked files keep their known checksums and are not read again."""
+    """Write the manifest; linked files keep their checksums and are not read again."""
     config, corpus, vectors = run.config, run.corpus, run.vectors
     known = {name: entry for name, entry in corpus.files.items() if name.startswith(LINKED)}
     has_terms = RetrieverKind(corpus.config["retriever"]).needs_terms

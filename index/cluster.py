@@ -1,4 +1,4 @@
-"""Connection to a Ray cluster, with Ray's own output kept off the terminal."""
+"""Connection to a Ray cluster, without Ray's own output on the terminal."""
 
 import logging
 import os
@@ -13,10 +13,10 @@ from ragqa.errors import BadInput, MissingExtra
 def connect(purpose: str) -> None:
     """Connect to the cluster of ``RAY_ADDRESS``, or start one on this machine for this process.
 
-    Without an address Ray itself would join any cluster that happens to run here. Its log lines stay in its files.
+    Without an address Ray itself would join any cluster that happens to run here. It logs only to its files.
 
     Args:
-        purpose: what needs Ray, for the error message.
+        purpose: task that needs Ray, for the error message.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -44,10 +44,10 @@ def connect(purpose: str) -> None:
 
 @contextmanager
 def silence_ray() -> Iterator[None]:
-    """Keep Ray's output off a job's terminal, and leave a cluster that the block has joined.
+    """Suppress Ray's terminal output in the block, and leave a cluster that the block has joined.
 
-    Ray's C++ side writes to standard error, its Python side reports lost actors on standard output; both are in its
-    log files, too. What Python code in the block writes to ``sys.stderr`` still appears.
+    Ray's C++ side writes to standard error, and its Python side reports lost actors on standard output; both are also
+    in its log files. Output of the block's own Python code to ``sys.stderr`` still appears.
     """
     was_connected = _is_connected()
     out, error, terminal_fd = sys.stdout, sys.stderr, os.dup(2)
@@ -72,11 +72,11 @@ def count_resource(resource: str) -> int:
     """Return the number of ``GPU`` or ``CPU`` in the cluster.
 
     Raises:
-        BadInput: there is none.
+        BadInput: the cluster has none.
     """
     import ray
 
     count = int(ray.cluster_resources().get(resource, 0))
     if not count:
-        raise BadInput(f"the Ray cluster has no {resource}" + (": leave --gpus out" if resource == "GPU" else ""))
+        raise BadInput(f"the Ray cluster has no {resource}" + (": leave out --gpus" if resource == "GPU" else ""))
     return count

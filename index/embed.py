@@ -5,8 +5,8 @@ r"""Embed the passages of an index on all machines of a Ray cluster.
         --encoder BAAI/bge-small-en-v1.5 --gpus
 
 Ray Data hands shards of rows to actors, one per GPU or CPU core, each of which loads the encoder once. A shard is
-written atomically with its checksum and range of rows. Run again after any failure, the job embeds only what is
-missing, and the result is the same byte for byte. All machines must see the corpus and the output.
+written atomically with its checksum and range of rows. After a failure, the same command embeds only what is missing,
+and the result is the same byte for byte. All machines must see the corpus and the output.
 """
 
 import json
@@ -51,7 +51,7 @@ class EmbedConfig:
     corpus: Path
     """Index directory whose passages are embedded; ``ragqa index --retriever bm25`` makes one."""
     out: Path
-    """Directory of the vectors. Shards finished by an earlier run stay."""
+    """Directory of the vectors; finished shards of an earlier run are kept."""
     encoder: str = DEFAULT_ENCODER
     """Export, Hugging Face directory or hub name."""
     gpus: bool = False
@@ -59,9 +59,9 @@ class EmbedConfig:
     precision: str | None = None
     """float32, bfloat16 or (GPUs only) float16; by default float32 on CPUs, bfloat16 on GPUs, int8 for an export."""
     workers: int | None = None
-    """Number of actors; by default one for each GPU or core of the cluster. With 0 this process embeds, without Ray."""
+    """Number of actors; by default one per GPU or core of the cluster. 0 embeds in this process, without Ray."""
     shard_rows: int = 8192
-    """Rows of a shard: what is lost if an actor dies, a minute of a core or a second of a GPU."""
+    """Rows of a shard, which is lost if its actor dies: a minute of a core or a second of a GPU."""
     verify: bool = False
     """Compare the checksums of all existing shards."""
     repair: bool = False
@@ -72,17 +72,17 @@ class EmbedConfig:
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
         if self.shard_rows < 1:
-            raise BadInput(f"--shard-rows {self.shard_rows}: at least 1 is needed")
+            raise BadInput(f"--shard-rows {self.shard_rows}: give at least 1")
         if self.workers is not None and self.workers < 0:
-            raise BadInput(f"--workers {self.workers}: a number from 0 on is needed")
+            raise BadInput(f"--workers {self.workers}: give 0 or more")
         if self.precision not in (None, "int8", *PRECISIONS):
-            raise BadInput(f"--precision {self.precision}: one of {', '.join(PRECISIONS)} is needed")
+            raise BadInput(f"--precision {self.precision}: choose one of {', '.join(PRECISIONS)}")
         if self.precision == "float16" and not self.gpus:
-            raise BadInput("--precision float16 needs --gpus: on a CPU it is float32 or bfloat16")
+            raise BadInput("--precision float16 needs --gpus: choose float32 or bfloat16 on a CPU")
 
     @property
     def device(self) -> str:
-        """Kind of device in torch's words."""
+        """Device type, as torch names it."""
         return "cuda" if self.gpus else "cpu"
 
 
@@ -95,7 +95,7 @@ class EmbedReport:
     fingerprint: str
     passages: int
     embedded: int
-    """Passages embedded by this run; the others were there."""
+    """Number of passages embedded by this run; the others existed before."""
     seconds: float
     """Wall time of the whole run."""
     passages_per_s: float
@@ -111,8 +111,8 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> EmbedReport:
 
     Raises:
         BadInput: the cluster has no GPU, ``out`` holds other vectors, or the disk is full.
-        ArtefactError: ``corpus`` is not an index, or the encoder is not one.
-        DamagedArtefact: a shard has changed since it was written; names it.
+        ArtefactError: there is no index at ``corpus``, or no such encoder.
+        DamagedArtefact: a shard has changed since it was written.
         MissingExtra: Ray is not installed.
     """
     start = time.perf_counter()
@@ -156,7 +156,7 @@ def _count_rows(shards: list[EmbeddingShard]) -> int:
 
 
 def _identify_encoder(config: EmbedConfig) -> tuple[str, str]:
-    """Return fingerprint and precision of the encoder; loading it here finds its faults before any actor starts."""
+    """Load the encoder, to report its errors before any actor starts; return its fingerprint and precision."""
     if config.gpus and is_export(get_encoder_path(config.encoder)):
         raise BadInput(f"--gpus: encoder '{config.encoder}' is exported for the CPU; name torch weights in --encoder")
     encoder = load_encoder(config.encoder, precision=config.precision or ("bfloat16" if config.gpus else None))
@@ -177,7 +177,7 @@ def _claim_directory(
 def _check_identity(
     out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], precision_is_chosen: bool
 ) -> dict[str, Any]:
-    """Write the identity into a new ``out``, or compare it with that of existing vectors; return that of the vectors.
+    """Write the identity of the vectors into a new ``out``, or check it in an existing one; return it.
 
     A complete set of vectors is accepted whatever device made it, unless the user has chosen a precision.
     """
@@ -212,7 +212,7 @@ def _write_identity(out: Path, identity: dict[str, Any]) -> None:
 
 
 def _check_shards(out: Path, shards: list[EmbeddingShard], encoder: str, repair: bool) -> None:
-    """Raise DamagedArtefact if shards are damaged, or delete their records to ``repair`` them."""
+    """Raise DamagedArtefact if shards are damaged; with ``repair`` delete their records instead."""
     records = {shard: read_shard_record(out, shard, encoder) for shard in shards}
     bad = list(find_damaged_files(out, [record for record in records.values() if record]))
     bad += [out / shard.vectors for shard, record in records.items() if not record and (out / shard.record).exists()]
@@ -225,10 +225,10 @@ def _check_shards(out: Path, shards: list[EmbeddingShard], encoder: str, repair:
 
 
 def _write_manifest(out: Path, shards: list[EmbeddingShard], identity: dict[str, Any], name: str) -> artefacts.Manifest:
-    """Write the manifest with the checksums from when the shards were written, without reading them again."""
+    """Write the manifest with the checksums in the shards' records, without reading the shards again."""
     records = [record for shard in shards if (record := read_shard_record(out, shard, identity["encoder"]))]
     if len(records) < len(shards):
-        raise DamagedArtefact(f"{out} is not whole after the job: run it again")
+        raise DamagedArtefact(f"{out} is incomplete after the job: run it again")
     known = {EmbeddingShard(r.first, r.last).vectors: {"size": r.bytes, "sha256": r.sha256} for r in records}
     config = {**identity, "name": name, "devices": sorted({record.device for record in records})}
     parents = {"corpus": identity["corpus"], "encoder": identity["encoder"]}
@@ -261,27 +261,27 @@ def _embed_here(task: EmbedTask, missing: list[EmbeddingShard]) -> Iterator[Shar
 def _embed_on_cluster(task: EmbedTask, missing: list[EmbeddingShard], workers: int) -> Iterator[ShardRecord]:
     """Yield the records of the shards as they are finished, in any order.
 
-    Ray Data repeats the tasks of lost actors, but gives up if an actor is lost while it starts. Then the missing
-    shards are started again, up to ``CLUSTER_ATTEMPTS`` times without progress.
+    Ray Data repeats the tasks of lost actors, but gives up if an actor is lost during its start. Then the missing
+    shards are tried again, up to ``CLUSTER_ATTEMPTS`` times without progress.
     """
     import ray
 
     failures = 0
     while missing:
-        left = {shard.first for shard in missing}
+        remaining = {shard.first for shard in missing}
         try:
             with closing(_run_actors(task, missing, workers)) as records:
                 for record in records:
-                    left.discard(record.first)
+                    remaining.discard(record.first)
                     yield record
         except ray.exceptions.RayTaskError:
             raise  # a bug in the actors' code, whose traceback is needed
         except ray.exceptions.RayError as error:
-            failures = failures + 1 if len(left) == len(missing) else 0
+            failures = failures + 1 if len(remaining) == len(missing) else 0
             if failures == CLUSTER_ATTEMPTS:
                 reason = str(error).strip().splitlines()[0]
                 raise RagqaError(f"the Ray cluster was lost: {reason}") from error
-        missing = [shard for shard in missing if shard.first in left]
+        missing = [shard for shard in missing if shard.first in remaining]
 
 
 def _run_actors(task: EmbedTask, missing: list[EmbeddingShard], workers: int) -> Generator[ShardRecord, None, None]:

@@ -1,4 +1,4 @@
-"""Actors of ``index.embed``, each of which embeds one shard after the other."""
+"""Actors of ``index.embed``, which embed shards."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from ragqa.indexing.embed import PARTIAL, EmbeddingShard, embed_shard
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 ATTEMPTS = 8
-"""Actors that may die while embedding a shard before the job stops, because the shard must be what kills them."""
+"""Number of actors that die embedding the same shard before the job stops: the shard must be the cause."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class EmbedTask:
 class ShardEmbedder:
     """Actor that opens corpus and encoder once and embeds shards.
 
-    Errors in files are returned as one line in a row; Ray would turn an exception into a traceback.
+    Errors in files are returned as one line, since Ray would turn an exception into a traceback.
     """
 
     def __init__(self, task: EmbedTask) -> None:
@@ -51,14 +51,14 @@ class ShardEmbedder:
         try:
             with report_disk_errors(out):
                 with _record_attempt(out, shard):
-                    store, encoder = self._opened
+                    store, encoder = self._resources
                     record = embed_shard(store, encoder, out, shard, device=get_device_name(self._task.device))
                 return json.dumps(asdict(record)), ""
         except RagqaError as error:
             return "", str(error)
 
     @cached_property
-    def _opened(self) -> tuple[PassageStore, TextEncoder]:
+    def _resources(self) -> tuple[PassageStore, TextEncoder]:
         # One thread, so that sums are equal however many actors share the machine.
         task, threads = self._task, 1 if self._task.device == "cpu" else None
         store = PassageStore.open(task.corpus / "passages")

@@ -1,10 +1,10 @@
 """Parts of a FAISS index, made by the workers of a Ray cluster, each with a record of its file.
 
-    trained.json       names the file of the index without vectors
-    0000000000.json    names the file with the codes of the rows from this one on
+    trained.json       record of the index without vectors
+    0000000000.json    record of the codes of the rows from this one on
 
 A record is written after its file, and no two files share a name. So a part exists if its record does, and a worker
-that outlives the job does no harm. A part whose bytes have changed, or that was made from other vectors, is made again.
+that outlives the job does no harm. Parts that have changed, or are of other vectors, are made again.
 """
 
 import json
@@ -30,10 +30,10 @@ Rows = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class PartsPlan:
-    """Vectors that are divided into parts, and the folder of the parts."""
+    """Vectors to divide into parts, and the folder of the parts."""
 
     vectors: Path
-    """Directory of their shards, absolute."""
+    """Directory of their shards, as an absolute path."""
     fingerprint: str
     """Fingerprint of the vectors."""
     rows: int
@@ -44,10 +44,10 @@ class PartsPlan:
 
 @dataclass(frozen=True)
 class PartRecord:
-    """Record of a whole file."""
+    """Record of a complete file."""
 
     source: str
-    """Description of what it was made from."""
+    """Description of its inputs."""
     file: str
     """Name of the file."""
     bytes: int
@@ -55,7 +55,7 @@ class PartRecord:
 
 
 def write_part(folder: Path, name: str, source: str, write: Callable[[Path], None]) -> PartRecord:
-    """Let ``write`` make a file in ``folder``, and record it under ``name``."""
+    """Call ``write`` to make a file in ``folder``, and record it under ``name``."""
     file = folder / f"{name}.{uuid.uuid4().hex}"
     write(file)
     record = PartRecord(source, file.name, file.stat().st_size, artefacts.checksum(file))
@@ -66,7 +66,7 @@ def write_part(folder: Path, name: str, source: str, write: Callable[[Path], Non
 
 
 def find_part(folder: Path, name: str, source: str) -> PartRecord | None:
-    """Return the record of a part with unchanged bytes, made from ``source``, or None; reads the whole file."""
+    """Return the record of an unchanged part made from ``source``, or None; reads the whole file."""
     try:
         record = PartRecord(**json.loads((folder / f"{name}.json").read_text()))
         file = folder / record.file
@@ -78,7 +78,7 @@ def find_part(folder: Path, name: str, source: str) -> PartRecord | None:
 
 
 def train(plan: PartsPlan) -> PartRecord:
-    """Make the index without vectors, unless it exists."""
+    """Train the index without vectors, unless it exists."""
     plan.folder.mkdir(exist_ok=True)
     source = f"{plan.kind} {plan.rows} {plan.fingerprint}"
     if record := find_part(plan.folder, TRAINED, source):
@@ -142,12 +142,12 @@ def _add_missing(
                 raise BadInput(error)
             on_part(rows, record)
     finally:
-        for left in running:
-            ray.cancel(left, force=True)
+        for task_ref in running:
+            ray.cancel(task_ref, force=True)
 
 
 def _get_result(ready: Any, rows: Rows) -> tuple[PartRecord | None, str]:
-    """Return what a worker returned: a record, or None and an error."""
+    """Return the result of a worker: a record, or None and an error."""
     import ray
 
     try:
@@ -167,7 +167,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> tuple[PartRecord | None, str]:
-    """Make one part in a worker; errors are returned as a line, since Ray would turn them into a traceback."""
+    """Make one part in a worker, or return an error as one line, since Ray would turn it into a traceback."""
     import faiss
 
     first, last = rows

@@ -1,4 +1,4 @@
-"""A dense index that is refreshed from the weights in training (REALM, section 3.3).
+"""Dense index that is refreshed from the weights in training (REALM, section 3.3).
 
     settings = RefreshSettings(max_staleness=1000)
     refresher = open_ray_refresher(corpus, work, settings, workers=8, gpus=True)
@@ -8,8 +8,8 @@
         index = refresher.poll(step)            # the newest finished index, swapped in between two steps
         …                                       # the index only proposes; gradients come from the live tower's scores
 
-``open_blocking_refresher`` does the same without Ray and keeps training waiting. ``index/versions.py`` describes the
-files in ``work``, ``index/refresher.py`` what is measured.
+``open_blocking_refresher`` does the same without Ray, and training waits for it. ``index/versions.py`` describes the
+files in ``work``, and ``index/refresher.py`` the figures.
 """
 
 from collections.abc import Callable
@@ -58,16 +58,16 @@ def open_blocking_refresher(
     Args:
         corpus: index directory whose passages are embedded.
         work: directory of the versions.
-        settings: of the index.
+        settings: settings of the index.
         device: device on which passages are encoded.
-        version: version to continue with instead of the newest, as a checkpoint names it.
+        version: version to continue with, as named by a checkpoint; by default the newest.
         step: training step of that checkpoint, by default ``version``; versions of later steps are deleted.
         clock: returns seconds.
 
     Raises:
-        BadInput: an argument cannot be used, another process trains with ``work``, or ``version`` is not there.
+        BadInput: an argument is out of range, another process trains with ``work``, or ``version`` does not exist.
         Mismatch: ``work`` holds indexes of other passages.
-        ArtefactError, DamagedArtefact: ``corpus`` is not a whole index.
+        ArtefactError, DamagedArtefact: ``corpus`` is not a complete index.
     """
     plan = plan_versions(corpus, work, settings or RefreshSettings())
     versions = Versions(plan)
@@ -89,16 +89,16 @@ def open_ray_refresher(
 ) -> IndexRefresher:
     """Open a refresher whose versions are built by actors of a Ray cluster while training goes on.
 
-    The actors live until ``close``. An actor that dies is started again, on another machine if its own is gone.
+    The actors run until ``close``. An actor that dies is restarted, on another machine if its own is gone.
 
     Args:
         corpus: index directory whose passages are embedded. All machines must see it, ``work`` and the questions.
         work: directory of the versions.
-        settings: of the index.
-        workers: number of actors that encode.
+        settings: settings of the index.
+        workers: number of encoding actors.
         gpus: one GPU per actor; otherwise one CPU thread per actor.
-        nice: priority of the actors, 0 to 19. With higher values they leave more of shared cores to training, and
-            a refresh takes longer.
+        nice: niceness of the actors, 0 to 19; with higher values training gets more of shared cores, and a refresh
+            takes longer.
         version: see ``open_blocking_refresher``.
         step: see ``open_blocking_refresher``.
 
@@ -107,7 +107,7 @@ def open_ray_refresher(
         BadInput, Mismatch, ArtefactError, DamagedArtefact: as ``open_blocking_refresher``.
     """
     if workers < 1:
-        raise BadInput(f"workers = {workers}: at least one must encode")
+        raise BadInput(f"workers = {workers}: at least one is needed")
     plan = plan_versions(corpus, work, settings or RefreshSettings())
     versions = Versions(plan)
     return IndexRefresher(
@@ -116,7 +116,7 @@ def open_ray_refresher(
 
 
 def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> Callable[[int], Mips]:
-    """Return a function that opens versions built by another process's refresher, by their step.
+    """Return a function from a step to its version, as built by the refresher of another process.
 
     Raises:
         BadInput, ArtefactError, DamagedArtefact: as ``open_blocking_refresher``.

@@ -1,7 +1,4 @@
-"""State of a refreshed index in the training process: the index in use, the next version, and their cost.
-
-This part needs no Ray.
-"""
+"""State of a refreshed index in the training process: the index in use, the next version, and their cost."""
 
 import logging
 import statistics
@@ -20,7 +17,7 @@ from ragqa.retrieval.vectors.mips import Mips
 _WARN_EVERY = 60.0
 """Seconds after which waiting training logs a warning again."""
 _STEPS = 1000
-"""Number of step times without a refresh under way that are remembered."""
+"""Maximum number of remembered step times without a running refresh."""
 logger = logging.getLogger("ragqa.refresh")
 
 
@@ -31,7 +28,7 @@ class VersionBuilder(Protocol):
     """Attempts at a version before it is given up."""
 
     def start(self, step: int) -> None:
-        """Start to build the version of ``step`` from its snapshot."""
+        """Start building the version of ``step`` from its snapshot."""
         ...
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
@@ -45,24 +42,24 @@ class VersionBuilder(Protocol):
 
 @dataclass(frozen=True)
 class Swap:
-    """Record of a new index taken into use."""
+    """Record of the switch to a new index."""
 
     step: int
     """Training step of the swap."""
     version: int
-    """Step of the weights that the index was made from."""
+    """Step of the index's weights."""
     staleness_before: int | None
-    """Steps by which the previous index lagged behind at the swap; None for the first index."""
+    """Staleness in steps of the previous index at the swap; None for the first index."""
     staleness: int
-    """Steps by which the new index lags behind at the swap."""
+    """Staleness in steps of the new index at the swap."""
     embedding: float
     """Seconds for the vectors."""
     building: float
     """Seconds from the vectors to the finished index."""
     stood: float
-    """Seconds for which training stood still since the last swap: snapshots, waiting, this swap."""
+    """Seconds of pauses in training since the last swap, for snapshots, waiting and this swap."""
     slowdown: float | None
-    """Median time of a step with a refresh under way, over the median without, since the last swap."""
+    """Ratio of the median step time during a refresh to the median without, since the last swap."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return a row for ``metrics.jsonl``."""
@@ -79,7 +76,7 @@ class Swap:
 
 
 class StepTimer:
-    """Measures training steps with and without a refresh under way, and the time for which training stands still."""
+    """Measures steps with and without a running refresh, and the pauses of training."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -92,7 +89,7 @@ class StepTimer:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Count the time of the block as standing still and not as part of a step."""
+        """Count the time of the block as a pause and not as part of a step."""
         self._pause_start = self._clock()
         try:
             yield
@@ -104,11 +101,11 @@ class StepTimer:
                 self._step_start += paused
 
     def start_step(self, is_refreshing: bool | None) -> None:
-        """Start a step; ``is_refreshing`` is None if that changes within the step."""
+        """Start a step; ``is_refreshing`` is None if it changes within the step."""
         self._step_start, self._is_refreshing = self._clock(), is_refreshing
 
     def mark_change(self) -> None:
-        """Leave the current step out of both medians: a refresh begins or ends within it."""
+        """Exclude the current step from both medians, because a refresh begins or ends within it."""
         self._is_refreshing = None
 
     def end_step(self, is_refreshing: bool) -> None:
@@ -118,7 +115,7 @@ class StepTimer:
         self._step_start = None
 
     def take_totals(self) -> tuple[float, float | None]:
-        """Return the seconds stood still and the slowdown since the last call."""
+        """Return the seconds of pauses and the slowdown since the last call."""
         current = 0.0 if self._pause_start is None else self._clock() - self._pause_start
         slowdown = None
         if self._without and self._during:
@@ -132,8 +129,8 @@ class StepTimer:
 class IndexRefresher:
     """Keeps an index of the passages close to the weights in training.
 
-    It knows the index in use, the version that is being built, and the snapshot that waits for its turn. One process
-    at a time can train with a directory. The functions of ``index.refresh`` open one.
+    It manages the index in use, the version being built and the snapshot waiting to be built. Only one process at a
+    time can train with a directory. ``index.refresh`` has the functions that open a refresher.
     """
 
     def __init__(
@@ -145,23 +142,23 @@ class IndexRefresher:
         step: int | None,
         clock: Callable[[], float],
     ) -> None:
-        """Lock the directory and continue where the run before stopped.
+        """Lock the directory and continue from the previous run.
 
         Args:
             versions: the versions on disk.
-            open_builder: called once the directory is locked.
+            open_builder: function that opens the builder; called after locking.
             version: version to continue with instead of the newest.
-            step: training step that ``version`` was in use at, see ``Versions.resume``.
+            step: training step at which ``version`` was in use, see ``Versions.resume``.
             clock: returns seconds.
 
         Raises:
-            BadInput: another process trains with the directory, or ``version`` is not there.
+            BadInput: another process trains with the directory, or ``version`` does not exist.
             Mismatch: the directory holds indexes of other passages.
         """
         self.log: list[Swap] = []
-        """Every swap since it was opened."""
+        """All swaps since opening."""
         self.version: int | None = None
-        """Step of the weights of the index in use, for checkpoints to name; None before the first."""
+        """Step of the weights of the index in use, recorded in checkpoints; None before the first."""
         self._index: Mips | None = None
         self._versions, self._max_staleness = versions, versions.plan.settings.max_staleness
         self._checkpointed: list[int] = []
@@ -171,15 +168,15 @@ class IndexRefresher:
         self._ready: tuple[int, BuildSeconds] | None = None
         self._failures, self._whole_shards = 0, 0
         self._error: RefreshFailed | None = None
-        with ExitStack() as opened:
-            opened.enter_context(hold_lock(versions.plan.work / ".lock", wait=False))
+        with ExitStack() as resources:
+            resources.enter_context(hold_lock(versions.plan.work / ".lock", wait=False))
             pending = self._resume(version, step)
             self._builder = open_builder()
-            opened.callback(self._builder.close)
+            resources.callback(self._builder.close)
             if pending:
                 self._start(pending[0])
                 self._waiting = pending[-1] if len(pending) > 1 else None
-            self._opened = opened.pop_all()
+            self._resources = resources.pop_all()
 
     def _resume(self, version: int | None, step: int | None) -> list[int]:
         """Open the version to continue with and return the steps that still have to be built."""
@@ -189,17 +186,17 @@ class IndexRefresher:
         return pending
 
     def close(self) -> None:
-        """Stop building, to be continued when the directory is opened again, and unlock the directory."""
-        self._opened.close()
+        """Stop building and unlock the directory; the next refresher continues."""
+        self._resources.close()
 
     def refresh(self, model: SavableModel, step: int) -> None:
         """Take a snapshot of the weights of ``step`` and request an index made from it.
 
-        A version that is being built is finished first; of the waiting snapshots only the latest is kept.
+        The version being built is finished first; only the latest of the waiting snapshots is kept.
 
         Raises:
             RefreshFailed: the weights cannot be written; the previous index stays.
-            BadInput: there are weights of a later step.
+            BadInput: there are already weights of a later step.
         """
         with self._timer.pause():
             self._collect()
@@ -210,9 +207,9 @@ class IndexRefresher:
             self._timer.mark_change()
 
     def poll(self, step: int) -> Mips:
-        """Return the newest finished index; called between two steps.
+        """Return the newest finished index; call it between two steps.
 
-        It waits if there is no index within the largest allowed staleness.
+        It waits if no index is within the maximum staleness.
 
         Raises:
             StaleIndex: the index is too old, and none is being built.
@@ -238,7 +235,7 @@ class IndexRefresher:
         self._prune()
 
     def _queue(self, step: int) -> None:
-        """Build ``step`` next, in place of an older snapshot that waits."""
+        """Build ``step`` next, instead of an older waiting snapshot."""
         self._waiting = step
         self._prune()
         if self._building is None:
@@ -255,7 +252,7 @@ class IndexRefresher:
         self._builder.start(step)
 
     def _collect(self, timeout: float = 0.0) -> None:
-        """Take the result of the version that is being built, and start the next one or the same again."""
+        """Collect the result of the version being built, and start the next one or a retry."""
         while self._building is not None and (result := self._builder.wait_for_result(timeout)) is not None:
             timeout = 0.0
             if isinstance(result, BuildSeconds):
@@ -270,7 +267,7 @@ class IndexRefresher:
             self._start(step)
 
     def _retry(self, step: int, reason: str) -> None:
-        """Start a failed version again, or give it up after too many attempts that finished no shard."""
+        """Start a failed version again, or give it up after too many attempts without a finished shard."""
         whole_shards = self._versions.count_whole_shards(step)
         self._failures = 1 if whole_shards > self._whole_shards else self._failures + 1
         self._whole_shards = whole_shards
@@ -286,7 +283,7 @@ class IndexRefresher:
         self._start_next()
 
     def _wait_until_fresh(self, step: int) -> None:
-        """Wait until the index in use, or the finished one, is fresh enough."""
+        """Wait until the index in use or the next one is fresh enough."""
         if self.version is not None and self.version > step:
             raise BadInput(
                 f"the index is of step {self.version}, later than {step}: resume with the version of a checkpoint, "
@@ -301,7 +298,7 @@ class IndexRefresher:
             self._collect(_WARN_EVERY)
 
     def _describe_staleness(self, step: int) -> str:
-        """Return why the newest index cannot be used at ``step``; empty if it can."""
+        """Return the reason why the newest index is too stale at ``step``; empty if it is not."""
         newest = self._ready[0] if self._ready else self.version
         if newest is None:
             return "there is no index yet"

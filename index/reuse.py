@@ -1,4 +1,4 @@
-"""Reuse of passage vectors by a dual encoder of which only the question tower has changed."""
+"""Reuse of passage vectors after only the question tower of a dual encoder has changed."""
 
 import json
 import os
@@ -17,15 +17,15 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
     """Fill ``out`` with the vectors that ``index.embed`` would make with ``encoder``, if they exist already.
 
     Args:
-        vectors: result of ``index.embed`` with the encoder before its question tower was trained further.
-        encoder: the encoder now, as torch weights.
-        out: directory into which the vectors are linked or copied; ``index.embed`` completes it.
+        vectors: result of ``index.embed`` with the earlier encoder.
+        encoder: encoder with the further trained question tower, as torch weights.
+        out: directory for links to the vectors, or copies; ``index.embed`` completes it.
 
     Returns:
-        False if the passage tower has changed, too, or the earlier encoder is gone.
+        False if the passage tower has also changed, or the earlier encoder is gone.
 
     Raises:
-        ArtefactError, DamagedArtefact: ``vectors`` or ``encoder`` are none, or not whole.
+        ArtefactError, DamagedArtefact: ``vectors`` or ``encoder`` is missing or incomplete.
     """
     manifest = artefacts.read_manifest(vectors, "vectors")
     before = _identify_passage_tower(manifest.config["name"])
@@ -57,7 +57,7 @@ def _identify_passage_tower(name: str) -> str | None:
 
 
 def _link(file: Path, target: Path) -> None:
-    """Hard-link a shard, which saves gigabytes; copy it where the file system has no links."""
+    """Hard-link a shard, which saves gigabytes, or copy it if the file system has no links."""
     temporary = target.parent / PARTIAL / target.name
     try:
         os.link(file, temporary)

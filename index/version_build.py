@@ -1,4 +1,4 @@
-"""Builds one version of a refreshed index from a snapshot of the weights."""
+"""Building of one version of a refreshed index from a snapshot of the weights."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ class RefreshSettings:
     """Settings of an index that is refreshed during training."""
 
     kind: str = DEFAULT_KIND
-    """Kind of vector index, see ``ragqa.retrieval.vectors.kinds.IndexKind``."""
+    """``IndexKind`` of the index."""
     recall: float = mips.RECALL
     """Share of the 20 nearest passages that a kind other than flat must find."""
     questions: Path | None = None
@@ -47,9 +47,9 @@ class RefreshSettings:
     engine: str = FlatEngine.AUTO
     """Engine that searches an index of kind flat."""
     max_staleness: int | None = None
-    """Steps by which the weights of the index may lag behind training; None sets no limit."""
+    """Maximum staleness of the index in steps; None sets no limit."""
     shard_rows: int = 4096
-    """Rows that are embedded at a time: what is lost if an actor dies."""
+    """Rows of a shard, which is lost if its actor dies."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
@@ -62,7 +62,7 @@ class RefreshSettings:
 
 @dataclass(frozen=True)
 class VersionPlan:
-    """Inputs and places that all versions of a run have in common."""
+    """Inputs and folders common to all versions of a run."""
 
     corpus: Path
     """Index directory whose passages are embedded."""
@@ -75,7 +75,7 @@ class VersionPlan:
     def open_passages(self) -> PassageStore:
         """Open the passages; raises Mismatch if ``corpus`` was updated since the run began."""
         if artefacts.peek_manifest(self.corpus).parents["corpus"] != self.fingerprint:
-            raise Mismatch(f"{self.corpus} holds other passages than when training began: train on a copy of it")
+            raise Mismatch(f"the passages of {self.corpus} have changed since training began: train on a copy of it")
         return PassageStore.open(self.corpus / "passages")
 
     def snapshot(self, step: int) -> Path:
@@ -96,7 +96,7 @@ def plan_versions(corpus: Path, work: Path, settings: RefreshSettings) -> Versio
 
     Raises:
         BadInput: the file of questions is empty, or ``work`` cannot be written.
-        ArtefactError, DamagedArtefact: ``corpus`` is not a whole index.
+        ArtefactError, DamagedArtefact: ``corpus`` is not a complete index.
     """
     questions = settings.questions
     questions = None if settings.kind == IndexKind.FLAT or questions is None else Path(questions).resolve()
@@ -117,7 +117,7 @@ class PassageEmbedder(Protocol):
         ...
 
     def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
-        """Write these shards into the prepared ``folder`` with the weights loaded last."""
+        """Write shards into the prepared ``folder`` with the last loaded weights."""
         ...
 
 
@@ -134,7 +134,7 @@ class LocalEmbedder:
         return self._encoder.fingerprint
 
     def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
-        """Write these shards into ``folder``."""
+        """Write shards into ``folder``."""
         assert self._encoder is not None
         for shard in shards:
             embed_shard(self._store, self._encoder, folder, shard)
@@ -143,7 +143,7 @@ class LocalEmbedder:
 def _load_encoder(snapshot: Path, device: str) -> TextEncoder:
     """Load an encoder in the precision of training.
 
-    Where bfloat16 is faster it embeds 1.6 to 1.8 times as fast, and 98 % of the 20 nearest passages are the same.
+    On machines with fast bfloat16 it embeds 1.6 to 1.8 times as fast, and 98 % of the 20 nearest passages are the same.
     """
     import torch
 
@@ -166,9 +166,9 @@ class BuildSeconds:
 def make_version(
     plan: VersionPlan, step: int, embedder: PassageEmbedder, clock: Callable[[], float] = perf_counter
 ) -> BuildSeconds:
-    """Build ``plan.index(step)`` from ``plan.snapshot(step)``; whole shards are not embedded again.
+    """Build ``plan.index(step)`` from ``plan.snapshot(step)``; finished shards are not embedded again.
 
-    It can be called again after a kill at any moment. Two processes that build one version take turns.
+    It can be called again after a kill at any time. Processes that build the same version take turns.
 
     Raises:
         BadInput: a file cannot be written.
@@ -223,21 +223,21 @@ def _claim_folder(folder: Path, identity: dict[str, Any]) -> None:
 
 
 def _embed_shards(folder: Path, shards: list[EmbeddingShard], encoder: str, embedder: PassageEmbedder) -> None:
-    """Write all missing shards into ``folder``, and those with damaged bytes once more.
+    """Write all missing shards into ``folder``, and damaged ones again.
 
-    An actor that outlives its coordinator loses its partial files when the next one begins. A shard that it finishes
-    after that equals the one that the next actor would write.
+    An actor that outlives its coordinator loses its partial files when the next one starts. If it still finishes a
+    shard, that equals the one that the next actor would write.
     """
     with prepare_shard_folder(folder):
         embedder.embed(folder, [shard for shard in shards if not read_shard_record(folder, shard, encoder)])
         if bad := _drop_damaged(folder, shards, encoder):
             embedder.embed(folder, bad)
             if bad := _drop_damaged(folder, shards, encoder):
-                raise DamagedArtefact(f"{folder / bad[0].vectors} is not as it was written: look at the disk")
+                raise DamagedArtefact(f"{folder / bad[0].vectors} has changed since it was written: check the disk")
 
 
 def _drop_damaged(folder: Path, shards: list[EmbeddingShard], encoder: str) -> list[EmbeddingShard]:
-    """Delete the records of missing and damaged shards and return these shards."""
+    """Delete the records of damaged shards; return missing and damaged shards."""
     records = {shard: read_shard_record(folder, shard, encoder) for shard in shards}
     damaged = set(find_damaged_files(folder, [record for record in records.values() if record]))
     bad = [shard for shard, record in records.items() if not record or folder / shard.vectors in damaged]

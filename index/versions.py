@@ -1,11 +1,11 @@
 """Versions of a refreshed index on disk, each made from a snapshot of the weights.
 
-    work/snapshot-00000500/           weights of step 500, as an encoder that can be loaded
-    work/.index-00000500.making/      shards/ that are embedded, made/ that is being built
+    work/snapshot-00000500/           encoder with the weights of step 500
+    work/.index-00000500.making/      index being built: shards/ of vectors, and made/
     work/index-00000500/              the files of ragqa.retrieval.vectors.mips.build, manifest.json
 
 A folder whose name begins with a dot is incomplete; renaming it is the last step. The last two versions are kept with
-their snapshots. Deleting a version that is still searched does no harm on Linux, where mapped files live on unnamed.
+their snapshots. Deleting a version that is still searched does no harm on Linux, where deleted files stay mapped.
 """
 
 import logging
@@ -27,23 +27,23 @@ from ragqa.retrieval.vectors.mips import Mips
 from ragqa.retrieval.vectors.store import open_built_vectors
 
 KEEP = 2
-"""Number of versions that stay on disk."""
+"""Number of versions to keep on disk."""
 _NAME = re.compile(r"\.?(snapshot|index)-(\d{8,})(\.making|\.writing)?")
 _PROBES = 64
-"""Rows that are checked before an index is used."""
+"""Number of vectors checked before an index is used."""
 logger = logging.getLogger("ragqa.refresh")
 
 
 class SavableModel(Protocol):
-    """Model that writes its weights; for a refresh, a passage tower in training."""
+    """Model that can save its weights, such as a passage tower in training."""
 
     def save(self, folder: Path, /) -> None:
-        """Write into an empty ``folder``; a tower writes what ``ragqa.runtime.encoder.load_encoder`` loads."""
+        """Write into an empty ``folder``, for a tower in the format of ``load_encoder``."""
         ...
 
 
 class Versions:
-    """Versions of a run as seen by the training process, which alone writes snapshots and deletes versions."""
+    """Versions of a run in the training process, the only one that writes snapshots and deletes versions."""
 
     def __init__(self, plan: VersionPlan) -> None:
         self.plan = plan
@@ -51,7 +51,7 @@ class Versions:
         self._rows, self._deleted = len(store), store.deleted
 
     def list_steps(self, kind: str) -> list[int]:
-        """Return the steps of all whole folders of a kind, ``snapshot`` or ``index``, in order."""
+        """Return the steps of all complete folders of a kind, ``snapshot`` or ``index``, in order."""
         return sorted(
             step for name, step, path in self._folders() if path.name == f"{name}-{step:08d}" and name == kind
         )
@@ -60,9 +60,9 @@ class Versions:
         """Return the version to continue with, and the steps of the snapshots that still have to be built.
 
         Args:
-            version: the version that a checkpoint names; None continues with the newest.
+            version: version named by a checkpoint; None continues with the newest.
             step: training step of that checkpoint, by default ``version``. Everything later is deleted, because
-                training will come to these steps again.
+                training will repeat these steps.
         """
         for path in self.plan.work.glob(".snapshot-*.writing"):
             shutil.rmtree(path, ignore_errors=True)
@@ -74,7 +74,7 @@ class Versions:
         pending = sorted({*started[:1], *newer[-1:]})
         for finished in self.list_steps("index"):  # a kill after the rename leaves the build folder
             shutil.rmtree(self.plan.build_folder(finished), ignore_errors=True)
-        # The checkpoint's version stays, too: a second kill must find it again.
+        # Keep the checkpoint's version for a second kill before the next checkpoint.
         self.prune([*pending, *([] if version is None else [version])])
         return newest, pending
 
@@ -83,7 +83,7 @@ class Versions:
         if version not in versions:
             present = ", ".join(map(str, versions)) or "none"
             raise BadInput(
-                f"version {version} is not in {self.plan.work} (there: {present}): start in an empty directory"
+                f"version {version} is not in {self.plan.work} (it has {present}): start in an empty directory"
             )
         self._check(artefacts.read_manifest(self.plan.index(version), VECTORS_ARTEFACT), version)
         for _, other, path in self._folders():
@@ -103,11 +103,11 @@ class Versions:
         return None
 
     def write_snapshot(self, model: SavableModel, step: int) -> None:
-        """Write ``work/snapshot-STEP`` atomically; an existing one with the same weights stays.
+        """Write ``work/snapshot-STEP`` atomically, unless it exists with the same weights.
 
         Raises:
             RefreshFailed: the snapshot cannot be written.
-            BadInput: there are other weights of this step, or anything of a later one.
+            BadInput: there are other weights of this step, or a snapshot or index of a later one.
         """
         target = self.plan.snapshot(step)
         later = [other for kind in ("snapshot", "index") for other in self.list_steps(kind) if other > step]
@@ -127,13 +127,13 @@ class Versions:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def open(self, step: int) -> tuple[Mips, Manifest]:
-        """Open the memory-mapped index of ``step`` after checking that it is whole and of these passages.
+        """Check that the index of ``step`` is complete and of these passages, and map it into memory.
 
-        Only sizes are compared: checksums were compared when it was built, and reading everything again would keep
-        training waiting. A version that is not whole is deleted, so that the next refresh of this step builds it again.
+        Only sizes are compared, since training would wait for checksums, which were compared after the build. An
+        incomplete version is deleted, so that the next refresh of this step builds it again.
 
         Raises:
-            ArtefactError: the version is not whole.
+            ArtefactError: the version is incomplete.
         """
         try:
             return self._open(step)
@@ -176,11 +176,11 @@ class Versions:
             raise DamagedArtefact(f"{self.plan.index(step)} does not hold the {self._rows} passages at step {step}")
 
     def count_whole_shards(self, step: int) -> int:
-        """Return the number of whole shards of a version that is being built."""
+        """Return the number of finished shards of the version being built."""
         return len(list((self.plan.build_folder(step) / "shards").glob("*.json")))
 
     def prune(self, needed: list[int]) -> None:
-        """Delete all versions but the last two and the ``needed`` ones, finished or not."""
+        """Delete all versions except the last two and the ``needed`` ones, finished or not."""
         keep = {*self.list_steps("index")[-KEEP:], *needed}
         for _, step, path in self._folders():
             if step not in keep:
@@ -210,6 +210,6 @@ def _save_model(model: SavableModel, folder: Path) -> None:
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """Return checksums of weights and tokenizer; configurations are left out, since they name transformers' version."""
+    """Return checksums of weights and tokenizer; configurations are excluded, since they name transformers' version."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "config.json"]
     return {path.relative_to(folder).as_posix(): artefacts.checksum(path) for path in files}

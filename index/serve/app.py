@@ -3,10 +3,9 @@
     python -m index.serve.app wiki-0.index wiki-1.index --port 8077
     ragqa ask "Who built the Eiffel Tower?" --index http://localhost:8077
 
-A shard is an ordinary index directory, and the collection is the shards in the given order. A question goes to all of
-them, and their best passages are merged. Ray Serve restarts a lost shard; until then answers say that they are partial.
-An update of a shard is served from the next search on. Scores of dense search are the same as in one index; those of
-BM25 come from each shard's own word counts.
+Each shard is an ordinary index directory. A question goes to all shards, and their best passages are merged. Ray Serve
+restarts a lost shard; until then answers are marked as partial. An update of a shard is served from the next search
+on. Scores of dense search are the same as in one index; those of BM25 come from each shard's own word counts.
 """
 
 import logging
@@ -32,7 +31,7 @@ from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 
 APP = "ragqa"
-"""Name of the Ray Serve application that answers HTTP; the names of the shards' applications begin with it."""
+"""Name of the Ray Serve application that answers HTTP, and prefix of the names of the shards' applications."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +47,15 @@ class ServeConfig:
     retriever: str | None = None
     """dense, bm25 or hybrid; by default everything that the indexes support."""
     fusion: str = DEFAULT_FUSION
-    """Fusion of hybrid. rrf needs an index in one piece, since ranks of different shards do not compare."""
+    """Fusion of hybrid. Shards cannot use rrf, since their ranks do not compare."""
     encoder: str | None = None
     """Another form of the indexes' encoder, such as its export."""
     device: str = "cpu"
     """Device on which the indexes are searched."""
     timeout: float = 2.0
-    """Seconds in which a shard must answer up to 16 questions; otherwise it is missing."""
+    """Seconds after which a shard counts as missing, for up to 16 questions."""
     max_k: int = 1000
-    """Largest number of passages in a request."""
+    """Maximum number of passages in a request."""
     replicas: int = 1
     """Replicas of each shard."""
     cpus: float = 0
@@ -88,7 +87,7 @@ class ServeConfig:
 
     @property
     def names(self) -> list[str]:
-        """Names of the shards: those of their directories, or their paths if two directories have one name."""
+        """Names of the shards' directories, or their paths if two have the same name."""
         paths = [make_absolute(path) for path in self.shards]
         short = [path.name for path in paths]
         return short if len(set(short)) == len(short) else [str(path) for path in paths]
@@ -98,11 +97,11 @@ class ServeConfig:
 def serve_collection(config: ServeConfig) -> Iterator[str]:
     """Serve the collection while the block runs, and yield its URL.
 
-    It uses the initialised Ray or the cluster of $RAY_ADDRESS; otherwise it starts one on this machine.
+    It uses an initialised Ray, the cluster of $RAY_ADDRESS, or else a new one on this machine.
 
     Raises:
-        BadInput: the port is in use, or Ray Serve is used by something else.
-        ArtefactError: a shard cannot be opened; names it.
+        BadInput: the port or Ray Serve is in use.
+        ArtefactError: a shard cannot be opened.
         Mismatch: scores of the shards do not compare.
         MissingExtra: Ray Serve is not installed.
     """
@@ -144,7 +143,7 @@ def _start_serve(config: ServeConfig) -> Any:
 
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     if serve.status().applications or serve.status().proxies:
-        raise BadInput("this Ray cluster serves something already: end it first (serve shutdown)")
+        raise BadInput("this Ray cluster already serves an application: stop it first (serve shutdown)")
     serve.start(
         proxy_location="HeadOnly",
         http_options={"host": config.host, "port": config.port},
@@ -154,7 +153,7 @@ def _start_serve(config: ServeConfig) -> Any:
 
 
 def _deploy_shards(config: ServeConfig, serve: Any) -> list[Member]:
-    """Deploy and open all shards and check that their scores compare."""
+    """Deploy and open all shards, and check that their scores are comparable."""
     apps = [f"{APP}-shard-{n}" for n in range(len(config.shards))]
     arguments = config.retriever, config.encoder, config.device
     targets = [
@@ -185,7 +184,7 @@ def _make_deployment(config: ServeConfig, serve: Any, n: int) -> Any:
 
 
 def check_same_scoring(scorings: dict[str, Scoring]) -> None:
-    """Raise Mismatch if the scores of the shards, given by name, do not compare."""
+    """Raise Mismatch if the scores of the shards, given by name, are not comparable."""
     for part in ("retriever", "encoder", "engine"):
         groups: dict[str, list[str]] = {}
         for name, scoring in scorings.items():
@@ -206,11 +205,11 @@ def main() -> None:
             shards = f"{len(config.shards)} shard{'s' * (len(config.shards) != 1)}"
             print(f"ready: {shards} at {url} (Ctrl-C ends it)", file=out, flush=True)
             watch_shards(url)
-        print("index.serve.app: ended", file=sys.stderr)
+        print("index.serve.app: stopped", file=sys.stderr)
 
 
 def watch_shards(url: str, pause: float = 1.0) -> None:
-    """Report on standard error when a shard is lost or back, until interrupted."""
+    """Report lost and recovered shards on standard error until interrupted."""
     retriever, lost = RemoteRetriever(url), dict[str, str]()
     while True:
         try:

@@ -1,7 +1,7 @@
-"""HTTP gateway of a collection: it sends a question to all shards and merges their best passages.
+"""HTTP gateway of a collection, which sends questions to all shards and merges their best passages.
 
-A shard that fails or is too slow is missing from the answer, which names it. The gateway polls it in the background
-until it is back, and until then no question waits for it. So a lost shard costs one timeout, and not one per question.
+Answers name each shard that failed or was too slow. The gateway polls such a shard in the background, and no question
+waits for it until it is back. So a lost shard costs a single timeout, and not one per question.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 MAX_QUESTIONS = 1024
-"""Largest number of questions in a request."""
+"""Maximum number of questions in a request."""
 MAX_BYTES = 16 << 20
-"""Largest size of a request."""
+"""Maximum size of a request in bytes."""
 QUESTIONS_PER_TIMEOUT = 16
-"""Questions that share one timeout; larger requests may take longer in proportion."""
+"""Number of questions per timeout; larger requests may take proportionally longer."""
 _RESTART_TIMEOUT = 10.0
-"""Seconds for a lost shard to answer, whose replica may just be starting."""
+"""Timeout in seconds for polls of a lost shard, whose replica may just be starting."""
 _PAUSES = 0.1, 5.0
 """Shortest and longest pause, in seconds, between two polls of a lost shard."""
 _EXAMPLE = '{"questions": ["Who …?"], "k": 10}'
@@ -39,7 +39,7 @@ _EXAMPLE = '{"questions": ["Who …?"], "k": 10}'
 
 @dataclass(frozen=True)
 class Member:
-    """A shard when the collection was started."""
+    """A shard of the collection at its start."""
 
     name: str
     app: str
@@ -116,7 +116,7 @@ class _ShardClient:
         return failure
 
     def _check_scoring(self, answer: ShardHits | ShardState | ShardFailure) -> ShardHits | ShardState | ShardFailure:
-        """Return the answer, or a failure if a rebuilt shard has scores that do not compare with the others'."""
+        """Return the answer, or a failure if a rebuilt shard's scores are not comparable with the others'."""
         if isinstance(answer, ShardFailure) or answer.scoring == self.known.scoring:
             return answer
         return ShardFailure(
@@ -125,15 +125,15 @@ class _ShardClient:
 
 
 class Gateway:
-    """Replica that answers HTTP requests."""
+    """Ray Serve replica that answers HTTP requests."""
 
     def __init__(self, members: list[Member], timeout: float, max_k: int) -> None:
         """Search the shards ``members`` in this order.
 
         Args:
             members: the shards.
-            timeout: seconds after which a shard is missing.
-            max_k: largest k of a request.
+            timeout: seconds after which a shard counts as missing.
+            max_k: maximum k of a request.
         """
         self._shards = [_ShardClient(member) for member in members]
         self._timeout, self._max_k = timeout, max_k
@@ -227,10 +227,10 @@ def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
     try:
         row = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"the request is not JSON: {_EXAMPLE} is needed") from error
+        raise BadInput(f"the request is not JSON: send {_EXAMPLE}") from error
     questions, k = (row.get("questions"), row.get("k", DEFAULT_PASSAGES)) if isinstance(row, dict) else (None, None)
     if not isinstance(questions, list) or not questions or not all(isinstance(text, str) for text in questions):
-        raise BadInput(f"questions must be a list of texts: {_EXAMPLE} is needed")
+        raise BadInput(f"questions must be a list of texts: send {_EXAMPLE}")
     if len(questions) > MAX_QUESTIONS:
         raise BadInput(f"{len(questions)} questions: at most {MAX_QUESTIONS} may be asked at once")
     if type(k) is not int or not 1 <= k <= max_k:

@@ -1,4 +1,4 @@
-"""One shard of a served collection: an index directory, searched by a Ray Serve replica."""
+"""Shard of a served collection: an index directory that a Ray Serve replica searches."""
 
 import asyncio
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ragqa.runtime.encoder import TextEncoder
 
 @dataclass(frozen=True)
 class Scoring:
-    """Origin of a shard's scores, which must be equal in all shards for scores to compare."""
+    """Origin of a shard's scores, which are comparable only between shards of equal origin."""
 
     retriever: str
     encoder: str | None
@@ -35,7 +35,7 @@ class ShardHits:
 
     scoring: Scoring
     rows: int
-    """Rows of the version that was searched, those of deleted passages included."""
+    """Number of rows of the searched version, deleted passages included."""
     hits: list[list[dict[str, Any]]]
     """Hits of each question, best first, in the protocol's form; ids count from the shard's first row."""
 
@@ -46,7 +46,7 @@ class ShardState:
 
     scoring: Scoring
     rows: int
-    """Rows of the index, those of deleted passages included."""
+    """Number of rows of the index, deleted passages included."""
     passages: int
     fingerprint: str
     origin: str
@@ -59,16 +59,16 @@ class ShardState:
 
 @dataclass(frozen=True)
 class ShardFailure:
-    """Reason for which a shard cannot answer."""
+    """Failure of a shard to answer."""
 
     reason: str
     """One line."""
 
 
 class ShardReplica:
-    """Replica that opens its index when it starts, and an update of the index at the next search.
+    """Ray Serve replica that opens its index at the start, and an update of the index at the next search.
 
-    A damaged directory is returned as a ``ShardFailure`` and not raised, since another replica would not do better.
+    A damaged directory is returned as a ``ShardFailure`` and not raised, since a restart would not help.
     """
 
     def __init__(self, path: str, retriever: str | None, encoder: str | None, device: str) -> None:

@@ -1,4 +1,4 @@
-"""DPR encoders as transformers publishes them: a BERT whose [CLS] is the vector (Karpukhin et al. 2020)."""
+"""DPR encoders in transformers' format: a BERT whose [CLS] is the vector (Karpukhin et al. 2020)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def load_dpr(source: str | Path, kind: str) -> tuple[nn.Module, nn.Linear | None
 
     Args:
         source: directory or hub name.
-        kind: class of transformers that it must be: DPRQuestionEncoder or DPRContextEncoder.
+        kind: its class in transformers, DPRQuestionEncoder or DPRContextEncoder.
 
     Raises:
         ArtefactError: it is of another class, or some of its weights are missing.
@@ -36,7 +36,7 @@ def make_single_encoder_error(source: str | Path, architectures: Sequence[str]) 
         return ArtefactError(f"{source} holds {kind}, not an encoder of DPR")
     encoded, other = ("questions", "passages") if kind == "DPRQuestionEncoder" else ("passages", "questions")
     return Mismatch(
-        f"{source} is DPR's encoder of {encoded} only, and {other} have another one: combine the two with "
+        f"{source} encodes only DPR's {encoded}, and {other} need another encoder: combine the two with "
         "python -m pipelines.publish --questions … --passages … --out DIR, and give DIR/model"
     )
 

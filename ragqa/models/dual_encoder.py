@@ -1,4 +1,4 @@
-"""Dual encoder: f(x, z) is the inner product of a question vector and a passage vector."""
+"""Dual encoder, whose relevance f(x, z) is the inner product of a question vector and a passage vector."""
 
 import shutil
 from pathlib import Path
@@ -96,7 +96,7 @@ class DualEncoder(nn.Module):
             self._save(tower, path / name)
 
     def save_passages(self, path: Path) -> None:
-        """Write the passage tower, with which an index is made, as a directory of its own."""
+        """Write the passage tower alone, to make an index with it."""
         self._save(self.passages, path)
 
     def _save(self, tower: Tower, path: Path) -> None:

@@ -1,11 +1,11 @@
-"""Two attention functions for encoders that transformers does not have.
+"""Two attention functions for encoders, in addition to those of transformers.
 
 ``BFLOAT16`` computes attention in bfloat16 from end to end, for training on a CPU that multiplies faster in it. Under
 autocast the softmax and the sum with the padding mask would be computed in float32 and kept for backward. On a CPU
 these passes over all pairs of tokens take as long as the matrix products between them.
 
-``UNPADDED`` has no mask, for the export, which reads one unpadded text at a time. transformers would compute a mask all
-the same, and adding it is another such pass.
+``UNPADDED`` has no mask, for the export, which reads one unpadded text at a time. transformers would still compute and
+add a mask, which is another such pass.
 
 Legend: N sequences, H heads, G key-value heads, L queries, M keys, D width of a head.
 """
@@ -24,7 +24,7 @@ BFLOAT16, UNPADDED = "ragqa_bfloat16", "ragqa_unpadded"
 
 
 def choose_attention(model: nn.Module, name: str) -> None:
-    """Set the attention function of every transformers encoder in ``model`` that supports other ones."""
+    """Set the attention function of every transformers encoder in ``model`` that allows a choice."""
     for part in model.modules():
         if isinstance(part, PreTrainedModel) and part.base_model is part and part._supports_attention_backend:
             part.set_attn_implementation(name)
@@ -43,7 +43,7 @@ def bfloat16_attention(
     """Compute attention in bfloat16; the kernels themselves accumulate in float32.
 
     Args:
-        module: attention layer, which knows whether it is in training mode.
+        module: attention layer; it drops weights in training mode.
         query: ``[N, H, L, D]``.
         key: ``[N, G, M, D]``.
         value: ``[N, G, M, D]``.

@@ -38,12 +38,12 @@ def group_by_length(
 ) -> Iterator[tuple[int, int]]:
     """Divide sequences into groups of similar length, so that little padding is computed.
 
-    Groups begin at multiples of a step that many batches have in common, see ``round_up``.
+    Groups begin at multiples of a step, so that batches share sizes (see ``round_up``).
 
     Args:
         lengths: tokens of the sequences, longest first.
-        min_saving: tokens of padding that a new group must save.
-        max_tokens: largest number of tokens in a group, padding included.
+        min_saving: padding tokens that a new group must save.
+        max_tokens: maximum number of tokens in a group, padding included.
 
     Yields:
         First and last row (exclusive) of each group.
@@ -60,8 +60,8 @@ def group_by_length(
 def round_up(count: int) -> int:
     """Round a batch size up to one of eight values per doubling, by at most an eighth.
 
-    oneDNN compiles its bfloat16 kernels on a CPU for each shape that it has not seen lately, in some milliseconds
-    each. With a small model and batch sizes that differ from step to step that was half of a step.
+    oneDNN takes some milliseconds to compile its bfloat16 kernels on a CPU for each new shape. With a small model and
+    batch sizes that differ from step to step, that was half the time of a step.
     """
     step = _step(count)
     return -(-count // step) * step

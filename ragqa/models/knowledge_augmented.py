@@ -73,11 +73,11 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
     @classmethod
     def from_config(cls, path: Path) -> "KnowledgeAugmentedEncoder":
-        """Make random weights in the shape of ``config.json`` in the directory ``path``; raises ArtefactError."""
+        """Make random weights for ``config.json`` in the directory ``path``; raises ArtefactError if there is none."""
         return cls(make_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:
-        """Write a directory in transformers' format, from which encoders can be loaded, too."""
+        """Write a directory in transformers' format, from which encoders can also be loaded."""
         with silence_transformers():
             self.model.save_pretrained(path)
         if self.tokenizer is not None and self.tokenizer.resolve() != (path / "tokenizer.json").resolve():

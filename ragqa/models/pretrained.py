@@ -43,15 +43,15 @@ SEQ2SEQS = (
 text by the rows of the decoder, so rows cannot share a text as in ``generation.attention``. LED and ProphetNet have
 attention functions of their own."""
 DTYPE = torch.float32
-"""Type of all weights, whatever they were stored in. transformers would keep the stored type, and half precision cannot
-be trained (AdamW's eps is 0 in float16)."""
+"""Type of all loaded weights. transformers would keep the stored type, and half precision cannot be trained (AdamW's
+eps is 0 in float16)."""
 
 
 def encoder_options(config: PretrainedConfig) -> dict[str, object]:
-    """Return the options of encoders: no pooler, which is unused, and eager attention.
+    """Return the loading options of encoders: eager attention, and no pooler, which is unused.
 
     The backward pass of eager attention is faster on a CPU: on 2 cores with 43 x 140 tokens in bfloat16 it reads 3,400
-    tokens per second against 2,800 with sdpa.
+    tokens per second, and 2,800 with sdpa.
     """
     pooler = {"add_pooling_layer": False} if config.model_type in {"bert", "roberta"} else {}
     return {"attn_implementation": "eager", "dtype": DTYPE, **pooler}
@@ -61,7 +61,7 @@ def load_encoder_module(source: str | Path) -> nn.Module:
     """Load the encoder in a directory or on the hub, without its heads.
 
     Raises:
-        ArtefactError: there is none, or some of its weights are missing.
+        ArtefactError: there is no encoder, or some of its weights are missing.
     """
     return _load_checked(AutoModel, source, encoder_options, "encoder")
 
@@ -77,7 +77,7 @@ def make_masked_lm(path: Path) -> nn.Module:
     """Make a masked language model with random weights from ``config.json`` in the directory ``path``.
 
     Raises:
-        ArtefactError: there is none, or its architecture has no masked language model.
+        ArtefactError: there is no such file, or its architecture has no masked language model.
     """
     check_model(path)
     try:
@@ -105,7 +105,7 @@ def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module
     """Load the seq2seq in a directory or on the hub, or make ``fresh`` random weights in its shape.
 
     Raises:
-        ArtefactError: there is none, or some of its weights are missing.
+        ArtefactError: there is no seq2seq, or some of its weights are missing.
     """
     config = load_config(source, "seq2seq")
     check_family(config.model_type, source)
@@ -124,7 +124,7 @@ def check_encoder(config: PretrainedConfig, source: str | Path) -> None:
     """Raise ArtefactError for a model with a decoder or with causal attention."""
     is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
     if config.is_encoder_decoder or is_causal:
-        raise ArtefactError(f"{source} is a {config.model_type}, not an encoder like BERT or RoBERTa: give one")
+        raise ArtefactError(f"{source} is a {config.model_type}, not an encoder: use a model like BERT or RoBERTa")
 
 
 def _load_checked(
@@ -146,14 +146,14 @@ def load_config(source: str | Path, what: str = "model") -> PretrainedConfig:
 
 
 def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], what: str) -> nn.Module:
-    """Load a complete model, also from published files that are not safetensors.
+    """Load a complete model from safetensors or other published files.
 
-    transformers reads these with ``torch.load(weights_only=True)``, which executes no code.
+    transformers reads the latter with ``torch.load(weights_only=True)``, which executes no code.
 
     Args:
         ModelClass: class of transformers.
         source: directory or hub name.
-        options: of ``from_pretrained``.
+        options: options of ``from_pretrained``.
         what: kind of model for error messages.
 
     Raises:
@@ -187,7 +187,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def silence_transformers() -> Iterator[None]:
-    """Silence transformers: no report of unused weights, no progress bars of a second, no retries of the hub."""
+    """Suppress the reports of transformers on unused weights, loading progress and retries of the hub."""
     before, bar, hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
     logging.set_verbosity_error()
     hub_logging.set_verbosity_error()
@@ -202,15 +202,15 @@ def silence_transformers() -> Iterator[None]:
 
 
 def segment_inputs(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
-    """Return the argument that separates question and passage, for models that have two segment types.
+    """Return the argument that separates question and passage, if the model has two segment types.
 
-    RoBERTa has only one type, DistilBERT and ModernBERT have none: they separate the two by [SEP].
+    RoBERTa has only one type, DistilBERT and ModernBERT have none; they rely on [SEP].
     """
     return {"token_type_ids": token_type_ids} if getattr(config, "type_vocab_size", 0) > 1 else {}
 
 
 def set_dropout(module: nn.Module, share: float) -> None:
-    """Set the share of every dropout of a model; with 0 a training step on a CPU takes less than half as long."""
+    """Set the rate of every dropout of a model; with 0 a training step on a CPU takes less than half as long."""
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = share
@@ -264,7 +264,7 @@ _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
 
 
 def max_sequence_tokens(config: Any) -> int:
-    """Return the longest sequence that an encoder's positions allow, at most 512, with which all are trained."""
+    """Return the longest sequence that an encoder's positions allow, up to the usual 512 of pretraining."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in _POSITIONS_AFTER_PADDING:
         positions -= (config.pad_token_id or 0) + 1
@@ -272,7 +272,7 @@ def max_sequence_tokens(config: Any) -> int:
 
 
 def max_input_tokens(config: Any, name: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
-    """Return the longest input of a reader or a tower: the configured limit, but no more than positions allow."""
+    """Return the longest input of a reader or tower: its configured limit, as far as positions allow."""
     longest = max_sequence_tokens(config)
     value = getattr(config, name, longest)
     if not isinstance(value, int) or value < 1:

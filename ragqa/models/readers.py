@@ -1,4 +1,4 @@
-"""Extractive readers: find out which kind lies in a directory, and load it."""
+"""Detection and loading of the kinds of extractive readers."""
 
 import json
 from pathlib import Path
@@ -32,14 +32,14 @@ def read_reader_kind(path: Path) -> str | None:
         with safe_open(weights, "pt") as file:
             return SpanReader.kind if "head.weight" in file.keys() else None  # noqa: SIM118
     if kind not in KINDS:
-        raise ArtefactError(f"{path} holds a reader '{kind}', which ragqa does not know: {', '.join(KINDS)}")
+        raise ArtefactError(f"{path} holds a reader of the unknown kind '{kind}'; ragqa has {', '.join(KINDS)}")
     return str(kind)
 
 
 def check_replaceable(out: Path) -> None:
     """Raise BadInput unless ``out`` is new or holds a reader and no other files."""
     if out.exists() and (out.is_file() or any(out.iterdir())) and read_reader_kind(out) is None:
-        raise BadInput(f"{out} holds something else: choose another directory")
+        raise BadInput(f"{out} holds something other than a reader: choose another directory")
     artefacts.check_no_other_files(out, READER_FILES)
 
 
@@ -47,7 +47,7 @@ def load_reader(path: Path) -> SpanReader | MlpSpanReader:
     """Load the reader in the directory ``path``.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is none, or its weights do not fit its configuration.
+        ArtefactError, DamagedArtefact: there is no reader, or its weights do not fit its configuration.
     """
     kind = read_reader_kind(path)
     if kind is None:

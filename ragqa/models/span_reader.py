@@ -27,8 +27,8 @@ IMPOSSIBLE = -1e4
 class SpanReader(nn.Module):
     """Scores the start and the end of an answer at every token, and the passage as a whole.
 
-    Start and end as in BERT (Devlin et al. 2019, section 4.2); the passage's relevance is read
-    from the first token as in DPR's reader (Karpukhin et al. 2020, section 6.1).
+    Start and end are scored as in BERT (Devlin et al. 2019, section 4.2), and the passage's relevance from its first
+    token as in DPR's reader (Karpukhin et al. 2020, section 6.1).
     """
 
     kind: ClassVar[str] = "ends"
@@ -53,7 +53,7 @@ class SpanReader(nn.Module):
 
     @property
     def max_span(self) -> int | None:
-        """Longest answer in tokens that it was trained to give (``reader_span`` of the configuration), or None."""
+        """Longest answer in tokens of its training (``reader_span`` of the configuration), or None."""
         value = getattr(self.config, "reader_span", None)
         if value is not None and (not isinstance(value, int) or value < 1):
             raise DamagedArtefact(f"config.json of a reader has reader_span: {value!r}, not a number of wordpieces")

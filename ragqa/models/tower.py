@@ -1,6 +1,6 @@
 """Tower of a dual encoder: an encoder, pooling and an optional projection.
 
-On disk it is a directory in sentence-transformers' format, which other programs can load, too.
+It is stored as a directory in sentence-transformers' format, which other programs can also load.
 
 Legend: N texts, L tokens, H width of the encoder, D width of the vectors.
 """
@@ -163,7 +163,7 @@ def _find_modules(path: Path) -> dict[str, Path]:
         return {"Transformer": path, "Normalize": path} | ({"Pooling": pooling} if pooling.is_dir() else {})
     modules = {row["type"].rpartition(".")[2]: path / row["path"] for row in json.loads(file.read_text())}
     if unknown := modules.keys() - {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize"}:
-        raise ArtefactError(f"{path} has the module {', '.join(sorted(unknown))}, which ragqa does not know")
+        raise ArtefactError(f"{path} has the unknown module {', '.join(sorted(unknown))}")
     return modules
 
 

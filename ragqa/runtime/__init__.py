@@ -1,7 +1,7 @@
-"""Inference of trained encoders and readers: ONNX Runtime on a CPU, torch on a GPU or when asked for."""
+"""Inference of trained encoders and readers by ONNX Runtime on a CPU, or by torch."""
 
 import os
 
-# ONNX Runtime reports usage to its maker unless this is set before it is imported, and users of a local question
-# answering system did not agree to that.
+# Unless this is set before its import, ONNX Runtime reports usage to its maker, to which users of a local system have
+# not agreed.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -1,4 +1,4 @@
-"""Text encoders: vectors of texts, computed by ONNX Runtime or torch."""
+"""Text encoders, which compute vectors of texts by ONNX Runtime or torch."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ _OPTIONAL_FILES = (
 
 
 class TextEncoder:
-    """Turns texts into vectors; ``load_encoder`` makes one."""
+    """Turns texts into vectors; loaded by ``load_encoder``."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class TextEncoder:
             tokenizer: tokenizer of both.
             config: width, limits and identity of the model.
             precision: one of ``PRECISIONS``, or ``int8``.
-            questions: runner of the question tower, if it is another one.
+            questions: runner of a separate question tower.
         """
         self._passages, self._questions, self._tokenizer = runner, questions or runner, tokenizer
         self.precision = precision
@@ -91,21 +91,19 @@ def load_encoder(
     Raises:
         BadInput: the model cannot be run in ``precision`` or on ``device``.
         MissingExtra: torch is needed and not installed.
-        ArtefactError, DamagedArtefact: the directory is no encoder, or not whole.
+        ArtefactError, DamagedArtefact: the directory is not an encoder, or is incomplete.
     """
     path = get_encoder_path(name)
     if precision not in (None, "int8", *PRECISIONS):
-        raise BadInput(f"precision {precision!r}: one of {', '.join(PRECISIONS)} is needed")
+        raise BadInput(f"precision {precision!r}: choose one of {', '.join(PRECISIONS)}")
     if is_export(path):
         if precision not in (None, "int8"):
-            raise BadInput(
-                f"encoder '{name}' is exported in 8 bits and cannot be run in {precision}: name torch weights"
-            )
+            raise BadInput(f"encoder '{name}' is exported in 8 bits and cannot run in {precision}: name torch weights")
         config = artefacts.read_manifest(path, "encoder").config
         questions = OnnxRunner(path / "questions", config["questions"], threads) if "questions" in config else None
         return TextEncoder(OnnxRunner(path, config, threads), TextTokenizer(path), config, "int8", questions)
     if precision == "int8":
-        raise BadInput(f"encoder '{name}' is not exported: it cannot be run in int8")
+        raise BadInput(f"encoder '{name}' is not exported, so it cannot run in int8")
     if path.exists() and not all((Path(part) / "config.json").is_file() for part in find_towers(str(path))):
         raise ArtefactError(f"{path} is not an encoder: neither {artefacts.MANIFEST} nor config.json is in it")
     check_model(str(name))
@@ -126,8 +124,8 @@ def is_export(path: Path) -> bool:
 def load_torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
     """Load an encoder as a torch function (ids, mask, types) -> (vectors,); return it, its directory and its settings.
 
-    Pooling, projection and normalisation are those of a sentence-transformers directory; a plain encoder
-    is pooled by the mean and normalised.
+    Pooling, projection and normalisation come from a sentence-transformers directory; a plain encoder is pooled by the
+    mean and normalised.
     """
     path = _download(name)
     from ragqa.models.tower import Tower
@@ -149,7 +147,7 @@ def find_tokenizer(name: str) -> Path:
 
 
 def _download(name: str) -> Path:
-    """Return the directory ``name``, or that of a hub model with its configuration and tokenizer downloaded."""
+    """Return the directory ``name``, or download configuration and tokenizer of a hub model and return theirs."""
     if Path(name).is_dir():
         return Path(name)
     try:
@@ -179,7 +177,7 @@ def compute_identity(path: Path, settings: dict[str, Any]) -> str:
 
 
 class _TowerFunction:
-    """A tower as a function of ids, mask and types."""
+    """Wrapper of a tower as a function of ids, mask and types."""
 
     def __init__(self, tower: Any) -> None:
         self.model = tower
@@ -206,22 +204,22 @@ def _load_torch(name: str, device: str, precision: str, threads: int | None) -> 
 
 
 def find_towers(name: str) -> list[str]:
-    """Return the directories of the passage and the question tower, or just ``name`` if one model is both."""
+    """Return the directories of the passage and the question tower, or ``name`` alone for a shared tower."""
     towers = [Path(name) / part for part in ("passages", "questions")]
     return [str(tower) for tower in towers] if all(tower.is_dir() for tower in towers) else [name]
 
 
 def join_towers(passages: dict[str, Any], questions: dict[str, Any]) -> dict[str, Any]:
-    """Join the configurations of two towers; an empty one for passages returns that of the questions.
+    """Join the configurations of two towers; without one for passages return that of the questions.
 
     Raises:
-        Mismatch: their vectors are not equally wide.
+        Mismatch: their vectors differ in width.
     """
     if not passages:
         return questions
     if passages["width"] != questions["width"]:
         widths = f"{questions['width']} and {passages['width']}"
-        raise Mismatch(f"the towers of questions and passages have vectors of width {widths}: they must be alike")
+        raise Mismatch(f"the towers of questions and passages have vectors of width {widths}: they must be equal")
     both = passages["identity"] + questions["identity"]
     identity = hashlib.sha256(both.encode()).hexdigest()[:16]
     return {**passages, "question_tokens": questions["max_tokens"], "identity": identity}

@@ -1,10 +1,11 @@
 """Export a trained encoder or reader to 8-bit ONNX, to run it on a CPU without torch.
 
-Weights are quantised per channel, activations when the model runs (dynamic quantisation). The word embeddings go into
-a file of their own, so that a reader can share those of the encoder it was trained from.
+Weights are quantised per channel in advance, and activations when the model runs (dynamic quantisation). The word
+embeddings have their own file, so that a reader can share those of the encoder it was trained from.
 """
 
 import logging
+import os
 import shutil
 import tempfile
 import warnings
@@ -32,7 +33,7 @@ _FILES = (
     artefacts.CALIBRATION,
     CARD_FILE,
 )
-"""Everything that may be in the directory of an export."""
+"""Files that the directory of an export may hold."""
 
 
 def export(source: str | Path, out: Path, *, share: Path | None = None, card: Path | None = None) -> artefacts.Manifest:
@@ -42,8 +43,8 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
         source: directory of a reader of ``ragqa.models``, or directory or hub name of an encoder.
         out: directory to write; it is replaced when the export is complete. If it holds an export of the same
             weights, its calibration and model card are kept unless the source brings others.
-        share: export of an encoder with the same word embeddings, whose file to use.
-        card: Markdown model card to copy beside the weights as README.md.
+        share: export of an encoder with the same word embeddings, whose file is used.
+        card: Markdown model card to copy as README.md.
 
     Returns:
         The manifest of the export.
@@ -82,10 +83,10 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
 @contextmanager
 def amend_export(path: Path) -> Iterator[Path]:
-    """Yield a copy of an export to add small files to; it replaces the export unless the block raises.
+    """Yield a copy of an export, to add small files; it replaces the export unless the block raises.
 
     Raises:
-        ArtefactError, DamagedArtefact: ``path`` is no export, or not whole.
+        ArtefactError, DamagedArtefact: ``path`` is not an export, or is incomplete.
     """
     kind = artefacts.peek_manifest(path).kind
     if kind not in _KINDS:
@@ -98,7 +99,7 @@ def amend_export(path: Path) -> Iterator[Path]:
 
 
 def _copy_small_file(folder: Path, name: str, given: Path | None, out: Path, identity: str) -> None:
-    """Copy the file ``given`` into ``folder``, or else the one of an export of the same weights at ``out``."""
+    """Copy a file into ``folder``: ``given``, or that of an earlier export of the same weights at ``out``."""
     if given is None or not given.is_file():
         try:
             given = out / name if artefacts.peek_manifest(out).parents.get("weights") == identity else None
@@ -208,7 +209,7 @@ def _check_runs(model: Path) -> None:
 
 @contextmanager
 def _silence_logging() -> Iterator[None]:
-    """Suppress log lines of exporter and quantiser about packages they miss and steps they recommend."""
+    """Suppress log lines of exporter and quantiser on missing packages and recommended steps."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -230,7 +231,7 @@ def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -
         if artefacts.read_manifest(share, "encoder").files[EMBEDDINGS_FILE]["sha256"] != digest:
             raise Mismatch(f"the embeddings of {share} are not those of this model: export without --share")
         file.unlink()
-        location = _relative_path(share / EMBEDDINGS_FILE, out)
+        location = Path(os.path.relpath((share / EMBEDDINGS_FILE).resolve(), out.resolve())).as_posix()
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", EMBEDDINGS_FILE), ("offset", "0"), ("length", str(table.nbytes))):
@@ -243,9 +244,3 @@ def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -
         "shape": list(table.shape),
         "sha256": digest,
     }
-
-
-def _relative_path(target: Path, base: Path) -> str:
-    import os
-
-    return Path(os.path.relpath(target.resolve(), base.resolve())).as_posix()

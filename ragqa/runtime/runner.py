@@ -1,4 +1,4 @@
-"""Runners: ONNX Runtime with one text a call, and torch in batches, behind one interface."""
+"""Runners of models behind one interface: ONNX Runtime with one text per call, torch in batches."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -36,20 +36,20 @@ def count_cores() -> int:
 
 
 class OnnxRunner:
-    """Runs an exported model: one text a call, one thread a call, calls on all cores.
+    """Runs an exported model with one text and one thread per call, and calls on all cores.
 
     Dynamic quantisation uses one scale for a whole tensor, so in a batch the result for a text would depend on the
-    other texts. Alone it never does, and on a CPU that is faster, too.
+    other texts. On a CPU single texts are also faster.
     """
 
     engine: ClassVar[str] = "onnx"
 
     def __init__(self, path: Path, config: dict[str, Any], threads: int | None = None) -> None:
-        """Load the export at ``path``; ``threads`` is the number of calls at a time, by default one a core."""
+        """Load the export at ``path``; ``threads`` is the number of parallel calls, by default one per core."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # One thread a call: threads within a call wait for each other, calls on different cores do not.
+        # One thread per call: threads within a call wait for each other, calls on different cores do not.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         self._table = onnxruntime.OrtValue.ortvalue_from_numpy(_map_embeddings(path, config["embeddings"]))
@@ -58,7 +58,7 @@ class OnnxRunner:
         self._pool = ThreadPoolExecutor(threads or count_cores(), thread_name_prefix="onnx")
 
     def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
-        """Return the outputs of each sequence, without a batch dimension."""
+        """Return the outputs of each sequence, in order, without a batch dimension."""
         return list(self._pool.map(self._run_one, inputs))
 
     def _run_one(self, item: TokenInput) -> Outputs:
@@ -83,15 +83,17 @@ def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
     file = path / table["file"]
     if file.parent.resolve() != path.resolve():
         if not file.parent.is_dir():
-            raise ArtefactError(f"{path} shares the embeddings of {file.parent}, which is not there: copy it along")
+            raise ArtefactError(
+                f"{path} shares the embeddings of {file.parent}, which does not exist: copy that directory, too"
+            )
         owner = artefacts.read_manifest(file.parent, "encoder")
         if owner.files.get(file.name, {}).get("sha256") != table["sha256"]:
-            raise Mismatch(f"{path} shares the embeddings of {file.parent}, but those are others now: export it again")
+            raise Mismatch(f"{path} shares the embeddings of {file.parent}, which have changed since: export it again")
     return np.memmap(file, dtype=table["dtype"], mode="r", shape=tuple(table["shape"]))
 
 
 class TorchRunner:
-    """Runs a torch function on padded batches; sequences are sorted by length, so that little is padding."""
+    """Runs a torch function on batches of sequences that are sorted by length, to save padding."""
 
     engine: ClassVar[str] = "torch"
 
@@ -124,7 +126,7 @@ class TorchRunner:
 
 
 def _pad(items: list[TokenInput]) -> tuple[Any, Any, Any]:
-    """Return ids, attention mask and token types of sequences, the longest first, padded to its length."""
+    """Return ids, attention mask and token types of sequences, padded to the first, which is the longest."""
     import torch
 
     ids = torch.zeros(len(items), len(items[0].ids), dtype=torch.long)
@@ -145,4 +147,4 @@ def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter if torch was built without CUDA
-        raise BadInput(f"--device {device}: torch sees none on this machine; use --device cpu") from error
+        raise BadInput(f"--device {device}: torch sees no such device on this machine; use --device cpu") from error

@@ -1,4 +1,4 @@
-"""Span scorers: the scores of all spans of a sequence, computed by ONNX Runtime or torch.
+"""Span scorers, which compute the scores of all spans of a sequence by ONNX Runtime or torch.
 
 Legend: L tokens of a sequence, P of them, W longest span in tokens.
 """
@@ -62,7 +62,7 @@ class SpanTable:
     """Score of the passage."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
-        """Return [P, W] for the tokens in ``part``; W is at most what the reader was trained for."""
+        """Return [P, W] for the tokens in ``part``; W is at most the longest span of training."""
         scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
         return scores
 
@@ -75,7 +75,7 @@ Scores = SpanScores | SpanTable
 
 
 class SpanScorer:
-    """Computes span scores of token sequences; ``load_scorer`` makes one."""
+    """Computes span scores of token sequences; loaded by ``load_scorer``."""
 
     def __init__(self, runner: Runner, tokenizer: TextTokenizer, config: dict[str, Any], path: Path) -> None:
         self._runner = runner
@@ -114,11 +114,11 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     """Load the scorer of a reader.
 
     Args:
-        path: export, or torch directory of a reader of ``ragqa.models``; None for the one that comes with the package.
+        path: export, or torch directory of a reader of ``ragqa.models``; None for the reader of the package.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models; exports run on the CPU.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is no reader, or it is not whole.
+        ArtefactError, DamagedArtefact: there is no reader, or it is incomplete.
         MissingExtra: torch is needed and not installed.
         BadInput: torch does not see ``device``.
     """
@@ -139,7 +139,7 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
 
 def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:
-    """Return the scorer of a torch reader on ``device``; the reader may go on training between calls."""
+    """Return a scorer of a torch reader on ``device``; the reader may be trained between calls."""
     from ragqa.models.readers import describe_reader
 
     def run_reader(ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:

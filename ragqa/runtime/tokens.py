@@ -1,4 +1,4 @@
-"""Tokens: texts as the integers a model reads, assembled the same way in training and in answering."""
+"""Token sequences of texts, assembled in the same way for training and answering."""
 
 import hashlib
 import json
@@ -69,19 +69,19 @@ class TextTokenizer:
         return hashlib.sha256(self._file.read_bytes()).hexdigest()
 
     def tokenizes_like(self, other: "TextTokenizer") -> bool:
-        """Tell whether both make the same ids of every text; padding, truncation and special tokens may differ."""
+        """Tell whether both turn every text into the same ids; padding, truncation and special tokens may differ."""
         one, two = (json.loads(item._file.read_text(encoding="utf-8")) for item in (self, other))
         return all(one.get(name) == two.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens"))
 
     @cached_property
     def special_ids(self) -> tuple[int, int]:
-        """Ids of the token that begins a sequence and of the one that ends a segment."""
+        """Ids of the tokens that begin a sequence and end a segment."""
         for first, last in _SPECIAL:
             begin, end = self._tokenizer.token_to_id(first), self._tokenizer.token_to_id(last)
             if begin is not None and end is not None:
                 return begin, end
         pairs = " nor ".join(f"{first} and {last}" for first, last in _SPECIAL)
-        raise ArtefactError(f"{self._file} knows neither {pairs}: it is of no encoder")
+        raise ArtefactError(f"{self._file} has neither {pairs}: it is not the tokenizer of an encoder")
 
     @cached_property
     def mask_id(self) -> int:
@@ -89,7 +89,7 @@ class TextTokenizer:
         for name in ("[MASK]", "<mask>"):
             if (number := self._tokenizer.token_to_id(name)) is not None:
                 return int(number)
-        raise ArtefactError("the tokenizer knows no [MASK] and no <mask>: pretraining needs one")
+        raise ArtefactError("the tokenizer has neither [MASK] nor <mask>: pretraining needs one")
 
     @cached_property
     def unknown_id(self) -> int | None:
@@ -137,7 +137,7 @@ class TextTokenizer:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Replace lone halves of UTF-16 pairs, which cannot be encoded, by U+FFFD."""
+    """Replace lone surrogates, which cannot be encoded, by U+FFFD."""
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

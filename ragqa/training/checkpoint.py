@@ -15,12 +15,12 @@ from ragqa.artefacts import report_write_errors
 from ragqa.errors import DamagedArtefact
 
 STATE = "state.json"
-"""File that is written last: a directory that holds it is a whole checkpoint."""
+"""File that is written last and so marks a complete checkpoint."""
 
 
 @dataclass
 class TrainState:
-    """Everything that a training step changes, so that a restored run takes the very next step."""
+    """State that a training step changes; a restored run continues with exactly the next step."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -35,9 +35,9 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     An existing checkpoint of the same step is left alone: a resumed run reaches its first step in the same state.
 
     Args:
-        state: what to save.
+        state: state to save.
         folder: directory of the run's checkpoints.
-        keep: number of checkpoints that stay.
+        keep: number of checkpoints to keep.
 
     Returns:
         The directory of the checkpoint.
@@ -111,13 +111,13 @@ def restore(state: TrainState, folder: Path) -> bool:
 def _check_files(path: Path, checksums: dict[str, str]) -> None:
     for name, digest in checksums.items():
         if artefacts.checksum(path / name) != digest:
-            raise ValueError(f"{name} is not as it was written")
+            raise ValueError(f"{name} has changed since it was written")
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, torch.Tensor]) -> None:
     for index, parameter in enumerate(_parameters(optimizer)):
         entries = {
-            key.split("/")[1]: value.to(_device_of(key, parameter))
+            key.split("/")[1]: value.to(_get_device(key, parameter))
             for key, value in saved.items()
             if key.split("/")[0] == str(index)
         }
@@ -125,8 +125,8 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, torch.
             optimizer.state[parameter] = entries
 
 
-def _device_of(key: str, parameter: nn.Parameter) -> torch.device:
-    """Return where an optimizer entry lives: moments with their parameter, step counts on the CPU as in torch."""
+def _get_device(key: str, parameter: nn.Parameter) -> torch.device:
+    """Return the device of an optimizer entry: that of its parameter, or the CPU for step counts as in torch."""
     return torch.device("cpu") if key.endswith("/step") else parameter.device
 
 

@@ -59,7 +59,7 @@ def _encode_without_graph(encode: ChunkEncoder) -> tuple[Tensor, tuple[Tensor, T
 
 @contextmanager
 def _random_state(state: tuple[Tensor, Tensor | None]) -> Iterator[None]:
-    """Draw random numbers from ``state`` in the block, and continue afterwards as if nothing had been drawn."""
+    """Use the random state ``state`` in the block and restore the current one afterwards."""
     cpu, cuda = state
     with torch.random.fork_rng([] if cuda is None else [torch.cuda.current_device()]):
         torch.set_rng_state(cpu)

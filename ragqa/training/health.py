@@ -1,7 +1,7 @@
 """Health of retrieval in training: figures of every step, and alarms when it collapses.
 
-A retriever that learns only from its reader can collapse: it gives every question the same passages, or the reader
-stops looking at them, and then nothing teaches it any more. The loss alone does not show that.
+A retriever that learns only from its reader can collapse: it returns the same passages for every question, or the
+reader ignores them and gives no more signal to learn from. The loss alone does not show that.
 
 Legend: B texts, K passages with the null passage last, M masked positions.
 """
@@ -27,18 +27,18 @@ MAX_NULL = 0.95
 MAX_ENTROPY = 0.98
 """Largest healthy entropy of the prior, as a share of the entropy of a uniform one."""
 MIN_RECALL = 0.5
-"""Share of its best value below which recall raises an alarm, if the fall is over two standard errors, too."""
+"""Share of its best value below which recall raises an alarm, if the fall also exceeds two standard errors."""
 MAX_LOSS_USED = 0.9
-"""Loss with passages, as a share of the loss without, up to which passages count as used."""
+"""Ratio of the loss with passages to the loss without, up to which passages count as used."""
 MAX_LOSS_USEFUL = 0.98
-"""Loss with passages, as a share of the loss without, above which a retriever that learns follows noise."""
+"""Ratio of the loss with passages to the loss without, above which the retriever learns from noise."""
 MEMORISED = 0.5
 """Probability of training answers above which they may be memorised."""
 MIN_GENERALISED = 0.4
 """Share of held-out answers that are right, relative to that probability, below which they are memorised."""
 
 
-def passage_utility(gold_BKM: Tensor, alone_B1M: Tensor, counted_BM: Tensor) -> Tensor:
+def compute_passage_utility(gold_BKM: Tensor, alone_B1M: Tensor, counted_BM: Tensor) -> Tensor:
     """Return RU(z|x) = log p(y|z,x) - log p(y|∅,x) of each passage in nats [B, K] (REALM, section 5).
 
     Args:
@@ -63,7 +63,7 @@ def measure_retrieval(
 
     Args:
         gold_BKM: log-probabilities of the masked tokens with each passage.
-        alone_B1M: the same with the null passage only, that is, without retrieval.
+        alone_B1M: the same with only the null passage, that is, without retrieval.
         relevance_BK: scores of the passages by the live towers.
         counted_BM: bool, true at positions that count.
         rows_BK: rows of the passages in the index; negative where there is no passage.
@@ -83,7 +83,7 @@ def measure_retrieval(
         entropy = -(prior_BK * prior_BK.clamp_min(1e-9).log()).sum(-1).mean().item()
         passages = slice(None, -1 if null else None)
         weights_BK = prior_BK[:, passages]
-        gains_BK = passage_utility(gold_BKM[:, passages], alone_B1M, counted_BM)
+        gains_BK = compute_passage_utility(gold_BKM[:, passages], alone_B1M, counted_BM)
         gain_B = (gains_BK * weights_BK).sum(-1) / weights_BK.sum(-1).clamp_min(1e-9)
         one_passage_B1 = torch.zeros_like(prior_BK[:, :1])
         row = {
@@ -105,7 +105,7 @@ def _measure_distinct(rows_BK: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class _Rule:
-    """An alarm: its key, its message, and whether it holds now."""
+    """An alarm with its key, its message and its current state."""
 
     name: str
     message: str
@@ -114,7 +114,7 @@ class _Rule:
 
 @dataclass
 class Health:
-    """Remembers the figures of the last steps, and raises each alarm once until it is over."""
+    """Remembers the figures of the last steps and raises each alarm once until its cause is gone."""
 
     _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _best: float = 0.0
@@ -122,13 +122,13 @@ class Health:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> "Health":
-        """Restore what ``to_state`` returned; None gives a new one."""
+        """Restore the result of ``to_state``; None starts anew."""
         if state is None:
             return cls()
         return cls(deque(state["steps"], WINDOW), state["best"], set(state["raised"]))
 
     def to_state(self) -> dict[str, Any]:
-        """Return everything that it remembers as JSON values, for a checkpoint."""
+        """Return the state as JSON values, for a checkpoint."""
         return {"steps": list(self._steps), "best": self._best, "raised": sorted(self._raised)}
 
     def check_step(self, row: dict[str, float], *, retriever_steps: int = 0) -> list[str]:
@@ -171,7 +171,7 @@ class Health:
         return self._raise_new(_Rule("recall", message, value < min(MIN_RECALL * self._best, self._best - spread)))
 
     def check_passages_used(self) -> list[str]:
-        """Return new alarms before another loss joins, by when passages should be of use."""
+        """Return new alarms before another loss is added, at which point passages should be in use."""
         if not self._steps:
             return []
         loss = self._relative_loss()
@@ -185,7 +185,7 @@ class Health:
         """Record the share of held-out questions answered right; return new alarms.
 
         Args:
-            value: that share. The ``nll`` of the steps must be per answer.
+            value: share of right answers. The ``nll`` of the steps must be per answer.
             reads: the generator reads passages.
         """
         if not self._steps:

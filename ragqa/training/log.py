@@ -26,7 +26,7 @@ NO_LOG = _NoLog()
 
 
 class MetricLog:
-    """Append rows to ``metrics.jsonl``; a resumed run first drops the rows after its checkpoint."""
+    """Log in ``metrics.jsonl``; a resumed run first drops the rows after its checkpoint."""
 
     def __init__(self, folder: Path, step: int) -> None:
         """Log into ``folder/metrics.jsonl`` from ``step`` on."""
@@ -54,7 +54,7 @@ class MetricLog:
 
 
 def _is_swap(row: dict[str, Any]) -> bool:
-    """Tell whether a row records an index swap, which precedes the checkpoint of its step and is not repeated."""
+    """Tell whether a row records an index swap, which a resumed run does not repeat."""
     return any(name.startswith("swap_") for name in row)
 
 

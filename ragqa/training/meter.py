@@ -14,14 +14,14 @@ from ragqa.training.precision import bfloat16_is_fast
 def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
     """Return the floating-point operations of a training step: 6 per weight and position.
 
-    2 of them are the forward pass, which is all that a frozen weight takes. Embedding tables are looked up and not
-    multiplied, and attention over short texts adds a few per cent: neither counts (Kaplan et al. 2020, section 2.1;
+    Two of them are the forward pass, all that a frozen weight takes. Embedding tables are looked up and not multiplied,
+    and attention over short texts adds a few per cent, so neither counts (Kaplan et al. 2020, section 2.1;
     PaLM, Chowdhery et al. 2022, appendix B, without attention).
 
     Args:
         module: the model, or several in one module.
         tokens: positions of the batch.
-        predicted: masked positions, at which alone the head of a masked language model scores the vocabulary.
+        predicted: number of masked positions, the only ones at which the language model scores the vocabulary.
     """
     models = [part for part in module.modules() if isinstance(part, PreTrainedModel)]
     heads = {head.weight for model in models if (head := model.get_output_embeddings()) is not None}
@@ -32,13 +32,13 @@ def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
 
 
 def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
-    """Return the number of weights that multiply each input token, and each output token.
+    """Return the numbers of weights that multiply each input token and each output token.
 
-    A step takes 6 operations per weight and token. Probing with two input and three output tokens tells the two kinds
-    apart: keys and values of cross-attention belong to the input, and a head that shares the embeddings counts.
+    A step takes 6 operations per weight and token. A probe with two input and three output tokens distinguishes the
+    two kinds: keys and values of cross-attention belong to the input, and a head that shares the embeddings counts.
 
     Args:
-        model: a seq2seq that is called as those of transformers are.
+        model: a seq2seq with the interface of transformers.
     """
     counts: Counter[int] = Counter()
 

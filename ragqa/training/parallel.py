@@ -1,7 +1,7 @@
 """Data-parallel training: each process has a share of every batch, and together they take one step.
 
-A loss is a mean over what counts in the whole batch. So each process weights its own mean by its share of what counts,
-and gradients are summed. Without ``torch.distributed`` every function here is the identity.
+A loss is a mean over the counted items of the whole batch. So each process weights its own mean by its share of these
+items, and gradients are summed. Without ``torch.distributed`` every function here is the identity.
 
 Legend: n rows of a process.
 """
@@ -21,12 +21,12 @@ Item = TypeVar("Item")
 
 
 def get_rank() -> int:
-    """Return the number of this process, from 0; 0 if it is alone."""
+    """Return the number of this process, from 0; 0 without other processes."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def count_processes() -> int:
-    """Return the number of processes that train together; 1 if this one is alone."""
+    """Return the number of processes that train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -36,7 +36,7 @@ def is_first_process() -> bool:
 
 
 def take_share(items: list[Item]) -> list[Item]:
-    """Return this process's part of a batch; all parts are equally long, in process order.
+    """Return this process's part of a batch; parts are of equal size, in process order.
 
     Raises:
         BadInput: the batch cannot be divided evenly.
@@ -50,10 +50,10 @@ def take_share(items: list[Item]) -> list[Item]:
 
 
 def compute_loss_weight(counted: Tensor) -> Tensor:
-    """Return this process's share of everything that counts, by which its mean loss is multiplied.
+    """Return the weight of this process's mean loss: its share of all counted items.
 
     Args:
-        counted: bool tensor of this process, true for what counts in its mean.
+        counted: bool tensor, true for the items that count in the mean of this process.
     """
     if count_processes() == 1:
         return torch.ones((), device=counted.device)
@@ -83,7 +83,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def gather_rows(rows: Tensor) -> tuple[Tensor, slice]:
-    """Return the rows [n, …] of all processes in process order, without a graph, and the slice of this one's own."""
+    """Return the rows [n, …] of all processes in process order, without a graph, and the slice of its own."""
     count = count_processes()
     if count == 1:
         return rows.detach(), slice(0, len(rows))
@@ -122,7 +122,7 @@ def broadcast_from_first(value: int | None) -> int | None:
 
 @contextmanager
 def take_turns() -> Iterator[None]:
-    """Run the block in one process after the other, so that later ones find the files that the first has made."""
+    """Run the block in one process after the other, so that later ones find the files of the first."""
     for turn in range(count_processes()):
         if turn == get_rank():
             yield
@@ -130,11 +130,11 @@ def take_turns() -> Iterator[None]:
 
 
 def seed_process(*numbers: int) -> None:
-    """Seed torch's random numbers in this process, such as dropout's, from ``numbers`` and its rank."""
+    """Seed torch's random numbers, such as dropout's, from ``numbers`` and the rank of this process."""
     torch.manual_seed(int(np.random.SeedSequence([*numbers, get_rank()]).generate_state(1)[0]))
 
 
 def wait_for_all() -> None:
-    """Wait until all processes have come to this call."""
+    """Wait until all processes have reached this call."""
     if count_processes() > 1:
         dist.barrier()

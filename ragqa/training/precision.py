@@ -19,28 +19,30 @@ def bfloat16_is_fast(device: torch.device | str) -> bool:
 
     GPUs before Ampere and most CPUs have no instructions for it; without them a CPU takes five times as long as in
     float32. With them an AMD EPYC takes half the time, but an Intel Xeon whose matrix units (AMX) a virtual machine
-    hides takes twice the time. So a CPU that has the instructions is timed.
+    hides takes twice the time. So CPUs with these instructions are timed.
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return _cpu_has_instructions() and (_bfloat16_takes_less() if _fixed is None else _fixed == "bfloat16")
+    return _cpu_has_instructions() and (
+        _bfloat16_takes_less() if _fixed_precision is None else _fixed_precision == "bfloat16"
+    )
 
 
-_fixed: str | None = None
+_fixed_precision: str | None = None
 
 
 @contextmanager
 def fix_precision(name: str | None) -> Iterator[None]:
-    """Use the precision with which a run began, instead of timing CPUs again; None times them.
+    """Use the precision with which a run began instead of timing the CPU again; None times it.
 
     A second timing could choose differently, and a resumed run would then compute other losses.
     """
-    global _fixed
-    before, _fixed = _fixed, name
+    global _fixed_precision
+    before, _fixed_precision = _fixed_precision, name
     try:
         yield
     finally:
-        _fixed = before
+        _fixed_precision = before
 
 
 def choose_precision(device: torch.device | str) -> str:
@@ -57,9 +59,9 @@ def _cpu_has_instructions() -> bool:
 
 @cache
 def _bfloat16_takes_less() -> bool:
-    """Time products of a small model's size in both precisions in turn, and compare the best times.
+    """Time products of a small model's size in both precisions in turn and compare the best times.
 
-    The best of 30, because other work on the machine slows down some of them.
+    The best of 30 counts, since other work on the machine slows some of them down.
     """
     generator = torch.Generator().manual_seed(0)  # measuring must not change the dropout of a run
     a_MD, b_DD = (torch.randn(rows, 512, generator=generator) for rows in (1024, 512))

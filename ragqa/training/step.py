@@ -1,4 +1,4 @@
-"""The optimizer step that every training step ends with."""
+"""Optimizer step at the end of every training step."""
 
 import math
 from collections.abc import Sequence

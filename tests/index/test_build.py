@@ -263,7 +263,7 @@ def test_updating_the_corpus_during_a_build_does_not_change_the_index(
         link(source, target)
 
     monkeypatch.setattr(job, "_link", update_and_link)
-    with pytest.raises(Mismatch, match=r"own\.index was changed just now: embed its passages and run again"):
+    with pytest.raises(Mismatch, match=r"own\.index has just changed: embed its passages and run again"):
         build(make_config(own, vectors, tmp_path / "new.index", kind="sq8"))
     assert not (tmp_path / "new.index").exists()
 
@@ -340,7 +340,7 @@ def test_a_full_disk_is_reported_and_the_job_continues_later(corpus: Path, vecto
 
 def test_inputs_that_do_not_fit_are_refused(corpus: Path, vectors: Path, tmp_path: Path, folder: Path) -> None:
     build_index([folder], tmp_path / "other.index", IndexConfig(retriever="bm25"))
-    with pytest.raises(Mismatch, match="holds the vectors of other passages"):
+    with pytest.raises(Mismatch, match="holds vectors of other passages"):
         build(make_config(tmp_path / "other.index", vectors, tmp_path / "c.index"))
     damaged = tmp_path / "damaged.vectors"
     shutil.copytree(vectors, damaged)

@@ -262,7 +262,7 @@ def test_wrong_options_are_one_line_before_any_actor_starts(main: Any, corpus: P
     assert main(*both, "--gpus").startswith("--gpus: encoder 'default' is exported for the CPU")
     assert main(*both, "--precision", "float16").startswith("--precision float16 needs --gpus")
     assert "is exported in 8 bits" in main(*both, "--precision", "bfloat16")
-    assert main(*both, "--shard-rows", 0) == "--shard-rows 0: at least 1 is needed"
+    assert main(*both, "--shard-rows", 0) == "--shard-rows 0: give at least 1"
     assert list(tmp_path.iterdir()) == [other] and [file.name for file in other.iterdir()] == ["file"]
 
 
@@ -288,7 +288,7 @@ def test_wrong_option_files_are_reported(main: Any, tmp_path: Path) -> None:
     assert main("--config", file) == f"{file}: out is not given"
     file.write_text(json.dumps({"corpus": "none", "out": "v", "gpus": True, "workers": None}))
     assert main("--config", file).endswith("none does not exist")
-    assert main("--config", file, "--workers", -1) == "--workers -1: a number from 0 on is needed"
+    assert main("--config", file, "--workers", -1) == "--workers -1: give 0 or more"
     assert main("--config", file, "--corpus", tmp_path).startswith(f"{tmp_path} is not a ragqa directory")
 
 
@@ -344,7 +344,7 @@ def test_precisions_differ_in_vectors_but_not_in_fingerprint(small: Path) -> Non
     assert full.fingerprint == half.fingerprint
     one, other = full.encode(texts), half.encode(texts)
     assert 0 < np.abs(one - other).max() < 0.02
-    with pytest.raises(BadInput, match="precision 'int4': one of float32, bfloat16, float16 is needed"):
+    with pytest.raises(BadInput, match="precision 'int4': choose one of float32, bfloat16, float16"):
         load_encoder(small, precision="int4")
 
 

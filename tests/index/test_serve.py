@@ -393,7 +393,7 @@ def test_the_command_reports_when_it_is_ready_and_ends_on_interrupt(shards: list
         assert len(RemoteRetriever(url).search(QUESTIONS, 5)[0]) == 5
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=DEADLINE)
-        assert process.returncode == 0 and "Traceback" not in err and "index.serve.app: ended\n" in err
+        assert process.returncode == 0 and "Traceback" not in err and "index.serve.app: stopped\n" in err
 
 
 @pytest.mark.slow

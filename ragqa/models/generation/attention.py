@@ -1,4 +1,4 @@
-"""Attention in which several decoder rows read one encoded text, whose keys and values are stored once.
+"""Attention of several decoder rows to one encoded text, whose keys and values are stored once.
 
 Legend: N texts, R decoder rows (R / N consecutive ones read the same text), H heads, T queries, L keys, D width.
 """
@@ -23,7 +23,7 @@ _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None
 
 @contextmanager
 def record_weights() -> Iterator[list[Tensor]]:
-    """Collect the cross-attention weights ``[R, H, T, L]`` of a decoder that runs in the block, layer by layer."""
+    """Collect the cross-attention weights ``[R, H, T, L]`` of each layer of a decoder that runs in the block."""
     recorded: list[Tensor] = []
     token = _recorded.set(recorded)
     try:

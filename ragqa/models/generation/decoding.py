@@ -16,9 +16,9 @@ from ragqa.models.generation.seq2seq import DecoderRun, EncoderStates, Seq2Seq
 from ragqa.objectives import IGNORED, sequence_nll, token_nll
 
 _MAX_LOGITS = 1 << 26
-"""Logits that are computed at once, unless a single question needs more."""
+"""Maximum number of logits computed at once, unless a single question needs more."""
 MAX_CACHED = 1 << 28
-"""Keys and values, or attention weights, that are in memory at once (1 GiB), unless one question needs more."""
+"""Maximum number of keys and values, or attention weights, in memory (1 GiB), unless one question needs more."""
 
 Ids = tuple[int, ...]
 
@@ -30,7 +30,7 @@ class Candidate:
     ids: Ids
     """Tokens of the answer, the end included."""
     log_prob: float
-    """log p(y|x) in nats, also of forced tokens; ``score_candidates`` describes the exception for the first one."""
+    """log p(y|x) in nats, forced tokens included; for the first token see ``score_candidates``."""
     posterior: tuple[float, ...]
     """p(z|x,y) of each passage of the question; sums to 1."""
 
@@ -78,7 +78,7 @@ def decode_token(
     """Decode RAG-Token: one search per question over the mixture of its K passages (Lewis et al. 2020, section 2.5).
 
     With K = 1 that is plain seq2seq decoding. The posterior of a candidate is the expected share of its tokens that
-    each passage gave.
+    each passage contributed.
 
     Args:
         model: the seq2seq.
@@ -104,7 +104,7 @@ def decode_token(
 def stream_token(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
-    """Yield the tokens ``[B]`` of a greedy ``decode_token`` as they come, and return its candidates."""
+    """Yield the tokens ``[B]`` of a greedy ``decode_token`` step by step, and return its candidates."""
     prior_BK = _compute_prior(relevance_BK)
     run = DecoderRun(model, states)
     tokens = []
@@ -191,8 +191,8 @@ def score_candidates(
 ) -> list[list[Candidate]]:
     """Compute p(y|x) and p(z|x,y) of each question's candidates under all its passages.
 
-    As in ``RagSequenceForGeneration``, a first token that marks the beginning does not count if all candidates of a
-    question begin with it. Unlike there, the prior also counts for an answer of a single token.
+    A first token that marks the beginning does not count if all candidates of a question begin with it, as in
+    ``RagSequenceForGeneration``. Unlike there, the prior also counts for an answer of a single token.
     """
     labels_BCT = _make_labels(candidates, model.conventions.bos, prior_BK.device)
     gold_BCKT = _score_labels(

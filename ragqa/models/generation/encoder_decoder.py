@@ -1,4 +1,4 @@
-"""A seq2seq made from any BERT-like encoder, if there is no pretrained one (Rothe et al. 2020)."""
+"""Seq2seq models made from a BERT-like encoder, if there is no pretrained one (Rothe et al. 2020)."""
 
 import shutil
 import tempfile
@@ -52,7 +52,7 @@ def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2S
 
 
 def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
-    """Make the same from the encoder of the span reader in the directory ``path``.
+    """Make an encoder-decoder from the encoder of the span reader in the directory ``path``.
 
     Its inputs may be as long as the encoder allows, because the generator is trained further.
 
@@ -64,15 +64,14 @@ def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Se
         vars(encoder.config).pop(limit, None)
     with tempfile.TemporaryDirectory() as scratch, silence_transformers():
         save_module(encoder, Path(scratch))  # with ``save_pretrained`` only the first of several processes would write
-        if (path / "tokenizer.json").is_file():
-            shutil.copyfile(path / "tokenizer.json", Path(scratch, "tokenizer.json"))
-        else:
+        if not (path / "tokenizer.json").is_file():
             raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
+        shutil.copyfile(path / "tokenizer.json", Path(scratch, "tokenizer.json"))
         return make_from_encoder(Path(scratch), decoder_layers=decoder_layers)
 
 
 def _load_tokenizer(path: Path) -> Seq2SeqTokenizer:
-    """Load tokenizer.json and name its special tokens, since many directories hold no other tokenizer file."""
+    """Load tokenizer.json and set its special tokens, since many directories have no other tokenizer file."""
     file = path / "tokenizer.json"
     if not file.is_file():
         raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")

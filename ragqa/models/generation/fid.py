@@ -1,4 +1,4 @@
-"""Fusion-in-Decoder: passages are encoded separately and one decoder reads all of them (Izacard & Grave 2021).
+"""Fusion-in-Decoder, which encodes passages separately and decodes from all of them (Izacard & Grave 2021).
 
 Legend: B questions, K passages per question, L tokens of a pair, S tokens of all pairs of a question, R answers,
 T tokens of an answer, D width, H heads.
@@ -43,11 +43,11 @@ class FusionInDecoder(nn.Module):
         self.retriever: str | None = None
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
-        """Encode the pairs of questions and passages, see ``template.assemble_inputs``."""
+        """Encode the pairs of questions and passages with ``assemble_inputs``."""
         return assemble_inputs(self.seq2seq.tokens, self.template, questions, passages, self.max_input)
 
     def reads(self, question: str, passage: Passage, end: int) -> bool:
-        """Tell whether the passage is read up to the character ``end``, see ``template.fits_input``."""
+        """Tell whether the input contains the passage up to the character ``end``."""
         return fits_input(self.seq2seq.tokens, self.template, question, passage, end, self.max_input)
 
     def nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
@@ -66,7 +66,7 @@ class FusionInDecoder(nn.Module):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Yield the tokens of a greedy search as they come, see ``decoding.stream_token``."""
+        """Yield the tokens of a greedy search step by step, as ``stream_token`` does."""
         with torch.no_grad():
             states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)

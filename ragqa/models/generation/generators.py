@@ -1,4 +1,4 @@
-"""Kinds of generators, and saving and loading them; published RAG checkpoints, too."""
+"""Generators by kind: making, saving and loading them, published RAG checkpoints included."""
 
 import hashlib
 import json
@@ -22,9 +22,9 @@ from ragqa.models.tower import Tower
 from ragqa.reading.registry import ReaderKind
 
 FILE = "generator.json"
-"""File next to the weights with kind, template and the settings of training, which also apply to answering."""
+"""File next to the weights with the kind, the template and the settings of training."""
 QUESTION_TOKENS = "question_encoder_tokenizer"
-"""Folder of the tokenizer by which questions are respelled, if they are; named as in published checkpoints."""
+"""Folder of the question tower's tokenizer, if questions are respelled; named as in published checkpoints."""
 TEMPLATES: dict[str, Template] = {
     ReaderKind.RAG_TOKEN: RAG,
     ReaderKind.RAG_SEQUENCE: RAG,
@@ -62,7 +62,7 @@ def make_generator(
 ) -> Generator:
     """Make a generator of one of the kinds in ``TEMPLATES``; raises BadInput if there is no such kind."""
     if kind not in TEMPLATES:
-        raise BadInput(f"generator {kind!r}: one of {', '.join(TEMPLATES)} is needed")
+        raise BadInput(f"generator {kind!r}: choose one of {', '.join(TEMPLATES)}")
     template = template or TEMPLATES[kind]
     if template.closed != (kind == ReaderKind.CLOSED_BOOK):
         raise BadInput(f"template {template.text!r} is not for {kind}: every kind but closed-book needs {{passage}}")
@@ -100,12 +100,12 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
 
     Args:
         source: directory of ``save_generator``, a published RAG checkpoint, or any seq2seq.
-        kind: kind as which a plain seq2seq is used.
+        kind: kind of a plain seq2seq; None if the directory names it.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is none, or it cannot be loaded.
-        Mismatch: its tokenizer is not the one that it was saved with.
-        BadInput: it is a plain seq2seq and ``kind`` is None, or it is of another kind.
+        ArtefactError, DamagedArtefact: there is no generator, or it cannot be loaded.
+        Mismatch: its tokenizer has changed since it was saved.
+        BadInput: ``kind`` is missing for a plain seq2seq, or differs from the generator's.
     """
     if read_model_type(source) == "rag":
         return _check_kind(load_rag(source).generator, kind, source)
@@ -153,7 +153,7 @@ def _load_own(file: Path) -> Generator:
         settings["question_tokens"] = Seq2SeqTokenizer.load(file.parent / QUESTION_TOKENS)
     seq2seq = Seq2Seq.load(file.parent)
     if row.get("vocabulary") not in (None, seq2seq.tokens.digest):  # not recorded by earlier versions
-        raise Mismatch(f"{file.parent} has another tokenizer than the one its generator was saved with")
+        raise Mismatch(f"the tokenizer in {file.parent} has changed since its generator was saved")
     return make_generator(seq2seq, kind, **settings)
 
 
@@ -174,7 +174,7 @@ def load_rag(source: str | Path) -> PublishedRag:
     Its config.json gives the marginal, the separators, and the numbers of passages and tokens.
 
     Raises:
-        ArtefactError: it is none, weights are missing, or a tokenizer is missing or belongs to another model.
+        ArtefactError: it is not a RAG checkpoint, or weights or tokenizers are missing or of another model.
     """
     config: Any = load_config(source)
     check_family(config.generator.model_type, f"the generator of {source}")

@@ -1,6 +1,6 @@
 """Default lengths of generators, importable without torch."""
 
 MAX_INPUT = 300
-"""Largest length of a pair in tokens (RAG's ``max_combined_length``)."""
+"""Maximum length of a pair in tokens (RAG's ``max_combined_length``)."""
 MAX_ANSWER = 32
-"""Largest length of an answer in tokens, the end included."""
+"""Maximum length of an answer in tokens, the end included."""

@@ -46,14 +46,14 @@ class RagGenerator(nn.Module):
             marginal: ``token`` or ``sequence``.
             template: text of a pair.
             passages: number of passages per question, K.
-            max_input: largest length of a pair in tokens.
-            max_answer: largest length of an answer in tokens.
+            max_input: maximum length of a pair in tokens.
+            max_answer: maximum length of an answer in tokens.
             retriever: fingerprint of the dual encoder whose scores were the prior; None if unknown.
             question_tokens: tokenizer of the question tower, if questions were respelled by it.
         """
         super().__init__()
         if marginal not in ("token", "sequence"):
-            raise BadInput(f"marginal {marginal!r}: token or sequence")
+            raise BadInput(f"marginal {marginal!r}: choose token or sequence")
         self.seq2seq, self.marginal, self.template = seq2seq, marginal, template
         self.passages, self.max_input = passages, min(max_input, seq2seq.max_tokens)
         self.max_answer, self.retriever = min(max_answer, seq2seq.max_tokens), retriever
@@ -67,14 +67,14 @@ class RagGenerator(nn.Module):
         return ReaderKind.RAG_TOKEN if self.marginal == "token" else ReaderKind.RAG_SEQUENCE
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
-        """Encode the pairs of questions and passages, see ``template.assemble_inputs``."""
+        """Encode the pairs of questions and passages with ``assemble_inputs``."""
         return assemble_inputs(self.seq2seq.tokens, self.template, self._respell(questions), passages, self.max_input)
 
     def _respell(self, questions: Sequence[str]) -> Sequence[str]:
         return questions if self.question_tokens is None else self.question_tokens.respell(questions)
 
     def reads(self, question: str, passage: Passage, end: int) -> bool:
-        """Tell whether the passage is read up to the character ``end``, see ``template.fits_input``."""
+        """Tell whether the input contains the passage up to the character ``end``."""
         return fits_input(
             self.seq2seq.tokens, self.template, self._respell([question])[0], passage, end, self.max_input
         )
@@ -95,7 +95,7 @@ class RagGenerator(nn.Module):
             relevance_BK: live scores, whose gradient trains the towers; -inf where there is no passage.
             labels_BT: labels, ``IGNORED`` after the answer's end.
             marginal: by default the generator's own.
-            smoothing: see ``objectives``.
+            smoothing: share of label smoothing.
         """
         return self.scores(inputs, relevance_BK, labels_BT, marginal=marginal, smoothing=smoothing)[0]
 
@@ -129,7 +129,7 @@ class RagGenerator(nn.Module):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Yield the tokens of greedy RAG-Token as they come, see ``decoding.stream_token``."""
+        """Yield the tokens of greedy RAG-Token step by step, as ``stream_token`` does."""
         with torch.no_grad():
             states = self.seq2seq.encode(inputs)
         return (yield from stream_token(self.seq2seq, states, relevance_BK, search))
@@ -157,7 +157,7 @@ def score_answers(
 
 
 def _scatter(values: Tensor, chosen_BKT: Tensor) -> Tensor:
-    """Put the values of the chosen positions, in order, at their places; 0 elsewhere."""
+    """Scatter values, in order, to the chosen positions; the others are 0."""
     return torch.zeros_like(chosen_BKT, dtype=values.dtype).masked_scatter(chosen_BKT, values.flatten())
 
 

@@ -35,11 +35,11 @@ class SearchSettings:
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
         if min(self.beams, self.longest, self.returned) < 1 or not 0 <= self.shortest < self.longest:
-            raise BadInput(f"{self}: beams, longest and returned are 1 or more, shortest is less than longest")
+            raise BadInput(f"{self}: beams, longest and returned must be at least 1, and shortest less than longest")
 
 
 class TokenScorer(Protocol):
-    """Source of next-token probabilities, which keeps the tokens of every beam."""
+    """Source of next-token probabilities that remembers the tokens of every beam."""
 
     def score_next(self, tokens_GW: Tensor) -> Tensor:
         """Append one token to each beam and return log-probabilities ``[G, W, V]`` of the next one."""
@@ -118,8 +118,8 @@ def search_beams(
     """Run beam search; return ids ``[G, W, T]``, best first, and their scores ``[G, W]``.
 
     It equals ``generate`` with ``early_stopping=False``: finished answers compete by log-probability over length to
-    the power of ``length_penalty``, and a search is over when its best running beam, at its current length, beats none
-    of them. Searches that are over leave the batch once they are half of it. ``collect_answers`` cuts at the ends.
+    the power of ``length_penalty``, and a search ends when its best running beam, at its current length, beats none of
+    them. Searches that have ended leave the batch when they are half of it. ``collect_answers`` cuts at the ends.
     """
     state = _Beams.begin(searches, search.beams, search.longest, rules.pad, device)
     ids_GWT, score_GW = state.done_GWT.clone(), state.done_score_GW.clone()
@@ -146,7 +146,7 @@ def _advance(
     """Take one step of every search; return the new state, and each beam's parent and last token ``[G, W]``."""
     beams, vocabulary = search.beams, log_probs_GWV.shape[-1]
     total = (log_probs_GWV + state.score_GW.unsqueeze(-1)).flatten(1)
-    # Enough candidates that ``beams`` of them continue even if the best ones end.
+    # So many candidates that ``beams`` of them continue even if the best ones end.
     score, place = total.topk(min(max(2, 1 + len(rules.ends)) * beams, total.shape[1]))
     parent, token = place // vocabulary, place % vocabulary
     ids = _take(state.ids_GWT, parent)
@@ -176,7 +176,7 @@ def _take(values_GWT: Tensor, index_GW: Tensor) -> Tensor:
 
 
 def collect_answers(ids_GWT: Tensor, score_GW: Tensor, rules: Conventions) -> list[list[tuple[tuple[int, ...], float]]]:
-    """Return the answers of each search up to their ends, with their scores; empty places are left out."""
+    """Return the answers of each search up to their ends, with their scores, without empty ones."""
     searches = zip(ids_GWT.tolist(), score_GW.tolist(), strict=True)
     return [
         [(cut_at_end(row, rules.ends), score) for row, score in zip(rows, scores, strict=True) if score > _NEVER / 10]

@@ -24,13 +24,13 @@ from ragqa.models.pretrained import load_seq2seq_module, max_input_tokens, silen
 from ragqa.objectives import IGNORED
 
 _MIN_SAVING = {"cpu": 64, "cuda": 8192}
-"""Tokens of padding, by device, for which another call of the encoder is worth while."""
+"""Least number of padding tokens, by device, that justifies another call of the encoder."""
 
 _MAX_ENCODED = 1 << 15
-"""Tokens that the encoder reads in one call when no gradient is needed."""
+"""Maximum number of tokens in one call of the encoder without gradients."""
 
 _ROUNDING = 128
-"""Largest multiple to which numbers of embeddings are rounded up: T5 has 32,128 for 32,100 pieces, mT5 250,112 for
+"""Multiple to which models may round up their number of embeddings: T5 has 32,128 for 32,100 pieces, mT5 250,112 for
 250,100."""
 
 CONVENTIONS = (
@@ -42,12 +42,12 @@ CONVENTIONS = (
     "forced_eos_token_id",
     "bad_words_ids",
 )
-"""Settings of a generation config that are followed."""
+"""Settings of a generation config that decoding follows."""
 
 
 @dataclass(frozen=True)
 class Conventions:
-    """Special tokens of a model that begin and end an answer, as its ``generate`` uses them."""
+    """Special tokens that begin and end an answer in the ``generate`` of a model."""
 
     start: int
     """First input of the decoder; not part of the answer."""
@@ -151,14 +151,14 @@ class Seq2Seq(nn.Module):
         return EncoderStates(hidden_NLD, mask_NL[:, : lengths[0]])
 
     def decoder_inputs(self, labels_BT: Tensor) -> Tensor:
-        """Shift labels to the right behind the decoder's start, as the model does it."""
+        """Shift labels to the right, after the decoder's start token, as the model does."""
         if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
             return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
         ids_BT = labels_BT.masked_fill(labels_BT == IGNORED, self.conventions.pad)
         return torch.cat([torch.full_like(ids_BT[:, :1], self.conventions.start), ids_BT[:, :-1]], -1)
 
     def logits(self, states: EncoderStates, inputs_RT: Tensor, chosen_RT: Tensor | None = None) -> Tensor:
-        """Return logits ``[R, T, V]`` after each token of ``inputs_RT``, or ``[M, V]`` at the chosen positions only."""
+        """Return logits ``[R, T, V]`` after each token of ``inputs_RT``, or ``[M, V]`` at the chosen positions."""
         return self._run(states, inputs_RT, chosen_RT, use_cache=False)
 
     def _run(self, states: EncoderStates, inputs_RT: Tensor, chosen_RT: Tensor | None, **options: Any) -> Tensor:
@@ -173,7 +173,7 @@ class Seq2Seq(nn.Module):
 
     @contextmanager
     def _head_at(self, chosen_RT: Tensor | None) -> Iterator[None]:
-        """Compute logits at the chosen positions only; at all of them they may cost more than the rest of the model."""
+        """Compute logits at the chosen positions only, since all of them may cost more than the rest of the model."""
         if chosen_RT is None:
             yield
             return
@@ -220,7 +220,7 @@ class DecoderRun:
         return int(self._cache.self_attention_cache.layers[0].keys.shape[0])
 
     def start(self) -> None:
-        """Start again: keep the texts and forget the decoded tokens."""
+        """Discard the decoded tokens and keep the texts."""
         self._cache = EncoderDecoderCache(DynamicCache(), self._cross)
 
     def step(self, tokens_R: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ class DecoderRun:
         ).squeeze(1)
 
     def score(self, inputs_RT: Tensor, chosen_RT: Tensor) -> Tensor:
-        """Return logits ``[M, V]`` at the chosen positions of whole rows; starts again before and after."""
+        """Return logits ``[M, V]`` at the chosen positions of whole rows; decoded tokens are discarded."""
         self.start()
         logits = self._model._run(self._states, inputs_RT, chosen_RT, past_key_values=self._cache, use_cache=True)
         self.start()
@@ -282,7 +282,7 @@ def _check_tokenizer(model: Any, tokens: Seq2SeqTokenizer, conventions: Conventi
     rows = int(model.get_input_embeddings().weight.shape[0])
     if not 0 <= rows - tokens.size < _ROUNDING:
         sizes = f"the tokenizer has {tokens.size} pieces, the model {rows} embeddings"
-        raise ArtefactError(f"{sizes}: it belongs to another model, or its files are missing")
+        raise ArtefactError(f"{sizes}: it belongs to another model, or files of it are missing")
     if tokens.pad not in (None, conventions.pad) or tokens.end not in (None, *conventions.ends):
         raise ArtefactError(
             f"the tokenizer pads with {tokens.pad} and ends with {tokens.end}, the model with {conventions.pad} and "

@@ -1,4 +1,4 @@
-"""Input texts of generators: question and passage in a template, with the passage cut if they do not fit.
+"""Input texts of generators: question and passage in a template, the passage cut to fit.
 
 Legend: N texts = B questions times K passages.
 """
@@ -25,7 +25,7 @@ class Template:
     def __post_init__(self) -> None:
         """Raise BadInput unless the question occurs once and the passage at most once."""
         if self.text.count("{question}") != 1 or self.text.count("{passage}") > 1:
-            raise BadInput(f"template {self.text!r}: {{question}} is needed once and {{passage}} at most once")
+            raise BadInput(f"template {self.text!r}: use {{question}} once and {{passage}} at most once")
 
     @property
     def closed(self) -> bool:
@@ -67,7 +67,7 @@ def assemble_inputs(
     passages: Sequence[Sequence[Passage]],
     max_tokens: int,
 ) -> Inputs:
-    """Encode the N pairs of each question with its passages, those of a question one after the other.
+    """Encode the N pairs of questions and passages, ordered by question.
 
     K is the largest number of passages of a question, or 1 for a closed book. A question with fewer passages gets
     empty ones, whose relevance must be -inf. A pair that is too long loses the end of its passage; the question is cut
@@ -78,7 +78,7 @@ def assemble_inputs(
         template: text of a pair.
         questions: B texts.
         passages: passages of each question.
-        max_tokens: largest length of a pair.
+        max_tokens: maximum length of a pair.
 
     Raises:
         BadInput: the template alone is too long.
@@ -100,7 +100,7 @@ def assemble_inputs(
 def fits_input(
     tokens: Seq2SeqTokenizer, template: Template, question: str, passage: Passage, end: int, max_tokens: int
 ) -> bool:
-    """Tell whether the pair of ``assemble_inputs`` contains the passage's text up to the character ``end``."""
+    """Tell whether the input of ``assemble_inputs`` contains the passage up to the character ``end``."""
     read = replace(passage, text=passage.text[:end])
     question = _fit_question(tokens, template, question, max_tokens)
     return len(tokens.ids([template.fill(question, read)])[0]) <= max_tokens
@@ -133,7 +133,7 @@ def _cut_passage(
 
 
 def _shorten_question(tokens: Seq2SeqTokenizer, template: Template, question: str, max_tokens: int) -> str:
-    """Return the longest beginning of a question that fits, into half of the input if there are passages, too."""
+    """Return the longest beginning of a question that fits into the input, or into half of it if there are passages."""
 
     def length(characters: int) -> int:
         return len(tokens.ids([template.fill(question[:characters])])[0])

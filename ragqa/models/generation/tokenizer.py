@@ -1,4 +1,4 @@
-"""Tokenizer of a seq2seq.
+"""Tokenizers of seq2seq models.
 
 Legend: B answers, T tokens of an answer.
 """
@@ -28,11 +28,11 @@ class Seq2SeqTokenizer:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.start: int | None = None
-        """First input of the decoder; the model sets it and the next two attributes."""
+        """First input of the decoder; the model sets this and the next two attributes."""
         self.ends: tuple[int, ...] = ()
         """Tokens that end an answer."""
         self.silent: frozenset[int] = frozenset()
-        """Tokens that are no text, even if the tokenizer does not call them special."""
+        """Tokens to leave out of text, whether or not the tokenizer declares them special."""
 
     @property
     def size(self) -> int:
@@ -68,11 +68,7 @@ class Seq2SeqTokenizer:
 
     def encode_bare(self, text: str) -> list[int]:
         """Encode a text without special tokens."""
-        return self.pieces([text])[0]
-
-    def pieces(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode each text without special tokens."""
-        return self._ids(texts, add_special_tokens=False) if texts else []
+        return self._ids([text], add_special_tokens=False)[0]
 
     def _ids(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
         rows: list[list[int]] = self.tokenizer(list(texts), verbose=False, **options)["input_ids"]
@@ -93,8 +89,8 @@ class Seq2SeqTokenizer:
     def labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
         """Return labels ``[B, T]`` of the answers, cut to ``max_tokens``; ``IGNORED`` after their ends.
 
-        They are those of transformers with two exceptions. The decoder's start is not repeated, as it would be for a
-        BERT decoder. If the tokenizer adds no end, the model's end is added; otherwise stopping would not be learned.
+        They equal those of transformers with two exceptions. The decoder's start is not repeated, as it would be for a
+        BERT decoder. If the tokenizer adds no end, the model's end is added, so that stopping is learned.
         """
         rows: list[list[int]] = self.tokenizer(text_target=list(answers), verbose=False)["input_ids"]
         rows = [row[1:] if row[:1] == [self.start] else row for row in rows]
@@ -119,7 +115,7 @@ class Seq2SeqTokenizer:
         """Load the tokenizer in a directory or on the hub; a tokenizer.json alone is loaded unchanged.
 
         Raises:
-            ArtefactError: there is none.
+            ArtefactError: there is no tokenizer.
             MissingExtra: its vocabulary needs a package that is not installed.
         """
         file = Path(source) / "tokenizer.json"
@@ -128,9 +124,8 @@ class Seq2SeqTokenizer:
             raise ArtefactError(f"{folder} has no tokenizer files")
         try:
             if file.is_file() and not file.with_name("tokenizer_config.json").is_file():
-                return cls(
-                    PreTrainedTokenizerFast(tokenizer_file=str(file))
-                )  # the class of the model's tokenizer might change it
+                # The class of the model's tokenizer might change it.
+                return cls(PreTrainedTokenizerFast(tokenizer_file=str(file)))
             return cls(AutoTokenizer.from_pretrained(source, **options))
         except Exception as error:  # tokenizers raises plain exceptions for broken files
             reason = str(error).strip().split("\n")[0]

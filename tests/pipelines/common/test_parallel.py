@@ -451,7 +451,7 @@ def test_a_device_that_is_not_there(small: Path, tmp_path: Path) -> None:
     world = tiny.write(tmp_path / "world")
     taught, _ = supervised(world, small, small, tmp_path)
     for device in ("nonsense", "cuda:99"):
-        with pytest.raises(BadInput, match=f"--device {device}: torch sees none on this machine"):
+        with pytest.raises(BadInput, match=f"--device {device}: torch sees no such device on this machine"):
             train_in_processes(dpr.main, replace_settings(taught, device=device))
     with pytest.raises(BadInput, match="device cuda in 2 processes: --gpus gives each of them its own"):
         train_in_processes(dpr.main, replace_settings(taught, device="cuda", processes=2))

@@ -191,7 +191,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
         ({"decoder_layers": 0}, "decoder_layers: above 0"),
         ({"fitted": 0}, "fitted: above 0"),
         ({"template": "{question}"}, "template: with {passage}"),
-        ({"template": "{passage}"}, "{question} is needed once"),
+        ({"template": "{passage}"}, "use {question} once"),
     ],
 )
 def test_impossible_settings_are_refused(config: WarmGeneratorConfig, changed: dict[str, Any], said: str) -> None:

@@ -51,7 +51,7 @@ def test_different_readers_are_not_averaged(readers: list[Path], small: Path, tm
     with pytest.raises(BadInput, match=r"holds notes\.txt, too"):
         average_readers(readers, tmp_path / "noted")
     for other in (tmp_path, small, small / "tokenizer.json"):  # a folder, an encoder, a file
-        with pytest.raises(BadInput, match="holds something else"):
+        with pytest.raises(BadInput, match="holds something other than a reader"):
             average_readers(readers, other)
     MlpSpanReader.from_encoder(small, hidden=16, max_span=4).save(tmp_path / "mlp")
     with pytest.raises(Mismatch, match="is of another kind or size"):

@@ -119,7 +119,7 @@ def test_directories_without_a_reader_are_reported(small: Path, saved: Path, tmp
     with pytest.raises(DamagedArtefact, match=r"holds weights that do not fit its config\.json"):
         load_scorer(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**config, "reader": "oracle"}))
-    with pytest.raises(ArtefactError, match="a reader 'oracle', which ragqa does not know: ends, mlp"):
+    with pytest.raises(ArtefactError, match="a reader of the unknown kind 'oracle'; ragqa has ends, mlp"):
         load_scorer(tmp_path)
 
 

@@ -363,7 +363,7 @@ def test_scores_of_another_retriever_are_standardised_with_a_warning(
     save_generator(make_generator(Seq2Seq.load(bart), "rag-token", retriever=own), tmp_path / "rag")
     for options, line in {
         ("--retriever", "dense"): "",
-        (): "these scores are of hybrid, and only their distances count",
+        (): "these scores are of hybrid, so only their differences count",
         ("--reader", f"fid:{bart}"): "",
     }.items():
         common = ("ask", QUESTION, "--index", str(index), "--min-confidence", "0", "--reader", str(tmp_path / "rag"))

@@ -233,7 +233,7 @@ def test_other_files_are_never_overwritten(small: Path, small_reader: Path, expo
     shutil.copytree(exported / "reader", tmp_path / "exported")
     for name in ("reader", "exported"):
         (tmp_path / name / "notes.txt").write_text("mine")
-    with pytest.raises(BadInput, match="holds something else"):
+    with pytest.raises(BadInput, match="holds something other than a reader"):
         restore_weights(exported / "reader", small, tmp_path / "encoder")
     with pytest.raises(BadInput, match=r"reader holds notes\.txt, too, which would be deleted"):
         restore_weights(exported / "reader", small, tmp_path / "reader")

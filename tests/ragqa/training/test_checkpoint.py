@@ -115,7 +115,7 @@ def test_a_changed_byte_of_a_checkpoint_is_detected(tmp_path: Path) -> None:
     last = checkpoint.save(saved, tmp_path)
     weights = last / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
-    message = "model.safetensors is not as it was written"
+    message = "model.safetensors has changed since it was written"
     assert_one_line(
         lambda: checkpoint.restore(make_state(0), tmp_path),
         DamagedArtefact,

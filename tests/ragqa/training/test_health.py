@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from ragqa.training.health import WINDOW, Health, measure_retrieval, passage_utility
+from ragqa.training.health import WINDOW, Health, measure_retrieval, compute_passage_utility
 from ragqa.training.meter import count_flops, measure_peak_flops
 
 # One text, one masked token; two passages and null: p(z|x) = 1/2, 1/4, 1/4 and p(y|z,x) = 0.8, 0.2, 0.1.
@@ -31,8 +31,8 @@ def test_figures_agree_with_hand_computation() -> None:
 
 def test_utility_is_summed_over_the_counted_tokens() -> None:
     gold, alone = torch.tensor([[[0.8, 0.5]]]).log(), torch.tensor([[[0.4, 0.5]]]).log()
-    both = passage_utility(gold, alone, torch.tensor([[True, True]]))
-    first = passage_utility(gold, alone, torch.tensor([[True, False]]))
+    both = compute_passage_utility(gold, alone, torch.tensor([[True, True]]))
+    first = compute_passage_utility(gold, alone, torch.tensor([[True, False]]))
     assert both.item() == pytest.approx(math.log(2), abs=1e-5)
     assert first.item() == pytest.approx(math.log(2), abs=1e-5)
 

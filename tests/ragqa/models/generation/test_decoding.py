@@ -314,5 +314,5 @@ def test_questions_without_passages_are_reported_in_one_line() -> None:
     ours.train()
     with pytest.raises(Mismatch, match="in training mode"):
         ours.generate(make_pairs(1, ragged=True, count=4), torch.zeros(2, 2), SearchSettings())
-    with pytest.raises(BadInput, match="beams, longest and returned are 1 or more"):
+    with pytest.raises(BadInput, match="beams, longest and returned must be at least 1"):
         SearchSettings(beams=0)

@@ -190,7 +190,7 @@ def test_a_saved_generator_is_loaded_with_its_settings(kind: str, tmp_path: Path
     file.write_text(json.dumps({name: value for name, value in row.items() if name != "vocabulary"}))
     assert load_generator(tmp_path / "saved").kind == kind  # earlier ones do not say
     file.write_text(json.dumps(row | {"vocabulary": "0" * 16}))
-    with pytest.raises(Mismatch, match="saved has another tokenizer than the one its generator was saved with"):
+    with pytest.raises(Mismatch, match="saved has changed since its generator was saved"):
         load_generator(tmp_path / "saved")
     (tmp_path / "saved" / "generator.json").write_text("{}")
     with pytest.raises(DamagedArtefact, match=r"generator\.json is damaged: KeyError"):
@@ -239,7 +239,7 @@ def test_a_plain_seq2seq_needs_a_kind(tmp_path: Path) -> None:
         BadInput, match="a plain seq2seq: name its kind, one of rag-token, rag-sequence, fid, closed-book"
     ):
         load_generator(path)
-    with pytest.raises(BadInput, match="generator 'gpt': one of rag-token"):
+    with pytest.raises(BadInput, match="generator 'gpt': choose one of rag-token"):
         load_generator(path, "gpt")
     with pytest.raises(BadInput, match="is not for fid"):
         make_generator(generator.seq2seq, "fid", template=CLOSED_BOOK)
@@ -338,8 +338,8 @@ def test_dpr_encoders_become_towers(kind: Any, width: int, binary: bool, tmp_pat
 
 def test_a_single_dpr_encoder_is_refused(tmp_path: Path) -> None:
     for kind, line in (
-        (DPRQuestionEncoder, "is DPR's encoder of questions only, and passages have another one: combine the two"),
-        (DPRContextEncoder, "is DPR's encoder of passages only, and questions have another one: combine"),
+        (DPRQuestionEncoder, "encodes only DPR's questions, and passages need another encoder: combine the two"),
+        (DPRContextEncoder, "encodes only DPR's passages, and questions need another encoder: combine"),
         (DPRReader, "holds DPRReader, not an encoder of DPR"),
     ):
         path = tmp_path / kind.__name__

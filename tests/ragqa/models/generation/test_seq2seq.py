@@ -350,7 +350,7 @@ def test_missing_passages_are_replaced_by_empty_ones() -> None:
     alone = assemble_inputs(tokens, CLOSED_BOOK, ["a", "b"], [[passage("t", "x")], []], 50)
     assert [tokens.decode(row) for row in alone.ids_NL.tolist()] == ["a", "b"]
     assert assemble_inputs(tokens, Template("nq: {question}"), ["{title}"], [[]], 50).ids_NL.shape[0] == 1
-    with pytest.raises(BadInput, match=r"is needed once and \{passage\} at most once"):
+    with pytest.raises(BadInput, match=r"use \{question\} once and \{passage\} at most once"):
         Template("{passage}")
 
 
