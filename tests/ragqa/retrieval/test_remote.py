@@ -149,7 +149,7 @@ def make_reply(status: int, **row: Any) -> Callable[[], Reply]:
         (
             make_reply(200, ragqa=PROTOCOL + 1),
             Mismatch,
-            f"speaks version {PROTOCOL + 1} of the protocol, .* update ragqa",
+            f"uses version {PROTOCOL + 1} of the protocol, .* update ragqa",
         ),
         (make_reply(400, error="k must be 5"), BadInput, "k must be 5"),
         (make_reply(503, error="no shard answers: a (gone)"), RemoteError, r"no shard answers: a \(gone\)"),

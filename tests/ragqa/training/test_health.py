@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from ragqa.training.health import WINDOW, Health, measure_retrieval, compute_passage_utility
+from ragqa.training.health import WINDOW, Health, compute_passage_utility, measure_retrieval
 from ragqa.training.meter import count_flops, measure_peak_flops
 
 # One text, one masked token; two passages and null: p(z|x) = 1/2, 1/4, 1/4 and p(y|z,x) = 0.8, 0.2, 0.1.
