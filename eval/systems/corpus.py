@@ -34,6 +34,7 @@ from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.questions import read_questions, read_squad, write_documents
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.text import normalize_answer
 from ragqa.types import Question
 
@@ -91,7 +92,7 @@ def main(config: CorpusConfig) -> dict[str, Any]:
     gold = list(read_gold_passages(config))
     file = config.out / "documents.jsonl"
     documents = write_documents([*gold, *choose_articles(config, gold)], file)
-    build_index([file], config.out / INDEX, IndexConfig(retriever="bm25"), progress=Bars())
+    build_index([file], config.out / INDEX, IndexConfig(retriever=RetrieverKind.BM25), progress=Bars())
     blocks = len(PassageStore.open(config.out / INDEX / "passages"))
     report = {"settings": settings, "blocks": blocks, "documents": documents, "questions": counts}
     artefacts.write_text_whole(config.out / REPORT, json.dumps(report, indent=1) + "\n")

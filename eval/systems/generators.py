@@ -33,6 +33,7 @@ from ragqa import artefacts
 from ragqa.cli.config import parse_config
 from ragqa.errors import BadInput
 from ragqa.progress import Bars
+from ragqa.retrieval.registry import RetrieverKind
 
 SUITES = ("nq", "webq", "curatedtrec", "squad")
 READ, BATCH = 4, 8
@@ -72,7 +73,7 @@ RAG: Mapping[str, Any] = {
     "retriever_lr": 2e-5, "frozen": 0,
 }
 FID: Mapping[str, Any] = {
-    **TRAINED, "index": "{work}/index", "retriever": "dense", "k": 3, "calibrate": CALIBRATE,
+    **TRAINED, "index": "{work}/index", "retriever": RetrieverKind.DENSE.value, "k": 3, "calibrate": CALIBRATE,
 }
 CLOSED_BOOK: Mapping[str, Any] = {
     **TRAINED, "index": "{work}/index", "calibrate": CALIBRATE, "steps": 2700, "warmup": 270, "eval_every": 900,
@@ -211,7 +212,7 @@ def measure_answers(runner: TableRunner, config: GeneratorsConfig, name: str, su
     suites = {each.key: each for each in (NQ, WEBQ, CURATEDTREC, SQUAD)}
     figures = score_suite(
         suites[suite],
-        Pipeline.load(train_pipeline(runner, name), retriever="dense", k=READ, device=config.device),
+        Pipeline.load(train_pipeline(runner, name), retriever=RetrieverKind.DENSE, k=READ, device=config.device),
         config.work / name / f"{suite}.report",
         data=config.data,
         corpus=runner.about["corpus"],

@@ -38,6 +38,8 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.progress import Bars
 from ragqa.retrieval.base import Ranking
+from ragqa.retrieval.registry import RetrieverKind
+from ragqa.retrieval.vectors.kinds import IndexKind
 
 SUITES = ("nq", "squad")
 
@@ -265,14 +267,16 @@ def open_pipeline(config: AblationConfig, name: str, retriever: Path | None) -> 
 
     passages, out, encoder = config.corpus / INDEX, config.work / name, str(retriever or DEFAULT_ENCODER)
     if name in ("bm25", "random"):
-        by_terms = Pipeline.load(passages, retriever="bm25")
+        by_terms = Pipeline.load(passages, retriever=RetrieverKind.BM25)
         store = PassageStore.open(passages / "passages")
         at_random = Pipeline(PassageRetriever(RandomRanker(store, config.seed), store), by_terms.reader)
         return by_terms if name == "bm25" else at_random
     gpus = retriever is not None and config.device.startswith("cuda")
     embed(EmbedConfig(corpus=passages, out=out / "vectors", encoder=encoder, workers=0, gpus=gpus), progress=Bars())
-    build(BuildConfig(corpus=passages, vectors=out / "vectors", out=out / "index", kind="flat"), progress=Bars())
-    return Pipeline.load(out / "index", retriever="dense", encoder=encoder)
+    build(
+        BuildConfig(corpus=passages, vectors=out / "vectors", out=out / "index", kind=IndexKind.FLAT), progress=Bars()
+    )
+    return Pipeline.load(out / "index", retriever=RetrieverKind.DENSE, encoder=encoder)
 
 
 class RandomRanker:
