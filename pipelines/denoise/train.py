@@ -29,7 +29,7 @@ from pipelines.common.run import Run, open_run
 from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
-from ragqa.models.generation.copying import begin_copying
+from ragqa.models.generation.copying import initialise_copying
 from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.pretrained import set_dropout
@@ -142,7 +142,7 @@ def main(
         config, model, optimizer, steps=config.steps, name="denoising", progress=progress, notify=notify
     ) as run:
         if config.encoder and not run.step:
-            begin_copying(model, _some(PassageStore.open(config.corpus / "passages"), config.seed))
+            initialise_copying(model, _some(PassageStore.open(config.corpus / "passages"), config.seed))
         for step in run.remaining_steps(config.save_every):
             train_step(run, model, texts[step].to(config.device), config, weights)
     if parallel.is_first_process():

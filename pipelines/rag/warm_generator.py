@@ -45,7 +45,7 @@ from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
 from ragqa.models.generation import attention
-from ragqa.models.generation.copying import Example, begin_answering
+from ragqa.models.generation.copying import Example, initialise_answering
 from ragqa.models.generation.encoder_decoder import make_from_reader
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.template import Template
@@ -340,7 +340,7 @@ def main(
             rng = np.random.default_rng(config.seed)
             numbers = rng.permutation(len(golds))[: config.fitted].tolist()
             batch = GoldBatch.sample(golds, numbers, rng)
-            begin_answering(generator.seq2seq, batch.make_examples(generator, config.max_answer))
+            initialise_answering(generator.seq2seq, batch.make_examples(generator, config.max_answer))
         best = BestWeights(run, "em")
         while True:
             if run.is_due(config.save_every) and run.step:

@@ -225,7 +225,7 @@ def test_a_generator_is_made_of_an_encoder_and_copies(
     assert Seq2Seq.load(out).layers == 1
     assert (out / "tokenizer.json").read_bytes() == (encoder / "tokenizer.json").read_bytes()
     fitted: list[int] = []
-    monkeypatch.setattr(denoise, "begin_copying", lambda _, texts: fitted.append(len(texts)))
+    monkeypatch.setattr(denoise, "initialise_copying", lambda _, texts: fitted.append(len(texts)))
     denoise.main(replace_settings(config, out=tmp_path / "from nothing"))
     assert fitted == [40]  # all passages of a small index
     copying, nothing = (read_rows(path)[0]["nll"] for path in (config.out, tmp_path / "from nothing"))

@@ -31,7 +31,7 @@ from ragqa.errors import BadInput
 from ragqa.models.generation.seq2seq import Seq2Seq
 
 _RIDGE = 1e-2
-"""Ridge penalty: share of the mean variance that is added to each variance."""
+"""Ridge penalty, as the share of the mean variance that is added to each variance."""
 _SHARPNESS = 1.5
 """Scale of queries with which a matching token stands out among some hundred others."""
 _SHIFT = 4.0
@@ -69,10 +69,10 @@ class Example:
     answer: list[int]
     """Tokens of the answer, the end included."""
     places: list[int]
-    """All positions in the text at which the answer begins."""
+    """Positions in the text at which the answer begins."""
 
 
-def begin_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128) -> None:
+def initialise_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128) -> None:
     """Fit the cross-attention of the last layer, and the layers after it, so that the decoder copies.
 
     Args:
@@ -90,7 +90,7 @@ def begin_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128
     _fit_copying(model, parts, rows)
 
 
-def begin_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
+def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
     """Fit the same layers, and let an answer begin where a span reader's encoder expects answers to begin.
 
     Args:
@@ -101,11 +101,11 @@ def begin_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
         BadInput: no text holds its answer, or the model does not have the layers of BERT or RoBERTa.
     """
     parts = _find_layers(model)
-    standing = [example for example in examples if example.places]
-    if not standing:
-        raise BadInput("no answer stands in what is read for it: give some hundred questions with passages that do")
-    _fit_copying(model, parts, [example.ids for example in standing])
-    _fit_answer_positions(model, parts, standing)
+    answerable = [example for example in examples if example.places]
+    if not answerable:
+        raise BadInput("no text holds its answer: give some hundred questions with passages that hold theirs")
+    _fit_copying(model, parts, [example.ids for example in answerable])
+    _fit_answer_positions(model, parts, answerable)
     with torch.no_grad():
         parts.bias_V.zero_()  # token frequencies of passages are not those of answers
 
@@ -153,39 +153,39 @@ def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> N
         nn.init.zeros_(parts.feed.weight)  # it was trained for other inputs than it gets now
         transform.bias.add_(_SHIFT)
         parts.norm.reset_parameters()
-        often_V = (count_V + 1).log()
-        parts.bias_V.copy_(often_V - often_V.mean())
+        log_count_V = (count_V + 1).log()
+        parts.bias_V.copy_(log_count_V - log_count_V.mean())
 
 
 def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Example]) -> None:
     """Fit two coordinates of each head to the starts of answers, and to the positions of their later tokens."""
     first = _LeastSquares()
-    states, begins, stands = [], [], []
+    states, starts, rest = [], [], []
     start_D = torch.zeros(0)
     rows, answers = [example.ids for example in examples], [example.answer for example in examples]
     for example, (_, state_LD, decoder_TD) in zip(
         examples, _iter_states(model, parts.cross, rows, answers), strict=True
     ):
         states.append(state_LD)
-        begins.append(_make_distribution(len(state_LD), example.places, (0,)))
-        stands.append(_make_distribution(len(state_LD), example.places, range(1, len(example.answer))))
-        of_first_T2 = torch.zeros(len(decoder_TD), 2)
-        of_first_T2[0, 0] = of_first_T2[1:, 1] = 1
-        first.add(decoder_TD, of_first_T2)
+        starts.append(_make_distribution(len(state_LD), example.places, (0,)))
+        rest.append(_make_distribution(len(state_LD), example.places, range(1, len(example.answer))))
+        is_first_T2 = torch.zeros(len(decoder_TD), 2)
+        is_first_T2[0, 0] = is_first_T2[1:, 1] = 1
+        first.add(decoder_TD, is_first_T2)
         start_D = decoder_TD[0]  # equal for all examples: nothing is decoded yet
     state_NLD = pad_sequence(states, batch_first=True)
     inside_NL = pad_sequence([torch.ones(len(state_LD), dtype=torch.bool) for state_LD in states], batch_first=True)
-    sought_2D = torch.stack(
-        [_fit_positions(state_NLD, inside_NL, pad_sequence(shares, batch_first=True)) for shares in (begins, stands)]
+    key_2D = torch.stack(
+        [_fit_positions(state_NLD, inside_NL, pad_sequence(shares, batch_first=True)) for shares in (starts, rest)]
     )
-    (asks_2D, asks_2), own = first.solve(), parts.cross.self
+    (query_2D, query_2), own = first.solve(), parts.cross.self
     heads, width = own.num_attention_heads, own.attention_head_size
     with torch.no_grad():
         device = own.query.weight.device
-        asked_D = own.query(start_D.to(device)).cpu()  # the first token must attend to nothing else
-        own.query.weight.sub_(torch.outer(asked_D, asks_2D[0]).to(device))
-        own.query.bias.sub_((asked_D * asks_2[0]).to(device))
-        for layer, weight_2D, bias_2 in ((own.query, asks_2D, asks_2), (own.key, sought_2D, torch.zeros(2))):
+        start_query_D = own.query(start_D.to(device)).cpu()  # the first token must attend to nothing else
+        own.query.weight.sub_(torch.outer(start_query_D, query_2D[0]).to(device))
+        own.query.bias.sub_((start_query_D * query_2[0]).to(device))
+        for layer, weight_2D, bias_2 in ((own.query, query_2D, query_2), (own.key, key_2D, torch.zeros(2))):
             scale = width**0.5 if layer is own.query else 1.0  # attention divides by it
             layer.weight.view(heads, width, -1)[:, :2] = scale * weight_2D.to(device)
             layer.bias.view(heads, width)[:, :2] = scale * bias_2.to(device)
@@ -256,29 +256,29 @@ def _iter_states(
     for begin in range(0, len(rows), _BATCH):
         part, outputs = rows[begin : begin + _BATCH], answers[begin : begin + _BATCH]
         inputs = model.tokens.pad_rows(part).to(device)
-        given = outputs if rows is answers else [[model.conventions.start, *ids[:-1]] for ids in outputs]
-        ids_NT = model.tokens.pad_rows(given).ids_NL.to(device)
+        decoder_rows = outputs if rows is answers else [[model.conventions.start, *ids[:-1]] for ids in outputs]
+        ids_NT = model.tokens.pad_rows(decoder_rows).ids_NL.to(device)
         first_NT = torch.zeros_like(ids_NT, dtype=torch.bool)
         first_NT[:, 0] = True  # logits cost more than everything else and are not needed
-        with torch.no_grad(), _record_inputs(cross) as seen:
+        with torch.no_grad(), _record_inputs(cross) as recorded:
             states = model.encode(inputs)
             model.logits(states, ids_NT, first_NT)
-        for ids, given_ids, read_LD, written_TD in zip(
-            part, given, states.hidden_NLD.float().cpu(), seen[0].float().cpu(), strict=True
+        for ids, decoder_ids, encoder_LD, decoder_TD in zip(
+            part, decoder_rows, states.hidden_NLD.float().cpu(), recorded[0].float().cpu(), strict=True
         ):
-            yield ids, read_LD[: len(ids)], written_TD[: len(given_ids)]
+            yield ids, encoder_LD[: len(ids)], decoder_TD[: len(decoder_ids)]
     model.train(training)
 
 
 @contextmanager
 def _record_inputs(module: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the first input of each call of the module."""
-    seen: list[Tensor] = []
+    recorded: list[Tensor] = []
     hook = module.register_forward_pre_hook(
-        lambda _, given, named: seen.append(given[0] if given else named["hidden_states"]), with_kwargs=True
+        lambda _, given, named: recorded.append(given[0] if given else named["hidden_states"]), with_kwargs=True
     )
     try:
-        yield seen
+        yield recorded
     finally:
         hook.remove()
 

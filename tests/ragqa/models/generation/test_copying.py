@@ -16,8 +16,8 @@ from ragqa.models.generation.copying import (
     _fit_positions,
     _LeastSquares,
     _make_distribution,
-    begin_answering,
-    begin_copying,
+    initialise_answering,
+    initialise_copying,
 )
 from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.seq2seq import Seq2Seq
@@ -58,7 +58,7 @@ def test_least_squares_can_be_added_in_parts() -> None:
 def test_predicted_tokens_are_in_the_text(small: Path) -> None:
     model, asked = make_from_encoder(small, decoder_layers=1), texts(20, 1)
     before = measure_copying(model, asked)
-    begin_copying(model, texts(100, 0))
+    initialise_copying(model, texts(100, 0))
     assert before < 0.2 and measure_copying(model, asked) > 0.8
 
 
@@ -66,7 +66,7 @@ def test_only_the_last_layer_is_fitted_and_training_mode_stays(small: Path) -> N
     torch.manual_seed(0)
     model = make_from_encoder(small).train()
     before = {name: value.clone() for name, value in model.model.state_dict().items()}
-    begin_copying(model, texts(40, 0))
+    initialise_copying(model, texts(40, 0))
     changed = {name for name, value in model.model.state_dict().items() if not torch.equal(value, before[name])}
     last = f"decoder.bert.encoder.layer.{model.layers - 1}."
     fitted = (f"{last}crossattention.", f"{last}output.dense.", "decoder.cls.predictions.")
@@ -74,7 +74,7 @@ def test_only_the_last_layer_is_fitted_and_training_mode_stays(small: Path) -> N
     assert model.training and {value.requires_grad for value in model.parameters()} == {True}
     torch.manual_seed(0)
     again = make_from_encoder(small)
-    begin_copying(again, texts(40, 0))
+    initialise_copying(again, texts(40, 0))
     assert all(torch.equal(again.model.state_dict()[name], model.model.state_dict()[name]) for name in changed)
 
 
@@ -111,7 +111,7 @@ def examples(model: Seq2Seq, rows: list[tuple[str, str]]) -> list[Example]:
 
 def test_answers_begin_where_the_encoder_expects_them(small: Path) -> None:
     model = make_from_encoder(small, decoder_layers=1)
-    begin_answering(model, examples(model, answered(400, 0)))
+    initialise_answering(model, examples(model, answered(400, 0)))
     asked = examples(model.eval(), answered(50, 1))
     ids_NL = model.tokens.pad_rows([each.ids for each in asked])
     start_N1 = torch.full((len(asked), 1), model.conventions.start)
@@ -135,7 +135,7 @@ def test_a_roberta_copies(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, asked = of_family("roberta", tmp_path), ["who wrote it", "a lady in a tale"]
     before = copy_texts(model, asked)[0]
-    begin_copying(model, asked * 10)
+    initialise_copying(model, asked * 10)
     after, ids_NL = copy_texts(model, asked)
     assert (
         after.log_softmax(-1).gather(-1, ids_NL.unsqueeze(-1)).mean()
@@ -145,8 +145,8 @@ def test_a_roberta_copies(tmp_path: Path) -> None:
 
 def test_other_families_and_missing_texts_are_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no texts to fit"):
-        begin_copying(make_from_encoder(small), ["", " "])
-    with pytest.raises(BadInput, match="no answer stands in what is read"):
-        begin_answering(make_from_encoder(small), [Example([2, 9, 3], [8, 3], [])])
+        initialise_copying(make_from_encoder(small), ["", " "])
+    with pytest.raises(BadInput, match="no text holds its answer"):
+        initialise_answering(make_from_encoder(small), [Example([2, 9, 3], [8, 3], [])])
     with pytest.raises(BadInput, match="not to a electra"):
-        begin_copying(of_family("electra", tmp_path), ["a lady"])
+        initialise_copying(of_family("electra", tmp_path), ["a lady"])
