@@ -389,7 +389,7 @@ def test_models_can_be_saved_into_their_own_directory(
 
 def test_decoders_and_causal_models_are_no_encoders(tmp_path: Path) -> None:
     for family in ("bart", "t5"):
-        with pytest.raises(ArtefactError, match=f"is a {family}, not an encoder like BERT or RoBERTa"):
+        with pytest.raises(ArtefactError, match=f"is a {family}, not an encoder: use a model like BERT or RoBERTa"):
             DualEncoder.load(write(family, tmp_path / family))
     GPT2Config(vocab_size=90, n_embd=16, n_layer=1, n_head=2).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(ArtefactError, match="is a gpt2, not an encoder"):

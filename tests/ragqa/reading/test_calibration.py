@@ -14,7 +14,7 @@ from ragqa.reading.calibration import BASIC_FEATURES, SPAN_FEATURES, Calibration
 
 
 def test_uncalibrated_is_the_raw_probability(tmp_path) -> None:
-    assert Calibration.load(tmp_path).confidence(Evidence(0.73, 5.0, -2.0)) == pytest.approx(0.73)
+    assert Calibration.load(tmp_path).compute_confidence(Evidence(0.73, 5.0, -2.0)) == pytest.approx(0.73)
 
 
 def test_fit_recovers_the_true_probabilities() -> None:
@@ -30,7 +30,7 @@ def test_fit_recovers_the_true_probabilities() -> None:
     )
     right = (rng.uniform(size=len(truth)) < truth).tolist()
     fitted = fit_calibration(evidence, right, "made up")
-    predicted = np.array([fitted.confidence(e) for e in evidence])
+    predicted = np.array([fitted.compute_confidence(e) for e in evidence])
     assert np.abs(predicted - truth).max() < 0.05
     assert fitted.answers == 20_000
 
@@ -70,11 +70,11 @@ def test_features_match_a_computation_by_hand() -> None:
         best_ahead=1.25,
         passages_agreeing=3,
     )
-    assert evidence.features(BASIC_FEATURES).tolist() == pytest.approx([1, np.log(3), 2, 1.5])
+    assert evidence.compute_features(BASIC_FEATURES).tolist() == pytest.approx([1, np.log(3), 2, 1.5])
     wanted = [1, np.log(3), 2, 2.5, 1, 0, -10, -1, 1.25, np.log(4), np.log(3), 2, 2.5, -10]
-    assert evidence.features(SPAN_FEATURES).tolist() == pytest.approx(wanted)
+    assert evidence.compute_features(SPAN_FEATURES).tolist() == pytest.approx(wanted)
     wanted[4:6], wanted[10:] = [0, np.log(10)], [0] * 4
-    assert replace(evidence, passages_read=10).features(SPAN_FEATURES).tolist() == pytest.approx(wanted)
+    assert replace(evidence, passages_read=10).compute_features(SPAN_FEATURES).tolist() == pytest.approx(wanted)
 
 
 def test_a_calibration_is_saved_and_loaded(tmp_path) -> None:
@@ -89,7 +89,7 @@ def test_files_of_the_first_version_keep_their_meaning(tmp_path) -> None:
     found = Calibration.load(tmp_path)
     assert (found.threshold, found.prior, found.features, found.answers) == (0.2, 1.0, BASIC_FEATURES, 7)
     wanted = 1 / (1 + np.exp(1.1 - 0.9 * np.log(3) + 0.14 * 5 - 0.4 * 2))
-    assert found.confidence(
+    assert found.compute_confidence(
         Evidence(0.75, 5.0, 2.0, own_relevance=9.0, lead=9.0, passages_agreeing=9)
     ) == pytest.approx(wanted)
 
@@ -122,4 +122,4 @@ def test_the_packaged_reader_is_calibrated() -> None:
 def test_separable_data_give_finite_coefficients() -> None:
     evidence = [Evidence(0.9, 5, 5)] * 10 + [Evidence(0.1, -5, -5)] * 10
     fitted = fit_calibration(evidence, [True] * 10 + [False] * 10, "made up")
-    assert fitted.confidence(evidence[0]) > 0.9 > 0.1 > fitted.confidence(evidence[-1])
+    assert fitted.compute_confidence(evidence[0]) > 0.9 > 0.1 > fitted.compute_confidence(evidence[-1])

@@ -313,7 +313,10 @@ def test_decoding_options_of_the_command_line_are_applied(
     common = ("--index", str(index), "--retriever", "dense", "-k", "2", "--min-confidence", "0", "--json")
     status, out, error = run("ask", QUESTION, *common, "--reader", f"{kind}:{bart}", *options, capsys=capsys)
     if fast and kind == "rag-token":
-        assert (status, out) == (2, "") and "fast decoding is for rag-sequence; a rag-token has but one search" in error
+        assert (status, out) == (
+            2,
+            "",
+        ) and "fast decoding is for rag-sequence only: rag-token has a single search" in error
         return
     generator: Any = load_generator(bart, kind).eval()
     inputs = generator.inputs([QUESTION], [[hit.passage for hit in hits_by_question[0]]])
@@ -422,7 +425,7 @@ def test_invalid_generators_are_reported_in_one_line(
     for setting, line in {
         str(bart): "is a plain seq2seq: name its kind, one of rag-token",
         f"fid:{rag}": "is a generator of kind rag-token, not fid",
-        "rag-token:": "name the directory of the model behind the colon",
+        "rag-token:": "name the directory of the model after the colon",
         "rag-token": "names no such reader",
         f"rag-token:{small}": str(small),
     }.items():

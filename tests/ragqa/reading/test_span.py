@@ -250,7 +250,7 @@ def test_no_answer_contains_an_overlong_word() -> None:
 
 @pytest.mark.parametrize("tokens", [-1, 0, 1, 5, 15])
 def test_a_window_too_small_for_a_passage_is_refused(tokens: int) -> None:
-    with pytest.raises(BadInput, match="has no place for a passage: 16 are needed"):
+    with pytest.raises(BadInput, match="has no room for a passage: at least 16 are needed"):
         list(make_windows(TOKENIZER, "who built it?", [("title", "built by Ada")], tokens))
     whole = " ".join(f"w{i}" for i in range(50))
     found = list(make_windows(TOKENIZER, "who built it? " * 9, [("a long title " * 9, whole)], 16))
