@@ -1,14 +1,16 @@
-"""What the commands of this layer share: their own command line as text, errors in one line, checks of options."""
+"""Shared parts of the commands in eval: run one, report its errors in one line, and write its command line as text."""
 
-import argparse
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
 from ragqa.cli import config
-from ragqa.errors import BadInput
+
+Config = TypeVar("Config")
 
 
 def command_line() -> str:
@@ -21,14 +23,10 @@ def report_errors() -> AbstractContextManager[None]:
     return config.report_errors(_main_module())
 
 
-def check_counts(args: argparse.Namespace, *names: str) -> None:
-    """Raise BadInput, before hours are spent, if ``--out`` is a directory or an option of ``names`` is less than 1."""
-    wrong = [name for name in names if getattr(args, name) is not None and getattr(args, name) < 1]
-    if wrong:
-        options = ", ".join(f"{'-' * min(2, len(name))}{name} {getattr(args, name)}" for name in wrong)
-        raise BadInput(f"{options}: 1 or more")
-    if args.out is not None and args.out.is_dir():
-        raise BadInput(f"--out {args.out} is a directory: name a file")
+def run_command(main: Callable[[Config], object], ConfigClass: type[Config], description: str | None) -> None:
+    """Call ``main`` with the options of the command line; an expected error ends the process with one line."""
+    with report_errors():
+        main(config.parse_config(ConfigClass, description))
 
 
 def _main_module() -> str:

@@ -22,9 +22,8 @@ from typing import Any
 
 from eval.bench.process import run_timed
 from eval.bench.record import report
-from eval.command import report_errors
+from eval.command import run_command
 from ragqa import artefacts
-from ragqa.cli.config import parse_config
 from ragqa.corpus.store import PassageStore, PassageWriter
 
 SAMPLING = 0.2
@@ -150,5 +149,4 @@ def run_peer(python: str, models: Path, work: Path, count: int) -> float:
 
 
 if __name__ == "__main__":
-    with report_errors():
-        main(parse_config(EmbedBenchConfig, __doc__))
+    run_command(main, EmbedBenchConfig, __doc__)

@@ -20,9 +20,8 @@ import numpy as np
 
 from eval.bench.process import measure_memory, run_in_process
 from eval.bench.record import report
-from eval.command import report_errors
+from eval.command import run_command
 from ragqa import artefacts
-from ragqa.cli.config import parse_config
 from ragqa.indexing.build import encode_sample_questions
 from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Bars
@@ -163,5 +162,4 @@ def measure_speed(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -
 
 
 if __name__ == "__main__":
-    with report_errors():
-        main(parse_config(KindsConfig, __doc__))
+    run_command(main, KindsConfig, __doc__)

@@ -18,9 +18,8 @@ import numpy as np
 
 from eval.bench.process import run_timed
 from eval.bench.record import report
-from eval.command import report_errors
+from eval.command import run_command
 from ragqa.artefacts.paths import demo_dir
-from ragqa.cli.config import parse_config
 from ragqa.demo import demo_index
 from ragqa.pipeline import Pipeline
 from ragqa.questions import read_questions
@@ -144,5 +143,4 @@ def summarise_latency(seconds: list[float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    with report_errors():
-        main(parse_config(LatencyConfig, __doc__))
+    run_command(main, LatencyConfig, __doc__)

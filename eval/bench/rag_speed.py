@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eval.bench.process import measure_memory
 from eval.bench.record import report
-from eval.command import report_errors
-from ragqa.cli.config import parse_config
+from eval.command import run_command
 from ragqa.errors import BadInput
 
 if TYPE_CHECKING:
@@ -270,5 +269,4 @@ def describe_lengths(mask_NL: "Tensor") -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    with report_errors():
-        main(parse_config(RagSpeedConfig, __doc__))
+    run_command(main, RagSpeedConfig, __doc__)

@@ -26,11 +26,10 @@ import numpy as np
 from eval.bench.latency import convert_reader
 from eval.bench.process import measure_memory, run_in_process, run_timed
 from eval.bench.record import report
-from eval.command import report_errors
+from eval.command import run_command
 from pipelines.common.questions import read_answerable
 from ragqa import artefacts
 from ragqa.artefacts.paths import weights_dir
-from ragqa.cli.config import parse_config
 from ragqa.errors import BadInput, Mismatch
 from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.reading.span import ExtractiveReader
@@ -189,5 +188,4 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    with report_errors():
-        main(parse_config(ReadingConfig, __doc__))
+    run_command(main, ReadingConfig, __doc__)

@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from eval.bench.record import report
-from eval.command import report_errors
+from eval.command import run_command
 from index.refresh import IndexRefresher, RefreshSettings, open_ray_refresher
 from ragqa.artefacts.paths import weights_dir
-from ragqa.cli.config import parse_config
 from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.sources import read_documents
 from ragqa.corpus.store import PassageStore
@@ -206,5 +205,4 @@ def main(config: RefreshBenchConfig) -> None:
 
 
 if __name__ == "__main__":
-    with report_errors():
-        main(parse_config(RefreshBenchConfig, __doc__))
+    run_command(main, RefreshBenchConfig, __doc__)

@@ -26,9 +26,8 @@ import numpy as np
 
 from eval.bench.process import measure_memory
 from eval.bench.record import report
-from eval.command import report_errors
+from eval.command import run_command
 from ragqa import artefacts
-from ragqa.cli.config import parse_config
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.embed import EmbeddingShard, ShardRecord, open_shards, split_into_shards
 from ragqa.questions import read_questions
@@ -193,5 +192,4 @@ def _sizes_mb(index: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    with report_errors():
-        main(parse_config(ScaleConfig, __doc__))
+    run_command(main, ScaleConfig, __doc__)

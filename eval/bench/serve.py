@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from eval.bench.record import report
-from eval.command import report_errors
-from ragqa.cli.config import parse_config
+from eval.command import run_command
 from ragqa.corpus.sources import read_documents
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
@@ -129,5 +128,4 @@ def time_search(retriever: Retriever, questions: list[str]) -> float:
 
 
 if __name__ == "__main__":
-    with report_errors():
-        main(parse_config(ServeBenchConfig, __doc__))
+    run_command(main, ServeBenchConfig, __doc__)

@@ -9,8 +9,7 @@ The suite over this index scores how often the gold passage is found; with ``--g
 from dataclasses import dataclass
 from pathlib import Path
 
-from eval.command import report_errors
-from ragqa.cli.config import parse_config
+from eval.command import run_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,5 +32,4 @@ def main(config: SquadIndexConfig) -> None:
 
 
 if __name__ == "__main__":
-    with report_errors():
-        main(parse_config(SquadIndexConfig, __doc__))
+    run_command(main, SquadIndexConfig, __doc__)

@@ -10,7 +10,6 @@ has as many steps more as the start took, because nothing of the start taught it
 generator has from its passages is its lead over the closed book. The sizes fit some four hours of one core.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,20 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from eval.command import report_errors
-from eval.systems.corpus import INDEX, REPORT
+from eval.systems.corpus import INDEX
 from eval.systems.runner import (
     Arm,
     Stage,
+    TableConfig,
     TableRunner,
-    compare_reports,
+    add_differences,
     format_table,
     notify_about,
-    score_suite,
     select_arms,
 )
 from ragqa import artefacts
 from ragqa.cli.config import parse_config
-from ragqa.errors import BadInput
 from ragqa.progress import Bars
 from ragqa.retrieval.registry import RetrieverKind
 
@@ -102,46 +100,24 @@ ARMS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratorsConfig:
-    """Arms and places of the table of generators."""
+class GeneratorsConfig(TableConfig):
+    """Arms and places of the table of generators; ``encoder`` is all-MiniLM-L6-v2, which the retriever is made of."""
 
-    data: Path
-    """Folder of the data sets nq, webq, curatedtrec and squad."""
-    corpus: Path
-    """Directory made by eval.systems.corpus."""
-    encoder: Path
-    """Torch weights of all-MiniLM-L6-v2, of which the retriever is made."""
-    work: Path
-    """Directory of all runs."""
-    out: Path | None = None
-    """JSON file of the rows; default: rows.json in --work."""
     arms: tuple[str, ...] = tuple(ARMS)
     """Arms to train and measure."""
     reader: Path | None = None
     """Span reader of which generators are made (pipelines.span_reader.train); default: ragqa's own."""
-    limit: int | None = None
-    """Questions of each test set, drawn at random; default: all."""
-    device: str = "cpu"
-    smoke: bool = False
-    """Run a few steps of everything, to see that it works."""
 
 
 def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
     """Train the arms and score them on all suites; return the figures of each, by arm and suite."""
     names = select_arms(ARMS, config.arms)
-    if not (config.corpus / REPORT).is_file():
-        raise BadInput(f"{config.corpus} is no corpus: make one with python -m eval.systems.corpus")
-    blocks = json.loads((config.corpus / REPORT).read_text())["blocks"]
     reader = config.reader or config.work / "reader"
-    runner = TableRunner(
-        paths={"work": config.work, "corpus": config.corpus, "encoder": config.encoder, "reader": reader},
-        out=config.out or config.work / "rows.json",
-        about={
-            "corpus": f"{blocks:,} blocks of 100 words for all test sets (eval.systems.corpus)",
-            "questions": "the suites': see the rows",
-        },
-        changes={"device": config.device, **(SMOKE if config.smoke else {})},
-    )
+    about = {
+        "corpus": "{blocks} blocks of 100 words for all test sets (eval.systems.corpus)",
+        "questions": "the suites': see the rows",
+    }
+    runner = config.make_runner(about, {}, SMOKE, reader=reader)
     make_index(runner, config)
     rows: dict[str, dict[str, Any]] = {name: {} for name in names}
     for name in names:
@@ -150,10 +126,7 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
             measure = partial(measure_answers, runner, config, name, suite)
             options = [READ, BATCH, config.limit]
             rows[name][suite] = runner.keep_row({"arm": name, "suite": suite}, stages, options, measure)
-    for name, row in rows.items():
-        if name != "closed-book":
-            reports = {each: [config.work / arm / f"{each}.report" for arm in (name, "closed-book")] for each in SUITES}
-            row["less closed book"] = {each: compare_reports(*pair) for each, pair in reports.items()}
+    add_differences(rows, config.work, "closed-book")
     return rows
 
 
@@ -203,22 +176,12 @@ def train_pipeline(runner: TableRunner, name: str) -> Path:
 
 def measure_answers(runner: TableRunner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:
     """Return an arm's scores on a test set, and what its training took."""
-    from eval.curatedtrec import CURATEDTREC
-    from eval.nq import NQ
-    from eval.squad import SQUAD
-    from eval.webq import WEBQ
     from ragqa.pipeline import Pipeline
 
-    suites = {each.key: each for each in (NQ, WEBQ, CURATEDTREC, SQUAD)}
-    figures = score_suite(
-        suites[suite],
-        Pipeline.load(train_pipeline(runner, name), retriever=RetrieverKind.DENSE, k=READ, device=config.device),
-        config.work / name / f"{suite}.report",
-        data=config.data,
-        corpus=runner.about["corpus"],
-        limit=config.limit,
-        batch=BATCH,
-    )
+    trained = train_pipeline(runner, name)
+    pipeline = Pipeline.load(trained, retriever=RetrieverKind.DENSE, k=READ, device=config.device)
+    out = config.work / name / f"{suite}.report"
+    figures = config.score_suite(suite, pipeline, out, runner.about["corpus"], BATCH)
     stages = ARMS[name].reading
     return {**figures, "seconds": runner.seconds(stages), "alarms": runner.alarms(stages)}
 

@@ -10,7 +10,6 @@ fine-tuning, on NQ test-a and SQuAD dev-a. The sizes fit some ten hours of two c
 256 and 40,000 passages; the papers' values are named where they differ much.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,16 +20,16 @@ from zlib import crc32
 import numpy as np
 
 from eval.command import report_errors
-from eval.systems.corpus import INDEX, REPORT
+from eval.systems.corpus import INDEX
 from eval.systems.runner import (
     DEPTH,
     Arm,
     Stage,
+    TableConfig,
     TableRunner,
-    compare_reports,
+    add_differences,
     format_table,
     notify_about,
-    score_suite,
     select_arms,
 )
 from ragqa.cli.config import parse_config
@@ -159,6 +158,10 @@ ARMS = {
         note=SEEN,
     ),
 }
+ABOUT = {
+    "corpus": "{blocks} blocks of 100 words (eval.systems.corpus)",
+    "questions": "NQ dev, none a training question; NQ test-a; SQuAD dev-a: see the rows",
+}
 SMOKE: Mapping[str, Any] = {
     "steps": 3, "batch": 4, "chunk": 8, "warmup": 1, "k": 3, "frozen": 1, "refresh_every": 2, "beam": 20, "read": 2,
     "hidden": 16, "width": 8, "max_text": 32, "max_block": 64, "sample": 8, "eval_every": 3, "save_every": 2,
@@ -168,31 +171,16 @@ SMOKE: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class AblationConfig:
-    """Arms and places of the ablation."""
+class AblationConfig(TableConfig):
+    """Arms and places of the ablation; ``encoder`` is the masked language model of pipelines.masked_lm."""
 
-    data: Path
-    """Folder of the data sets nq and squad."""
-    corpus: Path
-    """Directory made by eval.systems.corpus."""
-    encoder: Path
-    """Masked language model that everything starts from (pipelines.masked_lm)."""
-    work: Path
-    """Directory of all runs."""
-    out: Path | None = None
-    """JSON file of the rows; default: rows.json in --work."""
     arms: tuple[str, ...] = tuple(name for name in ARMS if name not in ("dpr-cloze", "from-minilm"))
     """Arms to train and measure."""
     minilm: Path | None = None
     """Torch weights of all-MiniLM-L6-v2, for the arm from-minilm."""
     recall_only: bool = False
     """Leave fine-tuning and exact match out."""
-    limit: int | None = None
-    """Questions of each test set, drawn at random; default: all."""
-    device: str = "cpu"
     seed: int = 0
-    smoke: bool = False
-    """Run a few steps of everything, to see that it works."""
 
 
 def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
@@ -200,19 +188,7 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
     names = select_arms(ARMS, config.arms)
     if "from-minilm" in names and config.minilm is None:
         raise BadInput("the arm from-minilm needs --minilm, the folder of all-MiniLM-L6-v2's torch weights")
-    if not (config.corpus / REPORT).is_file():
-        raise BadInput(f"{config.corpus} is no corpus: make one with python -m eval.systems.corpus")
-    blocks = json.loads((config.corpus / REPORT).read_text())["blocks"]
-    paths = {name: getattr(config, name) for name in ("work", "corpus", "encoder", "minilm")}
-    runner = TableRunner(
-        paths={name: path for name, path in paths.items() if path is not None},
-        out=config.out or config.work / "rows.json",
-        about={
-            "corpus": f"{blocks:,} blocks of 100 words (eval.systems.corpus)",
-            "questions": "NQ dev, none a training question; NQ test-a; SQuAD dev-a: see the rows",
-        },
-        changes={"seed": config.seed, "device": config.device, **(SMOKE if config.smoke else {})},
-    )
+    runner = config.make_runner(ABOUT, {"seed": config.seed}, SMOKE, minilm=config.minilm)
     rows: dict[str, dict[str, Any]] = {name: {} for name in names}
     for name in names:
         measure = partial(measure_recall, runner, config, name)
@@ -222,10 +198,7 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
             stages = [*ARMS[name].stages, *ARMS[name].reading]
             measure = partial(measure_answers, runner, config, name, suite)
             rows[name][suite] = runner.keep_row({"arm": name, "measure": suite}, stages, config.limit, measure)
-    for name, row in rows.items():
-        if name != "full":
-            reports = {each: [config.work / arm / f"{each}.report" for arm in (name, "full")] for each in row}
-            row["less full"] = {each: compare_reports(*pair) for each, pair in reports.items()}
+    add_differences(rows, config.work, "full")
     return rows
 
 
@@ -297,8 +270,6 @@ class RandomRanker:
 
 def measure_answers(runner: TableRunner, config: AblationConfig, name: str, suite: str) -> dict[str, Any]:
     """Fine-tune an arm, put a pipeline together, and return its scores on a test set."""
-    from eval.nq import NQ
-    from eval.squad import SQUAD
     from index.reuse import reuse_vectors
     from pipelines.common import assemble
     from pipelines.common.stages import run_stage
@@ -313,14 +284,8 @@ def measure_answers(runner: TableRunner, config: AblationConfig, name: str, suit
         reuse_vectors(vectors, retriever, tune.out / "vectors")
     runner.train(arm.reading)
     pipeline = run_stage(plan_pipeline(tune, out / "system"), partial(assemble.main, progress=Bars()), notify)
-    figures = score_suite(
-        NQ if suite == "nq" else SQUAD,
-        Pipeline.load(pipeline, device=config.device),
-        out / f"{suite}.report",
-        data=config.data,
-        corpus=runner.about["corpus"],
-        limit=config.limit,
-    )
+    loaded = Pipeline.load(pipeline, device=config.device)
+    figures = config.score_suite(suite, loaded, out / f"{suite}.report", runner.about["corpus"])
     return {**figures, "seconds": runner.seconds(arm.reading)}
 
 
