@@ -11,7 +11,6 @@ has written, ``rss`` holds pages of mapped files as well, and shared ones in eac
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -53,8 +52,6 @@ class EmbedBenchConfig:
     """Precision of the job."""
     shard_rows: int = 8192
     """Passages of a shard."""
-    at_most: float = float("inf")
-    """Seconds after which a run is ended; then it shows memory only."""
 
 
 def main(config: EmbedBenchConfig) -> None:
@@ -64,7 +61,7 @@ def main(config: EmbedBenchConfig) -> None:
     counts, runs = sorted(config.passages), []
     for count in counts:
         index = cut_index(config.index, count, config.work / f"{count}.index")
-        runs.append(run_job(index, config.work / f"{count}.vectors", options, config.at_most))
+        runs.append(run_job(index, config.work / f"{count}.vectors", options))
         print(runs[-1], file=sys.stderr)
     figures: dict[str, Any] = {"index_embed": runs}
     if config.models and config.peer_python:
@@ -87,18 +84,13 @@ def cut_index(index: Path, rows: int, out: Path) -> Path:
     return out
 
 
-def run_job(index: Path, out: Path, options: list[str], at_most: float) -> dict[str, Any]:
+def run_job(index: Path, out: Path, options: list[str]) -> dict[str, Any]:
     """Return the report of the job and the peaks of its memory in MB."""
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "index.embed", "--corpus", str(index), "--out", str(out), "--json", *options]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_ADDRESS": "local"})
     peaks: dict[str, float] = {}
-    end = time.monotonic() + at_most
     while job.poll() is None:
-        if time.monotonic() > end:
-            job.send_signal(signal.SIGINT)
-            job.wait()
-            return {"ended_after_s": at_most, "shards": len(list(out.glob("0*.json"))), **peaks}
         peaks = {name: max(peaks.get(name, 0), value) for name, value in sample_memory(job.pid).items()}
         time.sleep(SAMPLING)
     printed, _ = job.communicate()
@@ -142,10 +134,8 @@ def run_peer(python: str, models: Path, work: Path, count: int) -> float:
     store, texts = PassageStore.open(work / f"{count}.index" / "passages"), work / "texts.json"
     texts.write_text(json.dumps([passage.titled for batch in store.iter_batches() for passage in batch]))
     script = str(Path(__file__).with_name("peer.py"))
-    rate: float = json.loads(run_timed([python, script, str(models), "--passages", str(texts)])["out"])[
-        "passages_per_s"
-    ]
-    return rate
+    printed = run_timed([python, script, str(models), "--passages", str(texts)])["out"]
+    return float(json.loads(printed)["passages_per_s"])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ r"""Measure every kind of index at several sizes: recall@20, queries/s, bytes a 
 
 Uses the first rows of what ``index.embed`` wrote. Effort is tuned on the sample, everything else is measured on 1,000
 of the questions. Each index is built and searched in a process of its own, and next to it ``faiss.IndexFlatIP`` in
-float32. Finished kinds are kept in --work; ``--measure-again`` keeps the indexes and searches them anew.
+float32. Finished kinds are kept in --work.
 """
 
 import json
@@ -54,12 +54,8 @@ class KindsConfig:
     """Directory of the indexes."""
     out: Path
     """JSON file of the figures."""
-    kinds: tuple[str, ...] = tuple(IndexKind)
-    """Kinds of index."""
-    measure_again: bool = False
-    """Search the indexes again that are there."""
     corpus: str = ""
-    """What the vectors are of, in words."""
+    """Name of the corpus in the report."""
 
 
 def main(config: KindsConfig) -> None:
@@ -67,7 +63,7 @@ def main(config: KindsConfig) -> None:
     prepare(config)
     rows = []
     for size in config.sizes:
-        for kind in (*config.kinds, PEER):
+        for kind in (*IndexKind, PEER):
             rows.append({"size": size, "kind": kind, **measure_kind(config, size, kind)})
             print(json.dumps(rows[-1]), file=sys.stderr)
     questions = f"{QUESTIONS} of {config.questions.name}"
@@ -98,7 +94,7 @@ def measure_kind(config: KindsConfig, size: int, kind: str) -> dict[str, Any]:
     folder, row = config.work / str(size), dict[str, Any]()
     for name, task in (("build", build), ("search", search)):
         file = folder / f"{kind}.{name}.json"
-        if not file.is_file() or (name == "search" and config.measure_again):
+        if not file.is_file():
             file.write_text(json.dumps(run_in_process(task, folder, kind)))
         row |= json.loads(file.read_text())
     return row

@@ -73,11 +73,8 @@ MASKED_WORDS = {
     ),
     "fast retriever": Arm(title="fast retriever", stages=(INVERSE_CLOZE, realm("fast-retriever", **COLLAPSES))),
     "no warm start": Arm(
-        title="no warm start",
-        stages=(
-            COLD_TOWERS,
-            realm("no-warm-start", retriever="{work}/cold/model", steps=600, **COLLAPSES),  # enough to see it collapse
-        ),
+        title="no warm start",  # 600 steps are enough to see it collapse
+        stages=(COLD_TOWERS, realm("no-warm-start", retriever="{work}/cold/model", steps=600, **COLLAPSES)),
     ),
 }
 
@@ -110,7 +107,6 @@ JOINT: Mapping[str, Any] = {
 CLOSED_BOOK: Mapping[str, Any] = {
     **ANSWERS, **LENGTHS, "generator": "{work}/generator/model", "steps": 1750, "batch": 32,
 }
-# fmt: on
 FEW = ("RAG alone", "joint from the first step", "REALM, then RAG", "REALM, then joint", "joint")
 """Arms that are trained with each number of questions."""
 
@@ -125,38 +121,25 @@ def question_arms(count: int) -> dict[str, Arm]:
         return Arm(title=name, stages=(*first, stage))
 
     alone, then = (INVERSE_CLOZE, GENERATOR), {"retriever": "{work}/realm/model"}
-    return {
-        "RAG-Token": arm("RAG-Token", "rag", alone, RAG),
-        "RAG-Sequence": arm("RAG-Sequence", "rag", alone, RAG, marginal="sequence"),
-        "joint": arm("joint", "joint", (INVERSE_CLOZE,), JOINT, steps=3500, gen_from=0.5, frozen=None),
-        "closed book": arm("closed book", "closed_book", (GENERATOR,), CLOSED_BOOK),
-        "RAG alone": arm("RAG alone", "rag", alone, RAG, steps=3500, batch=16, frozen=1000),
-        "joint from the first step": arm(
-            "joint from the first step", "joint", (INVERSE_CLOZE,), JOINT, steps=3500, gen_from=0.0, frozen=1000
-        ),
-        "REALM, then RAG": arm(
-            "REALM, then RAG",
-            "rag",
-            (*REALM_FIRST, REALM_GENERATOR),
-            RAG,
-            batch=16,
-            generator="{work}/generator-realm/model",
-            **then,
-        ),
-        "REALM, then joint": arm(
-            "REALM, then joint",
-            "joint",
-            REALM_FIRST,
-            JOINT,
-            steps=1750,
-            gen_from=0.0,
-            frozen=875,
-            encoder="{work}/realm/reader",
-            **then,
-        ),
+    first_step: Mapping[str, Any] = {"steps": 3500, "gen_from": 0.0, "frozen": 1000}
+    after_realm: Mapping[str, Any] = {
+        "steps": 1750, "gen_from": 0.0, "frozen": 875, "encoder": "{work}/realm/reader", **then,
     }
+    arms = (
+        arm("RAG-Token", "rag", alone, RAG),
+        arm("RAG-Sequence", "rag", alone, RAG, marginal="sequence"),
+        arm("joint", "joint", (INVERSE_CLOZE,), JOINT, steps=3500, gen_from=0.5, frozen=None),
+        arm("closed book", "closed_book", (GENERATOR,), CLOSED_BOOK),
+        arm("RAG alone", "rag", alone, RAG, steps=3500, batch=16, frozen=1000),
+        arm("joint from the first step", "joint", (INVERSE_CLOZE,), JOINT, **first_step),
+        arm("REALM, then RAG", "rag", (*REALM_FIRST, REALM_GENERATOR), RAG, batch=16, **then,
+            generator="{work}/generator-realm/model"),
+        arm("REALM, then joint", "joint", REALM_FIRST, JOINT, **after_realm),
+    )
+    return {each.title: each for each in arms}
 
 
+# fmt: on
 @dataclass(frozen=True, kw_only=True)
 class ClosedWorldConfig:
     """Table, sizes of the world, and places."""
@@ -366,12 +349,8 @@ def run(config: ClosedWorldConfig) -> None:
     """Make the table and print it."""
     rows = main(config)
     score = "em" if config.table == "questions" else "accuracy"
-    titles = {name: Arm(title=name) for name in dict.fromkeys(str(row["arm"]) for row in rows)}
-    lines = {}
-    for row in rows:
-        name = ", ".join(str(row[key]) for key in ("arm", "questions", "seed") if key in row)
-        lines[name] = row
-        titles[name] = Arm(title=name)
+    lines = {", ".join(str(row[key]) for key in ("arm", "questions", "seed") if key in row): row for row in rows}
+    titles = {name: Arm(title=name) for name in lines}
     print(format_table(lines, titles, {score: (score,), "recall @1": ("recall@1",)}))
 
 
