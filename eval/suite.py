@@ -74,12 +74,12 @@ class Suite:
     default_split: str
     hub: Hub | None
     regex: bool = False
-    """Whether gold answers are patterns."""
+    """True if gold answers are regular expressions."""
     unicode: Literal["NFD"] | None = "NFD"
     answer_type: str
     published: tuple[Published, ...]
     caution: str = ""
-    """What a reader of the scores must know."""
+    """Warning to readers of the scores."""
 
 
 DECODING = ("beams", "fast", "max_answer", "min_answer")

@@ -50,7 +50,7 @@ class MaskedLMConfig(TrainingConfig):
     batch: int = 256
     """Texts a step."""
     masking: str = "words"
-    """What is masked: whole words, spans (SpanBERT) or uniform."""
+    """Parts that are masked: whole words, spans (SpanBERT) or uniform."""
     rate: float = 0.15
     """Share of the wordpieces that are predicted."""
     max_text: int = 128

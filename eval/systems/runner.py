@@ -1,4 +1,4 @@
-"""Train and measure the arms of a table; an interrupted table goes on where it stopped.
+"""Train and measure the arms of a table; an interrupted table continues where it stopped.
 
 An ``Arm`` is data: the recipes it is trained by, with their settings. Training goes on from the checkpoints of the
 recipes, and every measured row is kept in the output file with a digest of the settings and inputs it depends on. So
@@ -62,7 +62,7 @@ class Arm:
     reading: tuple[Stage, ...] = ()
     """Training after that, before answers are measured; an arm without it is not asked for answers."""
     note: str = ""
-    """What a reader of the row has to know."""
+    """Note below the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ class TableRunner:
     out: Path
     """JSON file of the rows."""
     about: Mapping[str, str]
-    """What the rows were measured on, in words: ``corpus`` and ``questions``."""
+    """``corpus`` and ``questions`` on which the rows were measured, in words."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Values for fields of every stage that has them, such as seed, device, or the sizes of a smoke run."""
     tagger: Tagger | None = None

@@ -22,7 +22,7 @@ FROM_RECIPE = Path("(from the recipe)")
 MASKINGS = ("salient", "spans", "words", "uniform")
 
 Rule = tuple[bool, str]
-"""Whether a value is in range, and the range in words."""
+"""True if a value is in range, and the range in words."""
 Rules = dict[str, Rule]
 """Rules by the names of the settings."""
 
@@ -190,7 +190,7 @@ class TrainingIndexConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshConfig:
-    """How the index follows a retriever whose passage tower learns."""
+    """Refreshes of an index whose passage tower learns."""
 
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
@@ -217,10 +217,10 @@ class RefreshConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingConfig:
-    """What is masked in the texts of masked language modelling with passages."""
+    """Masking of texts in masked language modelling with passages."""
 
     masking: str = "salient"
-    """What is masked: salient spans (names, dates, numbers), spans, words or uniform."""
+    """Parts that are masked: salient spans (names, dates, numbers), spans, words or uniform."""
     tagger: str = "rule"
     """Tagger of salient spans: rule, or spacy:MODEL."""
     spans: int = 1

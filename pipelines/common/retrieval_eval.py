@@ -38,7 +38,7 @@ class HeldOutQuestions:
     questions: Sequence[Question]
     passages: TokenizedPassages
     regex: bool = False
-    """Whether their answers are regular expressions (CuratedTREC)."""
+    """True if their answers are regular expressions (CuratedTREC)."""
 
     @classmethod
     def read(cls, config: HeldOutConfig, passages: TokenizedPassages, seed: int) -> "HeldOutQuestions | None":

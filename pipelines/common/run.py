@@ -48,7 +48,7 @@ class Run:
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps are taken."""
+        """True if all steps are taken."""
         return self.state.step >= self.steps
 
     def is_due(self, every: int | None) -> bool:

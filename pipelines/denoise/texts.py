@@ -1,7 +1,7 @@
-"""Corrupted texts, of which a sequence-to-sequence model writes the missing parts or everything.
+"""Corrupted texts, from which a sequence-to-sequence model writes the missing parts or the whole text.
 
-Which ids stand for what is found out from the tokenizer and the model: what stands around a text (``Frame``), and what
-stands where something is missing (``Marks``).
+The tokenizer and the model decide which ids stand around a text (``Frame``), and which replace the missing parts
+(``Marks``).
 
 Legend: B texts of a batch, L tokens that are read, T tokens that are written.
 """
@@ -32,60 +32,60 @@ from ragqa.pretraining.denoising import (
 from ragqa.training import parallel
 
 _TRIES = 100
-"""Passages with too little in them in a row, after which the corpus is taken to have no others."""
+"""Number of texts in a row that are too short to corrupt, after which training stops."""
 _SENTINELS = re.compile(r"▁?<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
 
 Pair = tuple[list[int], list[int]]
-"""What is read and what is written, without what stands around them."""
-Corrupts = Callable[[Sequence[Sequence[int]], np.random.Generator], Pair | None]
-"""From the sentences of a text; None where it is too short."""
+"""Ids that are read and ids that are written, without those around them."""
+Corruption = Callable[[Sequence[Sequence[int]], np.random.Generator], Pair | None]
+"""Function from the ids of a text's sentences to the pair to learn from; None if the text is too short."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands before and behind a text that is read, and one that is written."""
+    """Ids before and after a text that is read, and before and after one that is written."""
 
     read: Pair
     written: Pair
 
     @classmethod
-    def of(cls, tokenizer: Any, start: int, end: int, pad: int) -> "Frame":
-        """As the tokenizer has it; the decoder writes none of what it starts from, and ends with ``end``.
+    def from_tokenizer(cls, tokenizer: Any, start: int, end: int, pad: int) -> "Frame":
+        """Return the ids that a tokenizer puts around a text; the decoder omits ``start`` and ends with ``end``.
 
-        A tokenizer that puts nothing around a text gets what the decoder starts and ends with, but for padding (T5).
+        If the tokenizer adds nothing, the decoder's start (unless it is padding, as in T5) and end are taken.
         """
         alone, whole = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
-        at = next(at for at in range(len(whole) + 1) if whole[at : at + len(alone)] == alone)
-        before, after = whole[:at], whole[at + len(alone) :]
+        first = next(place for place in range(len(whole) + 1) if whole[place : place + len(alone)] == alone)
+        before, after = whole[:first], whole[first + len(alone) :]
         if not before and not after:
             before, after = [start] if start not in (end, pad) else [], [end]
         return cls((before, after), ([each for each in before if each != start], [end]))
 
     @property
     def room(self) -> int:
-        """Tokens that it takes up, with that which span corruption may add to a text."""
+        """Number of tokens around a text, and one that span corruption may add."""
         return max(len(before) + len(after) for before, after in (self.read, self.written)) + 1
 
 
 @dataclass(frozen=True)
 class Marks:
-    """Ids that stand for nothing in a text."""
+    """Ids that replace the missing parts and occur in no text."""
 
     sentinels: list[int]
-    """Of spans, in the order in which they are used."""
+    """Ids that replace spans, in the order in which they are used."""
     mask: int | None
-    """Of infilling."""
+    """Id that replaces each span in infilling; None if there is no free id."""
 
     @classmethod
-    def of(cls, tokenizer: Any, rows: int) -> "Marks":
-        """Those of a tokenizer, and of a model that has ``rows`` embeddings.
+    def from_tokenizer(cls, tokenizer: Any, rows: int) -> "Marks":
+        """Return the marks of a tokenizer and of a model with ``rows`` embeddings.
 
-        Sentinels are ``<extra_id_0>``, … or else ``[unused0]``, … or else, rising, the ids that no piece has.
-        The mask is the tokenizer's, or else the first of them.
+        Sentinels are ``<extra_id_0>``, … or else ``[unused0]``, … or else the ids without a piece, in rising order.
+        The mask is the tokenizer's, or else the first sentinel.
         """
         vocabulary = tokenizer.get_vocab()
         named = [
-            {int(m[1]): at for piece, at in vocabulary.items() if (m := rule.fullmatch(piece))} for rule in _SENTINELS
+            {int(m[1]): id for piece, id in vocabulary.items() if (m := rule.fullmatch(piece))} for rule in _SENTINELS
         ]
         free = dict(enumerate(sorted(set(range(rows)) - set(vocabulary.values()))))
         numbered = next((some for some in named if some), free)
@@ -94,19 +94,19 @@ class Marks:
         return cls(sentinels, next(masks, sentinels[0] if sentinels else None))
 
 
-def corruption(
-    objective: str, marks: Marks, *, room: int, rate: float | None, mean: float, permute: bool, of: object
-) -> Corrupts:
+def make_corruption(
+    objective: str, marks: Marks, *, room: int, rate: float | None, mean: float, permute: bool, source: object
+) -> Corruption:
     """Return the function that corrupts a text.
 
     Args:
         objective: spans (T5) or infilling (BART).
-        marks: what stands where something is missing.
+        marks: ids that replace the missing parts.
         room: tokens of the longest text.
         rate: share of the tokens that are missing; by default the papers'.
         mean: length of a span.
-        permute: infilling of sentences in random order.
-        of: the model, for the error.
+        permute: put the sentences into random order (infilling).
+        source: directory of the model, for the error.
 
     Raises:
         BadInput: the vocabulary has too few ids that stand for nothing else.
@@ -127,24 +127,27 @@ def corruption(
 
     if objective == "infilling":
         if marks.mask is None:
-            raise BadInput(f"{of} has no mask, and no id without a meaning: raise vocab_size in its config.json by one")
+            raise BadInput(
+                f"{source} has no mask, and no id without a meaning: raise vocab_size in its config.json by one"
+            )
         return infilling
     needed = count_t5_spans(room, mean=mean, **share)[1] + 1
     if len(marks.sentinels) < needed:
         raise BadInput(
-            f"{of} has {len(marks.sentinels)} ids for sentinels (<extra_id_0>, [unused0] or ids without a piece), and "
-            f"texts of {room} tokens need {needed}: lower --max-text, raise vocab_size or choose --objective infilling"
+            f"{source} has {len(marks.sentinels)} ids for sentinels (<extra_id_0>, [unused0] or ids without a piece), "
+            f"and texts of {room} tokens need {needed}: lower --max-text, raise vocab_size or choose "
+            "--objective infilling"
         )
     return spans
 
 
 @dataclass(frozen=True)
 class DenoisingBatch:
-    """Texts with something missing, and what is to be written of them."""
+    """Corrupted texts and the ids to write for them."""
 
     x: Inputs
     labels_BT: Tensor
-    """IGNORED pads."""
+    """Ids to write; IGNORED pads."""
 
     def to(self, device: str) -> "DenoisingBatch":
         """Return the same batch on another device."""
@@ -158,7 +161,7 @@ class DenoisedTexts:
         self,
         store: PassageStore,
         pieces: Callable[[Sequence[str]], list[list[int]]],
-        corrupts: Corrupts,
+        corrupt: Corruption,
         frame: Frame,
         *,
         batch: int,
@@ -166,21 +169,21 @@ class DenoisedTexts:
         seed: int,
         sentences: bool = False,
     ) -> None:
-        """From the passages of ``store``.
+        """Take texts from the passages of ``store``.
 
         Args:
-            store: where the texts are.
-            pieces: ids of texts, nothing around them.
-            corrupts: what is done to a text.
-            frame: what stands around it.
+            store: the passages.
+            pieces: returns the ids of texts, with nothing around them.
+            corrupt: corrupts a text.
+            frame: ids around a text.
             batch: texts a step.
-            room: tokens of a text without its frame: a stretch of sentences of its passage.
-            seed: of all that is random.
-            sentences: each by itself is given to ``corrupts``, not a text as a whole.
+            room: most tokens of a text, which is a run of sentences of a passage, without its frame.
+            seed: seed of all that is random.
+            sentences: give ``corrupt`` the sentences one by one, not the text as a whole.
         """
         if not store.live_count:
             raise BadInput("the index has no passages to learn from")
-        self._store, self._pieces, self._corrupts, self._frame = store, pieces, corrupts, frame
+        self._store, self._pieces, self._corrupt, self._frame = store, pieces, corrupt, frame
         self._batch, self._room, self._seed, self._sentences = batch, room, seed, sentences
 
     def __getitem__(self, step: int) -> DenoisingBatch:
@@ -189,26 +192,26 @@ class DenoisedTexts:
         rngs = [np.random.default_rng([self._seed, step, number]) for number in numbers]
         pairs: list[Pair | None] = [None] * len(rngs)
         for _ in range(_TRIES):
-            if not (left := [at for at, pair in enumerate(pairs) if pair is None]):
+            if not (missing := [place for place, pair in enumerate(pairs) if pair is None]):
                 break
-            for at, pair in zip(left, self._drawn([rngs[at] for at in left]), strict=True):
-                pairs[at] = pair
+            for place, pair in zip(missing, self._draw_pairs([rngs[place] for place in missing]), strict=True):
+                pairs[place] = pair
         else:
             raise BadInput(f"{_TRIES} passages in a row have too little in them to leave something out")
         return self._collate([pair for pair in pairs if pair is not None])
 
-    def _drawn(self, rngs: list[np.random.Generator]) -> list[Pair | None]:
+    def _draw_pairs(self, rngs: list[np.random.Generator]) -> list[Pair | None]:
         rows = self._store.live_rows([int(rng.integers(self._store.live_count)) for rng in rngs])
-        texts = [self._text(self._store[row].text, rng) for row, rng in zip(rows.tolist(), rngs, strict=True)]
+        texts = [self._draw_text(self._store[row].text, rng) for row, rng in zip(rows.tolist(), rngs, strict=True)]
         ids = iter(self._pieces(list(chain.from_iterable(texts))))
         return [
-            self._corrupts(cut([next(ids) for _ in text], self._room), rng)
+            self._corrupt(truncate_sentences([next(ids) for _ in text], self._room), rng)
             for text, rng in zip(texts, rngs, strict=True)
         ]
 
-    def _text(self, text: str, rng: np.random.Generator) -> list[str]:
+    def _draw_text(self, text: str, rng: np.random.Generator) -> list[str]:
         start, end = draw_sentences(text, rng, self._room)
-        return split(text[start:end]) if self._sentences else [text[start:end]]
+        return split_sentences(text[start:end]) if self._sentences else [text[start:end]]
 
     def _collate(self, pairs: list[Pair]) -> DenoisingBatch:
         (before, after), (first, last) = self._frame.read, self._frame.written
@@ -217,17 +220,17 @@ class DenoisedTexts:
         return DenoisingBatch(pad_rows([[*before, *read, *after] for read, _ in pairs]), labels)
 
 
-def split(text: str) -> list[str]:
-    """Sentences, each with the white space before it: so the pieces of all are those of the text."""
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences, each with the white space before it, so that together they have the pieces of the text."""
     ends = [end for _, end, _ in find_sentences(text, 0)]
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def cut(sentences: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]:
-    """As many of the first tokens as there is room for."""
-    found = []
+def truncate_sentences(sentences: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]:
+    """Return the first ``room`` tokens of the sentences."""
+    truncated = []
     for sentence in sentences:
         if room > 0 and len(sentence):
-            found.append(sentence[:room])
+            truncated.append(sentence[:room])
         room -= len(sentence)
-    return found
+    return truncated

@@ -14,7 +14,7 @@ Legend: B texts, L tokens that are read, T tokens that are written, V vocabulary
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 
 from pipelines.common.config import Rules, TrainingConfig, above_0, one_of, proper_share, schedule_rules
 from pipelines.common.run import Run, open_run
-from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption
+from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, make_corruption
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.models.generation.copying import initialise_copying
@@ -42,31 +42,31 @@ from ragqa.training.schedule import warmup_linear, warmup_steps
 from ragqa.training.step import optimise, parameter_groups
 
 FITTED = 600
-"""Passages to which a generator made of an encoder is fitted."""
+"""Number of passages to which a generator made of an encoder is fitted."""
 MARKS = "denoising.json"
-"""Beside the weights: the objective, and the ids that stand for what is missing."""
+"""File next to the weights: the objective, and the ids that replace the missing parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DenoiseConfig(TrainingConfig):
-    """What is pretrained, on what, for how long. T5: batch 128 of 512 tokens, 524,288 steps; BART: 8000, 500,000."""
+    """Settings of the pretraining. T5: batch 128 of 512 tokens, 524,288 steps; BART: batch 8000, 500,000 steps."""
 
     corpus: Path
     """Index directory of the passages."""
     generator: Path | None = None
-    """Directory with config.json and a tokenizer; its weights are taken where they are, unless ``fresh``."""
+    """Directory with config.json and a tokenizer; training begins from its weights, if any, unless ``fresh``."""
     fresh: bool = False
     """Begin from random weights."""
     encoder: Path | None = None
     """Directory of a BERT or RoBERTa of which a generator is made, instead of ``generator``."""
     decoder_layers: int | None = None
-    """Of that generator; by default as many as the encoder has."""
+    """Decoder layers of that generator; by default as many as the encoder has."""
     objective: Literal["spans", "infilling"] = "spans"
-    """spans: T5's, what is missing is written; infilling: BART's, all of the text is."""
+    """Objective: spans writes the missing parts (T5), infilling the whole text (BART)."""
     rate: float | None = None
     """Share of the tokens that are missing; by default 0.15 (spans) or 0.3 (infilling)."""
     mean_span: float = 3.0
-    """Tokens of a span."""
+    """Mean length of a span in tokens."""
     permute: bool = False
     """Have infilling read the sentences in random order."""
     steps: int = 100_000
@@ -74,9 +74,9 @@ class DenoiseConfig(TrainingConfig):
     batch: int = 128
     """Texts a step."""
     max_text: int = 288
-    """Tokens of a text and what stands around it."""
+    """Tokens of a text, special tokens included."""
     lr: float = 1e-4
-    """Learning rate at its peak."""
+    """Peak learning rate."""
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
@@ -101,7 +101,7 @@ def train_step(
 ) -> None:
     """Take an optimizer step; raise NonFiniteLoss before the weights change.
 
-    ``weights`` go into each token that is read, and into each that is written.
+    ``weights`` are the numbers of weights that compute a token that is read, and one that is written.
     """
     warmup = warmup_steps(config.warmup, 1000, config.steps)
     rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
@@ -133,8 +133,8 @@ def main(
     artefacts.read_manifest(config.corpus, "index")
     model = _init_model(config)
     config = replace(config, max_text=min(config.max_text, model.max_tokens))
-    marks = Marks.of(model.tokens.tokenizer, model.model.get_input_embeddings().num_embeddings)
-    texts = _texts(config, model, marks)
+    marks = Marks.from_tokenizer(model.tokens.tokenizer, model.model.get_input_embeddings().num_embeddings)
+    texts = _open_texts(config, model, marks)
     set_dropout(model.train().to(config.device), config.dropout)
     weights = count_seq2seq_weights(model.model)
     optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
@@ -142,7 +142,7 @@ def main(
         config, model, optimizer, steps=config.steps, name="denoising", progress=progress, notify=notify
     ) as run:
         if config.encoder and not run.step:
-            initialise_copying(model, _some(PassageStore.open(config.corpus / "passages"), config.seed))
+            initialise_copying(model, _sample_passages(PassageStore.open(config.corpus / "passages"), config.seed))
         for step in run.remaining_steps(config.save_every):
             train_step(run, model, texts[step].to(config.device), config, weights)
     if parallel.is_first_process():
@@ -158,45 +158,52 @@ def _source_directory(config: DenoiseConfig) -> Path:
 
 
 def _init_model(config: DenoiseConfig) -> Seq2Seq:
-    """Return the model before anything is fitted or trained."""
+    """Return the model that training begins from."""
     if config.encoder:
         return make_from_encoder(config.encoder, decoder_layers=config.decoder_layers)
     return Seq2Seq.load(_source_directory(config), fresh=config.fresh)
 
 
-def _some(store: PassageStore, seed: int) -> list[str]:
-    """Passages to which copying is fitted."""
+def _sample_passages(store: PassageStore, seed: int) -> list[str]:
+    """Return the texts to which copying is fitted."""
     ranks = np.random.default_rng(seed).choice(store.live_count, min(FITTED, store.live_count), replace=False)
     return [passage.text for passage in store.get(store.live_rows(np.sort(ranks)).tolist())]
 
 
-def _texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> DenoisedTexts:
+def _open_texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> DenoisedTexts:
     own = model.conventions
-    frame = Frame.of(model.tokens.tokenizer, own.start, own.ends[0], own.pad)
+    frame = Frame.from_tokenizer(model.tokens.tokenizer, own.start, own.ends[0], own.pad)
     room = config.max_text - frame.room
-    corrupts = corruption(
+    corrupt = make_corruption(
         config.objective,
         marks,
         room=room,
         rate=config.rate,
         mean=config.mean_span,
         permute=config.permute,
-        of=_source_directory(config),
+        source=_source_directory(config),
     )
     store = PassageStore.open(config.corpus / "passages")
     sizes = {"batch": config.batch, "room": room, "seed": config.seed}
-    return DenoisedTexts(store, model.tokens.pieces, corrupts, frame, sentences=config.permute, **sizes)
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        if not texts:  # a tokenizer fails without any
+            return []
+        rows: list[list[int]] = model.tokens.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        return rows
+
+    return DenoisedTexts(store, encode, corrupt, frame, sentences=config.permute, **sizes)
 
 
 def _nll(model: Seq2Seq, batch: DenoisingBatch) -> Tensor:
-    """Mean negative log-likelihood of what is to be written, in nats a token."""
+    """Return the mean negative log-likelihood of the ids to write, in nats a token."""
     written_BT = batch.labels_BT != IGNORED
     logits_MV = model.logits(model.encode(batch.x), model.decoder_inputs(batch.labels_BT), written_BT)
     return cross_entropy(logits_MV, batch.labels_BT[written_BT])
 
 
 def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
-    """Write a directory in transformers' own format, and MARKS beside."""
+    """Write a directory in transformers' own format, and MARKS next to it."""
     with artefacts.replace_directory(config.out / "model") as folder:
         model.save(folder)
         if (file := _source_directory(config) / "tokenizer.json").is_file():  # byte for byte, as other models know it

@@ -70,9 +70,9 @@ class FineTuneLosses:
     retrieval_B: Tensor
     span_B: Tensor
     in_beam_B: Tensor
-    """Whether a passage of the beam holds an answer."""
+    """True if a passage of the beam holds an answer."""
     in_read_B: Tensor
-    """Whether a passage that was read holds an answer."""
+    """True if a passage that was read holds an answer."""
     tokens: int
     """Tokens that were read, padding included."""
 

@@ -45,7 +45,7 @@ class ReaderWarmupConfig(TrainingConfig):
     max_block: int = 288
     """Wordpieces of a passage."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
-    """What is masked in a text."""
+    """Masking of the texts."""
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
@@ -92,11 +92,11 @@ class PretrainConfig(TrainingConfig):
     max_block: int = 288
     """Wordpieces of a passage."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
-    """What is masked in a text."""
+    """Masking of the texts."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages."""
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
-    """How the index follows the retriever."""
+    """Refreshes of the index."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
     """Held-out questions, on which recall is measured."""
 

@@ -48,7 +48,7 @@ class GivenPassages:
     ids: list[list[int]]
     """Wordpieces, title first."""
     is_own_B: Tensor
-    """Whether the passage is the text's own."""
+    """True for a text's own passage."""
 
 
 class PassageGiver:

@@ -25,7 +25,15 @@ from transformers import BertModel, PreTrainedTokenizerFast
 
 from pipelines.common.plot import PANELS
 from pipelines.denoise import train as denoise
-from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, corruption, cut, split
+from pipelines.denoise.texts import (
+    DenoisedTexts,
+    DenoisingBatch,
+    Frame,
+    Marks,
+    make_corruption,
+    split_sentences,
+    truncate_sentences,
+)
 from pipelines.denoise.train import DenoiseConfig
 from ragqa.cli.groups import replace_settings
 from ragqa.corpus.store import PassageStore
@@ -67,8 +75,8 @@ def config(corpus: Path, shapes: dict[str, Path], tmp_path: Path) -> DenoiseConf
 
 def opened(config: DenoiseConfig) -> tuple[DenoisedTexts, Any]:
     model = Seq2Seq.load(config.generator, fresh=config.fresh)
-    marks = Marks.of(model.tokens.tokenizer, model.vocabulary)
-    return denoise._texts(config, model, marks), model.tokens.tokenizer
+    marks = Marks.from_tokenizer(model.tokens.tokenizer, model.vocabulary)
+    return denoise._open_texts(config, model, marks), model.tokens.tokenizer
 
 
 def read_of(batch: DenoisingBatch) -> list[list[int]]:
@@ -90,12 +98,12 @@ class Vocabulary:
 
 
 def test_sentinels_are_ids_that_stand_for_nothing_else() -> None:
-    t5 = Marks.of(Vocabulary("a", "<extra_id_10>", "<extra_id_2>", "<extra_id_0>", "[unused0]"), 9)
+    t5 = Marks.from_tokenizer(Vocabulary("a", "<extra_id_10>", "<extra_id_2>", "<extra_id_0>", "[unused0]"), 9)
     assert t5 == Marks([3, 2, 1], 3)  # by their numbers, as T5 uses them; the first is the mask
-    assert Marks.of(Vocabulary("a", "▁<extra_id_1>", "▁<extra_id_0>"), 3).sentinels == [2, 1]  # mT5
-    assert Marks.of(Vocabulary("[unused1]", "[MASK]", "[unused0]", "x"), 9) == Marks([2, 0], 1)  # BERT
-    assert Marks.of(Vocabulary("a", "b", "<mask>"), 5) == Marks([3, 4], 2)  # embeddings that no piece has
-    assert Marks.of(Vocabulary("a", "b"), 2) == Marks([], None)
+    assert Marks.from_tokenizer(Vocabulary("a", "▁<extra_id_1>", "▁<extra_id_0>"), 3).sentinels == [2, 1]  # mT5
+    assert Marks.from_tokenizer(Vocabulary("[unused1]", "[MASK]", "[unused0]", "x"), 9) == Marks([2, 0], 1)  # BERT
+    assert Marks.from_tokenizer(Vocabulary("a", "b", "<mask>"), 5) == Marks([3, 4], 2)  # embeddings that no piece has
+    assert Marks.from_tokenizer(Vocabulary("a", "b"), 2) == Marks([], None)
 
 
 def test_what_stands_around_a_text(shapes: dict[str, Path]) -> None:
@@ -108,12 +116,12 @@ def test_what_stands_around_a_text(shapes: dict[str, Path]) -> None:
     for kind, frame in wanted.items():
         model = Seq2Seq.load(shapes[kind], fresh=True)
         own = model.conventions
-        assert Frame.of(model.tokens.tokenizer, own.start, own.ends[0], own.pad) == frame
+        assert Frame.from_tokenizer(model.tokens.tokenizer, own.start, own.ends[0], own.pad) == frame
     bare = seq2seq.tokenizer("bert")
     bare.post_processor = None
     plain = PreTrainedTokenizerFast(tokenizer_object=bare)
-    assert Frame.of(plain, 2, 3, 0) == Frame(([2], [3]), ([], [3]))
-    assert Frame.of(plain, 0, 1, 0) == Frame(([], [1]), ([], [1]))
+    assert Frame.from_tokenizer(plain, 2, 3, 0) == Frame(([2], [3]), ([], [3]))
+    assert Frame.from_tokenizer(plain, 0, 1, 0) == Frame(([], [1]), ([], [1]))
 
 
 def test_what_is_read_and_written_makes_a_stretch_of_a_passage_again(config: DenoiseConfig) -> None:
@@ -122,7 +130,7 @@ def test_what_is_read_and_written_makes_a_stretch_of_a_passage_again(config: Den
     whole = [
         tokenizer(passage.text, add_special_tokens=False)["input_ids"] for passage in store.read_rows(0, len(store))
     ]
-    sentinels = Marks.of(tokenizer, 0).sentinels
+    sentinels = Marks.from_tokenizer(tokenizer, 0).sentinels
     for step in range(3):
         batch = texts[step]
         reads, labels = read_of(batch), written_of(batch)
@@ -173,14 +181,18 @@ def test_infilling_reads_masks_and_writes_the_text(
 
 def test_sentences_keep_the_white_space_before_them() -> None:
     text = "One two. Three four!\n\nFive  six."
-    assert split(text) == ["One two.", " Three four!", "\n\nFive  six."] and "".join(split(text)) == text
-    assert cut([[1, 2], [3, 4], [5]], 3) == [[1, 2], [3]] and cut([[], [1]], 9) == [[1]] and cut([], 9) == []
+    assert split_sentences(text) == ["One two.", " Three four!", "\n\nFive  six."]
+    assert "".join(split_sentences(text)) == text
+    assert truncate_sentences([[1, 2], [3, 4], [5]], 3) == [[1, 2], [3]]
+    assert truncate_sentences([[], [1]], 9) == [[1]] and truncate_sentences([], 9) == []
 
 
 def test_a_mask_too_many_is_cut() -> None:
     """Empty spans could make what is read longer than the model's positions."""
     marks = Marks([], 9)
-    corrupts = corruption("infilling", marks, room=2, rate=0.1, mean=0.001, permute=False, of="it")  # never a config's
+    corrupts = make_corruption(
+        "infilling", marks, room=2, rate=0.1, mean=0.001, permute=False, source="it"
+    )  # never a config's
     pair = corrupts([[1, 2]], np.random.default_rng(0))
     assert pair is not None and len(pair[0]) == 2 and pair[1] == [1, 2]
 
@@ -204,7 +216,7 @@ def test_it_learns(config: DenoiseConfig, shapes: dict[str, Path], kind: str, ob
     assert all(names <= row.keys() and row["tokens"] > 0 for row in rows)
     assert [row["step"] for row in rows] == list(range(70))
     again = Seq2Seq.load(out)  # in transformers' own format, the ids told beside
-    same, marks = again.tokens.tokenizer, Marks.of(tokenizer, again.vocabulary)
+    same, marks = again.tokens.tokenizer, Marks.from_tokenizer(tokenizer, again.vocabulary)
     told = json.loads((out / "denoising.json").read_text())
     assert told == {"objective": objective, "mask": marks.mask, "sentinels": marks.sentinels}
     assert same("W3 W4. W5")["input_ids"] == tokenizer("W3 W4. W5")["input_ids"]

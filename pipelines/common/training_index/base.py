@@ -1,4 +1,4 @@
-"""What recipes ask of the index that they search in training.
+"""Interface of the index that recipes search in training.
 
 Legend: B questions, K passages of a question, D width.
 """
