@@ -72,13 +72,13 @@ def main() -> None:
         began = time.perf_counter()
         query = encoder.encode([question], normalize_embeddings=True)[0]
         best = np.argsort(-(vectors @ query))[:10]
-        found = reader(
+        answers = reader(
             question=[question] * len(best),
             context=[passages[i] for i in best],
             batch_size=10,
             handle_impossible_answer=False,
         )
-        answer = max(found, key=lambda f: f["score"])
+        answer = max(answers, key=lambda each: each["score"])
         times.append(time.perf_counter() - began)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"answer": answer["answer"], "seconds": times, "peak_rss_mb": rss}))

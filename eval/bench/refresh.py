@@ -32,6 +32,7 @@ from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.sources import read_documents
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.models.inputs import pad_rows
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.mips import Mips
@@ -75,10 +76,9 @@ class SmallTower(nn.Module):
 
     def forward(self, texts: list[str]) -> Tensor:
         """Return the vectors of texts, [B, D]."""
-        inputs = [torch.tensor(self._tokenizer.encode_text(text, TOKENS).ids) for text in texts]
-        ids_BL = nn.utils.rnn.pad_sequence(inputs, batch_first=True)
-        mask_BL1 = nn.utils.rnn.pad_sequence([torch.ones_like(i) for i in inputs], batch_first=True).unsqueeze(-1)
-        hidden_BLD = self.model(input_ids=ids_BL, attention_mask=mask_BL1.squeeze(-1)).last_hidden_state
+        inputs = pad_rows([self._tokenizer.encode_text(text, TOKENS).ids for text in texts])
+        hidden_BLD = self.model(input_ids=inputs.ids_NL, attention_mask=inputs.mask_NL).last_hidden_state
+        mask_BL1 = inputs.mask_NL.unsqueeze(-1)
         return normalize((hidden_BLD * mask_BL1).sum(1) / mask_BL1.sum(1), dim=-1)
 
     def save(self, folder: Path) -> None:
@@ -144,9 +144,9 @@ def train(
     while len(refresher.log) <= config.swaps:
         if step % config.every == 0:
             refresher.refresh(run.tower, step)
-        known = len(refresher.log)
+        swaps = len(refresher.log)
         index = refresher.poll(step)
-        if len(refresher.log) > known:
+        if len(refresher.log) > swaps:
             log(json.dumps(refresher.log[-1].as_dict()) + "\n")
         if step == first:
             began = perf_counter()

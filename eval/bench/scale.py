@@ -116,11 +116,11 @@ def _mix(real: np.ndarray, shard: EmbeddingShard) -> np.ndarray:
     rng, count = np.random.default_rng(shard.first), shard.last - shard.first
     one, other = real[rng.integers(len(real), size=count)], real[rng.integers(len(real), size=count)]
     weight = rng.uniform(0.5, 1.0, (count, 1)).astype(np.float32)
-    found = _normalize(weight * one + (1 - weight) * other)
-    found = _normalize(found + NOISE * _normalize(rng.standard_normal(found.shape, dtype=np.float32)))
+    mixed = _normalize(weight * one + (1 - weight) * other)
+    mixed = _normalize(mixed + NOISE * _normalize(rng.standard_normal(mixed.shape, dtype=np.float32)))
     here = max(0, min(shard.last, len(real)) - shard.first)
-    found[:here] = real[shard.first : shard.first + here]
-    return found
+    mixed[:here] = real[shard.first : shard.first + here]
+    return mixed
 
 
 def _normalize(rows: np.ndarray) -> np.ndarray:
@@ -158,9 +158,11 @@ def measure(config: ScaleConfig) -> None:
     report(config.out, figures, corpus=made_of, questions=f"the first {len(texts)} of {config.questions.name}")
 
 
-def measure_recall(found: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871) -> dict[str, float]:
-    """Return the share of the 20 best rows that were found, of all and of the real ones among them."""
-    pairs = [(row in set(rows.tolist()), row < real) for rows, best in zip(found, truth, strict=True) for row in best]
+def measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871) -> dict[str, float]:
+    """Return the share of the 20 best rows that were retrieved, of all and of the real ones among them."""
+    pairs = [
+        (row in set(rows.tolist()), row < real) for rows, best in zip(retrieved, truth, strict=True) for row in best
+    ]
     hits, kinds = np.array(pairs).T
     return {
         "recall_at_20": round(float(hits.mean()), 4),
@@ -173,14 +175,14 @@ def time_questions(
     rank: Callable[[list[str], int], list[Ranking]], texts: list[str]
 ) -> tuple[dict[str, float], list[Ranking]]:
     """Ask one question at a time; return milliseconds of the first and percentiles of the others, and the rankings."""
-    seconds, found = [], []
+    seconds, rankings = [], []
     for text in texts:
         began = time.perf_counter()
-        found += rank([text], K)
+        rankings += rank([text], K)
         seconds.append(time.perf_counter() - began)
     first, *rest = (1000 * np.array(seconds)).round(1).tolist()
     p50, p95, worst = np.percentile(rest, (50, 95, 100)).round(1).tolist()
-    return {"first_ms": first, "p50_ms": p50, "p95_ms": p95, "worst_ms": worst}, found
+    return {"first_ms": first, "p50_ms": p50, "p95_ms": p95, "worst_ms": worst}, rankings
 
 
 def _sizes_mb(index: Path) -> dict[str, int]:

@@ -139,8 +139,8 @@ def write_questions(config: CorpusConfig) -> dict[str, int]:
     candidates = drop_known(list(read_questions(config.data / "nq/dev.jsonl")), known)
     if len(candidates) < config.recall + config.dev:
         raise BadInput(f"--recall {config.recall} --dev {config.dev}: NQ dev has {len(candidates)} questions to choose")
-    drawn = [candidates[number] for number in rng.permutation(len(candidates))]
-    recall, dev = drawn[: config.recall], drawn[config.recall :][: config.dev]
+    shuffled = [candidates[number] for number in rng.permutation(len(candidates))]
+    recall, dev = shuffled[: config.recall], shuffled[config.recall :][: config.dev]
     training = [*read_questions(config.data / QED), *read_questions(config.data / "nq/train.jsonl")]
     if config.squad_train:
         squad = list(read_questions(config.data / SQUAD_TRAIN))

@@ -116,10 +116,10 @@ def fine_tune(name: str, retriever: str, encoder: str = "{work}/reading/model", 
     return Stage(recipe="fine_tune", out=f"{name}/tune", settings=settings)
 
 
-def realm_arm(name: str, title: str, *, asked: bool = False, **changes: Any) -> Arm:
+def realm_arm(name: str, title: str, *, tune: bool = False, **changes: Any) -> Arm:
     """Return an arm of REALM; the reader goes on from the language model that the arm has pretrained."""
     parts = "{work}/" + f"{name}/pretrain"
-    reading = (fine_tune(name, f"{parts}/model", f"{parts}/reader"),) if asked else ()
+    reading = (fine_tune(name, f"{parts}/model", f"{parts}/reader"),) if tune else ()
     stages = (INVERSE_CLOZE, READER_WARMUP, realm(name, **changes))
     return Arm(title=title, stages=stages, reading=reading)
 
@@ -142,8 +142,8 @@ ARMS = {
         reading=(READER_WARMUP, fine_tune("dpr", "{work}/dpr/dpr/model", freeze_retriever=True)),
         note=f"{SUPERVISED}; its retriever stays as it is in fine-tuning (Karpukhin et al. 2020, section 6.1)",
     ),
-    "full": realm_arm("full", "REALM, full", asked=True),
-    "stale": realm_arm("stale", "REALM, index never refreshed", asked=True, refresh_every=None),
+    "full": realm_arm("full", "REALM, full", tune=True),
+    "stale": realm_arm("stale", "REALM, index never refreshed", tune=True, refresh_every=None),
     "no-null": realm_arm("no-null", "REALM, no null document", null=False, k=4),
     "spans": realm_arm("spans", "REALM, random spans masked", masking="spans"),
     "uniform": realm_arm("uniform", "REALM, random tokens masked", masking="uniform"),
