@@ -21,13 +21,12 @@ import numpy as np
 
 from eval.command import report_errors
 from eval.systems.corpus import INDEX
+from eval.systems.real_text import TableConfig, add_differences
 from eval.systems.runner import (
     DEPTH,
     Arm,
     Stage,
-    TableConfig,
     TableRunner,
-    add_differences,
     format_table,
     notify_about,
     select_arms,

@@ -17,19 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from eval.bench.record import write_record
-from eval.systems.corpus import REPORT
 from pipelines.common.closed_world import init_generator
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.cli.groups import list_settings, make_config, replace_settings, settings_of
-from ragqa.errors import ArtefactError, BadInput, Mismatch
+from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import percent
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import Bars
 from ragqa.training.log import read_rows
 
 if TYPE_CHECKING:
-    from ragqa.pipeline import Pipeline
+    pass
 
 TAGGED = ("reader_warmup", "realm", "joint")
 """Recipes that take a tagger of salient spans."""
@@ -257,81 +256,6 @@ class TableRunner:
         return described
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableConfig:
-    """Places of a table on real text."""
-
-    data: Path
-    """Folder of the data sets: nq, squad, and for generators webq and curatedtrec."""
-    corpus: Path
-    """Directory made by eval.systems.corpus."""
-    encoder: Path
-    """Weights of the encoder that training starts from."""
-    work: Path
-    """Directory of all runs."""
-    out: Path | None = None
-    """JSON file of the rows; default: rows.json in --work."""
-    limit: int | None = None
-    """Questions of each test set, drawn at random; default: all."""
-    device: str = "cpu"
-    smoke: bool = False
-    """Run a few steps of everything, to see that it works."""
-
-    def make_runner(
-        self, about: Mapping[str, str], changes: Mapping[str, Any], smoke: Mapping[str, Any], **paths: Path | None
-    ) -> TableRunner:
-        """Return the runner of the table.
-
-        Args:
-            about: ``corpus`` and ``questions`` in words, with ``{blocks}`` for the size of the corpus.
-            changes: values for fields of every stage that has them.
-            smoke: more of them, for a smoke run.
-            paths: paths that stages name in braces, besides work, corpus and encoder.
-
-        Raises:
-            BadInput: ``corpus`` holds no corpus.
-        """
-        if not (self.corpus / REPORT).is_file():
-            raise BadInput(f"{self.corpus} is no corpus: make one with python -m eval.systems.corpus")
-        blocks = json.loads((self.corpus / REPORT).read_text())["blocks"]
-        paths = {"work": self.work, "corpus": self.corpus, "encoder": self.encoder, **paths}
-        return TableRunner(
-            paths={name: path for name, path in paths.items() if path is not None},
-            out=self.out or self.work / "rows.json",
-            about={name: words.format(blocks=f"{blocks:,}") for name, words in about.items()},
-            changes={"device": self.device, **changes, **(smoke if self.smoke else {})},
-        )
-
-    def score_suite(self, key: str, pipeline: "Pipeline", out: Path, corpus: str, batch: int = 1) -> dict[str, Any]:
-        """Score a pipeline on a test set by the suite's rules and return its figures.
-
-        Args:
-            key: key of the suite.
-            pipeline: the loaded pipeline.
-            out: directory of the report.
-            corpus: the corpus in words.
-            batch: number of questions asked together.
-        """
-        from eval import curatedtrec, nq, squad, webq
-        from eval.suite import read_split
-        from ragqa.evaluation import EvaluationSettings, evaluate
-
-        suite = {each.key: each for each in (nq.NQ, webq.WEBQ, curatedtrec.CURATEDTREC, squad.SQUAD)}[key]
-        questions = read_split(suite, suite.default_split, self.data / key).sample(self.limit)
-        settings = EvaluationSettings(
-            name=suite.title,
-            split=questions.split,
-            corpus=corpus,
-            regex=suite.regex,
-            unicode=suite.unicode,
-            depth=DEPTH,
-            batch=batch,
-        )
-        figures = evaluate(pipeline, questions, settings, out=out, progress=Bars()).figures
-        names = ("em", "f1", "answer_recall", "coverage_bound")
-        return {"questions": figures["about"]["questions"], **{name: figures[name] for name in names}}
-
-
 def notify_about(name: str, line: str) -> None:
     """Print a line about an arm or a stage on standard error."""
     print(f"{name}: {line}", file=sys.stderr, flush=True)
@@ -362,32 +286,6 @@ def select_arms(arms: Mapping[str, Arm], names: Sequence[str]) -> list[str]:
     if unknown := set(names) - set(arms):
         raise BadInput(f"--arms {', '.join(sorted(unknown))}: choose from {', '.join(arms)}")
     return [name for name in arms if name in names]
-
-
-def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: str) -> None:
-    """Add to each row its exact match and recall less the baseline's, with intervals and p.
-
-    Args:
-        rows: figures by arm and measure; each measure has a report in ``work``.
-        work: directory of all runs.
-        baseline: the arm that the others are compared with.
-    """
-    for name, row in rows.items():
-        if name != baseline:
-            pairs = {each: [work / arm / f"{each}.report" for arm in (name, baseline)] for each in row}
-            row[f"less {baseline.replace('-', ' ')}"] = {each: compare_reports(*pair) for each, pair in pairs.items()}
-
-
-def compare_reports(ours: Path, baseline: Path) -> dict[str, Any] | None:
-    """Return exact match and recall of a report less a baseline's on the same questions, with intervals and p."""
-    from ragqa.evaluation import Report
-    from ragqa.evaluation.compare import compare
-
-    try:
-        figures = compare(Report.load(ours), Report.load(baseline)).figures
-    except (ArtefactError, Mismatch):
-        return None
-    return {"em": figures["em"], "answer_recall": {k: figures["answer_recall"].get(k) for k in ("5", "20")}}
 
 
 def format_table(
