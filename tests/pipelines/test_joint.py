@@ -210,7 +210,9 @@ def test_one_directory_answers_by_marking_and_by_writing(
     run(config, world)
     path = assemble(joint.plan_pipeline(config))
     question = world.held_out[0].question()
-    marked, written = (Pipeline.load(path, reader=name).ask(question, min_confidence=0) for name in ("span", "rag-token"))
+    marked, written = (
+        Pipeline.load(path, reader=name).ask(question, min_confidence=0) for name in ("span", "rag-token")
+    )
     assert Pipeline.load(path).ask(question, min_confidence=0) == marked
     assert marked.text is not None and marked.sources[0].span is not None
     assert {source.hit.passage.id for source in marked.sources} <= {s.hit.passage.id for s in written.sources}

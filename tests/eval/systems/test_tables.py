@@ -153,8 +153,9 @@ def test_an_interrupted_ablation_goes_on(ablation: AblationConfig, monkeypatch: 
     for row in rows.values():
         recall = row["recall"]["answer_recall"]
         assert row["recall"]["questions"] == 12 and set(recall) == {"1", "5", "20"}
-        assert recall["5"]["low"] <= recall["5"]["value"] <= recall["5"]["high"]
-        assert recall["20"]["value"] <= row["recall"]["coverage_bound"]["corpus"]
+        rounding = 1e-12  # of equal means that are summed in another order
+        assert recall["5"]["low"] - rounding <= recall["5"]["value"] <= recall["5"]["high"] + rounding
+        assert recall["20"]["value"] <= row["recall"]["coverage_bound"]["corpus"] + rounding
     assert rows["bm25"]["less full"]["recall"]["answer_recall"]["20"]["p"] <= 1
     monkeypatch.setattr(TableRunner, "train", lambda *_: pytest.fail("trained again"))
     assert realm_ablation.main(config) == rows
