@@ -198,7 +198,7 @@ def test_changed_parts_are_made_again(
     out = tmp_path / "c.index"
     config = make_config(corpus, vectors, out, kind="ivf-flat")
     with monkeypatch.context() as patch:
-        patch.setattr(faiss_build, "merge", lambda *_: 1 / 0)
+        patch.setattr(faiss_build, "merge_parts", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             build(config)
     rows = [json.loads(record.read_text()) for record in list_records(out)]
@@ -227,7 +227,7 @@ def test_finished_stages_are_not_repeated_after_a_kill_while_tuning(
 ) -> None:
     out = tmp_path / "c.index"
     with monkeypatch.context() as patch:
-        patch.setattr(mips, "tuned", lambda *_, **__: 1 / 0)
+        patch.setattr(mips, "tune_index", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             build(make_config(corpus, vectors, out, kind="hnsw"))
     for owner, name in ((parts, "train"), (parts, "add"), (mips, "write_rows")):
@@ -248,7 +248,7 @@ def test_updating_the_corpus_during_a_build_does_not_change_the_index(
         return tune(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(mips, "tuned", update_and_tune)
+        patch.setattr(mips, "tune_index", update_and_tune)
         build(make_config(own, vectors, out, kind="sq8"))
     assert read_checksums(out) and len(open_retriever(out).passages) == PASSAGES
     assert artefacts.read_manifest(own, "index").fingerprint != artefacts.read_manifest(corpus, "index").fingerprint

@@ -354,7 +354,7 @@ def test_realm_sees_before_its_warm_start_what_would_stop_it_after(
     for change, told in (
         ({"texts": tmp_path}, "index"),
         ({"encoder": small}, r"lacks \d+ weights of its masked language model"),
-        ({"encoder": maskless}, r"no \[MASK\]"),
+        ({"encoder": maskless}, r"neither \[MASK\]"),
         ({"pretrain": salient}, "none_at_all|spacy"),
     ):
         with pytest.raises(RagqaError, match=told):

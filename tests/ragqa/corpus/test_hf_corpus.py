@@ -321,7 +321,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, write: Any) -> None
 )
 def test_names_of_the_hub_are_parsed(name: str, parsed: tuple[str | None, ...]) -> None:
     assert hub.is_hub_name(Path(name))
-    found = hub._parse_name(Path(name))
+    found = hub.parse_name(Path(name))
     assert (found.name, found.revision, found.config, found.split) == parsed
 
 
