@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from ragqa.cli import config
+from ragqa.settings import command_line as settings
 
 Config = TypeVar("Config")
 
@@ -20,13 +20,13 @@ def command_line() -> str:
 
 def report_errors() -> AbstractContextManager[None]:
     """Print an expected error as one line on standard error and exit with status 2, or 130 after an interrupt."""
-    return config.report_errors(_main_module())
+    return settings.report_errors(_main_module())
 
 
 def run_command(main: Callable[[Config], object], ConfigClass: type[Config], description: str | None) -> None:
     """Call ``main`` with the options of the command line; an expected error ends the process with one line."""
     with report_errors():
-        main(config.parse_config(ConfigClass, description))
+        main(settings.parse_config(ConfigClass, description))
 
 
 def _main_module() -> str:

@@ -22,7 +22,7 @@ from ragqa.evaluation.statistics import compare_paired
 
 
 def read_scores(table: Path) -> dict[str, float]:
-    """Return the exact match of each question, by its id, from a table that ``eval.publish`` wrote.
+    """Return the exact match of each question, by its id, from a table that ``eval.export_figures`` wrote.
 
     Raises:
         BadInput: the file is not such a table, or no question was answered.
@@ -32,7 +32,7 @@ def read_scores(table: Path) -> dict[str, float]:
     try:
         scores = {row["id"]: float(row["em"]) for row in rows if row["em"]}
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{table} is no table of eval.publish: {error!r}") from error
+        raise BadInput(f"{table} is no table of eval.export_figures: {error!r}") from error
     if not scores:
         raise BadInput(f"{table}: no question was answered")
     return scores

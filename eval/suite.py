@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from eval.command import command_line, report_errors
-from eval.publish import check_place, publish
+from eval.export_figures import check_place, export_figures
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.evaluation import EvaluationSettings, Report, evaluate
 from ragqa.evaluation.question_set import QuestionSet
@@ -253,7 +253,7 @@ def main(suite: Suite) -> None:
     with report_errors():
         report = run(suite, args)
         if args.record:
-            publish(report, args.record)
+            export_figures(report, args.record)
     print(format_summary(report))
     if not args.gold:
         print(f"\n{format_published(suite)}")

@@ -99,14 +99,14 @@ def make_table(files: list[Path]) -> str:
         runs = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         rows = [make_row(run, find_closed_book(run, runs)) for run in runs]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"not all of these are what --record or eval.publish wrote: {error!r}") from error
+        raise BadInput(f"not all of these are what --record or eval.export_figures wrote: {error!r}") from error
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [list(HEAD), ["---"] * len(HEAD), *rows])
 
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="files that --record or eval.publish wrote")
+    parser.add_argument("files", type=Path, nargs="+", help="files that --record or eval.export_figures wrote")
     args = parser.parse_args()
     with report_errors():
         print(make_table(args.files))

@@ -26,7 +26,6 @@ from index import parts
 from index.cluster import silence_ray
 from ragqa import artefacts
 from ragqa.artefacts import Manifest, resume
-from ragqa.cli.config import parse_config, report_errors, resolve_shared_path
 from ragqa.errors import BadInput, Mismatch
 from ragqa.indexing.build import encode_sample_questions
 from ragqa.indexing.embed import open_shards
@@ -36,6 +35,7 @@ from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import faiss_build, mips
 from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.runtime.encoder import load_encoder
+from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_path
 
 LINKED = ("passages/", "bm25/")
 """Folders of the corpus that become part of the index."""

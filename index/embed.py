@@ -21,7 +21,6 @@ from index.cluster import connect, count_resource, silence_ray
 from index.embed_actors import EmbedTask, ShardEmbedder, get_device_name, report_disk_errors
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
-from ragqa.cli.config import parse_config, report_errors, resolve_shared_path
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, RagqaError
 from ragqa.indexing.embed import (
@@ -37,6 +36,7 @@ from ragqa.indexing.embed import (
 )
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.runtime.encoder import DEFAULT_ENCODER, PRECISIONS, get_encoder_path, is_export, load_encoder
+from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_path
 
 CLUSTER_ATTEMPTS = 3
 """Consecutive failures of Ray without a finished shard after which the job stops."""

@@ -43,12 +43,12 @@ from pipelines.common.retrieval_eval import KS
 from pipelines.common.run import Run, open_run
 from pipelines.common.training_index.base import check_corpus_size
 from ragqa import artefacts
-from ragqa.cli.groups import FLAT
 from ragqa.models.generation.generators import Generator, read_generator_kind
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.live import open_retriever
+from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
 from ragqa.training.health import Health
 from ragqa.training.precision import autocast
@@ -240,8 +240,8 @@ def publish(
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.fid"):
         print(train_and_publish(parse_config(FidConfig, __doc__), progress=Bars(), notify=print))

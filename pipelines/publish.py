@@ -190,8 +190,8 @@ def add_card(card: Path, export: Path) -> None:
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.publish"):
         print(main(parse_config(PublishConfig, __doc__), progress=Bars(), notify=print))

@@ -56,7 +56,7 @@ class ServeBenchConfig:
 
 def main(config: ServeBenchConfig) -> None:
     """Measure every retriever with every number of shards."""
-    from index.serve.app import ServeConfig, serve_collection
+    from index.serve.deploy import ServeConfig, serve_collection
 
     questions = [question.text for question in islice(read_questions(config.questions), config.asked)]
     figures: dict[str, Any] = {}

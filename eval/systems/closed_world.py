@@ -31,8 +31,8 @@ from pipelines.common.closed_world import (
     write_questions,
     write_world,
 )
-from ragqa.cli.config import parse_config
-from ragqa.cli.groups import settings_of
+from ragqa.settings.command_line import parse_config
+from ragqa.settings.groups import settings_of
 
 WORDS_A_STEP = 32
 """Masked statements of a step of REALM."""

@@ -26,7 +26,6 @@ from eval.command import report_errors
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
 from pipelines.common.questions import drop_known, question_keys
 from ragqa import artefacts
-from ragqa.cli.config import parse_config
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.corpus.sources import read_documents
 from ragqa.corpus.store import PassageStore
@@ -35,6 +34,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.questions import read_questions, read_squad, write_documents
 from ragqa.retrieval.registry import RetrieverKind
+from ragqa.settings.command_line import parse_config
 from ragqa.text import normalize_answer
 from ragqa.types import Question
 

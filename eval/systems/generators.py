@@ -28,9 +28,9 @@ from eval.systems.runner import (
     select_arms,
 )
 from ragqa import artefacts
-from ragqa.cli.config import parse_config
 from ragqa.progress import Bars
 from ragqa.retrieval.registry import RetrieverKind
+from ragqa.settings.command_line import parse_config
 
 SUITES = ("nq", "webq", "curatedtrec", "squad")
 READ, BATCH = 4, 8

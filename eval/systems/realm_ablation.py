@@ -31,13 +31,13 @@ from eval.systems.runner import (
     notify_about,
     select_arms,
 )
-from ragqa.cli.config import parse_config
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.progress import Bars
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.settings.command_line import parse_config
 
 SUITES = ("nq", "squad")
 

@@ -20,11 +20,11 @@ from eval.bench.record import write_record
 from pipelines.common.closed_world import init_generator
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
-from ragqa.cli.groups import list_settings, make_config, replace_settings, settings_of
 from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import percent
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import Bars
+from ragqa.settings.groups import list_settings, make_config, replace_settings, settings_of
 from ragqa.training.log import read_rows
 
 if TYPE_CHECKING:

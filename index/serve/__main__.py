@@ -1,6 +1,6 @@
 """Run ``python -m index.serve``."""
 
-from index.serve.app import main
+from index.serve.deploy import main
 
 if __name__ == "__main__":
     main()

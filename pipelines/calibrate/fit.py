@@ -353,7 +353,7 @@ def summarise_sets(rows: Sequence[CalibrationRow], confidence: np.ndarray) -> di
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    from ragqa.cli.config import parse_config, report_errors
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.calibrate"):
         config = parse_config(CalibrateConfig, __doc__, arguments)

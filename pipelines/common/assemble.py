@@ -174,8 +174,8 @@ def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, p
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.common.assemble"):
         print(main(parse_config(AssembleConfig, __doc__), progress=Bars(), notify=print))

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragqa.cli.groups import flat_groups, settings_of
 from ragqa.errors import BadInput
 from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
 from ragqa.reading.windows import MIN_WINDOW
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
+from ragqa.settings.groups import flat_groups, settings_of
 
 FROM_RECIPE = Path("(from the recipe)")
 """Stands in the default settings of a stage for a path that the recipe around it gives."""

@@ -128,7 +128,7 @@ def _draw(axis: Any, rows: list[dict[str, Any]], field: str, colour: str, style:
 
 def main() -> None:
     """Run the command line."""
-    from ragqa.cli.config import report_errors
+    from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs")

@@ -14,8 +14,8 @@ from pipelines.common.config import TrainingConfig
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.machine import describe_hardware
-from ragqa.cli.groups import settings_of
 from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.settings.groups import settings_of
 
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile")
 """Settings that may change when a run continues, because it learns the same.

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from pipelines.common.config import FROM_RECIPE, HeldOutConfig, Unset
 from pipelines.common.run_directory import FREE, INPUTS, digest_inputs, read_record, recorded_inputs
 from ragqa import artefacts
-from ragqa.cli.groups import replace_settings, settings_of
 from ragqa.errors import BadInput
+from ragqa.settings.groups import replace_settings, settings_of
 
 Stage = TypeVar("Stage")
 MARK = "finished.json"

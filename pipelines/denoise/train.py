@@ -214,8 +214,8 @@ def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
 
 if __name__ == "__main__":
     from pipelines.common.processes import train_in_processes
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.denoise.train"):
         print(train_in_processes(main, parse_config(DenoiseConfig, __doc__), progress=Bars(), notify=print))

@@ -219,8 +219,8 @@ def publish(config: DprConfig, notify: Callable[[str], None]) -> Path:
 
 if __name__ == "__main__":
     from pipelines.common.processes import train_in_processes
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.dpr.train"):
         print(train_in_processes(main, parse_config(DprConfig, __doc__), progress=Bars(), notify=print))

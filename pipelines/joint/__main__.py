@@ -34,8 +34,8 @@ def main(
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.joint"):
         print(main(parse_config(JointConfig, __doc__), progress=Bars(), notify=print))

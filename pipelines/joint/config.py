@@ -21,7 +21,7 @@ from pipelines.orqa.config import TUNE, FineTuneConfig
 from pipelines.rag.config import RagConfig
 from pipelines.realm.config import PRETRAIN as REALM
 from pipelines.realm.config import PretrainConfig
-from ragqa.cli.groups import FLAT
+from ragqa.settings.groups import FLAT
 
 RAG = RagConfig(
     corpus=FROM_RECIPE,

@@ -22,7 +22,7 @@ from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.training_index.base import check_corpus_size
 from pipelines.common.training_index.refreshed import RefreshedIndex
 from pipelines.joint.config import JointConfig, split_config
-from pipelines.joint.losses import MARKED, MASKED, WRITTEN, WeightedLoss, train_step
+from pipelines.joint.step import MARKED, MASKED, WRITTEN, WeightedLoss, train_step
 from pipelines.orqa import fine_tune
 from pipelines.orqa.config import FineTuneConfig
 from pipelines.orqa.fine_tune import OpenQA

@@ -83,8 +83,8 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Callable[[s
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.orqa"):
         print(main(parse_config(OrqaConfig, __doc__), progress=Bars(), notify=print))

@@ -18,9 +18,9 @@ from pipelines.common.config import (
     share,
     text_length,
 )
-from ragqa.cli.groups import FLAT
 from ragqa.pretraining.inverse_cloze import KEEP_RATE
 from ragqa.reading.windows import MIN_WINDOW
+from ragqa.settings.groups import FLAT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -273,8 +273,8 @@ def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
 
 if __name__ == "__main__":
     from pipelines.common.processes import train_in_processes
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.orqa.fine_tune"):
         print(train_in_processes(main, parse_config(FineTuneConfig, __doc__), progress=Bars(), notify=print))

@@ -40,7 +40,6 @@ from pipelines.common.examples.negatives import list_gold_passages
 from pipelines.common.examples.passage_sampler import PassageMix, PassageSampler
 from pipelines.common.questions import draw_step, read_training_questions
 from pipelines.common.run import Run, open_run
-from ragqa.cli.groups import FLAT
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
@@ -52,6 +51,7 @@ from ragqa.models.generation.template import Template
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Progress
+from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
 from ragqa.training.precision import autocast
 from ragqa.training.schedule import warmup_linear, warmup_steps
@@ -359,8 +359,8 @@ def main(
 
 if __name__ == "__main__":
     from pipelines.common.processes import train_in_processes
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.rag.warm_generator"):
         print(train_in_processes(main, parse_config(WarmGeneratorConfig, __doc__), progress=Bars(), notify=print))

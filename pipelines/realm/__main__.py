@@ -110,8 +110,8 @@ def main(
 
 
 if __name__ == "__main__":
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.realm"):
         print(main(parse_config(RealmConfig, __doc__), progress=Bars(), notify=print))

@@ -20,7 +20,7 @@ from pipelines.common.config import (
     text_length,
 )
 from pipelines.common.learning_rates import LearningRates
-from ragqa.cli.groups import FLAT
+from ragqa.settings.groups import FLAT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -301,8 +301,8 @@ def check_same_tokenizer(retriever: DualEncoder, tokenizer: TextTokenizer, confi
 
 if __name__ == "__main__":
     from pipelines.common.processes import train_in_processes
-    from ragqa.cli.config import parse_config, report_errors
     from ragqa.progress import Bars
+    from ragqa.settings.command_line import parse_config, report_errors
 
     with report_errors("pipelines.realm.pretrain"):
         print(train_in_processes(main, parse_config(PretrainConfig, __doc__), progress=Bars(), notify=print))

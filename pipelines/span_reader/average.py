@@ -63,7 +63,7 @@ def _shapes_of(weights: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    from ragqa.cli.config import report_errors
+    from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("readers", type=Path, nargs="+", help="torch readers; the last one's configuration is kept")

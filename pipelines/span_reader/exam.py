@@ -72,7 +72,7 @@ def make_gold_exam(questions: Sequence[Question]) -> Exam:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    from ragqa.cli.config import report_errors
+    from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument

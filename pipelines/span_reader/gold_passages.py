@@ -47,7 +47,7 @@ def write_gold_passages(files: Sequence[Path], out: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    from ragqa.cli.config import report_errors
+    from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="questions with passages: SQuAD 1.1, QED, or JSON lines")

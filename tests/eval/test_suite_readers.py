@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import generators
 import pytest
 
-from eval.publish import publish
+from eval.export_figures import export_figures
 from eval.suite import Split, Suite, make_parser, run
 from eval.table import HEAD, format_gain, make_table
 from pipelines.common.generation import write_generator
@@ -16,6 +15,7 @@ from ragqa.evaluation import Report
 from ragqa.evaluation.statistics import wilson_interval
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.generation.generators import load_generator
+from tests.helpers import generators
 
 TWO = Suite(
     key="two",
@@ -71,7 +71,7 @@ def test_the_table_compares_a_reader_with_its_own_closed_book(root: Path, monkey
     files = [root / f"{kind}.json" for kind in ("fid", "closed-book", "rag-token")]
     for file in files:
         trained = "20 steps" if file.stem == "rag-token" else "10 steps"
-        publish(ask(root, monkeypatch, "--reader", f"{file.stem}/model", "--trained", trained), file)
+        export_figures(ask(root, monkeypatch, "--reader", f"{file.stem}/model", "--trained", trained), file)
     _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in make_table(files).splitlines()]
     found = {row[HEAD.index("reader")]: row for row in rows}
     assert list(found) == ["fid, 10 steps", "closed-book, 10 steps", "rag-token, 20 steps"]

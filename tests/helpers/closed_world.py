@@ -17,7 +17,7 @@ from pipelines.joint.config import RAG, REALM, JointConfig
 from pipelines.orqa.config import InverseClozeConfig
 from pipelines.rag.config import RagConfig
 from pipelines.realm.config import PretrainConfig
-from ragqa.cli.groups import make_config, replace_settings
+from ragqa.settings.groups import make_config, replace_settings
 
 __all__ = [
     "ObjectTagger",

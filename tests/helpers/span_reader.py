@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import tiny
 from conftest import untimed
 
 from pipelines.common.examples.data_sets import read_training_sets
@@ -22,6 +21,7 @@ from ragqa.questions import read_questions
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.log import read_rows
+from tests.helpers import tiny
 
 
 def write_squad(path: Path, *, articles: int = 8) -> Path:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from index.serve.app import ServeConfig, check_same_scoring, serve_collection
+from index.serve.deploy import ServeConfig, check_same_scoring, serve_collection
 from index.serve.gateway import MAX_QUESTIONS, merge_hits, parse_request
 from index.serve.shard import Scoring, ShardFailure, ShardHits, ShardReplica
 from ragqa.errors import BadInput, Mismatch, RemoteError
@@ -370,7 +370,7 @@ def read_error(served: Served) -> str:
 def run_command(shards: list[Path], *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run the command with its own Ray; yield the process and its URL."""
     port = str(free_port())
-    line = [sys.executable, "-m", "index.serve.app", *map(str, shards), "--port", port, *options]
+    line = [sys.executable, "-m", "index.serve", *map(str, shards), "--port", port, *options]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(line, cwd=ROOT, env=environment, **pipes)
@@ -393,7 +393,7 @@ def test_the_command_reports_when_it_is_ready_and_ends_on_interrupt(shards: list
         assert len(RemoteRetriever(url).search(QUESTIONS, 5)[0]) == 5
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=DEADLINE)
-        assert process.returncode == 0 and "Traceback" not in err and "index.serve.app: stopped\n" in err
+        assert process.returncode == 0 and "Traceback" not in err and "index.serve: stopped\n" in err
 
 
 @pytest.mark.slow
@@ -416,8 +416,8 @@ def test_a_second_replica_hides_a_kill(shards: list[Path]) -> None:
 def test_shards_that_cannot_be_served_are_named_before_the_start(shards: list[Path], tmp_path: Path) -> None:
     terms = build_from([shards[0].with_suffix(".jsonl")], tmp_path / "terms.index", retriever="bm25")
     for other, line in (
-        (terms, "index.serve.app: the shards do not have one retriever (part-0.index: hybrid; terms.index: bm25)"),
-        (tmp_path / "nothing", f"index.serve.app: {tmp_path / 'nothing'} does not exist"),
+        (terms, "index.serve: the shards do not have one retriever (part-0.index: hybrid; terms.index: bm25)"),
+        (tmp_path / "nothing", f"index.serve: {tmp_path / 'nothing'} does not exist"),
     ):
         with run_command([shards[0], other]) as (process, _):
             out, err = process.communicate(timeout=DEADLINE)

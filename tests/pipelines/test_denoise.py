@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import seq2seq
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
@@ -35,14 +34,15 @@ from pipelines.denoise.texts import (
     truncate_sentences,
 )
 from pipelines.denoise.train import DenoiseConfig
-from ragqa.cli.groups import replace_settings
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
+from ragqa.settings.groups import replace_settings
 from ragqa.training.log import read_rows
 from ragqa.training.meter import count_seq2seq_weights
+from tests.helpers import seq2seq
 
 ROOT = Path(__file__).parents[2]
 
@@ -253,7 +253,7 @@ def test_runs_are_drawn() -> None:
 
 SCRIPT = """
 import sys, time
-from ragqa.cli.config import parse_config
+from ragqa.settings.command_line import parse_config
 from pipelines.common import run
 from pipelines.denoise import train as denoise
 step = denoise.train_step
@@ -295,7 +295,7 @@ import sys
 from contextlib import nullcontext
 from datetime import timedelta
 import torch, torch.distributed as dist
-from ragqa.cli.config import parse_config
+from ragqa.settings.command_line import parse_config
 from pipelines.common import run
 from pipelines.denoise import train as denoise
 torch.autocast = lambda *_, **__: nullcontext()

@@ -5,14 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import tiny
 import torch
 from conftest import untimed
 
 from pipelines import fid
 from pipelines.common import generation
 from pipelines.fid import FidConfig
-from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.generators import load_generator, make_generator
@@ -20,9 +18,11 @@ from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.generation.template import Template
 from ragqa.objectives import rag_token_nll
 from ragqa.pipeline import Pipeline
+from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training.log import read_rows
 from ragqa.training.meter import measure_peak_flops
 from ragqa.types import Passage
+from tests.helpers import tiny
 
 FEW: dict[str, Any] = {"steps": 6, "batch": 4, "lr": 1e-3, "warmup": 1, "eval_every": 3, "save_every": 2}
 

@@ -12,7 +12,7 @@ from conftest import broken_off
 from pipelines.orqa import fine_tune, inverse_cloze
 from pipelines.orqa.config import FineTuneConfig
 from pipelines.realm import pretrain
-from ragqa.cli.groups import make_config, replace_settings
+from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training.log import read_rows
 from tests.helpers import closed_world
 

@@ -12,13 +12,13 @@ from conftest import untimed
 from pipelines.common.assemble import main as assemble
 from pipelines.joint import train as joint
 from pipelines.joint.config import SPAN, JointConfig, split_config
-from pipelines.joint.losses import WeightedLoss, rates_at
+from pipelines.joint.step import WeightedLoss, rates_at
 from pipelines.orqa import inverse_cloze
 from pipelines.realm import pretrain
-from ragqa.cli.groups import replace_settings
 from ragqa.errors import BadInput
 from ragqa.models.generation.generators import load_generator
 from ragqa.pipeline import Pipeline
+from ragqa.settings.groups import replace_settings
 from ragqa.training.health import MAX_LOSS_USED, WINDOW, Health
 from ragqa.training.log import read_rows
 from ragqa.training.meter import measure_peak_flops

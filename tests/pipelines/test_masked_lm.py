@@ -5,19 +5,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from conftest import broken_off
 
 from pipelines import masked_lm
 from pipelines.common.masked_text import MaskedText, MaskedTexts, position_chooser
 from pipelines.masked_lm import MaskedLMConfig
-from ragqa.cli.groups import replace_settings
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.settings.groups import replace_settings
 from ragqa.training.log import read_rows
+from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import run
-from generators import tiny_dpr_config, word_tokenizer, write_rag
 from transformers import DPRContextEncoder, DPRQuestionEncoder, RagTokenForGeneration
 
 from pipelines import publish
@@ -23,6 +22,7 @@ from ragqa.models.generation.search import SearchSettings
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.encoder import load_encoder
+from tests.helpers.generators import tiny_dpr_config, word_tokenizer, write_rag
 
 QUESTION = "w3 w9 w20"
 

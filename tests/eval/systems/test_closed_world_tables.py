@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from copying import CopyingGenerator, CopyingReader
 
 from eval.systems import closed_world as table
 from eval.systems.closed_world import ClosedWorldConfig
@@ -18,11 +17,12 @@ from pipelines.joint import train as joint
 from pipelines.orqa import inverse_cloze
 from pipelines.rag import train as rag
 from pipelines.realm import pretrain
-from ragqa.cli.groups import replace_settings
 from ragqa.errors import Mismatch
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.settings.groups import replace_settings
 from ragqa.training.log import read_rows
 from tests.helpers.closed_world import inverse_cloze_config, joint_config, rag_config, realm_config
+from tests.helpers.copying import CopyingGenerator, CopyingReader
 
 QUICK: dict[str, Any] = {"frozen": 0, "warmup": 10, "refresh_every": 20, "eval_every": 50, "retriever_lr": 5e-4}
 """Settings by which a retriever learns within a hundred steps from a model that copies."""

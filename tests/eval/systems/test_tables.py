@@ -15,12 +15,12 @@ from eval.systems.generators import GeneratorsConfig
 from eval.systems.realm_ablation import AblationConfig, RandomRanker
 from eval.systems.runner import TableRunner, TowersConfig, format_table, make_towers, select_arms
 from pipelines.realm import pretrain
-from ragqa.cli.groups import settings_of
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.span_reader import SpanReader
+from ragqa.settings.groups import settings_of
 from tests.helpers.data_sets import write_data_sets
 
 

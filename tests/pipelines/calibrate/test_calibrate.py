@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import towns
 from conftest import run
 
 from pipelines.calibrate import fit as calibrate
@@ -48,6 +47,7 @@ from ragqa.questions import read_questions, read_squad
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.span import SpanAnswer
 from ragqa.types import Hit, Passage, Question
+from tests.helpers import towns
 
 
 def hit(number: int, title: str, text: str) -> Hit:

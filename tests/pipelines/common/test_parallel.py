@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
 from conftest import untimed
 from safetensors.torch import load_file
@@ -38,14 +37,14 @@ from pipelines.realm import pretrain, reader_warmup
 from pipelines.realm.config import ReaderWarmupConfig
 from pipelines.span_reader import train as span_reader
 from pipelines.span_reader.config import ReaderConfig
-from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.span_reader import SpanReader
+from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training import gradient_cache, parallel
 from ragqa.training.log import read_rows
-from tests.helpers import closed_world
+from tests.helpers import closed_world, tiny
 
 ROOT = Path(__file__).parents[3]
 
@@ -134,7 +133,7 @@ import json, sys
 from contextlib import nullcontext
 import torch
 import torch.distributed as dist
-from ragqa.cli.config import parse_config
+from ragqa.settings.command_line import parse_config
 from pipelines.dpr import train as dpr
 from pipelines.orqa import fine_tune
 
@@ -240,7 +239,7 @@ import sys
 from contextlib import nullcontext
 import torch
 import torch.distributed as dist
-from ragqa.cli.config import parse_config
+from ragqa.settings.command_line import parse_config
 from pipelines.orqa import inverse_cloze as warm_start
 from pipelines.realm import pretrain
 
@@ -302,7 +301,7 @@ from contextlib import nullcontext
 from importlib import import_module
 import torch
 import torch.distributed as dist
-from ragqa.cli.config import parse_config
+from ragqa.settings.command_line import parse_config
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
@@ -347,7 +346,7 @@ from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 from tests.helpers import closed_world
-from ragqa.cli.config import parse_config
+from ragqa.settings.command_line import parse_config
 from pipelines import fid
 from pipelines.joint import train as joint
 from pipelines.rag import train as rag

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 
 from index.embed import EmbedConfig, embed
@@ -28,15 +27,16 @@ from pipelines.realm import __main__ as realm
 from pipelines.realm.__main__ import RealmConfig
 from pipelines.realm.config import PRETRAIN
 from ragqa import artefacts
-from ragqa.cli.config import parse_config
-from ragqa.cli.groups import replace_settings
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RagqaError
 from ragqa.metrics import exact_match, has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.pipeline import Pipeline
 from ragqa.reading.calibration import Calibration
+from ragqa.settings.command_line import parse_config
+from ragqa.settings.groups import replace_settings
 from ragqa.training.log import read_rows
+from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from torch import nn
 from pipelines.common.config import RefreshConfig, Rules, TrainingConfig, TrainingIndexConfig, schedule_rules
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import has_checkpoint
-from ragqa.cli.groups import FLAT
 from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.settings.groups import FLAT
 from ragqa.training.log import read_rows
 from tests.helpers.errors import assert_one_line
 from tests.helpers.models import TiedLinear, one_thread

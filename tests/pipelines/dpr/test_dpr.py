@@ -28,7 +28,6 @@ from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.dpr import train as dpr
 from pipelines.dpr.batches import RetrievalBatches, RetrievalBatchShape
 from pipelines.dpr.config import DprConfig
-from ragqa.cli.config import parse_config
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
 from ragqa.indexing.build import IndexConfig, build_index
@@ -39,6 +38,7 @@ from ragqa.questions import read_questions
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.settings.command_line import parse_config
 from ragqa.training.log import read_rows
 from ragqa.types import Hit, Passage, Question
 from tests.helpers.models import one_thread

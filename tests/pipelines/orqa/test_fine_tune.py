@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from conftest import untimed
 
@@ -20,7 +19,6 @@ from pipelines.common.training_index.frozen import FrozenIndex
 from pipelines.orqa import fine_tune
 from pipelines.orqa.config import FineTuneConfig
 from pipelines.orqa.fine_tune import compute_losses, init_model, learning_rates, main
-from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss, RagqaError
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
@@ -28,8 +26,10 @@ from ragqa.models.readers import load_reader
 from ragqa.reading.windows import make_windows
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.scorer import make_torch_scorer
+from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training.log import read_rows
 from ragqa.training.meter import measure_peak_flops
+from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")

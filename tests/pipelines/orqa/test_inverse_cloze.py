@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 from conftest import broken_off
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -14,15 +13,16 @@ from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.orqa import inverse_cloze
 from pipelines.orqa.config import CLOZE, InverseClozeConfig
 from pipelines.orqa.inverse_cloze import InverseClozeBatches, split_pieces
-from ragqa.cli.groups import replace_settings
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.tower import Tower
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.settings.groups import replace_settings
 from ragqa.training.log import read_rows
 from ragqa.training.meter import count_flops
 from ragqa.types import Passage
+from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")

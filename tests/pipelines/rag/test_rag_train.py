@@ -19,12 +19,12 @@ from pipelines.orqa import inverse_cloze
 from pipelines.rag import losses
 from pipelines.rag import train as rag
 from pipelines.rag.config import RagConfig
-from ragqa.cli.groups import replace_settings
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.generators import load_generator, make_generator, save_generator
 from ragqa.models.generation.template import RAG
 from ragqa.pipeline import Pipeline
+from ragqa.settings.groups import replace_settings
 from ragqa.training.log import read_rows
 from ragqa.training.meter import measure_peak_flops
 from ragqa.types import Passage, Question

@@ -23,7 +23,6 @@ from pipelines.rag.warm_generator import (
     learning_rates,
     make_example,
 )
-from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.copying import Example
 from ragqa.models.generation.generators import load_generator
@@ -31,6 +30,7 @@ from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.readers import load_reader
 from ragqa.models.span_reader import SpanReader
 from ragqa.objectives import IGNORED
+from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training.log import read_rows
 from ragqa.types import Question
 

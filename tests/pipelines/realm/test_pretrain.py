@@ -27,7 +27,6 @@ from pipelines.realm import pretrain
 from pipelines.realm.config import PretrainConfig
 from pipelines.realm.pretrain import Realm, predict
 from pipelines.realm.retrieve import NULL, propose, trivial_passages
-from ragqa.cli.groups import replace_settings, settings_of
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows
@@ -38,6 +37,7 @@ from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.vectors.mips import open_index
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import Pieces, TextTokenizer
+from ragqa.settings.groups import replace_settings, settings_of
 from ragqa.training.health import measure_retrieval
 from ragqa.training.log import read_rows
 from tests.helpers import closed_world
@@ -349,7 +349,7 @@ def test_the_index_is_never_refreshed_where_that_is_wanted(config: PretrainConfi
 SCRIPT = """
 import sys, json, time
 from pathlib import Path
-from ragqa.cli.groups import make_config
+from ragqa.settings.groups import make_config
 from tests.helpers import closed_world
 from pipelines.realm import pretrain
 arguments = json.loads(sys.argv[1])

@@ -14,11 +14,11 @@ from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.realm import reader_warmup
 from pipelines.realm.config import ReaderWarmupConfig
 from pipelines.realm.reader_warmup import PassageGiver
-from ragqa.cli.groups import make_config, replace_settings
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training.log import read_rows
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import torch
 
 from pipelines.common.examples.data_sets import read_training_sets
@@ -29,6 +28,7 @@ from ragqa.corpus.blocks import make_word_splitter
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.tokens import TextTokenizer
+from tests.helpers import tiny
 from tests.helpers.span_reader import make_batches, make_config, write_squad
 
 

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-import towns
 
 from pipelines.calibrate.conditions import build_paragraph_index
 from pipelines.span_reader.exam import main
 from ragqa.artefacts.paths import weights_dir
 from ragqa.questions import read_squad
+from tests.helpers import towns
 
 
 def test_each_reader_gets_a_line_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-import tiny
 
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.gold_passages import write_gold_passages
 from ragqa.errors import BadInput
+from tests.helpers import tiny
 from tests.helpers.span_reader import make_config, write_squad
 
 

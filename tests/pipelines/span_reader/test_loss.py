@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 
 from pipelines.common.examples import spans as reading
@@ -17,6 +16,7 @@ from pipelines.span_reader.loss import ReaderLosses, compute_losses, is_hard_ste
 from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, compute_span_logits
 from ragqa.reading.windows import Window
 from ragqa.runtime.tokens import TokenInput
+from tests.helpers import tiny
 from tests.helpers.span_reader import make_batches, make_config
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 
 from pipelines.common.examples.data_sets import read_training_sets
 from pipelines.common.examples.passage_sampler import (
@@ -20,6 +19,7 @@ from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.metrics import has_answer
 from ragqa.questions import read_questions
 from ragqa.retrieval.live import open_retriever
+from tests.helpers import tiny
 from tests.helpers.span_reader import make_config, mine_all
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from conftest import WORDS
 from torch import Tensor
@@ -32,6 +31,7 @@ from ragqa.training import precision
 from ragqa.training.log import read_rows
 from ragqa.training.schedule import warmup_linear
 from ragqa.types import Hit, Passage
+from tests.helpers import tiny
 from tests.helpers.span_reader import make_config, read_figures
 from tests.ragqa.models.test_encoders import make_tiny_config
 

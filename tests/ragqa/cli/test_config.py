@@ -10,8 +10,8 @@ from typing import Any, Literal
 import pytest
 
 from pipelines.realm.__main__ import RealmConfig
-from ragqa.cli.config import parse_config
 from ragqa.errors import BadInput, MissingExtra
+from ragqa.settings.command_line import parse_config
 
 pytest.importorskip("tyro", reason="the extra torch is not installed")
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import pytest
 
-from ragqa.cli.config import parse_config
-from ragqa.cli.groups import FLAT, make_config, replace_settings, settings_of
 from ragqa.errors import BadInput
+from ragqa.settings.command_line import parse_config
+from ragqa.settings.groups import FLAT, make_config, replace_settings, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from conftest import WORDS
 from safetensors.torch import load_file, save_file
-from seq2seq import write
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, GPT2Config
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
@@ -34,6 +33,7 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.scorer import load_scorer
 from ragqa.runtime.tokens import TokenInput
+from tests.helpers.seq2seq import write
 
 IDS = torch.tensor([[2, 10, 11, 3], [2, 12, 3, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from conftest import run
-from generators import bart_tokenizer, passage, word_tokenizer, write_bart
 from transformers import BartForConditionalGeneration, GPT2Config, GPT2LMHeadModel
 
 from ragqa import artefacts
@@ -27,6 +26,7 @@ from ragqa.reading.registry import open_reader
 from ragqa.retrieval.live import open_retriever
 from ragqa.text import locate_answer
 from ragqa.types import Answer, Hit
+from tests.helpers.generators import bart_tokenizer, passage, word_tokenizer, write_bart
 
 HITS = [
     Hit(passage("Genji", "The Tale of Genji was written by Murasaki Shikibu."), 3.0),

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import tiny
 
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out, read_training_sets
 from pipelines.common.examples.mining import QuestionFile
@@ -12,6 +11,7 @@ from pipelines.common.questions import question_keys
 from pipelines.span_reader.config import ReaderConfig
 from ragqa.errors import BadInput
 from ragqa.questions import read_questions
+from tests.helpers import tiny
 from tests.helpers.span_reader import make_config
 
 

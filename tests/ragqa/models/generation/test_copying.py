@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from generators import bart_tokenizer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
@@ -21,6 +20,7 @@ from ragqa.models.generation.copying import (
 )
 from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.seq2seq import Seq2Seq
+from tests.helpers.generators import bart_tokenizer
 
 
 def texts(count: int, seed: int) -> list[str]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from generators import FAMILIES, tiny_bart, tiny_dpr_config, tiny_t5, wordless
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DPRQuestionEncoder, RagSequenceForGeneration, RagTokenForGeneration
@@ -17,6 +16,7 @@ from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.inputs import Inputs
+from tests.helpers.generators import FAMILIES, tiny_bart, tiny_dpr_config, tiny_t5, wordless
 
 B, K = 3, 4
 CLASSES = {"token": RagTokenForGeneration, "sequence": RagSequenceForGeneration}

@@ -9,16 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from generators import (
-    passage,
-    tiny_bart,
-    tiny_dpr_config,
-    tiny_t5,
-    word_tokenizer,
-    wordless,
-    write_byt5,
-    write_rag,
-)
 from transformers import (
     AutoTokenizer,
     DPRContextEncoder,
@@ -52,6 +42,16 @@ from ragqa.models.inputs import Inputs
 from ragqa.models.tower import Tower
 from ragqa.objectives import IGNORED
 from ragqa.runtime.encoder import load_encoder
+from tests.helpers.generators import (
+    passage,
+    tiny_bart,
+    tiny_dpr_config,
+    tiny_t5,
+    word_tokenizer,
+    wordless,
+    write_byt5,
+    write_rag,
+)
 
 B, K, T = 3, 4, 6
 CLASSES = {"token": RagTokenForGeneration, "sequence": RagSequenceForGeneration}

@@ -7,7 +7,6 @@ from typing import Literal
 
 import pytest
 import torch
-from generators import tiny_bart, wordless
 from torch import Tensor
 from transformers import BertConfig, BertModel
 
@@ -17,6 +16,7 @@ from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.inputs import Inputs
 from ragqa.models.tower import Tower
+from tests.helpers.generators import tiny_bart, wordless
 
 B, K = 16, 4
 END, ENTITIES, OBJECTS = 2, 12, 20

@@ -10,18 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from generators import (
-    FAMILIES,
-    bart_tokenizer,
-    passage,
-    tiny_bart,
-    tiny_t5,
-    wordless,
-    write_bart,
-    write_byt5,
-    write_rag,
-)
-from seq2seq import write as write_plain
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -43,6 +31,18 @@ from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs
 from ragqa.models.pretrained import SEQ2SEQS, load_encoder_module, load_masked_lm, make_masked_lm, set_dropout
 from ragqa.objectives import IGNORED
+from tests.helpers.generators import (
+    FAMILIES,
+    bart_tokenizer,
+    passage,
+    tiny_bart,
+    tiny_t5,
+    wordless,
+    write_bart,
+    write_byt5,
+    write_rag,
+)
+from tests.helpers.seq2seq import write as write_plain
 
 
 def test_every_supported_family_is_tested() -> None:

@@ -1,6 +1,6 @@
 """The figures of a report in a form to commit: a JSON file, and a table with a line per question, without texts.
 
-python -m eval.publish REPORT --out docs/measurements/NAME.json
+python -m eval.export_figures REPORT --out docs/measurements/NAME.json
 """
 
 import argparse
@@ -19,15 +19,15 @@ _IN_SUITE = ("published", "source", "caution", "answer_type")
 
 
 def check_place(out: Path) -> None:
-    """Raise BadInput if ``publish`` could not write there."""
+    """Raise BadInput if ``export_figures`` could not write there."""
     if out.suffix != ".json":
         raise BadInput(f"{out}: the figures go into a .json file, and the questions beside it into a .tsv")
 
 
-def publish(report: Report, out: Path) -> None:
+def export_figures(report: Report, out: Path) -> None:
     """Write ``out``, and the table ``.tsv`` beside it: id, em, f1, confidence, rank of the first answer, loss.
 
-    Date, machine and command are those of the run, not of the publishing.
+    Date, machine and command are those of the run, not of the export.
     """
     check_place(out)
     about = {key: value for key, value in report.figures["about"].items() if key not in _IN_SUITE}
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
     args = parser.parse_args()
     with report_errors():
-        publish(Report.load(args.report), args.out)
+        export_figures(Report.load(args.report), args.out)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Serve an index in shards over HTTP, on Ray Serve.
 
-    python -m index.serve.app wiki-0.index wiki-1.index --port 8077
+    python -m index.serve wiki-0.index wiki-1.index --port 8077
     ragqa ask "Who built the Eiffel Tower?" --index http://localhost:8077
 
 Each shard is an ordinary index directory. A question goes to all shards, and their best passages are merged. Ray Serve
@@ -25,10 +25,10 @@ from index.serve.gateway import Gateway, Member
 from index.serve.shard import Scoring, ShardFailure, ShardReplica, ShardState
 from ragqa import artefacts
 from ragqa.artefacts.paths import make_absolute
-from ragqa.cli.config import parse_config, report_errors
 from ragqa.errors import ArtefactError, BadInput, Mismatch, RagqaError
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
+from ragqa.settings.command_line import parse_config, report_errors
 
 APP = "ragqa"
 """Name of the Ray Serve application that answers HTTP, and prefix of the names of the shards' applications."""
@@ -197,7 +197,7 @@ def check_same_scoring(scorings: dict[str, Scoring]) -> None:
 
 def main() -> None:
     """Run the command line: serve until interrupted."""
-    with report_errors("index.serve.app"):
+    with report_errors("index.serve"):
         config = parse_config(ServeConfig, __doc__, positional=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         out = sys.stdout
@@ -205,7 +205,7 @@ def main() -> None:
             shards = f"{len(config.shards)} shard{'s' * (len(config.shards) != 1)}"
             print(f"ready: {shards} at {url} (Ctrl-C ends it)", file=out, flush=True)
             watch_shards(url)
-        print("index.serve.app: stopped", file=sys.stderr)
+        print("index.serve: stopped", file=sys.stderr)
 
 
 def watch_shards(url: str, pause: float = 1.0) -> None:
@@ -217,12 +217,9 @@ def watch_shards(url: str, pause: float = 1.0) -> None:
         except RagqaError as error:
             now = {"every shard": str(error)}
         for name in now.keys() - lost.keys():
-            print(f"index.serve.app: {name} is lost ({now[name]}), Ray restarts it", file=sys.stderr, flush=True)
+            print(f"index.serve: {name} is lost ({now[name]}), Ray restarts it", file=sys.stderr, flush=True)
         for name in lost.keys() - now.keys():
-            print(f"index.serve.app: {name} is back", file=sys.stderr, flush=True)
+            print(f"index.serve: {name} is back", file=sys.stderr, flush=True)
         lost = now
         time.sleep(pause)
 
-
-if __name__ == "__main__":
-    main()

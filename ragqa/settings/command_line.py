@@ -14,8 +14,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ragqa.cli.groups import FLAT, field_default, flat_groups, nest_settings
 from ragqa.errors import BadInput, MissingExtra, RagqaError
+from ragqa.settings.groups import FLAT, field_default, flat_groups, nest_settings
 
 Config = TypeVar("Config")
 _HELP = "--config FILE.json gives options as a JSON object; options on the command line win over the file."
@@ -31,7 +31,7 @@ def parse_config(
     """Parse the options of a recipe or job into its frozen dataclass.
 
     A field of a nested dataclass is given as ``--outer.inner value``, or as ``--inner value`` if the dataclass is a
-    flat group (see ``ragqa.cli.groups``). Options on the command line override those in the file of ``--config``.
+    flat group (see ``ragqa.settings.groups``). Options on the command line override those in the file of ``--config``.
     ``--config`` alone works without tyro.
 
     Args:
