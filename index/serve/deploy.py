@@ -222,4 +222,3 @@ def watch_shards(url: str, pause: float = 1.0) -> None:
             print(f"index.serve: {name} is back", file=sys.stderr, flush=True)
         lost = now
         time.sleep(pause)
-
