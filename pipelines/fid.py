@@ -52,8 +52,7 @@ from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
 from ragqa.training.health import Health
 from ragqa.training.precision import autocast
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import optimise, parameter_groups
+from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
 from ragqa.types import Hit, Question
 
 
@@ -122,7 +121,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[st
     kind, passages = (ReaderKind.CLOSED_BOOK, 1) if config.is_closed_book else (ReaderKind.FID, config.k)
     generator = generation.load_for_training(kind, config, config.writing, passages, notify)
     training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
-    optimizer = torch.optim.AdamW(parameter_groups(generator, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(group_parameters(generator, decay=config.weight_decay), lr=config.lr)
     name = "closed book" if config.is_closed_book else "FiD"
     with open_run(config, generator, optimizer, steps=config.steps, name=name, progress=progress, notify=notify) as run:
         best, health = BestWeights(run, "em"), Health.from_state(run.state.extra.get("health"))
@@ -170,8 +169,8 @@ def train_step(
     with autocast(config.device):
         loss = generator.nll(inputs, generation.stack_scores(hits, config.device), labels_BT).mean()
     weight = parallel.compute_loss_weight(torch.ones(len(questions), device=config.device))
-    warmup = warmup_steps(config.warmup, 1000, config.steps)
-    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    warmup = limit_warmup(config.warmup, 1000, config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     norm = optimise(loss * weight, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     read, written = inputs.ids_NL.numel(), labels_BT.numel()
     read_flops, write_flops = generation.count_token_flops(generator.seq2seq)

@@ -29,8 +29,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import optimise, parameter_groups
+from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
 
 _MASKINGS = ("words", "spans", "uniform")
 
@@ -82,8 +81,8 @@ def compute_nll(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> Tensor:
 
 def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, config: MaskedLMConfig) -> None:
     """Take an optimizer step; raise NonFiniteLoss before the weights change."""
-    warmup = warmup_steps(config.warmup, 1000, config.steps)
-    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    warmup = limit_warmup(config.warmup, 1000, config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     with autocast(config.device):
         loss = compute_nll(model, batch)
     weight = parallel.compute_loss_weight(batch.labels_BM != IGNORED)
@@ -126,7 +125,7 @@ def main(
         masks_only=False,
         together=config.masking == "spans",
     )
-    optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(group_parameters(model, decay=config.weight_decay), lr=config.lr)
     with open_run(
         config, model, optimizer, steps=config.steps, name="masked words", progress=progress, notify=notify
     ) as run:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ragqa.training.schedule import warmup_linear, warmup_steps
+from ragqa.training.step import compute_rate, limit_warmup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +27,15 @@ class LearningRates:
 
     def reader_at(self, step: int) -> float:
         """Return the reader's learning rate at a step."""
-        return warmup_linear(step, peak=self.reader, warmup=self._warmup, total=self.steps)
+        return compute_rate(step, peak=self.reader, warmup=self._warmup, total=self.steps)
 
     def retriever_at(self, step: int) -> list[float]:
         """Return the rates of the retriever's two parameter groups, 0 while it is frozen."""
         if step < self.frozen:
             return [0.0, 0.0]
         step, total = step - self.frozen, self.steps - self.frozen
-        return [warmup_linear(step, peak=self.retriever, warmup=min(self._warmup, total), total=total)] * 2
+        return [compute_rate(step, peak=self.retriever, warmup=min(self._warmup, total), total=total)] * 2
 
     @property
     def _warmup(self) -> int:
-        return warmup_steps(self.warmup, 1000, self.steps)
+        return limit_warmup(self.warmup, 1000, self.steps)

@@ -38,8 +38,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.training import parallel
 from ragqa.training.meter import count_seq2seq_weights
 from ragqa.training.precision import autocast
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import optimise, parameter_groups
+from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
 
 FITTED = 600
 """Number of passages to which a generator made of an encoder is fitted."""
@@ -103,8 +102,8 @@ def train_step(
 
     ``weights`` are the numbers of weights that compute a token that is read, and one that is written.
     """
-    warmup = warmup_steps(config.warmup, 1000, config.steps)
-    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    warmup = limit_warmup(config.warmup, 1000, config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     with autocast(config.device):
         loss = _nll(model, batch)
     weight = parallel.compute_loss_weight(batch.labels_BT != IGNORED)
@@ -137,7 +136,7 @@ def main(
     texts = _open_texts(config, model, marks)
     set_dropout(model.train().to(config.device), config.dropout)
     weights = count_seq2seq_weights(model.model)
-    optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(group_parameters(model, decay=config.weight_decay), lr=config.lr)
     with open_run(
         config, model, optimizer, steps=config.steps, name="denoising", progress=progress, notify=notify
     ) as run:

@@ -47,8 +47,7 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import parameter_groups
+from ragqa.training.step import compute_rate, group_parameters, limit_warmup
 
 DONE_FILE = "done.json"
 """File with the settings of a round, written once its model is there."""
@@ -122,7 +121,7 @@ def train_round(config: DprConfig, this: DprRound, progress: Progress, notify: C
     retriever = load_start(config, this.number).to(config.device)
     retriever.limit_tokens(config.max_query, config.max_block)
     set_dropout(retriever.train(), config.dropout)
-    optimizer = torch.optim.AdamW(parameter_groups(retriever, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(group_parameters(retriever, decay=config.weight_decay), lr=config.lr)
     name = f"DPR, round {this.number}"
     with open_run(own, retriever, optimizer, steps=steps, name=name, progress=progress, notify=notify) as run:
         best = BestWeights(run, "recall@5")
@@ -146,8 +145,8 @@ def train_round(config: DprConfig, this: DprRound, progress: Progress, notify: C
 
 def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: DprConfig) -> None:
     """Take one optimizer step; raise NonFiniteLoss before the weights change."""
-    warmup = warmup_steps(config.warmup, 1237, run.steps)
-    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=run.steps)
+    warmup = limit_warmup(config.warmup, 1237, run.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=run.steps)
     padded = batch.pad_passages(parallel.count_processes())
     passages = len(batch.passages)
     pairs = ContrastiveBatch(padded.questions, padded.passages, padded.positive_B, padded.masked_BP)

@@ -11,8 +11,7 @@ from pipelines.common.learning_rates import LearningRates
 from pipelines.common.run import BatchLoss, Run
 from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import optimise
+from ragqa.training.step import compute_rate, limit_warmup, optimise
 
 MASKED, WRITTEN, MARKED = "", "gen_", "span_"
 """Prefixes of the losses in the log: masked words, written answers and marked answers."""
@@ -67,12 +66,12 @@ class WeightedLoss:
 
 def rates_at(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
     """Return the rates of the retriever's two parameter groups, and of two for the module of each loss."""
-    warmup = warmup_steps(rates.warmup, 1000, rates.steps)
+    warmup = limit_warmup(rates.warmup, 1000, rates.steps)
     values = rates.retriever_at(step)
     for loss in losses:
         total, rate = loss.ends - loss.begins, 0.0
         if loss.is_active(step):
-            rate = warmup_linear(step - loss.begins, peak=rates.reader, warmup=min(warmup, total), total=total)
+            rate = compute_rate(step - loss.begins, peak=rates.reader, warmup=min(warmup, total), total=total)
         values += [rate] * 2
     return values
 

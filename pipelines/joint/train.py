@@ -45,7 +45,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.step import parameter_groups
+from ragqa.training.step import group_parameters
 from ragqa.types import Question
 
 
@@ -199,7 +199,7 @@ def main(
     masked = pretrain.limit_lengths(settings.masked, model.realm)
     settings = replace(settings, masked=masked, written=replace(settings.written, max_block=masked.max_block))
     readers = (model.masked, model.generator, model.spans)
-    optimizer = torch.optim.AdamW(parameter_groups(model.retriever, *readers, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(group_parameters(model.retriever, *readers, decay=config.weight_decay), lr=config.lr)
     with ExitStack() as stack:
         run = stack.enter_context(
             open_run(config, model, optimizer, steps=config.steps, name="joint", progress=progress, notify=notify)

@@ -46,8 +46,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import optimise, parameter_groups
+from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
 from ragqa.types import Hit
 
 _BATCH = 64
@@ -143,9 +142,9 @@ def compute_loss(
 
 def learning_rates(step: int, config: FineTuneConfig) -> list[float]:
     """Return the rates of the question tower's two parameter groups, and of the reader's two."""
-    warmup = warmup_steps(config.warmup, 10_000, config.steps)
+    warmup = limit_warmup(config.warmup, 10_000, config.steps)
     peaks = config.lr if config.retriever_lr is None else config.retriever_lr, config.lr
-    return [warmup_linear(step, peak=peak, warmup=warmup, total=config.steps) for peak in peaks for _ in range(2)]
+    return [compute_rate(step, peak=peak, warmup=warmup, total=config.steps) for peak in peaks for _ in range(2)]
 
 
 @torch.no_grad()
@@ -223,7 +222,7 @@ def main(
     torch.manual_seed(config.seed)
     model, retriever = init_model(config)
     optimizer = torch.optim.AdamW(
-        parameter_groups(model.questions, model.reader, decay=config.weight_decay), lr=config.lr
+        group_parameters(model.questions, model.reader, decay=config.weight_decay), lr=config.lr
     )
     with open_run(
         config, model, optimizer, steps=config.steps, name="fine-tuning", progress=progress, notify=notify

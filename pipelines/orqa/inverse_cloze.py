@@ -33,8 +33,7 @@ from ragqa.pretraining.inverse_cloze import drop_wordpieces, make_inverse_cloze_
 from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import parameter_groups
+from ragqa.training.step import compute_rate, group_parameters, limit_warmup
 from ragqa.types import Passage
 
 
@@ -98,8 +97,8 @@ def split_pieces(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list
 
 def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, config: InverseClozeConfig) -> None:
     """Take an optimizer step; raise NonFiniteLoss before the weights change."""
-    warmup = warmup_steps(config.warmup, 1000, config.steps)
-    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    warmup = limit_warmup(config.warmup, 1000, config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     text_B = torch.tensor(pairs.texts)
     same_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # the same text in another row is no wrong answer
     batch = ContrastiveBatch(pairs.questions, pairs.passages, torch.arange(config.batch), same_BB)
@@ -145,7 +144,7 @@ def main(
     retriever.limit_tokens(config.max_query, config.max_block)
     batches = InverseClozeBatches(config, passages)
     held_out = HeldOutQuestions.read(config.held_out, passages, config.seed)
-    optimizer = torch.optim.AdamW(parameter_groups(retriever, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(group_parameters(retriever, decay=config.weight_decay), lr=config.lr)
     set_dropout(retriever.train(), config.dropout)
     with open_run(
         config, retriever, optimizer, steps=config.steps, name="inverse cloze", progress=progress, notify=notify

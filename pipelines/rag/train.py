@@ -36,7 +36,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.step import optimise, parameter_groups
+from ragqa.training.step import group_parameters, optimise
 from ragqa.types import Question
 
 
@@ -60,7 +60,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Callable[[st
     check_corpus_size(config.corpus, config.k, "--k")
     torch.manual_seed(config.seed)
     model, retriever = load_models(config, notify)
-    groups = parameter_groups(model.retriever, model.generator, decay=config.weight_decay)
+    groups = group_parameters(model.retriever, model.generator, decay=config.weight_decay)
     optimizer = torch.optim.AdamW(groups, lr=config.lr)
     with ExitStack() as stack:
         run = stack.enter_context(

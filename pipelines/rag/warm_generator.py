@@ -54,8 +54,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
 from ragqa.training.precision import autocast
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import optimise, parameter_groups
+from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
 from ragqa.types import Passage, Question
 
 _MIN_ATTENTION = 1e-6
@@ -266,8 +265,8 @@ def learning_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
     rates = []
     for peak, first in zip(peaks, (min(config.frozen_steps, config.steps - 1), 0), strict=True):
         total = config.steps - first
-        warmup = warmup_steps(config.warmup, 100, total)
-        rate = warmup_linear(step - first, peak=peak, warmup=warmup, total=total) if step >= first else 0.0
+        warmup = limit_warmup(config.warmup, 100, total)
+        rate = compute_rate(step - first, peak=peak, warmup=warmup, total=total) if step >= first else 0.0
         rates += [rate, rate]
     return rates
 
@@ -332,7 +331,7 @@ def main(
     exam = GoldQuestions(held_out, config.held_out.dev) if held_out and config.held_out.dev else None
     generator = init_generator(config)
     encoder, decoder = generator.seq2seq.model.get_encoder(), generator.seq2seq.model.get_decoder()
-    optimizer = torch.optim.AdamW(parameter_groups(encoder, decoder, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(group_parameters(encoder, decoder, decay=config.weight_decay), lr=config.lr)
     with open_run(
         config, generator, optimizer, steps=config.steps, name="generator", progress=progress, notify=notify
     ) as run:

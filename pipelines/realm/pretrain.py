@@ -47,7 +47,7 @@ from ragqa.training import parallel
 from ragqa.training.health import Health, measure_retrieval
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import optimise, parameter_groups
+from ragqa.training.step import group_parameters, optimise
 
 
 class Realm(nn.Module):
@@ -225,7 +225,7 @@ def main(
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     texts = TextSource(config, passages, tagger)
     held_out = HeldOutQuestions.read(config.held_out, passages, config.seed)
-    groups = parameter_groups(model.retriever, model.reader, decay=config.weight_decay)
+    groups = group_parameters(model.retriever, model.reader, decay=config.weight_decay)
     optimizer = torch.optim.AdamW(groups, lr=config.lr)
     with ExitStack() as stack:
         opened = open_run(config, model, optimizer, steps=config.steps, name="REALM", progress=progress, notify=notify)

@@ -34,8 +34,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import optimise, parameter_groups
+from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
 
 _PASSAGES = 1
 """Number of the random stream that chooses passages, next to seed and step."""
@@ -105,8 +104,8 @@ def train_step(
         special: [CLS] and [SEP].
         config: settings of the run.
     """
-    warmup = warmup_steps(config.warmup, 1000, config.steps)
-    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    warmup = limit_warmup(config.warmup, 1000, config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     counted_BM = batch.labels_BM != IGNORED
     with autocast(config.device):
         gold_B1M, tokens = read_beside(model, batch, [[ids] for ids in given.ids], special)
@@ -166,7 +165,7 @@ def main(
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     texts = open_masked_texts(config.masking, passages, tagger, batch=config.batch, seed=config.seed)
     giver = PassageGiver(passages, config)
-    optimizer = torch.optim.AdamW(parameter_groups(model, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(group_parameters(model, decay=config.weight_decay), lr=config.lr)
     with open_run(
         config, model, optimizer, steps=config.steps, name="reader warm-up", progress=progress, notify=notify
     ) as run:

@@ -54,8 +54,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast, bfloat16_is_fast
-from ragqa.training.schedule import warmup_linear, warmup_steps
-from ragqa.training.step import apply_gradients, parameter_groups
+from ragqa.training.step import apply_gradients, compute_rate, group_parameters, limit_warmup
 from ragqa.types import Question
 
 
@@ -90,7 +89,7 @@ def main(
     retriever = open_retriever(config.index, config.retriever) if config.index else None
     batches = make_batches(sets, retriever, tokenizer, config, progress=progress, notify=notify)
     exams = make_exams(held_out, retriever, config, excluded) if parallel.is_first_process() else []
-    optimizer = torch.optim.AdamW(parameter_groups(reader, decay=config.weight_decay), lr=config.lr)
+    optimizer = torch.optim.AdamW(group_parameters(reader, decay=config.weight_decay), lr=config.lr)
     with open_run(
         config, reader, optimizer, steps=config.steps, name="reader", progress=progress, notify=notify
     ) as run:
@@ -128,8 +127,8 @@ def train_step(
         figures = {"loss": total, "span_nll": losses.nll_B, "relevance_bce": losses.relevance_B}
         figures |= {"right": losses.has_gold_B} | ({"kl": losses.kl_B} if teacher else {})
         rows.append({name: value.float().mean().item() for name, value in figures.items()})
-    warmup = warmup_steps(config.warmup, 1000, config.steps)
-    rate = warmup_linear(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    warmup = limit_warmup(config.warmup, 1000, config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
     norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
     flops = count_flops(reader, tokens) + (count_flops(teacher, tokens) if teacher else 0.0)

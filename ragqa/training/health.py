@@ -68,15 +68,13 @@ def measure_retrieval(
         counted_BM: bool, true at positions that count.
         rows_BK: rows of the passages in the index; negative where there is no passage.
         null: the last candidate is the null passage.
-        marginal: of the loss, see ``ragqa.objectives.realm_mlm_nll``.
+        marginal: marginal of the loss, see ``ragqa.objectives.realm_mlm_nll``.
 
     Returns:
-        ``entropy``: of p(z|x), as a share of log K.
-        ``distinct``: 1 if no two texts got the same passage, 0 if all got the same ones, whatever the batch size.
-        ``nll_alone``: the loss without retrieval.
-        ``utility``: the mean of RU(z|x) under p(z|x), in nats.
-        ``utility_top``: RU of the most probable passage.
-        ``null``: p(z|x) of the null passage, if it is a candidate.
+        ``entropy``, the entropy of p(z|x) as a share of log K; ``distinct``, from 0 if all texts got the same
+        passages to 1 if no two got the same; ``nll_alone``, the loss without retrieval; ``utility``, the mean of
+        RU(z|x) under p(z|x) in nats; ``utility_top``, RU of the most probable passage; and ``null``, p(z|x) of the
+        null passage, if it is a candidate.
     """
     with torch.no_grad():
         prior_BK = relevance_BK.float().softmax(-1)
@@ -103,18 +101,9 @@ def _measure_distinct(rows_BK: np.ndarray) -> float:
     return (len(np.unique(rows_BK[rows_BK >= 0])) - fewest) / (most - fewest) if most > fewest else 1.0
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """An alarm with its key, its message and its current state."""
-
-    name: str
-    message: str
-    is_broken: bool
-
-
 @dataclass
 class Health:
-    """Remembers the figures of the last steps and raises each alarm once until its cause is gone."""
+    """Figures of the last steps, and the alarms they raised, each only once until its cause is gone."""
 
     _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _best: float = 0.0
@@ -143,69 +132,71 @@ class Health:
             return []
         mean = {name: sum(step[name] for step in self._steps) / WINDOW for name in row}
         null = mean.get("null", 0)
-        loss = self._relative_loss() if retriever_steps >= WINDOW else 0.0
-        return self._raise_new(
-            _Rule(
+        loss = self._compare_losses() if retriever_steps >= WINDOW else 0.0
+        return [
+            *self._raise_alarm(
                 "distinct",
-                f"only {mean['distinct']:.0%} of the passages retrieved differ: all texts get the same",
                 mean["distinct"] < MIN_DISTINCT,
+                f"only {mean['distinct']:.0%} of the passages retrieved differ: all texts get the same",
             ),
-            _Rule("null", f"the null passage has {null:.0%} of the weight: passages are not used", null > MAX_NULL),
-            _Rule(
+            *self._raise_alarm(
+                "null", null > MAX_NULL, f"the null passage has {null:.0%} of the weight: passages are not used"
+            ),
+            *self._raise_alarm(
                 "entropy",
-                f"the entropy of p(z|x) is {mean['entropy']:.1%} of the most: no passage is preferred",
                 mean["entropy"] > MAX_ENTROPY,
+                f"the entropy of p(z|x) is {mean['entropy']:.1%} of the most: no passage is preferred",
             ),
-            _Rule(
+            *self._raise_alarm(
                 "useless",
-                f"the retriever learns, but with passages the loss is {loss:.1%} of that without: it follows noise",
                 loss > MAX_LOSS_USEFUL,
+                f"the retriever learns, but with passages the loss is {loss:.1%} of that without: it follows noise",
             ),
-        )
+        ]
 
     def check_recall(self, value: float, questions: int) -> list[str]:
         """Record a recall measured on ``questions`` held-out questions; return new alarms beyond sampling error."""
         self._best = max(self._best, value)
         spread = 2 * math.sqrt(sum(share * (1 - share) for share in (value, self._best)) / questions)
-        message = f"recall has fallen to {value:.3f} from {self._best:.3f}"
-        return self._raise_new(_Rule("recall", message, value < min(MIN_RECALL * self._best, self._best - spread)))
+        has_fallen = value < min(MIN_RECALL * self._best, self._best - spread)
+        return self._raise_alarm("recall", has_fallen, f"recall has fallen to {value:.3f} from {self._best:.3f}")
 
     def check_passages_used(self) -> list[str]:
         """Return new alarms before another loss is added, at which point passages should be in use."""
         if not self._steps:
             return []
-        loss = self._relative_loss()
-        message = (
+        loss = self._compare_losses()
+        return self._raise_alarm(
+            "unused",
+            loss > MAX_LOSS_USED,
             f"with passages the loss is {loss:.0%} of that without: they are not used yet, and what joins now "
-            "will learn without them"
+            "will learn without them",
         )
-        return self._raise_new(_Rule("unused", message, loss > MAX_LOSS_USED))
 
     def check_answers(self, value: float, *, reads: bool = True) -> list[str]:
-        """Record the share of held-out questions answered right; return new alarms.
+        """Return new alarms for answers that the generator has memorised.
 
         Args:
-            value: share of right answers. The ``nll`` of the steps must be per answer.
+            value: share of held-out questions that were answered right. The ``nll`` of the steps must be per answer.
             reads: the generator reads passages.
         """
         if not self._steps:
             return []
-        known = math.exp(-sum(step["nll"] for step in self._steps) / len(self._steps))
-        message = (
-            f"training answers have probability {known:.2f}, of held-out ones {value:.1%} are right: the answers are "
-            f"memorised{', passages are hardly read' if reads else ''}"
+        probability = math.exp(-sum(step["nll"] for step in self._steps) / len(self._steps))
+        return self._raise_alarm(
+            "heart",
+            probability > MEMORISED and value < MIN_GENERALISED * probability,
+            f"training answers have probability {probability:.2f}, of held-out ones {value:.1%} are right: the "
+            f"answers are memorised{', passages are hardly read' if reads else ''}",
         )
-        return self._raise_new(_Rule("heart", message, known > MEMORISED and value < MIN_GENERALISED * known))
 
-    def _relative_loss(self) -> float:
+    def _compare_losses(self) -> float:
         """Return the loss with passages as a share of the loss without."""
         nll, alone = (sum(step[name] for step in self._steps) for name in ("nll", "nll_alone"))
         return nll / max(alone, 1e-9)
 
-    def _raise_new(self, *rules: _Rule) -> list[str]:
-        messages = []
-        for rule in rules:
-            if rule.is_broken and rule.name not in self._raised:
-                messages.append(rule.message)
-            (self._raised.add if rule.is_broken else self._raised.discard)(rule.name)
-        return messages
+    def _raise_alarm(self, name: str, is_due: bool, message: str) -> list[str]:
+        """Return the message of an alarm that is due, unless it has been raised before and is not yet over."""
+        is_new = is_due and name not in self._raised
+        (self._raised.add if is_due else self._raised.discard)(name)
+        return [message] if is_new else []

@@ -1,4 +1,4 @@
-"""Optimizer step at the end of every training step."""
+"""Optimizer step, with its parameter groups and learning rates."""
 
 import math
 from collections.abc import Sequence
@@ -44,14 +44,14 @@ def apply_gradients(
     norm = float(nn.utils.clip_grad_norm_(parameters, clip))
     if not math.isfinite(norm):
         raise NonFiniteLoss(f"the gradient is {norm} at step {step}: lower the learning rate, or look at the batch")
-    rates = [rate] * len(optimizer.param_groups) if isinstance(rate, float | int) else list(rate)
+    rates = rate if isinstance(rate, Sequence) else [rate] * len(optimizer.param_groups)
     for group, group_rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = group_rate
     optimizer.step()
     return norm
 
 
-def parameter_groups(*modules: nn.Module, decay: float) -> list[dict[str, object]]:
+def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object]]:
     """Return two optimizer groups per module: weights that decay, then biases and norms, which do not (BERT)."""
     groups: list[dict[str, object]] = []
     for module in modules:
@@ -59,3 +59,15 @@ def parameter_groups(*modules: nn.Module, decay: float) -> list[dict[str, object
         groups.append({"params": [p for p in trained if p.ndim > 1], "weight_decay": decay})
         groups.append({"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0})
     return groups
+
+
+def compute_rate(step: int, *, peak: float, warmup: int, total: int) -> float:
+    """Return the learning rate: linear from 0 to ``peak`` in ``warmup`` steps, then to 0 at step ``total`` (BERT)."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    return peak * max(0.0, (total - step) / max(1, total - warmup))
+
+
+def limit_warmup(chosen: int | None, default: int, total: int) -> int:
+    """Return the steps of warm-up: ``chosen``, or the default but at most a tenth of ``total``."""
+    return min(default, total // 10) if chosen is None else min(chosen, total)

@@ -29,7 +29,7 @@ from ragqa.runtime.scorer import load_scorer
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 from ragqa.training import precision
 from ragqa.training.log import read_rows
-from ragqa.training.schedule import warmup_linear
+from ragqa.training.step import compute_rate
 from ragqa.types import Hit, Passage
 from tests.helpers import tiny
 from tests.helpers.span_reader import make_config, read_figures
@@ -391,5 +391,5 @@ def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:
 
 
 def test_schedule_by_hand() -> None:
-    rates = [warmup_linear(step, peak=1.0, warmup=2, total=6) for step in range(7)]
+    rates = [compute_rate(step, peak=1.0, warmup=2, total=6) for step in range(7)]
     assert rates == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
