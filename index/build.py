@@ -37,8 +37,6 @@ from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.runtime.encoder import load_encoder
 from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_path
 
-LINKED = ("passages/", "bm25/")
-"""Folders of the corpus that become part of the index."""
 ROWS, MERGED, SEARCH = "rows.json", "merged.json", "search.json"
 """Files in the build folder that mark finished stages."""
 
@@ -189,13 +187,18 @@ def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
     """
     try:
         for name in manifest.files:
-            if name.startswith(LINKED) and not (target / name).exists():
+            if _is_linked(name) and not (target / name).exists():
                 _link(corpus / name, target / name)
     except FileNotFoundError:
         if artefacts.peek_manifest(corpus).fingerprint == manifest.fingerprint:
             raise
     if artefacts.peek_manifest(corpus).fingerprint != manifest.fingerprint:
         raise Mismatch(f"{corpus} has just changed: embed its passages and run again")
+
+
+def _is_linked(name: str) -> bool:
+    """Tell whether a file of the corpus, such as its passages or terms, becomes part of the index."""
+    return not name.startswith(f"{VECTORS_FOLDER}/")
 
 
 def _link(source: Path, target: Path) -> None:
@@ -264,11 +267,10 @@ def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
 def _write_manifest(run: _Build, folder: Path, search: dict[str, Any] | None) -> None:
     """Write the manifest; linked files keep their checksums and are not read again."""
     config, corpus, vectors = run.config, run.corpus, run.vectors
-    known = {name: entry for name, entry in corpus.files.items() if name.startswith(LINKED)}
-    has_terms = RetrieverKind(corpus.config["retriever"]).needs_terms
+    known = {name: entry for name, entry in corpus.files.items() if _is_linked(name)}
     settings = {
         **corpus.config,
-        "retriever": RetrieverKind.HYBRID if has_terms else RetrieverKind.DENSE,
+        "retriever": RetrieverKind(corpus.config["retriever"]).with_vectors(),
         "kind": config.kind,
         "recall": config.recall,
         "questions": str(config.questions) if config.questions else None,

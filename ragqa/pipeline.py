@@ -240,7 +240,7 @@ def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:
     has_vectors = RetrieverKind(retriever).needs_vectors
     description = {
         "retriever": retriever,
-        "fusion": (settings.fusion or DEFAULT_FUSION) if retriever == RetrieverKind.HYBRID else None,
+        "fusion": (settings.fusion or DEFAULT_FUSION) if RetrieverKind(retriever).can_fuse else None,
         "kind": index.config["kind"] if has_vectors else None,
         "encoder": index.parents["encoder"] if has_vectors else None,
         "index": index.fingerprint,

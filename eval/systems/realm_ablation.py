@@ -34,7 +34,7 @@ from eval.systems.runner import (
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.progress import Bars
-from ragqa.retrieval.base import Ranking
+from ragqa.retrieval.base import Ranking, Scoring
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.settings.command_line import parse_config
@@ -256,6 +256,8 @@ class RandomRanker:
 
     def __init__(self, passages: PassageStore, seed: int = 0) -> None:
         self._passages, self._seed = passages, seed
+
+    scoring = Scoring("random")
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
         """Return ``k`` different rows for each question."""

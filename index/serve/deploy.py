@@ -22,10 +22,11 @@ from typing import Any
 
 from index.cluster import connect, silence_ray
 from index.serve.gateway import Gateway, Member
-from index.serve.shard import Scoring, ShardFailure, ShardReplica, ShardState
+from index.serve.shard import ShardFailure, ShardReplica, ShardState
 from ragqa import artefacts
 from ragqa.artefacts.paths import make_absolute
 from ragqa.errors import ArtefactError, BadInput, Mismatch, RagqaError
+from ragqa.retrieval.base import Scoring
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 from ragqa.settings.command_line import parse_config, report_errors

@@ -167,7 +167,7 @@ class Gateway:
         known, scoring = [shard.known for shard in self._shards], self._shards[0].known.scoring
         return ServedCollection(
             retriever=scoring.retriever,
-            fusion=DEFAULT_FUSION if scoring.retriever == RetrieverKind.HYBRID else None,
+            fusion=DEFAULT_FUSION if RetrieverKind(scoring.retriever).can_fuse else None,
             kind=", ".join(sorted({state.kind for state in known if state.kind})) or None,
             encoder=scoring.encoder,
             fingerprint=_join_fingerprints([state.fingerprint if state else None for state in states]),

@@ -8,25 +8,9 @@ from typing import Any
 
 from ragqa import artefacts
 from ragqa.errors import RagqaError
-from ragqa.retrieval.base import PassageRetriever, Ranker
-from ragqa.retrieval.bm25 import BM25
-from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.hybrid import Hybrid
+from ragqa.retrieval.base import PassageRetriever, Scoring
 from ragqa.retrieval.live import LiveRetriever, open_retriever
-from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.remote import hit_to_row
-from ragqa.runtime.encoder import TextEncoder
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """Origin of a shard's scores, which are comparable only between shards of equal origin."""
-
-    retriever: str
-    encoder: str | None
-    """Fingerprint of the encoder."""
-    engine: str | None
-    """Engine of BM25."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +74,7 @@ class ShardReplica:
         try:
             retriever = self._current()
             hits = [[hit_to_row(hit) for hit in hits] for hits in retriever.search(questions, k)]
-            return ShardHits(_describe_scoring(retriever.ranker), len(retriever.passages), hits)
+            return ShardHits(retriever.ranker.scoring, len(retriever.passages), hits)
         except (RagqaError, OSError) as error:
             return ShardFailure(str(error))
 
@@ -99,7 +83,7 @@ class ShardReplica:
             retriever, manifest = self._current(), artefacts.peek_manifest(self._path)
         except (RagqaError, OSError) as error:
             return ShardFailure(str(error))
-        scoring = _describe_scoring(retriever.ranker)
+        scoring = retriever.ranker.scoring
         return ShardState(
             scoring=scoring,
             rows=len(retriever.passages),
@@ -117,14 +101,3 @@ class ShardReplica:
                 self._live = open_retriever(self._path, self._retriever, encoder=self._encoder, device=self._device)
             live = self._live
         return live.current()
-
-
-def _describe_scoring(ranker: Ranker) -> Scoring:
-    if isinstance(ranker, Hybrid):
-        dense, bm25 = _describe_scoring(ranker.dense), _describe_scoring(ranker.bm25)
-        return Scoring(RetrieverKind.HYBRID, dense.encoder, bm25.engine)
-    if isinstance(ranker, DenseRanker):
-        assert isinstance(ranker.encoder, TextEncoder)
-        return Scoring(RetrieverKind.DENSE, ranker.encoder.fingerprint, None)
-    assert isinstance(ranker, BM25)
-    return Scoring(RetrieverKind.BM25, None, ranker.engine)

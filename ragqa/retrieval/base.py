@@ -36,8 +36,25 @@ class Ranking:
         return len(self.rows)
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """Origin of a ranker's scores, which are comparable only with scores of equal origin."""
+
+    retriever: str
+    """A ``RetrieverKind``."""
+    encoder: str | None = None
+    """Fingerprint of the encoder; None without one."""
+    engine: str | None = None
+    """Engine of BM25; None without one."""
+
+
 class Ranker(Protocol):
-    """Scores rows of a passage store for questions."""
+    """Scorer of the rows of a passage store."""
+
+    @property
+    def scoring(self) -> Scoring:
+        """Origin of the scores."""
+        ...
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
         """Return at most ``k`` rows for each question."""
@@ -45,7 +62,7 @@ class Ranker(Protocol):
 
 
 class Retriever(Protocol):
-    """Finds passages for questions."""
+    """Finder of passages for questions."""
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, best first; ``PartialHits`` if a shard did not answer."""
@@ -96,7 +113,7 @@ def missing_shards(hits: list[Hit]) -> tuple[str, ...]:
 
 
 class PassageRetriever:
-    """Looks up the passages of the rows that a ranker returns."""
+    """Retriever that looks up the passages of the rows that a ranker returns."""
 
     def __init__(self, ranker: Ranker, passages: PassageStore) -> None:
         self.ranker, self.passages = ranker, passages

@@ -7,13 +7,13 @@ from typing import ClassVar, Protocol
 
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
-from ragqa.retrieval.base import IndexVersion, Ranking, Rows, check_k
-from ragqa.retrieval.registry import DEFAULT_ENGINE, TERM_ENGINES, TERMS_FOLDER, TermEngine
+from ragqa.retrieval.base import IndexVersion, Ranking, Rows, Scoring, check_k
+from ragqa.retrieval.registry import DEFAULT_ENGINE, TERM_ENGINES, TERMS_FOLDER, RetrieverKind, TermEngine
 from ragqa.types import Passage
 
 
 class BM25:
-    """Ranks passages by the question's terms (Robertson and Zaragoza 2009).
+    """Ranker by the question's terms (Robertson and Zaragoza 2009).
 
     Both engines lower-case, stem English words (Porter) and leave out 33 stop words. Lucene uses k1 = 0.9 and b = 0.4,
     as in the literature on open-domain question answering. Tantivy's k1 = 1.2 and b = 0.75 cannot be changed.
@@ -23,9 +23,9 @@ class BM25:
         self._engine = engine
 
     @property
-    def engine(self) -> TermEngine:
-        """The library that computes the scores; scores of two engines do not compare."""
-        return self._engine.name
+    def scoring(self) -> Scoring:
+        """Engine that computes the scores."""
+        return Scoring(RetrieverKind.BM25, engine=self._engine.name)
 
     @classmethod
     def build(

@@ -1,12 +1,10 @@
 """Dense retrieval: the inner product of a question's vector with those of the passages."""
 
-from typing import Protocol
-
 import numpy as np
 
 from ragqa.errors import DamagedArtefact, Mismatch
-from ragqa.retrieval.base import IndexVersion, Ranking, Rows, Scores, check_k
-from ragqa.retrieval.registry import VECTORS_FOLDER
+from ragqa.retrieval.base import IndexVersion, Ranking, Rows, Scores, Scoring, check_k
+from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.mips import Mips
@@ -14,24 +12,19 @@ from ragqa.retrieval.vectors.scores import exact_scores
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 
-class QuestionEncoder(Protocol):
-    """Turns questions into vectors."""
-
-    width: int
-
-    def encode_questions(self, texts: list[str]) -> np.ndarray:
-        """Return vectors [N, D] float32 of N questions."""
-        ...
-
-
 class DenseRanker:
-    """Ranks passages by the inner product of their vectors with the question's."""
+    """Ranker by the inner product of the vectors of passage and question."""
 
-    def __init__(self, encoder: QuestionEncoder, mips: Mips) -> None:
+    def __init__(self, encoder: TextEncoder, mips: Mips) -> None:
         """Raise Mismatch if vectors of ``encoder`` do not fit the index."""
         if encoder.width != mips.width:
             raise Mismatch(f"the encoder's vectors are {encoder.width} wide, and those of the index {mips.width}")
         self.encoder, self.mips = encoder, mips
+
+    @property
+    def scoring(self) -> Scoring:
+        """Encoder whose vectors give the scores."""
+        return Scoring(RetrieverKind.DENSE, self.encoder.fingerprint)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
         """Return at most ``k`` rows for each question, best first.

@@ -6,16 +6,16 @@ import numpy as np
 
 from ragqa.errors import BadInput
 from ragqa.retrieval import bm25, dense
-from ragqa.retrieval.base import IndexVersion, Ranker, Ranking, Rows, check_k, select_best
+from ragqa.retrieval.base import IndexVersion, Ranker, Ranking, Rows, Scoring, check_k, select_best
 from ragqa.retrieval.dense import DenseRanker
-from ragqa.retrieval.registry import DEFAULT_FUSION, Fusion
+from ragqa.retrieval.registry import DEFAULT_FUSION, Fusion, RetrieverKind
 
 _RRF_CONSTANT = 60
 """Added to every rank, so that the first places do not decide alone (Cormack et al. 2009)."""
 
 
 class Hybrid:
-    """Ranks the passages that dense retrieval or BM25 finds by the scores of both."""
+    """Ranker by both scores of the passages that dense retrieval or BM25 finds."""
 
     def __init__(
         self,
@@ -47,6 +47,11 @@ class Hybrid:
             raise BadInput(f"depth = {depth}: at least one passage must come from each list")
         self.dense, self.bm25 = dense, bm25
         self.fusion, self.weight, self.depth = Fusion(fusion), weight, depth
+
+    @property
+    def scoring(self) -> Scoring:
+        """Encoder and engine that compute the scores."""
+        return Scoring(RetrieverKind.HYBRID, self.dense.scoring.encoder, self.bm25.scoring.engine)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
         """Return at most ``k`` rows for each question, best first.

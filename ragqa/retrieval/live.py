@@ -138,6 +138,6 @@ def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind
 
 
 def _check_fusion(fusion: str | None, kind: RetrieverKind) -> str | None:
-    if fusion and kind is not RetrieverKind.HYBRID:
+    if fusion and not kind.can_fuse:
         raise BadInput(f"fusion {fusion}: there is nothing to fuse in retriever {kind}")
     return fusion

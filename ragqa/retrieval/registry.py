@@ -35,9 +35,19 @@ class RetrieverKind(StrEnum):
         """Tell whether it searches terms."""
         return _RETRIEVERS[self].needs_terms
 
+    @property
+    def can_fuse(self) -> bool:
+        """Tell whether it fuses two lists, so that a ``Fusion`` can be chosen."""
+        return _RETRIEVERS[self].can_fuse
+
     def can_search_as(self, other: "RetrieverKind") -> bool:
         """Tell whether an index made for this kind holds all that ``other`` needs."""
         return other.needs_vectors <= self.needs_vectors and other.needs_terms <= self.needs_terms
+
+    def with_vectors(self) -> "RetrieverKind":
+        """Return the kind of an index that was made for this kind and then got vectors."""
+        kinds = [kind for kind in RetrieverKind if kind.needs_vectors and kind.needs_terms == self.needs_terms]
+        return self if self.needs_vectors else kinds[0]
 
     def open_ranker(self, index: "IndexVersion") -> "Ranker":
         """Open the ranker of this kind over an index."""
@@ -48,18 +58,21 @@ class RetrieverKind(StrEnum):
 DEFAULT_RETRIEVER = RetrieverKind.HYBRID
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Entry:
     opener: str
     """Dotted name of a function from an ``IndexVersion`` to a ``Ranker``."""
-    needs_vectors: bool
-    needs_terms: bool
+    needs_vectors: bool = False
+    needs_terms: bool = False
+    can_fuse: bool = False
 
 
 _RETRIEVERS = {
-    RetrieverKind.HYBRID: _Entry("ragqa.retrieval.hybrid:open_ranker", needs_vectors=True, needs_terms=True),
-    RetrieverKind.DENSE: _Entry("ragqa.retrieval.dense:open_ranker", needs_vectors=True, needs_terms=False),
-    RetrieverKind.BM25: _Entry("ragqa.retrieval.bm25:open_ranker", needs_vectors=False, needs_terms=True),
+    RetrieverKind.HYBRID: _Entry(
+        opener="ragqa.retrieval.hybrid:open_ranker", needs_vectors=True, needs_terms=True, can_fuse=True
+    ),
+    RetrieverKind.DENSE: _Entry(opener="ragqa.retrieval.dense:open_ranker", needs_vectors=True),
+    RetrieverKind.BM25: _Entry(opener="ragqa.retrieval.bm25:open_ranker", needs_terms=True),
 }
 
 
@@ -87,7 +100,7 @@ class TermEngine(StrEnum):
 
 DEFAULT_ENGINE = TermEngine.TANTIVY
 TERM_ENGINES = {
-    TermEngine.TANTIVY: "ragqa.retrieval.tantivy:Tantivy",
-    TermEngine.LUCENE: "ragqa.retrieval.lucene:Lucene",
+    TermEngine.TANTIVY: "ragqa.retrieval.engines.tantivy:Tantivy",
+    TermEngine.LUCENE: "ragqa.retrieval.engines.lucene:Lucene",
 }
 """Dotted names of the classes that implement the engines."""

@@ -20,13 +20,15 @@ from conftest import ROOT
 
 from index.serve.deploy import ServeConfig, check_same_scoring, serve_collection
 from index.serve.gateway import MAX_QUESTIONS, merge_hits, parse_request
-from index.serve.shard import Scoring, ShardFailure, ShardHits, ShardReplica
+from index.serve.shard import ShardFailure, ShardHits, ShardReplica
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
-from ragqa.retrieval.base import missing_shards
+from ragqa.retrieval import registry
+from ragqa.retrieval.base import IndexVersion, Ranking, Scoring, missing_shards, select_best
 from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever, ServedCollection
 from ragqa.types import Hit
 
@@ -172,6 +174,30 @@ def test_a_missing_directory_is_a_failure_and_not_an_exception(tmp_path: Path, s
     assert shard._search(["stone"], 1) == ShardFailure(f"{path} does not exist")
     shutil.copytree(shards[0], path)
     assert isinstance(shard._search(["stone"], 1), ShardHits)
+
+
+class Shortest:
+    """Ranker of a kind that the tree does not know: it prefers short passages."""
+
+    scoring = Scoring("shortest", engine="len")
+
+    def __init__(self, index: IndexVersion) -> None:
+        self.passages = index.passages
+
+    def rank(self, questions: list[str], k: int) -> list[Ranking]:
+        texts = [passage.text for passage in self.passages.get(range(len(self.passages)))]
+        return [select_best(range(len(texts)), [-len(text) for text in texts], k) for _ in questions]
+
+
+def test_a_new_retriever_kind_is_served_from_its_registry_entry(
+    shards: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = registry._Entry(opener=f"{__name__}:Shortest")
+    monkeypatch.setitem(registry._RETRIEVERS, RetrieverKind.BM25, entry)
+    answer = ShardReplica(str(shards[0]), RetrieverKind.BM25, None, "cpu")._search(QUESTIONS, 5)
+    assert answer.scoring == Shortest.scoring
+    lengths = [len(hit["text"]) for hit in answer.hits[0]]
+    assert len(lengths) == 5 and lengths == sorted(lengths)
 
 
 def test_a_port_in_use_is_reported_before_anything_starts(shards: list[Path]) -> None:

@@ -341,7 +341,7 @@ def test_a_missing_permission_is_a_one_line_error(tmp_path: Path) -> None:
     code = f"""
 import os
 from pathlib import Path
-import tantivy, ragqa.retrieval.tantivy
+import tantivy, ragqa.retrieval.engines.tantivy
 from ragqa.indexing.build import IndexConfig, build_index
 os.setuid(65534)
 build_index([Path({str(file)!r})], Path({str(locked / "out")!r}), IndexConfig(retriever="bm25"))

@@ -1,4 +1,4 @@
-"""Kinds of retrievers and engines: the class of each, and the parts of an index that it needs."""
+"""Kinds of retrievers and engines: where each is implemented, and the parts of an index that it needs."""
 
 from pkgutil import resolve_name
 
@@ -27,3 +27,15 @@ def test_a_hybrid_index_serves_every_kind_and_others_only_their_own() -> None:
         RetrieverKind.DENSE: {RetrieverKind.DENSE},
         RetrieverKind.BM25: {RetrieverKind.BM25},
     }
+
+
+@pytest.mark.parametrize(
+    ("made", "with_vectors"),
+    [
+        (RetrieverKind.HYBRID, RetrieverKind.HYBRID),
+        (RetrieverKind.DENSE, RetrieverKind.DENSE),
+        (RetrieverKind.BM25, RetrieverKind.HYBRID),
+    ],
+)
+def test_an_index_that_gets_vectors_searches_all_that_it_has(made: RetrieverKind, with_vectors: RetrieverKind) -> None:
+    assert made.with_vectors() is with_vectors

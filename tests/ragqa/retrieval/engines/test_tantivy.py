@@ -2,7 +2,6 @@
 
 import json
 import lzma
-import math
 import subprocess
 import sys
 import time
@@ -12,46 +11,27 @@ import numpy as np
 import pytest
 
 from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
-from ragqa.retrieval import tantivy
 from ragqa.retrieval.bm25 import BM25, check_engine
+from ragqa.retrieval.engines import tantivy
 from tests.helpers.passages import PassageList
+from tests.helpers.terms import build_and_open, score_by_formula
 
 K1, B = 1.2, 0.75
 
 
-def build_and_open(folder: Path, texts: list[str], titles: list[str] | None = None) -> BM25:
-    """Build an index of the texts and open it."""
-    BM25.build(PassageList(texts, titles), folder / "terms")
-    return BM25.open(folder / "terms", engine="tantivy")
-
-
-def score_by_formula(texts: list[list[str]], question: list[str]) -> dict[int, float]:
-    """Return the BM25 score of each text with a term of the question (Robertson and Zaragoza 2009)."""
-    average = sum(map(len, texts)) / len(texts)
-    scores: dict[int, float] = {}
-    for term in question:
-        having = sum(term in text for text in texts)
-        idf = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
-        for row, text in enumerate(texts):
-            if count := text.count(term):
-                norm = count + K1 * (1 - B + B * len(text) / average)
-                scores[row] = scores.get(row, 0) + idf * count * (K1 + 1) / norm
-    return scores
-
-
 def test_scores_match_the_formula(tmp_path: Path) -> None:
     texts = ["cat dog", "cat cat bird fish", "dog bird bird", "fish", "cat dog bird fish sea sea sea"]
-    index = build_and_open(tmp_path, texts)
+    index = build_and_open(tmp_path, "tantivy", texts)
     for question in ("cat", "sea bird", "cat dog bird fish sea", "cat cat dog", "cat unicorn"):
-        expected = score_by_formula([text.split() for text in texts], question.split())
+        expected = score_by_formula([text.split() for text in texts], question.split(), k1=K1, b=B)
         (found,) = index.rank([question], 10)
         assert found.rows.tolist() == sorted(expected, key=lambda row: (-expected[row], row))
-        np.testing.assert_allclose(found.scores, [expected[row] for row in found.rows], rtol=1e-5)
+        np.testing.assert_allclose(found.scores, [(K1 + 1) * expected[row] for row in found.rows], rtol=1e-5)
     assert (found.rows.dtype, found.scores.dtype) == (np.int64, np.float32)
 
 
 def test_words_are_folded_and_stemmed_and_stop_words_dropped(tmp_path: Path) -> None:
-    index = build_and_open(tmp_path, ["The runners were RUNNING", "a Café in Zürich", "it is the and of"])
+    index = build_and_open(tmp_path, "tantivy", ["The runners were RUNNING", "a Café in Zürich", "it is the and of"])
     for question, rows in (
         ("run", [0]),
         ("runs!", [0]),
@@ -64,7 +44,7 @@ def test_words_are_folded_and_stemmed_and_stop_words_dropped(tmp_path: Path) -> 
 
 
 def test_the_title_is_searched_too(tmp_path: Path) -> None:
-    index = build_and_open(tmp_path, ["first", "second", "third"], ["", "Marie Curie", "Curie point"])
+    index = build_and_open(tmp_path, "tantivy", ["first", "second", "third"], ["", "Marie Curie", "Curie point"])
     assert index.rank(["marie curie"], 5)[0].rows.tolist() == [1, 2]
 
 
@@ -91,7 +71,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("question", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_character_of_a_question_is_syntax(tmp_path: Path, question: str) -> None:
-    index = build_and_open(tmp_path, ["cat", "dog", "bird"])
+    index = build_and_open(tmp_path, "tantivy", ["cat", "dog", "bird"])
     (found,) = index.rank([question], 5)
     expected = [row for row, word in enumerate(("cat", "dog", "bird")) if word in question]
     assert found.rows.tolist() == expected
@@ -99,7 +79,7 @@ def test_no_character_of_a_question_is_syntax(tmp_path: Path, question: str) -> 
 
 
 def test_a_long_question_is_cut_to_256_terms(tmp_path: Path) -> None:
-    index = build_and_open(tmp_path, [f"word{i}" for i in range(400)])
+    index = build_and_open(tmp_path, "tantivy", [f"word{i}" for i in range(400)])
     long = " ".join(f"word{i}" for i in range(400))
     assert index.rank([long], 400)[0].rows.tolist() == list(range(tantivy.MAX_TERMS))
     start = time.process_time()
@@ -125,17 +105,18 @@ def test_a_batch_ranks_like_single_questions(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{i}" for i in rng.integers(0, 50, size=12)) for _ in range(200)]
     questions = [" ".join(f"w{i}" for i in rng.integers(0, 60, size=4)) for _ in range(50)]
-    index = build_and_open(tmp_path, texts)
+    index = build_and_open(tmp_path, "tantivy", texts)
     for question, together in zip(questions, index.rank(questions, 7), strict=True):
         (alone,) = index.rank([question], 7)
         assert together.rows.tolist() == alone.rows.tolist()
         assert together.scores.tolist() == alone.scores.tolist()
-        expected = score_by_formula([text.split() for text in texts], question.split())
-        np.testing.assert_allclose(alone.scores, sorted(expected.values(), reverse=True)[:7], rtol=1e-5)
+        expected = score_by_formula([text.split() for text in texts], question.split(), k1=K1, b=B)
+        best = [(K1 + 1) * score for score in sorted(expected.values(), reverse=True)[:7]]
+        np.testing.assert_allclose(alone.scores, best, rtol=1e-5)
 
 
 def test_an_empty_store_and_an_empty_batch_give_nothing(tmp_path: Path) -> None:
-    index = build_and_open(tmp_path, [])
+    index = build_and_open(tmp_path, "tantivy", [])
     assert [len(found) for found in index.rank(["cat", ""], 3)] == [0, 0]
     assert index.rank([], 3) == []
     with pytest.raises(BadInput, match="k = 0"):
@@ -150,7 +131,7 @@ def test_progress_counts_passages(tmp_path: Path) -> None:
 
 def test_neither_texts_nor_positions_are_stored(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    build_and_open(tmp_path, [" ".join(f"w{i}" for i in rng.integers(0, 9999, size=50)) for _ in range(200)])
+    build_and_open(tmp_path, "tantivy", [" ".join(f"w{i}" for i in rng.integers(0, 9999, size=50)) for _ in range(200)])
     for suffix in ("store", "pos"):
         assert sum(file.stat().st_size for file in (tmp_path / "terms").glob(f"*.{suffix}")) < 3000
 
@@ -159,7 +140,7 @@ def test_a_missing_or_damaged_index_is_reported(tmp_path: Path) -> None:
     for folder in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(DamagedArtefact, match="make the index again"):
             BM25.open(folder, engine="tantivy")
-    build_and_open(tmp_path, ["cat", "dog"])
+    build_and_open(tmp_path, "tantivy", ["cat", "dog"])
     for suffix in ("idx", "term", "fast"):
         for file in (tmp_path / "terms").glob(f"*.{suffix}"):
             whole = file.read_bytes()
@@ -176,7 +157,7 @@ def test_a_read_only_index_can_be_searched_and_is_left_unchanged(
     """Access is faked, because root may write anywhere."""
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{i}" for i in rng.integers(0, 99, size=9)) for _ in range(500)]
-    expected = build_and_open(tmp_path, texts).rank(texts, 5)
+    expected = build_and_open(tmp_path, "tantivy", texts).rank(texts, 5)
     for lock in (tmp_path / "terms").glob("*.lock"):
         lock.unlink()
     before = sorted((tmp_path / "terms").iterdir())
@@ -187,7 +168,7 @@ def test_a_read_only_index_can_be_searched_and_is_left_unchanged(
 
 
 def test_all_files_have_the_mode_of_new_files(tmp_path: Path) -> None:
-    build_and_open(tmp_path, ["cat"])
+    build_and_open(tmp_path, "tantivy", ["cat"])
     (tmp_path / "new").touch()
     modes = {file.name: file.stat().st_mode for file in (tmp_path / "terms").iterdir()}
     assert set(modes.values()) == {(tmp_path / "new").stat().st_mode}, modes
@@ -208,7 +189,7 @@ def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_tantivy_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build_and_open(tmp_path, ["cat"])
+    build_and_open(tmp_path, "tantivy", ["cat"])
     monkeypatch.setitem(sys.modules, "tantivy", None)
     for use in (
         lambda: check_engine("tantivy"),
@@ -237,7 +218,7 @@ def test_recall_on_squad_paragraphs_matches_the_recorded_figures(tmp_path: Path,
                     if part == "dev-a":
                         questions += [(question["question"], len(texts)) for question in paragraph["qas"]]
                     texts.append(paragraph["context"])
-    index = build_and_open(tmp_path, texts)
+    index = build_and_open(tmp_path, "tantivy", texts)
     found = index.rank([question for question, _ in questions], 20)
     ranks = [np.flatnonzero(each.rows == gold) for each, (_, gold) in zip(found, questions, strict=True)]
     recall = [np.mean([len(rank) > 0 and rank[0] < k for rank in ranks]) for k in (1, 5, 20)]

