@@ -1,4 +1,4 @@
-"""Normal forms by which texts are compared: normalised answers and DPR's tokens."""
+"""Normal forms of texts: normalised answers and DPR's tokens, by which texts are compared, and valid Unicode."""
 
 import re
 import string
@@ -8,6 +8,12 @@ from typing import Any, Literal
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str:

@@ -80,7 +80,7 @@ def cut_index(index: Path, rows: int, out: Path) -> Path:
             passages = (passage for batch in store.iter_batches() for passage in batch)
             for passage in islice(passages, rows - writer.rows):
                 writer.add_passage(passage)
-    artefacts.write_manifest(out, "index", {}, {"corpus": PassageStore.open(out / "passages").fingerprint()})
+    artefacts.write_manifest(out, "index", {}, {"corpus": PassageStore.open(out / "passages").compute_fingerprint()})
     return out
 
 

@@ -265,7 +265,7 @@ class RandomRanker:
 
     def _draw(self, question: str, k: int) -> Ranking:
         rng, count = np.random.default_rng([self._seed, crc32(question.encode())]), self._passages.live_count
-        rows = self._passages.live_rows(rng.choice(count, min(k, count), replace=False))
+        rows = self._passages.get_live_rows(rng.choice(count, min(k, count), replace=False))
         return Ranking(rows, -np.arange(len(rows), dtype=np.float32))
 
 

@@ -148,7 +148,7 @@ def document_titles(store: PassageStore) -> set[str]:
 def sample_texts(store: PassageStore) -> list[str]:
     """Return texts of some passages from all over the corpus, which show what is written in lower case."""
     ranks = np.unique(np.linspace(0, store.live_count - 1, min(store.live_count, _SAMPLE)).astype(int))
-    return [passage.text for passage in store.get(store.live_rows(ranks).tolist())]
+    return [passage.text for passage in store.get(store.get_live_rows(ranks).tolist())]
 
 
 class MaskedTexts:
@@ -193,7 +193,7 @@ class MaskedTexts:
     def _draw_texts(self, rng: np.random.Generator) -> Iterator[MaskedText]:
         failures = 0
         while failures < _TRIES:
-            row = int(self._store.live_rows(rng.integers(self._store.live_count)))
+            row = int(self._store.get_live_rows(rng.integers(self._store.live_count)))
             text = self.mask(row, self._store[row].text, rng)
             failures = 0 if text else failures + 1
             if text:

@@ -201,7 +201,7 @@ class DenoisedTexts:
         return self._collate([pair for pair in pairs if pair is not None])
 
     def _draw_pairs(self, rngs: list[np.random.Generator]) -> list[Pair | None]:
-        rows = self._store.live_rows([int(rng.integers(self._store.live_count)) for rng in rngs])
+        rows = self._store.get_live_rows([int(rng.integers(self._store.live_count)) for rng in rngs])
         texts = [self._draw_text(self._store[row].text, rng) for row, rng in zip(rows.tolist(), rngs, strict=True)]
         ids = iter(self._pieces(list(chain.from_iterable(texts))))
         return [

@@ -166,7 +166,7 @@ def _init_model(config: DenoiseConfig) -> Seq2Seq:
 def _sample_passages(store: PassageStore, seed: int) -> list[str]:
     """Return the texts to which copying is fitted."""
     ranks = np.random.default_rng(seed).choice(store.live_count, min(FITTED, store.live_count), replace=False)
-    return [passage.text for passage in store.get(store.live_rows(np.sort(ranks)).tolist())]
+    return [passage.text for passage in store.get(store.get_live_rows(np.sort(ranks)).tolist())]
 
 
 def _open_texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> DenoisedTexts:

@@ -59,7 +59,7 @@ class InverseClozeBatches:
         config, tokenized = self._config, self._passages
         store, tokenizer = tokenized.store, tokenized.tokenizer
         rng = np.random.default_rng([config.seed, step])
-        rows = store.live_rows(rng.choice(store.live_count, config.batch, replace=False)).tolist()
+        rows = store.get_live_rows(rng.choice(store.live_count, config.batch, replace=False)).tolist()
         if config.thin is not None:
             whole = [tokenized.ids(row, config.max_block - 2) for row in rows]
             pairs = [(drop_wordpieces(ids, rng, config.thin), ids) for ids in whole]

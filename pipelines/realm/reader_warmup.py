@@ -66,7 +66,7 @@ class PassageGiver:
         for text, (chances, other) in zip(texts, parallel.take_share(list(draws)), strict=True):
             is_own.append(bool(chances[0] < own_share))
             if not is_own[-1]:
-                ids.append(self._passages.ids(int(store.live_rows(int(other))), config.max_block))
+                ids.append(self._passages.ids(int(store.get_live_rows(int(other))), config.max_block))
             elif chances[1] < kept_share:
                 ids.append(self._passages.ids(text.row, config.max_block))
             else:

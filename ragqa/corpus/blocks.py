@@ -1,11 +1,16 @@
 """Splitting of texts into blocks, which become passages: by words, sentences or wordpieces."""
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import pairwise
-from typing import Protocol
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING
 
 from ragqa.errors import BadInput
+
+if TYPE_CHECKING:
+    from ragqa.runtime.tokens import TextTokenizer
 
 Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
 """Function of a text and the first character to split; yields sorted, disjoint spans without white space around."""
@@ -20,24 +25,7 @@ _WORDS_PER_CALL = 1000
 """Words passed to a tokenizer at a time, so that a long text needs little memory."""
 
 
-class WordpieceOffsets(Protocol):
-    """Wordpieces of a text, with the attribute that a splitter needs."""
-
-    @property
-    def offsets(self) -> list[tuple[int, int]]:
-        """First and last (exclusive) character of each piece, in order."""
-        ...
-
-
-class WordpieceTokenizer(Protocol):
-    """Tokenizer that a splitter can use, such as ``ragqa.runtime.tokens.TextTokenizer``."""
-
-    def tokenize(self, text: str) -> WordpieceOffsets:
-        """Return the wordpieces of ``text``."""
-        ...
-
-
-def make_splitter(kind: str, size: int | None = None, tokenizer: WordpieceTokenizer | None = None) -> Splitter:
+def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer | None" = None) -> Splitter:
     """Return a splitter by its name.
 
     Args:
@@ -63,13 +51,11 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: WordpieceTokeni
 
 
 def make_word_splitter(size: int = 100) -> Splitter:
-    """Return a splitter into blocks of ``size`` words; the last is shorter (Karpukhin et al. 2020, section 4.1)."""
-    find = _match_words(size).finditer
+    """Return a splitter into blocks of ``size`` words.
 
-    def split(text: str, first: int) -> Iterator[tuple[int, int]]:
-        return (match.span() for match in find(text, first))
-
-    return split
+    The last block is shorter. Source: Karpukhin et al. 2020 (DPR), section 4.1.
+    """
+    return partial(_match_words, size)
 
 
 def make_sentence_splitter(size: int = 100) -> Splitter:
@@ -77,69 +63,60 @@ def make_sentence_splitter(size: int = 100) -> Splitter:
 
     A longer sentence is cut. The rules of ``find_sentences`` decide where sentences end.
     """
-    find = _match_words(size).finditer
-
-    def split(text: str, first: int) -> Iterator[tuple[int, int]]:
-        start = end = count = 0
-        for left, right, length in find_sentences(text, first):
-            if count and count + length > size:
-                yield start, end
-                count = 0
-            if length > size:
-                *whole, (left, right) = (match.span() for match in find(text, left, right))
-                yield from whole
-                length -= size * len(whole)
-            start, end = (start if count else left), right
-            count += length
-        if count:
-            yield start, end
-
-    return split
+    return lambda text, first: _join_units(_iter_sentences(text, first, size), size)
 
 
-def make_wordpiece_splitter(size: int = 288, *, tokenizer: WordpieceTokenizer) -> Splitter:
+def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> Splitter:
     """Return a splitter into blocks of as many words as fit into ``size`` wordpieces; a longer word is cut.
 
     Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM), section 4.1.
     """
-    iter_runs = _match_words(_WORDS_PER_CALL).finditer
+    return lambda text, first: _join_units(_iter_words(text, first, size, tokenizer), size)
 
-    def split(text: str, first: int) -> Iterator[tuple[int, int]]:
-        start, end, count = -1, first, 0
-        for match in iter_runs(text, first):
-            for left, right, length in _measure_words(text, *match.span(), size, tokenizer):
-                if start >= 0 and count + length > size:
-                    yield start, end
-                    start, count = -1, 0
-                start, end = (start if start >= 0 else left), right
-                count += length
-        if start >= 0:
+
+def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Join units, given by start, end and length, to blocks that are as long as possible, up to ``size``."""
+    start, end, count = -1, -1, 0
+    for left, right, length in units:
+        if start >= 0 and count + length > size:
             yield start, end
+            start, count = -1, 0
+        start, end = (start if start >= 0 else left), right
+        count += length
+    if start >= 0:
+        yield start, end
 
-    return split
 
-
-def _match_words(size: int) -> re.Pattern[str]:
+def _match_words(size: int, text: str, first: int = 0, last: int = sys.maxsize) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each run of ``size`` words in ``text[first:last]``."""
     # Possessive quantifiers: without backtracking every text takes linear time.
-    return re.compile(rf"\S++(?:\s++\S++){{0,{size - 1}}}+")
+    pattern = re.compile(rf"\S++(?:\s++\S++){{0,{size - 1}}}+")
+    return (match.span() for match in pattern.finditer(text, first, last))
 
 
-def _measure_words(
-    text: str, first: int, last: int, size: int, tokenizer: WordpieceTokenizer
-) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and wordpieces of each word in ``text[first:last]``, cut where it is longer than ``size``."""
-    offsets = tokenizer.tokenize(text[first:last]).offsets
-    piece = 0
-    for word in _WORD.finditer(text, first, last):
-        start, end = word.span()
-        first_piece = piece
-        while piece < len(offsets) and first + offsets[piece][1] <= end:
-            piece += 1
-        # Pieces may share a character, so that several cuts may fall on one place.
-        cuts = {first + offsets[number][0] for number in range(first_piece + size, piece, size)}
-        edges = [start, *sorted(cut for cut in cuts if start < cut < end), end]
-        for part, (left, right) in enumerate(pairwise(edges)):
-            yield left, right, min(size, piece - first_piece - part * size)
+def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and number of words of each sentence, cut where it is longer than ``size``."""
+    for start, end, length in find_sentences(text, first):
+        spans = _match_words(size, text, start, end) if length > size else [(start, end)]
+        for number, (left, right) in enumerate(spans):
+            yield left, right, min(size, length - number * size)
+
+
+def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and number of wordpieces of each word, cut where it is longer than ``size``."""
+    for left, right in _match_words(_WORDS_PER_CALL, text, first):
+        offsets = tokenizer.tokenize(text[left:right]).offsets
+        piece = 0
+        for word in _WORD.finditer(text, left, right):
+            start, end = word.span()
+            first_piece = piece
+            while piece < len(offsets) and left + offsets[piece][1] <= end:
+                piece += 1
+            # Pieces may share a character, so that several cuts may fall on one place.
+            cuts = {left + offsets[number][0] for number in range(first_piece + size, piece, size)}
+            edges = [start, *sorted(cut for cut in cuts if start < cut < end), end]
+            for part, span in enumerate(pairwise(edges)):
+                yield *span, min(size, piece - first_piece - part * size)
 
 
 _OPENING = "\"'“‘«([¿¡"
@@ -165,27 +142,21 @@ _BEFORE_NUMBER = re.compile(
 
 
 def find_sentences(text: str, first: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of words of each sentence from character ``first``, by ``_ends_sentence``."""
-    start = first
-    for gap in _GAP.finditer(text, first):
-        if _ends_sentence(text, *gap.span()):
-            yield from _trim(text, start, gap.start())
-            start = gap.end()
-    yield from _trim(text, start, len(text))
+    """Yield start, end and number of words of each sentence from character ``first``.
 
-
-def _trim(text: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    sentence = text[start:end]
-    if length := len(sentence.split()):
-        yield end - len(sentence.lstrip()), start + len(sentence.rstrip()), length
-
-
-def _ends_sentence(text: str, start: int, end: int) -> bool:
-    """Return whether the white space ``text[start:end]`` ends a sentence.
-
-    It does if ``.``, ``!``, ``?`` or ``…`` precedes it and a quote, a digit or a letter that is not in lower case
-    follows, unless an initial or a common abbreviation precedes it. A blank line always ends a sentence.
+    White space ends a sentence if ``.``, ``!``, ``?`` or ``…`` precedes it and a quote, a digit or a letter that is not
+    in lower case follows, unless an initial or a common abbreviation precedes it. A blank line always ends a sentence.
     """
+    gaps = (gap.span() for gap in _GAP.finditer(text, first) if _is_sentence_end(text, *gap.span()))
+    start = first
+    for end, after in chain(gaps, [(len(text), len(text))]):
+        sentence = text[start:end]
+        if length := len(sentence.split()):
+            yield end - len(sentence.lstrip()), start + len(sentence.rstrip()), length
+        start = after
+
+
+def _is_sentence_end(text: str, start: int, end: int) -> bool:
     if text.count("\n", start, end) > 1:
         return True
     before, after = text[max(0, start - _CONTEXT) : start].rstrip(_CLOSING), text[end]

@@ -13,17 +13,17 @@ from ragqa.corpus.digests import DigestSet
 from ragqa.corpus.formats.base import READ_ERRORS, CorpusReport, Document, InputFile, ProblemHandler, describe_error
 from ragqa.corpus.formats.registry import BUFFER_BYTES, read_input
 from ragqa.corpus.walk import check_paths, get_file_size, walk_files
+from ragqa.text import replace_surrogates
 
 __all__ = ["CorpusReport", "Document", "count_input_bytes", "read_documents", "to_document_id"]
 
 MAX_CHARACTERS = 500_000_000
 """Longest document; up to there, offsets in characters and in UTF-8 bytes fit into 32 bits."""
 _VISIBLE = re.compile(r"\S")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def count_input_bytes(paths: Sequence[Path]) -> int:
-    """Return the size on disk of all files that ``read_documents`` looks at; data sets of the hub count 0.
+    """Return the size in bytes of all files that ``read_documents`` looks at; data sets of the hub count 0.
 
     Raises:
         BadInput: a path does not exist.
@@ -65,8 +65,7 @@ def read_documents(
 def _iter_unique(
     paths: Sequence[Path], problems: ProblemHandler, on_left_out: Callable[[Document], object]
 ) -> Iterator[Document]:
-    report = problems.report
-    seen = DigestSet()
+    report, seen = problems.report, DigestSet()
     for file, line, document in _read_paths(paths, problems):
         if _VISIBLE.search(document.text, document.body) is None:
             report.empty += 1
@@ -94,9 +93,11 @@ def _iter_unique(
 
 def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield the documents of each file in turn; count its bytes, and report a file that cannot be read."""
-    for path in walk_files(
-        paths, on_error=lambda error: problems.reject(_as_text(error.filename), _format_error(error))
-    ):
+
+    def reject(path: str | Path, error: Exception) -> None:
+        problems.reject(_as_text(path), f"cannot be read: {describe_error(error)}")
+
+    for path in walk_files(paths, on_error=lambda error: reject(error.filename, error)):
         if hub.is_hub_name(path):
             yield from hub.read_dataset(path, problems)
             continue
@@ -104,7 +105,7 @@ def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tup
         try:
             yield from _read_file(path, problems)
         except READ_ERRORS as error:
-            problems.reject(_as_text(path), _format_error(error))
+            reject(path, error)
         problems.report.bytes_read = end
 
 
@@ -120,10 +121,6 @@ def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile
             yield document
 
 
-def _format_error(error: Exception) -> str:
-    return f"cannot be read: {describe_error(error)}"
-
-
 def _as_text(path: str | Path) -> str:
     """Return a path as valid text; the name of a file need not be UTF-8."""
     return os.fsencode(path).decode(errors="replace")
@@ -134,7 +131,7 @@ def to_document_id(name: str) -> str:
     try:
         return _as_text(name)
     except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", name)
+        return replace_surrogates(name)
 
 
 def _compute_digests(document: Document) -> tuple[bytes, bytes]:
@@ -146,6 +143,5 @@ def _compute_digests(document: Document) -> tuple[bytes, bytes]:
 
 
 def _replace_surrogates(document: Document) -> Document:
-    fields = (document.id, document.title, document.text)
-    identifier, title, text = (_SURROGATE.sub("\ufffd", field) for field in fields)
+    identifier, title, text = map(replace_surrogates, (document.id, document.title, document.text))
     return replace(document, id=identifier, title=title, text=text)

@@ -3,12 +3,10 @@
 import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,39 +43,26 @@ _CACHED_BATCHES = 256
 class PassageWriter:
     """Writer of the files ``folder/00000.arrow`` and so on, each written under a temporary name first.
 
-    Use it as a context manager; on an exception it drops the file being written.
-
-    Args:
-        folder: where to write; it is created.
-        rows_per_file: passages of a file.
-        first_file: number of the first file to write; by default the folder must be empty.
-
-    Raises:
-        ArtefactError: there are passages in the folder, and ``first_file`` is not given.
+    Use it as a context manager; on an exception it drops the file being written. Unless ``first_file``, the number of
+    the first file, is given, the folder must hold no passages yet; otherwise ArtefactError is raised.
     """
 
     def __init__(self, folder: Path, *, rows_per_file: int = 50_000, first_file: int | None = None) -> None:
         self.rows = 0
         """Passages written so far."""
-        self._folder = folder
-        self._rows_per_file = rows_per_file
+        self._folder, self._rows_per_file, self._files = folder, rows_per_file, first_file or 0
         self._pending: list[tuple[str, str, str, int, int, str]] = []
-        self._pending_characters = 0
-        self._rows_in_file = 0
+        self._pending_characters = self._rows_in_file = 0
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._files = first_file or 0
-        if first_file is None and any(self._folder.glob("*.arrow")):
-            raise ArtefactError(f"{self._folder} holds passages already: write into an empty folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        if first_file is None and any(folder.glob("*.arrow")):
+            raise ArtefactError(f"{folder} holds passages already: write into an empty folder")
 
     def __enter__(self) -> "PassageWriter":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
-            self._write_batch()
             self._finish_file()
         elif self._writer is not None:
             self._writer.close()
@@ -99,15 +84,14 @@ class PassageWriter:
         self._pending_characters += len(row[-1])
         self.rows += 1
         self._rows_in_file += 1
-        full = self._rows_in_file == self._rows_per_file or self._pending_characters > _BATCH_CHARACTERS
-        if full or len(self._pending) == _BATCH:
-            self._write_batch()
-        if full:
+        if self._rows_in_file == self._rows_per_file or self._pending_characters > _BATCH_CHARACTERS:
             self._finish_file()
+        elif len(self._pending) == _BATCH:
+            self._write_batch()
 
     @property
     def _temporary_file(self) -> Path:
-        return self._folder / f".{_file_name(self._files)}.writing"
+        return self._folder / f".{_format_file_name(self._files)}.writing"
 
     def _write_batch(self) -> None:
         if not self._pending:
@@ -120,13 +104,13 @@ class PassageWriter:
         self._pending_characters = 0
 
     def _finish_file(self) -> None:
+        self._write_batch()
         if self._writer is None:
             return
         self._writer.close()
-        self._writer = None
-        self._temporary_file.rename(self._folder / _file_name(self._files))
+        self._writer, self._rows_in_file = None, 0
+        self._temporary_file.rename(self._folder / _format_file_name(self._files))
         self._files += 1
-        self._rows_in_file = 0
 
 
 class PassageStore:
@@ -140,7 +124,9 @@ class PassageStore:
         self.deleted = np.empty(0, np.int64) if deleted is None else deleted
         """Sorted rows that no search may return."""
         self._first_rows = list(accumulate((file.rows for file in files), initial=0))
-        self._columns = lru_cache(_CACHED_BATCHES)(self._read_columns)
+        self._columns = lru_cache(_CACHED_BATCHES)(
+            lambda file, batch: _read_columns(files[file].path, files[file].reader, batch)
+        )
 
     @classmethod
     def open(cls, folder: Path) -> "PassageStore":
@@ -148,14 +134,14 @@ class PassageStore:
 
         Raises:
             ArtefactError: there is no such folder.
-            DamagedArtefact: a file, which the message names, is missing or damaged.
+            DamagedArtefact: a file is missing or damaged.
         """
         if not folder.is_dir():
             raise ArtefactError(f"{folder} is not a folder of passages: build the index again")
         paths = sorted(folder.glob("*.arrow"))
         for number, path in enumerate(paths):
-            if path.name != _file_name(number):
-                raise DamagedArtefact(f"{folder / _file_name(number)} is missing: build the index again")
+            if path.name != _format_file_name(number):
+                raise DamagedArtefact(f"{folder / _format_file_name(number)} is missing: build the index again")
         return cls([_open_file(path) for path in paths], _read_deleted(folder / DELETED))
 
     def __len__(self) -> int:
@@ -167,8 +153,8 @@ class PassageStore:
         """Number of passages that are not deleted."""
         return len(self) - len(self.deleted)
 
-    def live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the rows of the passages with these ranks, 0 … live_count - 1, among those not deleted."""
+    def get_live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the rows of the passages with the given ranks, 0 … live_count - 1, among those not deleted."""
         live_before = self.deleted - np.arange(len(self.deleted))
         return np.asarray(ranks, np.int64) + np.searchsorted(live_before, ranks, side="right")
 
@@ -178,7 +164,7 @@ class PassageStore:
         return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
     def find_rows(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Return the sorted rows of all passages of these documents that are not deleted."""
+        """Return the sorted rows of the passages of ``documents``, given by their ids, without deleted rows."""
         import pyarrow.compute as pc  # loading it takes as long as answering a question
 
         names = pa.array(sorted(documents), pa.string())
@@ -189,22 +175,18 @@ class PassageStore:
         return np.setdiff1d(np.concatenate(rows) if rows else self.deleted[:0], self.deleted)
 
     def __getitem__(self, row: int) -> Passage:
-        """Return the passage of a row, 0 … len - 1.
-
-        Raises:
-            IndexError: there is no such row.
-        """
+        """Return the passage of a row, 0 … len - 1; raise IndexError if there is no such row."""
         if not 0 <= row < len(self):
             raise IndexError(f"there is no row {row} among {len(self)} passages")
         file, batch, position = self._locate(row)
         return Passage(int(row), *(column[position].as_py() for column in self._columns(file, batch)))
 
     def get(self, rows: Sequence[int]) -> list[Passage]:
-        """Return the passages of these rows, in the order of ``rows``; raises as ``store[row]``."""
+        """Return the passages of ``rows``, in the same order; raise IndexError if there is no such row."""
         return [self[row] for row in rows]
 
     def iter_batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
-        """Yield the passages that are not deleted in batches, each of up to ``size`` rows and never empty."""
+        """Yield the passages from row ``first`` that are not deleted, in batches of 1 to ``size`` passages."""
         columns = self._open_unmapped()
         for start in range(first, len(self), size):
             batch = self._slice(start, min(start + size, len(self)), columns)
@@ -212,11 +194,11 @@ class PassageStore:
             if live := [passage for passage in batch if passage.id not in deleted] if deleted else batch:
                 yield live
 
-    def fingerprint(self, known: Mapping[str, str] | None = None) -> str:
+    def compute_fingerprint(self, known: Mapping[str, str] | None = None) -> str:
         """Return the SHA-256, in hexadecimal, of the files' contents and of the deleted rows.
 
         Args:
-            known: SHA-256 of files by name; those are not read.
+            known: SHA-256 of files by name; these files are not read.
         """
         digest = hashlib.sha256()
         for file in self._files:
@@ -241,18 +223,15 @@ class PassageStore:
     def _open_unmapped(self) -> Callable[[int, int], list[pa.Array]]:
         """Return a reader of columns for scans, without mapping: mapped pages count as memory of the process."""
         reader = lru_cache(1)(lambda file: pa.ipc.open_file(pa.OSFile(str(self._files[file].path))))
-        return lru_cache(1)(lambda file, batch: _columns(self._files[file].path, reader(file), batch))
+        return lru_cache(1)(lambda file, batch: _read_columns(self._files[file].path, reader(file), batch))
 
     def _locate(self, row: int) -> tuple[int, int, int]:
         """Return the file of a row, its batch in the file, and its position in the batch."""
         file = bisect_right(self._first_rows, row) - 1
         return file, *divmod(row - self._first_rows[file], self._files[file].rows_per_batch)
 
-    def _read_columns(self, file: int, batch: int) -> list[pa.Array]:
-        return _columns(self._files[file].path, self._files[file].reader, batch)
 
-
-def _columns(path: Path, reader: Any, batch: int) -> list[pa.Array]:
+def _read_columns(path: Path, reader: Any, batch: int) -> list[pa.Array]:
     """Return the columns of a batch in the order of the fields of Passage."""
     try:
         columns = reader.get_batch(batch)
@@ -261,8 +240,7 @@ def _columns(path: Path, reader: Any, batch: int) -> list[pa.Array]:
     return [columns.column(name) for name in _PASSAGE_FIELDS]
 
 
-@dataclass(frozen=True)
-class _PassageFile:
+class _PassageFile(NamedTuple):
     """Opened file; all its batches but the last have as many rows as the first."""
 
     path: Path
@@ -287,8 +265,8 @@ def _read_deleted(file: Path) -> npt.NDArray[np.int64] | None:
     try:
         return npy.load_array(file) if file.exists() else None
     except (OSError, ValueError, EOFError) as error:
-        raise DamagedArtefact(f"{file} is damaged: {error}; make the index again") from error
+        raise DamagedArtefact(f"{file} is damaged: {error}; build the index again") from error
 
 
-def _file_name(number: int) -> str:
+def _format_file_name(number: int) -> str:
     return f"{number:05d}.arrow"

@@ -237,7 +237,7 @@ class _IndexBuild:
         sources = [str(path) for path in self.paths]
         settings = {**asdict(self.config), "passages": len(store), "sources": sources, "search": search}
         parents = {"encoder": self.encoder.fingerprint} if self.encoder else {}
-        artefacts.write_manifest(index, "index", settings, {"corpus": store.fingerprint(), **parents})
+        artefacts.write_manifest(index, "index", settings, {"corpus": store.compute_fingerprint(), **parents})
 
     def _write_passages(self, part: Path) -> None:
         config, report, tokenizer = self.config, CorpusReport(), None

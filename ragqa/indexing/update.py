@@ -293,7 +293,11 @@ class _NewVersion:
             if (self._folder / name).is_file() and os.path.samefile(old / name, self._folder / name)
         }
         passages = {Path(name).name: entry["sha256"] for name, entry in shared.items() if name.startswith("passages/")}
-        parents = {"origin": self._old.fingerprint, **self._old.parents, "corpus": self.store.fingerprint(passages)}
+        parents = {
+            "origin": self._old.fingerprint,
+            **self._old.parents,
+            "corpus": self.store.compute_fingerprint(passages),
+        }
         artefacts.write_manifest(self._folder, "index", config, parents, known=shared)
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,12 +10,12 @@ from pathlib import Path
 from tokenizers import Encoding, Tokenizer
 
 from ragqa.errors import ArtefactError, DamagedArtefact
+from ragqa.text import replace_surrogates
 
 MAX_QUESTION = 64
 """Maximum length of a question in wordpieces; the rest is cut (REALM: 64)."""
 MAX_TITLE = 16
 """Maximum length of a title in wordpieces."""
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _SPECIAL = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
 
 
@@ -111,17 +110,17 @@ class TextTokenizer:
 
     def tokenize(self, text: str) -> Pieces:
         """Return the wordpieces of ``text``, without special tokens."""
-        return _make_pieces(self._tokenizer.encode(_replace_surrogates(text), add_special_tokens=False))
+        return _make_pieces(self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False))
 
     def tokenize_batch(self, texts: list[str]) -> list[Pieces]:
         """Return the wordpieces of each text, using all cores."""
-        clean = list(map(_replace_surrogates, texts))
+        clean = list(map(replace_surrogates, texts))
         return [_make_pieces(encoding) for encoding in self._tokenizer.encode_batch(clean, add_special_tokens=False)]
 
     def encode_text(self, text: str, max_tokens: int) -> TokenInput:
         """Return [CLS] text [SEP], cut to ``max_tokens``."""
         first, last = self.special_ids
-        ids = self._tokenizer.encode(_replace_surrogates(text), add_special_tokens=False).ids
+        ids = self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False).ids
         ids = [first, *ids[: max_tokens - 2], last]
         return TokenInput(ids, len(ids))
 
@@ -134,11 +133,6 @@ class TextTokenizer:
         head = [first, *question[:MAX_QUESTION], last]
         tail = [*title[:MAX_TITLE], last] if title else []
         return head + tail, len(head)
-
-
-def _replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which cannot be encoded, by U+FFFD."""
-    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _make_pieces(encoding: Encoding) -> Pieces:

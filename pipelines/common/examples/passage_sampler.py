@@ -172,7 +172,7 @@ class PassageSampler:
     def _sample_any(self, number: int, rng: np.random.Generator, *, is_whole: bool) -> TitledText:
         """Draw any paragraph of the question's file, or any block of the index or, without one, of such a paragraph."""
         if self._store is not None and not is_whole:
-            return self._load(int(self._store.live_rows(rng.integers(self._store.live_count))))
+            return self._load(int(self._store.get_live_rows(rng.integers(self._store.live_count))))
         texts = self._files[self._file_of[number]].texts
         paragraph = texts[rng.integers(len(texts))]
         if is_whole:

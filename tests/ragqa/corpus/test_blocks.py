@@ -1,17 +1,17 @@
-"""Cutting texts: by hand, against a plain implementation, and what must hold for any text."""
+"""Splitting texts into blocks: examples, a plain implementation to compare with, and properties of any text."""
 
 import re
 import time
 from collections.abc import Callable
 from itertools import islice, pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragqa.artefacts.paths import weights_dir
 from ragqa.corpus.blocks import (
     Splitter,
     find_sentences,
@@ -20,22 +20,30 @@ from ragqa.corpus.blocks import (
     make_word_splitter,
     make_wordpiece_splitter,
 )
+from ragqa.corpus.sources import read_documents
 from ragqa.errors import BadInput
+from ragqa.runtime.tokens import Pieces, TextTokenizer
 
 
-class Letters:
-    """A tokenizer whose pieces are runs of up to ``width`` characters of a word."""
+class FakeTokenizer(TextTokenizer):
+    """A tokenizer whose pieces have the offsets that a function returns."""
 
-    def __init__(self, width: int = 1) -> None:
-        self.width = width
+    def __init__(self, find_offsets: Callable[[str], list[tuple[int, int]]]) -> None:
+        self.find_offsets = find_offsets
 
-    def tokenize(self, text: str) -> SimpleNamespace:
-        offsets = [
-            (start, min(start + self.width, word.end()))
+    def tokenize(self, text: str) -> Pieces:
+        return Pieces([], self.find_offsets(text), [])
+
+
+def make_letters(width: int = 1) -> TextTokenizer:
+    """Return a tokenizer whose pieces are runs of up to ``width`` characters of a word."""
+    return FakeTokenizer(
+        lambda text: [
+            (start, min(start + width, word.end()))
             for word in re.finditer(r"\S+", text)
-            for start in range(word.start(), word.end(), self.width)
+            for start in range(word.start(), word.end(), width)
         ]
-        return SimpleNamespace(offsets=offsets)
+    )
 
 
 def split_texts(split: Splitter, text: str, first: int = 0) -> list[str]:
@@ -108,11 +116,11 @@ def test_a_long_sentence_is_cut_and_its_rest_shares_a_block() -> None:
 
 
 def test_wordpiece_blocks_hold_as_many_words_as_fit() -> None:
-    split = make_wordpiece_splitter(5, tokenizer=Letters())
+    split = make_wordpiece_splitter(5, tokenizer=make_letters())
     assert split_texts(split, " ab cd e fghi jk ") == ["ab cd e", "fghi", "jk"]
     assert split_texts(split, "abcdefghijklm no p") == ["abcde", "fghij", "klm no", "p"]
     assert split_texts(split, "Title\nab cdef", 6) == ["ab", "cdef"]
-    assert split_texts(make_wordpiece_splitter(2, tokenizer=Letters(3)), "abcdef ab abc abcd") == [
+    assert split_texts(make_wordpiece_splitter(2, tokenizer=make_letters(3)), "abcdef ab abc abcd") == [
         "abcdef",
         "ab abc",
         "abcd",
@@ -121,31 +129,23 @@ def test_wordpiece_blocks_hold_as_many_words_as_fit() -> None:
 
 
 def test_words_without_wordpieces_are_kept() -> None:
-    class Nothing:
-        def tokenize(self, text: str) -> SimpleNamespace:
-            return SimpleNamespace(offsets=[])
-
-    assert split_texts(make_wordpiece_splitter(3, tokenizer=Nothing()), " a b c d ") == ["a b c d"]
+    split = make_wordpiece_splitter(3, tokenizer=FakeTokenizer(lambda text: []))
+    assert split_texts(split, " a b c d ") == ["a b c d"]
 
 
 def test_wordpieces_that_share_a_character_stay_together() -> None:
-    class Bytes:
-        def tokenize(self, text: str) -> SimpleNamespace:
-            offsets = [(i, i + 1) for i, char in enumerate(text) if not char.isspace() for _ in char.encode()]
-            return SimpleNamespace(offsets=offsets)
-
-    assert split_texts(make_wordpiece_splitter(2, tokenizer=Bytes()), "ab 漢字 c") == ["ab", "漢", "字", "c"]
+    byte_pieces = FakeTokenizer(
+        lambda text: [(i, i + 1) for i, char in enumerate(text) if not char.isspace() for _ in char.encode()]
+    )
+    assert split_texts(make_wordpiece_splitter(2, tokenizer=byte_pieces), "ab 漢字 c") == ["ab", "漢", "字", "c"]
 
 
 def test_blocks_of_a_real_tokenizer_are_full() -> None:
     """As many whole words as fit, recounted block by block over the text that was cut."""
-    from ragqa.artefacts.paths import weights_dir
-    from ragqa.runtime.tokens import TextTokenizer
-
     tokenizer = TextTokenizer(weights_dir() / "encoder")
     text = "Antidisestablishmentarianism, e.g. (naïve) co-operation in Łódź: 12,345.67 漢字かな! " * 60
-    split, size = make_wordpiece_splitter(64, tokenizer=tokenizer), 64
-    blocks = split_texts(split, text)
+    size = 64
+    blocks = split_texts(make_wordpiece_splitter(size, tokenizer=tokenizer), text)
     assert " ".join(blocks).split() == text.split()
     counts = [len(tokenizer.tokenize(block).ids) for block in blocks]
     assert max(counts) <= size
@@ -159,8 +159,8 @@ TEXTS = st.text(alphabet=st.sampled_from("aB1.!?… \n\r\t\x85\u3000\"'(é漢\0"
 SPLITTERS: list[Callable[[int], Splitter]] = [
     make_word_splitter,
     make_sentence_splitter,
-    lambda size: make_wordpiece_splitter(size, tokenizer=Letters(20)),
-    lambda size: make_wordpiece_splitter(size, tokenizer=Letters()),
+    lambda size: make_wordpiece_splitter(size, tokenizer=make_letters(20)),
+    lambda size: make_wordpiece_splitter(size, tokenizer=make_letters()),
 ]
 
 
@@ -198,24 +198,24 @@ def test_word_blocks_match_a_plain_implementation(text: str, size: int) -> None:
 @settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 40))
 def test_blocks_of_wordpieces_are_full(text: str, size: int) -> None:
-    blocks = split_texts(make_wordpiece_splitter(size, tokenizer=Letters()), text)
+    blocks = split_texts(make_wordpiece_splitter(size, tokenizer=make_letters()), text)
     lengths = [len("".join(block.split())) for block in blocks]
     assert all(length <= size for length in lengths)
     for length, following in zip(lengths, blocks[1:], strict=False):
         assert length + len(following.split()[0]) > size or length == size
 
 
-# Choice, and much
+# Choice of a splitter, and long texts
 
 
 def test_splitters_are_chosen_by_name() -> None:
     text = "One two. Three four."
     assert split_texts(make_splitter("words", 3), text) == ["One two. Three", "four."]
     assert split_texts(make_splitter("sentences", 3), text) == ["One two.", "Three four."]
-    assert split_texts(make_splitter("wordpieces", 7, Letters()), text) == ["One two.", "Three", "four."]
+    assert split_texts(make_splitter("wordpieces", 7, make_letters()), text) == ["One two.", "Three", "four."]
     assert len(split_texts(make_splitter("words", None), "w " * 101)) == 2
     assert len(split_texts(make_splitter("sentences", None), "w " * 101)) == 2
-    assert len(split_texts(make_splitter("wordpieces", None, Letters()), "w " * 289)) == 2
+    assert len(split_texts(make_splitter("wordpieces", None, make_letters()), "w " * 289)) == 2
 
 
 @pytest.mark.parametrize(
@@ -263,13 +263,11 @@ def test_running_time_is_linear_on_any_text(kind: str, name: str) -> None:
 
 
 def test_a_word_of_many_wordpieces_is_cut() -> None:
-    blocks = split_texts(make_wordpiece_splitter(100, tokenizer=Letters()), "x" * 250_000)
+    blocks = split_texts(make_wordpiece_splitter(100, tokenizer=make_letters()), "x" * 250_000)
     assert [len(block) for block in blocks] == [100] * 2500
 
 
 def test_real_articles_are_covered(shared_data: Path) -> None:
-    from ragqa.corpus.sources import read_documents
-
     for document in islice(read_documents([shared_data / "wiki" / "AA.tar.xz"]), 20):
         expected = document.text[document.body :].split()
         for kind in ("words", "sentences"):

@@ -202,9 +202,9 @@ def test_live_rows_skip_deleted_rows(rows: int, gone: set[int]) -> None:
     deleted = np.array(sorted(row for row in gone if row < rows), np.int64)
     store = PassageStore([store_module._PassageFile(Path(), None, rows, rows)], deleted)
     left = [row for row in range(rows) if row not in gone]
-    assert store.live_rows(range(store.live_count)).tolist() == left
+    assert store.get_live_rows(range(store.live_count)).tolist() == left
     if left:
-        assert store.live_rows(store.live_count - 1) == left[-1]
+        assert store.get_live_rows(store.live_count - 1) == left[-1]
 
 
 def test_deleted_rows_keep_their_place_but_are_in_no_batch(tmp_path: Path) -> None:
@@ -263,8 +263,8 @@ def test_a_damaged_file_of_deleted_rows_is_reported(tmp_path: Path, content: byt
 
 
 def test_the_fingerprint_changes_with_added_and_deleted_passages(tmp_path: Path) -> None:
-    prints = [fill_store(tmp_path, 5).fingerprint(), append_documents(tmp_path, [7]).fingerprint()]
-    prints += [delete_rows(tmp_path, rows).fingerprint() for rows in ([0], [1], [0, 1])]
+    prints = [fill_store(tmp_path, 5).compute_fingerprint(), append_documents(tmp_path, [7]).compute_fingerprint()]
+    prints += [delete_rows(tmp_path, rows).compute_fingerprint() for rows in ([0], [1], [0, 1])]
     assert len(set(prints)) == 5
 
 
@@ -322,14 +322,14 @@ def test_missing_files_and_other_columns_are_reported(tmp_path: Path) -> None:
 
 def test_the_fingerprint_depends_on_the_contents_only(tmp_path: Path) -> None:
     one, same = fill_store(tmp_path / "a", 3_000, 2_000), fill_store(tmp_path / "b", 3_000, 2_000)
-    assert one.fingerprint() == same.fingerprint()
-    assert len(one.fingerprint()) == 64
-    assert fill_store(tmp_path / "c", 2_999, 2_000).fingerprint() != one.fingerprint()
+    assert one.compute_fingerprint() == same.compute_fingerprint()
+    assert len(one.compute_fingerprint()) == 64
+    assert fill_store(tmp_path / "c", 2_999, 2_000).compute_fingerprint() != one.compute_fingerprint()
     with PassageWriter(tmp_path / "d", rows_per_file=2_000) as writer:
         for number in range(3_000):
             text = make_document(number if number != 1_234 else 0)
             writer.add_document(text, [(0, len(text.text))])
-    assert PassageStore.open(tmp_path / "d").fingerprint() != one.fingerprint()
+    assert PassageStore.open(tmp_path / "d").compute_fingerprint() != one.compute_fingerprint()
 
 
 def test_opening_and_streaming_take_little_memory(tmp_path: Path) -> None:
