@@ -19,7 +19,7 @@ from ragqa.artefacts.lock import hold_lock
 from ragqa.models.pretrained import compile_encoders, fuse_attention
 from ragqa.progress import SILENT, Progress, Step
 from ragqa.training import checkpoint, parallel, precision
-from ragqa.training.log import NO_LOG, Log, MetricLog
+from ragqa.training.log import Log, MetricLog
 from ragqa.training.meter import measure_peak_flops
 
 Notify = Callable[[str], None]
@@ -165,7 +165,7 @@ def open_run(
         if config.compile:
             compile_encoders(model)
         state, checkpoints = checkpoint.TrainState(model, optimizer), config.out / CHECKPOINTS
-        run = Run(config.out, state, steps, config.seed, NO_LOG, SILENT, _ignore, measure_peak_flops(config.device))
+        run = Run(config.out, state, steps, config.seed, Log(), SILENT, _ignore, measure_peak_flops(config.device))
         if not parallel.is_first_process():  # the first process keeps the directory
             parallel.wait_for_all()
             checkpoint.restore(state, checkpoints)

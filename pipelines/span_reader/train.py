@@ -53,7 +53,7 @@ from ragqa.runtime.scorer import make_torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
-from ragqa.training.precision import autocast, bfloat16_is_fast
+from ragqa.training.precision import autocast, is_bfloat16_fast
 from ragqa.training.step import apply_gradients, compute_rate, group_parameters, limit_warmup
 from ragqa.types import Question
 
@@ -93,7 +93,7 @@ def main(
     with open_run(
         config, reader, optimizer, steps=config.steps, name="reader", progress=progress, notify=notify
     ) as run:
-        if config.device == "cpu" and bfloat16_is_fast(config.device):
+        if config.device == "cpu" and is_bfloat16_fast(config.device):
             choose_attention(reader, BFLOAT16)
         best = BestWeights(run, "em")
         while True:

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
-from torch import nn
+from torch import Tensor, nn
 
 from ragqa import artefacts
-from ragqa.artefacts import report_write_errors
 from ragqa.errors import DamagedArtefact
 
 STATE = "state.json"
@@ -49,12 +48,15 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     if target in list_checkpoints(folder):
         return target
     temporary = folder / f".{target.name}.writing"
-    with report_write_errors(target):
+    with artefacts.report_write_errors(target):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         save_model(state.model, str(temporary / "model.safetensors"))  # unlike save_file, writes tied weights once
-        save_file(_optimizer_tensors(state.optimizer), temporary / "optimizer.safetensors")
-        save_file(_random_states(), temporary / "random.safetensors")
+        save_file(_get_optimizer_tensors(state.optimizer), temporary / "optimizer.safetensors")
+        random = {"cpu": torch.get_rng_state()}
+        if torch.cuda.is_available():
+            random["cuda"] = torch.cuda.get_rng_state()
+        save_file(random, temporary / "random.safetensors")
         checksums = {file.name: artefacts.checksum(file) for file in sorted(temporary.iterdir())}
         (temporary / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra, "files": checksums}))
         shutil.rmtree(target, ignore_errors=True)  # a kill during deletion may have left half of it
@@ -76,10 +78,7 @@ def read_extras(folder: Path) -> list[dict[str, Any]]:
 
 
 def restore(state: TrainState, folder: Path) -> bool:
-    """Load the newest checkpoint under ``folder`` into ``state``.
-
-    Returns:
-        False if there is no checkpoint.
+    """Load the newest checkpoint under ``folder`` into ``state``; return False if there is none.
 
     Raises:
         DamagedArtefact: the checkpoint belongs to another model or is damaged.
@@ -90,9 +89,11 @@ def restore(state: TrainState, folder: Path) -> bool:
     path = checkpoints[-1]
     try:
         row = json.loads((path / STATE).read_text())
-        _check_files(path, row.get("files", {}))  # checkpoints of earlier versions list no files
+        for name, digest in row.get("files", {}).items():  # checkpoints of earlier versions list no files
+            if artefacts.checksum(path / name) != digest:
+                raise ValueError(f"{name} has changed since it was written")
         load_model(state.model, path / "model.safetensors")
-        saved = load_file(path / "optimizer.safetensors")
+        tensors = load_file(path / "optimizer.safetensors")
         random = load_file(path / "random.safetensors")
     except Exception as error:  # safetensors raises its own exception types
         reason = str(error).strip().split("\n")[0]
@@ -100,7 +101,12 @@ def restore(state: TrainState, folder: Path) -> bool:
         raise DamagedArtefact(
             f"{path} does not fit this run ({reason}): {earlier}start in an empty directory"
         ) from error
-    _restore_optimizer(state.optimizer, saved)
+    parameters = _list_parameters(state.optimizer)
+    for key, value in tensors.items():
+        index, name = key.split("/")
+        parameter = parameters[int(index)]
+        # As in torch, step counts stay on the CPU.
+        state.optimizer.state[parameter][name] = value if name == "step" else value.to(parameter.device)
     torch.set_rng_state(random["cpu"])
     if "cuda" in random and torch.cuda.is_available():
         torch.cuda.set_rng_state(random["cuda"])
@@ -108,42 +114,13 @@ def restore(state: TrainState, folder: Path) -> bool:
     return True
 
 
-def _check_files(path: Path, checksums: dict[str, str]) -> None:
-    for name, digest in checksums.items():
-        if artefacts.checksum(path / name) != digest:
-            raise ValueError(f"{name} has changed since it was written")
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, torch.Tensor]) -> None:
-    for index, parameter in enumerate(_parameters(optimizer)):
-        entries = {
-            key.split("/")[1]: value.to(_get_device(key, parameter))
-            for key, value in saved.items()
-            if key.split("/")[0] == str(index)
-        }
-        if entries:
-            optimizer.state[parameter] = entries
-
-
-def _get_device(key: str, parameter: nn.Parameter) -> torch.device:
-    """Return the device of an optimizer entry: that of its parameter, or the CPU for step counts as in torch."""
-    return torch.device("cpu") if key.endswith("/step") else parameter.device
-
-
-def _random_states() -> dict[str, torch.Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
-    return states
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+def _list_parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def _get_optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {
         f"{index}/{name}": torch.as_tensor(value).contiguous()
-        for index, parameter in enumerate(_parameters(optimizer))
+        for index, parameter in enumerate(_list_parameters(optimizer))
         for name, value in optimizer.state.get(parameter, {}).items()
     }

@@ -7,8 +7,7 @@ its part of that gradient. One process with one chunk per side needs no second c
 Legend: n rows of a chunk, D width.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -36,33 +35,26 @@ def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor
         value = loss(*(encode() for (encode,) in sides))
         value.backward()
         return value.detach()
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     chunks = [[_encode_without_graph(encode) for encode in side] for side in sides]
     whole = [parallel.gather_rows(torch.cat([rows for rows, _ in side])) for side in chunks]
     leaves = [rows.requires_grad_() for rows, _ in whole]
     value = loss(*leaves)
     value.backward()
-    for side, side_chunks, leaf, (_, own) in zip(sides, chunks, leaves, whole, strict=True):
+    for side, side_chunks, leaf, (_, share) in zip(sides, chunks, leaves, whole, strict=True):
         assert leaf.grad is not None
-        gradients = leaf.grad[own].split([len(rows) for rows, _ in side_chunks])
-        for encode, (_, state), gradient in zip(side, side_chunks, gradients, strict=True):
-            with _random_state(state):  # the second pass must drop the same units as the first
+        gradients = leaf.grad[share].split([len(rows) for rows, _ in side_chunks])
+        for encode, (_, random), gradient in zip(side, side_chunks, gradients, strict=True):
+            with torch.random.fork_rng(devices):  # the second pass must drop the same units as the first
+                torch.set_rng_state(random[0])
+                if devices:
+                    torch.cuda.set_rng_state(random[1])
                 encode().backward(gradient)
     return value.detach()
 
 
-def _encode_without_graph(encode: ChunkEncoder) -> tuple[Tensor, tuple[Tensor, Tensor | None]]:
+def _encode_without_graph(encode: ChunkEncoder) -> tuple[Tensor, list[Tensor]]:
     """Return the rows of a chunk, and the random states from which its dropout was drawn."""
-    state = torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    random = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])]
     with torch.no_grad():
-        return encode(), state
-
-
-@contextmanager
-def _random_state(state: tuple[Tensor, Tensor | None]) -> Iterator[None]:
-    """Use the random state ``state`` in the block and restore the current one afterwards."""
-    cpu, cuda = state
-    with torch.random.fork_rng([] if cuda is None else [torch.cuda.current_device()]):
-        torch.set_rng_state(cpu)
-        if cuda is not None:
-            torch.cuda.set_rng_state(cuda)
-        yield
+        return encode(), random

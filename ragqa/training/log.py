@@ -4,39 +4,36 @@ import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 FILE = "metrics.jsonl"
 
 
-class Log(Protocol):
-    """Receiver of a run's figures."""
+class Log:
+    """Log that drops all figures, for all processes but the first in data-parallel training."""
 
     def write(self, step: int, **row: Any) -> None:
         """Write a row of figures."""
-        ...
+
+    def close(self) -> None:
+        """Close the files."""
 
 
-class _NoLog:
-    def write(self, step: int, **row: Any) -> None: ...
-
-
-NO_LOG = _NoLog()
-"""Log of all processes but the first in data-parallel training."""
-
-
-class MetricLog:
-    """Log in ``metrics.jsonl``; a resumed run first drops the rows after its checkpoint."""
+class MetricLog(Log):
+    """Log in ``folder/metrics.jsonl`` from ``step`` on; a resumed run first drops the rows after its checkpoint."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """Log into ``folder/metrics.jsonl`` from ``step`` on."""
         folder.mkdir(parents=True, exist_ok=True)
         rows = [row for row in read_rows(folder) if row["step"] < step or (row["step"] == step and _is_swap(row))]
         temporary = folder / f".{FILE}.writing"
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
         os.replace(temporary, folder / FILE)
         self._file = (folder / FILE).open("a", buffering=1)
-        self._board = _open_board(folder, step)
+        self._board: Any = None
+        if find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
 
     def write(self, step: int, **row: Any) -> None:
         """Write a row of figures."""
@@ -68,11 +65,3 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
             except ValueError:
                 break
     return rows
-
-
-def _open_board(folder: Path, step: int) -> Any:
-    if find_spec("tensorboard") is None:
-        return None
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ragqa.training.precision import bfloat16_is_fast
+from ragqa.training.precision import is_bfloat16_fast
 
 
 def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
@@ -36,19 +36,17 @@ def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
 
     A step takes 6 operations per weight and token. A probe with two input and three output tokens distinguishes the
     two kinds: keys and values of cross-attention belong to the input, and a head that shares the embeddings counts.
-
-    Args:
-        model: a seq2seq with the interface of transformers.
     """
     counts: Counter[int] = Counter()
 
     def count_weight(module: nn.Module, arguments: object, output: torch.Tensor) -> None:
         counts[output.shape[:-1].numel()] += module.get_parameter("weight").numel()
 
-    parts = [part for part in model.modules() if not isinstance(part, nn.Embedding)]
-    weights = [getattr(part, "weight", None) for part in parts]
-    matrices = [part for part, weight in zip(parts, weights, strict=True) if weight is not None and weight.ndim == 2]
-    hooks = [part.register_forward_hook(count_weight) for part in matrices]
+    hooks = [
+        part.register_forward_hook(count_weight)
+        for part in model.modules()
+        if not isinstance(part, nn.Embedding) and getattr(getattr(part, "weight", None), "ndim", 0) == 2
+    ]
     device = next(model.parameters()).device
     inputs, outputs = (torch.zeros(1, length, dtype=torch.long, device=device) for length in (2, 3))
     training = model.training
@@ -67,7 +65,7 @@ def measure_peak_flops(device: str = "cpu") -> float:
     """Return the operations per second of a large matrix product in training precision; takes 1 s."""
     size = 8192 if device.startswith("cuda") else 2048
     generator = torch.Generator(device).manual_seed(0)  # measuring must not change the dropout of a run
-    dtype = torch.bfloat16 if bfloat16_is_fast(device) else torch.float32
+    dtype = torch.bfloat16 if is_bfloat16_fast(device) else torch.float32
     a = torch.randn(size, size, device=device, dtype=dtype, generator=generator)
     best, until = 0.0, time.perf_counter() + 1.0
     while time.perf_counter() < until:

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 def get_rank() -> int:
     """Return the number of this process, from 0; 0 without other processes."""
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    return dist.get_rank() if count_processes() > 1 else 0
 
 
 def count_processes() -> int:
@@ -41,40 +41,34 @@ def take_share(items: list[Item]) -> list[Item]:
     Raises:
         BadInput: the batch cannot be divided evenly.
     """
-    count = count_processes()
-    if len(items) % count:
-        raise BadInput(f"a batch of {len(items)} cannot be divided among {count} processes evenly: change --batch")
-    size = len(items) // count
-    first = get_rank() * size
-    return items[first : first + size]
+    size, rest = divmod(len(items), count_processes())
+    if rest:
+        raise BadInput(
+            f"a batch of {len(items)} cannot be divided among {count_processes()} processes evenly: change --batch"
+        )
+    return items[get_rank() * size :][:size]
 
 
 def compute_loss_weight(counted: Tensor) -> Tensor:
-    """Return the weight of this process's mean loss: its share of all counted items.
-
-    Args:
-        counted: bool tensor, true for the items that count in the mean of this process.
-    """
+    """Return the weight of this process's mean loss: its share of all items for which ``counted`` is true."""
     if count_processes() == 1:
         return torch.ones((), device=counted.device)
-    own = counted.sum().float()
-    total = own.clone()
+    count = counted.sum().float()
+    total = count.clone()
     dist.all_reduce(total)
-    return own / total.clamp_min(1)
+    return count / total.clamp_min(1)
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Replace gradients by their sums over all processes; a missing gradient counts as zero."""
     if count_processes() == 1:
         return
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    for parameter in trained:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
     buckets: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for parameter in trained:
-        assert parameter.grad is not None
-        buckets.setdefault((parameter.device, parameter.dtype), []).append(parameter.grad)
+    for parameter in parameters:
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            buckets.setdefault((parameter.device, parameter.dtype), []).append(parameter.grad)
     for gradients in buckets.values():  # one message per bucket is faster than one per parameter
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat)
@@ -83,11 +77,10 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def gather_rows(rows: Tensor) -> tuple[Tensor, slice]:
-    """Return the rows [n, …] of all processes in process order, without a graph, and the slice of its own."""
-    count = count_processes()
-    if count == 1:
+    """Return the rows [n, …] of all processes in process order, without a graph, and the slice of this process."""
+    if count_processes() == 1:
         return rows.detach(), slice(0, len(rows))
-    parts = [torch.empty_like(rows) for _ in range(count)]
+    parts = [torch.empty_like(rows) for _ in range(count_processes())]
     dist.all_gather(parts, rows.detach().contiguous())
     first = get_rank() * len(rows)
     return torch.cat(parts), slice(first, first + len(rows))

@@ -11,10 +11,10 @@ import torch
 
 def autocast(device: torch.device | str) -> torch.autocast:
     """Compute matrix products in bfloat16 inside the block where that is faster."""
-    return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=bfloat16_is_fast(device))
+    return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=is_bfloat16_fast(device))
 
 
-def bfloat16_is_fast(device: torch.device | str) -> bool:
+def is_bfloat16_fast(device: torch.device | str) -> bool:
     """Tell whether the device multiplies faster in bfloat16 than in float32.
 
     GPUs before Ampere and most CPUs have no instructions for it; without them a CPU takes five times as long as in
@@ -23,12 +23,13 @@ def bfloat16_is_fast(device: torch.device | str) -> bool:
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return _cpu_has_instructions() and (
-        _bfloat16_takes_less() if _fixed_precision is None else _fixed_precision == "bfloat16"
-    )
+    if _fixed_precision is not None:
+        return _cpu_has_instructions() and _fixed_precision == "bfloat16"
+    return _cpu_has_instructions() and _bfloat16_takes_less()
 
 
 _fixed_precision: str | None = None
+"""Precision set by ``fix_precision``."""
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def fix_precision(name: str | None) -> Iterator[None]:
 
 def choose_precision(device: torch.device | str) -> str:
     """Return the precision in which an encoder in training embeds: ``bfloat16`` or ``float32``."""
-    return "bfloat16" if bfloat16_is_fast(device) else "float32"
+    return "bfloat16" if is_bfloat16_fast(device) else "float32"
 
 
 @cache
@@ -59,14 +60,11 @@ def _cpu_has_instructions() -> bool:
 
 @cache
 def _bfloat16_takes_less() -> bool:
-    """Time products of a small model's size in both precisions in turn and compare the best times.
-
-    The best of 30 counts, since other work on the machine slows some of them down.
-    """
+    """Time products of a small model's size in both precisions and compare the best times."""
     generator = torch.Generator().manual_seed(0)  # measuring must not change the dropout of a run
     a_MD, b_DD = (torch.randn(rows, 512, generator=generator) for rows in (1024, 512))
     times: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}
-    for _ in range(30):
+    for _ in range(30):  # the best counts, since other work on the machine slows some of them down
         for dtype, seconds in times.items():
             a, b = a_MD.to(dtype), b_DD.to(dtype)
             start = time.perf_counter()

@@ -112,7 +112,7 @@ def test_a_run_continues_in_the_precision_it_began_with(config: ReaderConfig, mo
     assert said() == ["bfloat16", describe_hardware()]
     monkeypatch.setattr("pipelines.common.run_directory.describe_hardware", lambda: "another")
     main(broken)
-    assert said() == ["float32", "another"] and not precision.bfloat16_is_fast("cpu")
+    assert said() == ["float32", "another"] and not precision.is_bfloat16_fast("cpu")
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -163,7 +163,7 @@ def test_exams_are_in_the_precision_of_training_and_without_titles(config: Reade
     model = SpanReader.from_encoder(config.encoder).train()
     told: Any = Told()
     found = span_reader.evaluate(model, TextTokenizer(config.encoder), [told], config)
-    assert found == dict.fromkeys(("told_em", "em"), float(precision.bfloat16_is_fast("cpu"))) | {"training": 0.0}
+    assert found == dict.fromkeys(("told_em", "em"), float(precision.is_bfloat16_fast("cpu"))) | {"training": 0.0}
     assert model.training
     question = next(iter(read_questions(config.train[0])))
     (hits,) = make_gold_exam([question]).hits

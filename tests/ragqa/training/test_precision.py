@@ -19,7 +19,7 @@ def test_autocast_uses_the_faster_precision(
     with precision.autocast("cpu"):
         product = torch.ones(2, 2) @ torch.ones(2, 2)
     assert product.dtype == (torch.bfloat16 if has_instructions and is_faster else torch.float32)
-    assert precision.bfloat16_is_fast("cpu") is (has_instructions and is_faster)
+    assert precision.is_bfloat16_fast("cpu") is (has_instructions and is_faster)
     assert precision.choose_precision("cpu") == ("bfloat16" if has_instructions and is_faster else "float32")
 
 
@@ -42,7 +42,7 @@ def test_timing_compares_precisions_and_draws_no_random_numbers(monkeypatch: pyt
 
 def test_gpus_that_would_emulate_bfloat16_compute_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *, including_emulation: including_emulation)
-    assert not precision.bfloat16_is_fast("cuda:1")
+    assert not precision.is_bfloat16_fast("cuda:1")
 
 
 def test_peak_flops_are_measured_in_training_precision(monkeypatch: pytest.MonkeyPatch) -> None:
