@@ -1,32 +1,35 @@
-"""Shared parts of the commands in eval: run one, report its errors in one line, and write its command line as text."""
+"""Run the commands in eval: parse their options, report expected errors in one line, and write a command as text."""
 
 import os
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from ragqa.settings import command_line as settings
+from ragqa.settings.command_line import parse_config, report_errors
 
 Config = TypeVar("Config")
 
 
-def command_line() -> str:
-    """Return the command that runs, as it is typed in the checkout, with relative paths."""
+def run_command(
+    main: Callable[[Config], object], ConfigClass: type[Config], description: str | None, *, positional: bool = False
+) -> None:
+    """Call ``main`` with the options of the command line; an expected error ends the process with one line.
+
+    Args:
+        main: the command.
+        ConfigClass: dataclass whose fields are the options.
+        description: text above the options in the help.
+        positional: take fields without a default as positional arguments.
+    """
+    with report_errors(_main_module()):
+        main(parse_config(ConfigClass, description, positional=positional))
+
+
+def format_command_line() -> str:
+    """Return the running command as it is typed in the checkout, with relative paths."""
     return f"python -m {_main_module()} {shlex.join(map(_make_relative, sys.argv[1:]))}"
-
-
-def report_errors() -> AbstractContextManager[None]:
-    """Print an expected error as one line on standard error and exit with status 2, or 130 after an interrupt."""
-    return settings.report_errors(_main_module())
-
-
-def run_command(main: Callable[[Config], object], ConfigClass: type[Config], description: str | None) -> None:
-    """Call ``main`` with the options of the command line; an expected error ends the process with one line."""
-    with report_errors():
-        main(settings.parse_config(ConfigClass, description))
 
 
 def _main_module() -> str:

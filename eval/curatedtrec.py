@@ -10,20 +10,8 @@ score); the prediction is not normalised. Scoring the patterns as strings is the
     python -m eval.curatedtrec --pipeline DIR --data DIR
 """
 
-from eval.suite import Published, Split, Suite, main
-
-TEST = "test, 694 questions"
-BLOCKS = "English Wikipedia, Dec 20 2018, 13,353,718 blocks of up to 288 wordpieces"
-PASSAGES = "English Wikipedia, Dec 20 2018, 21,015,324 passages of 100 words"
-ARTICLES = "English Wikipedia, Dec 21 2016, 5,075,182 articles"
-
-GUU = "Guu et al. 2020, Table 1"
-KARPUKHIN = "Karpukhin et al. 2020, Table 4"
-LEWIS = "Lewis et al. 2020, Table 1"
-LEWIS_TEST = "test, 635 questions by the paper's Table 7 (which says 635 of train as well)"
-LEE = f"Lee et al. 2019, as in {KARPUKHIN}"
-CHEN = f"Chen et al. 2017, Table 6, as in {GUU}"
-
+from eval.published import list_published
+from eval.suite import Split, Suite, main
 
 CURATEDTREC = Suite(
     key="curatedtrec",
@@ -35,9 +23,9 @@ CURATEDTREC = Suite(
         "public domain, as NIST told its authors."
     ),
     splits={
-        "train": Split(file="train.jsonl", questions=1_689),
-        "test-a": Split(file="test-a.jsonl", questions=342),
-        "test": Split(file="test.jsonl", questions=694),
+        "train": Split("train.jsonl", 1_689),
+        "test-a": Split("test-a.jsonl", 342),
+        "test": Split("test.jsonl", 694),
     },
     default_split="test-a",
     # The two copies found on the hub do not serve: Tevatron/wikipedia-curated needs a loading script, which datasets 4
@@ -45,19 +33,7 @@ CURATEDTREC = Suite(
     hub=None,
     regex=True,
     answer_type="a regular expression for a name, date, number or cause, one for a question",
-    published=(
-        Published(system="BM25 + BERT", em=21.3, source=LEE, corpus=BLOCKS, split=TEST),
-        Published(system="DrQA", em=25.7, source=CHEN, corpus=ARTICLES, split=TEST),
-        Published(system="ORQA", em=30.1, source=LEE, corpus=BLOCKS, split=TEST),
-        Published(system="REALM, X = Wikipedia", em=46.8, source=GUU, corpus=BLOCKS, split=TEST),
-        Published(system="REALM, X = CC-News", em=42.9, source=GUU, corpus=BLOCKS, split=TEST),
-        Published(system="BM25 + DPR's reader", em=24.9, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="DPR, trained on CuratedTREC", em=25.9, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="DPR, several data sets", em=49.4, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="BM25 + DPR, several data sets", em=50.6, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="RAG-Token", em=50.0, source=LEWIS, corpus=PASSAGES, split=LEWIS_TEST),
-        Published(system="RAG-Sequence", em=52.2, source=LEWIS, corpus=PASSAGES, split=LEWIS_TEST),
-    ),
+    published=list_published("curatedtrec"),
     caution=(
         "test-a is a part of the papers' 694 test questions, so one question is 0.3 points; train is larger than their "
         "1,353 and 133 for dev. The data set's authors count a match anywhere in the answer, ORQA and DrQA only from "

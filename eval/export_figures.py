@@ -1,13 +1,13 @@
 """The figures of a report in a form to commit: a JSON file, and a table with a line per question, without texts.
 
-python -m eval.export_figures REPORT --out docs/measurements/NAME.json
+python -m eval.export_figures REPORT docs/measurements/NAME.json
 """
 
-import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
-from eval.command import report_errors
+from eval.command import run_command
 from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
@@ -16,6 +16,16 @@ from ragqa.evaluation.tally import find_loss
 
 _IN_SUITE = ("published", "source", "caution", "answer_type")
 """Facts that the suite's file states already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """A report and the file of its figures."""
+
+    report: Path
+    """Directory of a report."""
+    out: Path
+    """JSON file to write."""
 
 
 def check_place(out: Path) -> None:
@@ -49,15 +59,10 @@ def _format(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path, help="directory of a report")
-    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
-    args = parser.parse_args()
-    with report_errors():
-        export_figures(Report.load(args.report), args.out)
+def main(config: ExportConfig) -> None:
+    """Export the figures of a report from the command line."""
+    export_figures(Report.load(config.report), config.out)
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, ExportConfig, __doc__, positional=True)

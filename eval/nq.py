@@ -11,26 +11,8 @@ answers, after Unicode NFD and SQuAD's normalisation.
     python -m eval.nq --pipeline DIR --data DIR
 """
 
-from eval.suite import Hub, Published, Split, Suite, main
-
-TEST = "test, 3,610 questions"
-BLOCKS = "English Wikipedia, Dec 20 2018, 13,353,718 blocks of up to 288 wordpieces"
-PASSAGES = "English Wikipedia, Dec 20 2018, 21,015,324 passages of 100 words"
-DUMP_UNCHECKED = "English Wikipedia, dump not checked"
-NO_CORPUS = "none (closed book)"
-
-GUU = "Guu et al. 2020, Table 1"
-KARPUKHIN = "Karpukhin et al. 2020, Table 4"
-LEWIS = "Lewis et al. 2020, Table 1"
-IZACARD = "Izacard and Grave 2021"
-LEE = f"Lee et al. 2019, as in {KARPUKHIN}"
-ROBERTS = f"Roberts et al. 2020, as in {GUU}"
-ROBERTS_SSM = f"Roberts et al. 2020, as in {LEWIS}"
-HARD_EM = f"Min et al. 2019a, as in {KARPUKHIN}"
-MIN = f"Min et al. 2019b, as in {GUU}"
-MIN_LATER = f"Min et al. 2019b, as in {KARPUKHIN}"
-ASAI = f"Asai et al. 2020, as in {KARPUKHIN}"
-
+from eval.published import list_published
+from eval.suite import Hub, Split, Suite, main
 
 NQ = Suite(
     key="nq",
@@ -41,10 +23,10 @@ NQ = Suite(
         "Source: github.com/google-research-datasets/natural-questions, nq_open. Licence: CC BY-SA 3.0."
     ),
     splits={
-        "train": Split(file="train.jsonl", questions=4_997),
-        "dev": Split(file="dev.jsonl", questions=8_757),
-        "test-a": Split(file="test-a.jsonl", questions=1_800),
-        "test": Split(file="test.jsonl", questions=3_610),
+        "train": Split("train.jsonl", 4_997),
+        "dev": Split("dev.jsonl", 8_757),
+        "test-a": Split("test-a.jsonl", 1_800),
+        "test": Split("test.jsonl", 3_610),
     },
     default_split="test-a",
     hub=Hub(
@@ -55,26 +37,7 @@ NQ = Suite(
         splits={"train": ("train", 87_925), "test": ("validation", 3_610)},
     ),
     answer_type="short spans of at most five tokens",
-    published=(
-        Published(system="BM25 + BERT", em=26.5, source=LEE, corpus=BLOCKS, split=TEST),
-        Published(system="T5-11B, closed book", em=34.5, source=ROBERTS, corpus=NO_CORPUS, split=TEST),
-        Published(system="T5-11B + SSM, closed book", em=36.6, source=ROBERTS_SSM, corpus=NO_CORPUS, split=TEST),
-        Published(system="HardEM", em=28.1, source=HARD_EM, corpus=DUMP_UNCHECKED, split=TEST),
-        Published(system="GraphRetriever, first figures", em=31.8, source=MIN, corpus=DUMP_UNCHECKED, split=TEST),
-        Published(system="GraphRetriever, later figures", em=34.5, source=MIN_LATER, corpus=DUMP_UNCHECKED, split=TEST),
-        Published(system="PathRetriever", em=32.6, source=ASAI, corpus=DUMP_UNCHECKED, split=TEST),
-        Published(system="ORQA", em=33.3, source=LEE, corpus=BLOCKS, split=TEST),
-        Published(system="REALM, X = Wikipedia", em=39.2, source=GUU, corpus=BLOCKS, split=TEST),
-        Published(system="REALM, X = CC-News", em=40.4, source=GUU, corpus=BLOCKS, split=TEST),
-        Published(system="BM25 + DPR's reader", em=32.6, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="DPR, trained on NQ", em=41.5, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="DPR, several data sets", em=41.5, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="BM25 + DPR, several data sets", em=38.8, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="RAG-Token", em=44.1, source=LEWIS, corpus=PASSAGES, split=TEST),
-        Published(system="RAG-Sequence", em=44.5, source=LEWIS, corpus=PASSAGES, split=TEST),
-        Published(system="FiD base", em=48.2, source=IZACARD, corpus=PASSAGES, split=TEST),
-        Published(system="FiD large", em=51.4, source=IZACARD, corpus=PASSAGES, split=TEST),
-    ),
+    published=list_published("nq"),
     caution=(
         "test-a is a part of the papers' 3,610 test questions (and not EfficientQA's dev set, also 1,800), train a "
         "part of their 79,168. all-MiniLM-L6-v2 was trained on pairs from NQ's train split, which dev was cut from: "

@@ -7,18 +7,28 @@ Two intervals that overlap say little about two systems that answer the same que
 ``ragqa eval compare``, which also shows the questions.
 """
 
-import argparse
 import csv
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.command import report_errors
+from eval.command import run_command
 from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput, Mismatch
 from ragqa.evaluation.statistics import compare_paired
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedConfig:
+    """Two tables and the form of the result."""
+
+    before: Path
+    """Table of the system that is replaced."""
+    after: Path
+    """Table of the system that replaces it."""
+    json: bool = False
+    """Print the figures as one JSON object."""
 
 
 def read_scores(table: Path) -> dict[str, float]:
@@ -64,17 +74,11 @@ def format_comparison(figures: dict[str, Any]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=Path, help="table of the system that is replaced")
-    parser.add_argument("after", type=Path, help="table of the system that replaces it")
-    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
-    args = parser.parse_args(arguments)
-    with report_errors():
-        figures = compare_tables(args.before, args.after)
-        print(json.dumps(figures) if args.json else format_comparison(figures))
+def main(config: PairedConfig) -> None:
+    """Compare two recorded tables from the command line."""
+    figures = compare_tables(config.before, config.after)
+    print(json.dumps(figures) if config.json else format_comparison(figures))
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, PairedConfig, __doc__, positional=True)

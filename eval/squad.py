@@ -10,20 +10,8 @@ normalisation, without a Unicode step.
     python -m eval.squad --pipeline DIR --data DIR
 """
 
-from eval.suite import Hub, Published, Split, Suite, main
-
-TEST = "SQuAD 1.1 dev as test, 10,570 questions"
-BLOCKS = "English Wikipedia, Dec 20 2018, 13,353,718 blocks of up to 288 wordpieces"
-PASSAGES = "English Wikipedia, Dec 20 2018, 21,015,324 passages of 100 words"
-ARTICLES = "English Wikipedia, Dec 21 2016, 5,075,182 articles"
-DUMP_UNCHECKED = "English Wikipedia, dump not checked"
-
-KARPUKHIN = "Karpukhin et al. 2020, Table 4"
-IZACARD = "Izacard and Grave 2021"
-LEE = f"Lee et al. 2019, as in {KARPUKHIN}"
-ASAI = f"Asai et al. 2020, as in {KARPUKHIN}"
-CHEN = f"Chen et al. 2017, Table 6, as in {IZACARD}"
-
+from eval.published import list_published
+from eval.suite import Hub, Split, Suite, main
 
 SQUAD = Suite(
     key="squad",
@@ -34,9 +22,9 @@ SQUAD = Suite(
         "github.com/rajpurkar/SQuAD-explorer. Licence: CC BY-SA 4.0."
     ),
     splits={
-        "train": Split(file="train-v1.1.json.xz", questions=87_599),
-        "dev-a": Split(file="dev-a-v1.1.json.xz", questions=3_482),
-        "dev": Split(file="dev-v1.1.json", questions=10_570),
+        "train": Split("train-v1.1.json.xz", 87_599),
+        "dev-a": Split("dev-a-v1.1.json.xz", 3_482),
+        "dev": Split("dev-v1.1.json", 10_570),
     },
     default_split="dev-a",
     hub=Hub(
@@ -49,23 +37,7 @@ SQUAD = Suite(
     ),
     unicode=None,
     answer_type="spans of the paragraph that the question was written for, mostly three a question in dev",
-    published=(
-        Published(system="BM25 + BERT", em=33.2, source=LEE, corpus=BLOCKS, split=TEST),
-        Published(system="DrQA", em=29.8, source=CHEN, corpus=ARTICLES, split=TEST),
-        Published(system="PathRetriever", em=56.5, source=ASAI, corpus=DUMP_UNCHECKED, split=TEST),
-        Published(system="ORQA", em=20.2, source=LEE, corpus=BLOCKS, split=TEST),
-        Published(system="BM25 + DPR's reader", em=38.1, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="DPR, trained on SQuAD", em=29.8, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="DPR, several data sets", em=24.1, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="BM25 + DPR, trained on SQuAD", em=36.7, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(system="BM25 + DPR, several data sets", em=35.8, source=KARPUKHIN, corpus=PASSAGES, split=TEST),
-        Published(
-            system="FiD base", em=53.4, source=IZACARD, corpus=f"{DUMP_UNCHECKED}, passages of 100 words", split=TEST
-        ),
-        Published(
-            system="FiD large", em=56.7, source=IZACARD, corpus=f"{DUMP_UNCHECKED}, passages of 100 words", split=TEST
-        ),
-    ),
+    published=list_published("squad"),
     caution=(
         "dev-a is a part of the 10,570 questions that the papers test on: 16 articles, so questions come in clumps and "
         "an article more or less moves the score. The questions were written with the paragraph in sight: without it "

@@ -3,35 +3,35 @@
 One data set, one file: ``eval/nq.py``, ``webq.py``, ``curatedtrec.py``, ``squad.py``.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from eval.command import command_line, report_errors
+from eval.command import format_command_line, run_command
 from eval.export_figures import check_place, export_figures
+from eval.published import Published
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.evaluation import EvaluationSettings, Report, evaluate
 from ragqa.evaluation.question_set import QuestionSet
 from ragqa.evaluation.report.summary import format_summary
+from ragqa.evaluation.run import DEPTH
 from ragqa.evaluation.systems import GoldPassages
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
 from ragqa.reading.base import Decoding, Reader
-from ragqa.retrieval.registry import Fusion, RetrieverKind
 from ragqa.types import Question
 
+_READER_ALONE = "Each question is read beside its own gold passage; nothing is retrieved."
 
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """A part of a data set, in a file."""
+
+class Split(NamedTuple):
+    """A part of a data set: its file in the folder given as --data, and the questions that the file must hold."""
 
     file: str
-    """Name of the file in the folder given as --data."""
     questions: int
-    """Number of questions that the file must hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,18 +48,6 @@ class Hub:
     """Column of the gold passage, if there is one."""
     splits: dict[str, tuple[str, int]]
     """The hub's name and the number of questions of each split, by our name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """Exact match of another system, on its own corpus and split."""
-
-    system: str
-    em: float
-    """In percent, as papers print it."""
-    source: str
-    corpus: str
-    split: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,17 +69,75 @@ class Suite:
     caution: str = ""
     """Warning to readers of the scores."""
 
-
-DECODING = ("beams", "fast", "max_answer", "min_answer")
-"""Options of generative readers: fields of ``Decoding``."""
-_READER_ALONE = "Each question is read beside its own gold passage; nothing is retrieved."
-_FINGERPRINT_DIGITS = 8
-"""Digits of a reader's fingerprint that distinguish it in the name of a report."""
+    def make_settings(self, questions: QuestionSet, **changes: Any) -> EvaluationSettings:
+        """Return the settings by which a split is scored, with ``changes`` to their fields."""
+        settings = EvaluationSettings(name=self.title, split=questions.split, regex=self.regex, unicode=self.unicode)
+        return replace(settings, **changes)
 
 
-def choose_split(suite: Suite, data: Path | None) -> str:
-    """Return the split that is scored by default: of the hub, its test questions."""
-    return suite.default_split if data or not suite.hub else list(suite.hub.splits)[-1]
+@dataclass(frozen=True, kw_only=True)
+class SuiteConfig:
+    """Options of a suite's command."""
+
+    pipeline: Path
+    """Index or pipeline directory."""
+    data: Path | None = None
+    """Folder of the data set's files; without it, the hub (needs a network)."""
+    split: str | None = None
+    """Split to score; default: the test set, in files its part test-a or dev-a."""
+    out: Path | None = None
+    """Directory of the report; default: under runs/eval."""
+    corpus: str | None = None
+    """Name of the corpus in the report; default: the names of its files."""
+    retriever: str | None = None
+    """Retriever kind: dense, bm25 or hybrid; default: the index's."""
+    fusion: str | None = None
+    """Fusion of scores by the hybrid retriever."""
+    reader: Path | None = None
+    """Another reader: a directory, one of the pipeline's by name, or KIND:MODEL."""
+    beams: int | None = None
+    """Beams of the search (generative readers); default: 1, greedy."""
+    fast: bool = False
+    """Decode fast instead of thoroughly (rag-sequence)."""
+    max_answer: int | None = None
+    """Maximum answer length in tokens (generative readers)."""
+    min_answer: int | None = None
+    """Minimum answer length in tokens (generative readers)."""
+    trained: str | None = None
+    """How the reader was trained, in words by which eval.table finds its closed book."""
+    device: str = "cpu"
+    """Device of index search and torch models."""
+    k: int | None = None
+    """Passages to read; default: as many as the reader was trained with, or 10."""
+    depth: int = DEPTH
+    """Number of hits to search for answers."""
+    batch: int = 1
+    """Questions to ask together; with 1 times are latencies."""
+    limit: int | None = None
+    """Ask only this many questions, drawn at random but always the same ones."""
+    restart: bool = False
+    """Discard the rows of an interrupted run."""
+    gold: bool = False
+    """Score the reader alone, on each question's gold passage."""
+    no_read: bool = False
+    """Score retrieval alone."""
+    no_coverage: bool = False
+    """Do not search the corpus for answers."""
+    record: Path | None = None
+    """JSON file for the figures; a table with a line per question goes next to it."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for options that exclude each other, before anything is asked."""
+        if self.record:
+            check_place(self.record)
+        if self.gold and (self.no_read or self.k or self.retriever or self.fusion):
+            raise BadInput("--gold reads each question's own passage: leave --k, --retriever, --fusion, --no-read out")
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """Options of generative readers that were given, by their names in ``Decoding``."""
+        options = {"beams": self.beams, "fast": self.fast or None}
+        return {**options, "max_answer": self.max_answer, "min_answer": self.min_answer}
 
 
 def read_split(suite: Suite, split: str, data: Path | None) -> QuestionSet:
@@ -148,114 +194,78 @@ def _load_from_hub(hub: Hub, split: str) -> Sequence[Question]:
     ]
 
 
-def run(suite: Suite, args: argparse.Namespace) -> Report:
-    """Score a pipeline on a split of ``suite``."""
-    if args.record:
-        check_place(args.record)
-    if args.gold and (args.no_read or args.k or args.retriever or args.fusion):
-        raise BadInput("--gold reads each question's own passage: leave -k, --retriever, --fusion and --no-read out")
-    split = args.split or choose_split(suite, args.data)
-    questions = read_split(suite, split, args.data).sample(args.limit)
+def score_suite(suite: Suite, config: SuiteConfig) -> Report:
+    """Score a pipeline on a split of ``suite``; without files the default is the test set of the hub."""
+    uses_hub = suite.hub is not None and config.data is None
+    split = config.split or (list(suite.hub.splits)[-1] if suite.hub and uses_hub else suite.default_split)
+    questions = read_split(suite, split, config.data).sample(config.limit)
     pipeline = Pipeline.load(
-        args.pipeline,
-        retriever=args.retriever,
-        reader=args.reader,
-        fusion=args.fusion,
-        k=args.k,
-        decoding=Decoding.from_options(**{name: getattr(args, name) for name in DECODING}),
-        device=args.device,
+        config.pipeline,
+        retriever=config.retriever,
+        reader=config.reader,
+        fusion=config.fusion,
+        k=config.k,
+        decoding=Decoding.from_options(**config.decoding),
+        device=config.device,
     )
     if pipeline.note:
         print(pipeline.note, file=sys.stderr)
-    out = args.out or Path("runs", "eval", f"{report_name(suite, split, args, pipeline.reader)}.report")
-    system = GoldPassages(pipeline.reader) if args.gold else pipeline
-    return evaluate(system, questions, make_settings(suite, questions, args), out=out, progress=Bars())
-
-
-def make_settings(suite: Suite, questions: QuestionSet, args: argparse.Namespace) -> EvaluationSettings:
-    """Return the settings of a run of the suite's command."""
+    out = config.out or Path("runs", "eval", f"{name_report(suite, split, config, pipeline.reader)}.report")
     about = {
-        "command": command_line(),
-        "source": _READER_ALONE if args.gold else suite.about,
+        "command": format_command_line(),
+        "source": _READER_ALONE if config.gold else suite.about,
         "answer_type": suite.answer_type,
         "caution": suite.caution,
-        **({"trained": args.trained} if args.trained else {}),
+        **({"trained": config.trained} if config.trained else {}),
         # The published systems had to find the passage: a reader alone is not compared with them.
-        "published": [] if args.gold else [asdict(row) for row in suite.published],
+        "published": [] if config.gold else [asdict(row) for row in suite.published],
     }
-    return EvaluationSettings(
-        name=f"{suite.title}, reader on the gold passage" if args.gold else suite.title,
-        split=questions.split,
-        corpus=args.corpus,
-        regex=suite.regex,
-        unicode=suite.unicode,
-        depth=args.depth,
-        batch=args.batch,
-        read=not args.no_read,
-        coverage=not args.no_coverage,
-        resume=False if args.restart else None,
+    settings = suite.make_settings(
+        questions,
+        name=f"{suite.title}, reader on the gold passage" if config.gold else suite.title,
+        corpus=config.corpus,
+        depth=config.depth,
+        batch=config.batch,
+        read=not config.no_read,
+        coverage=not config.no_coverage,
+        resume=False if config.restart else None,
         about=about,
     )
+    system = GoldPassages(pipeline.reader) if config.gold else pipeline
+    return evaluate(system, questions, settings, out=out, progress=Bars())
 
 
-def report_name(suite: Suite, split: str, args: argparse.Namespace, reader: Reader) -> str:
+def name_report(suite: Suite, split: str, config: SuiteConfig, reader: Reader) -> str:
     """Name a report by what is scored, so that no two different runs share a place.
 
-    The reader stands there by kind and fingerprint: many recipes write a folder ``model``, which says nothing.
+    Args:
+        suite: the data set.
+        split: the split that is scored.
+        config: options of the run.
+        reader: the reader, which is named by kind and fingerprint: many recipes write a folder ``model``.
     """
-    names = ("retriever", "fusion", *DECODING, "k", "depth", "batch", "limit")
-    values = {name.replace("_", "-"): getattr(args, name) for name in names}
-    if args.reader is not None or (args.pipeline / "pipeline.json").is_file():
-        values["reader"] = f"{reader.kind}-{reader.fingerprint[:_FINGERPRINT_DIGITS]}"
-    defaults = {"depth": 100, "batch": 1}
-    parts = [f"{name}-{value}" for name, value in values.items() if value not in (None, defaults.get(name))]
-    flags = [name.replace("_", "-") for name in ("gold", "no_read") if getattr(args, name)]
-    return "-".join([suite.key, split, args.pipeline.resolve().name, *parts, *flags])
-
-
-def make_parser(suite: Suite, description: str | None) -> argparse.ArgumentParser:
-    """Return the parser of a suite's command line."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m eval.{suite.key}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--pipeline", type=Path, required=True, help="index or pipeline directory")
-    add("--data", type=Path, help="folder of the data set's files; without it, the hub (needs a network)")
-    add("--split", help=f"{', '.join(suite.splits)}; default: {suite.default_split}, from the hub the test questions")
-    add("--out", type=Path, help="directory of the report; default: under runs/eval")
-    add("--corpus", help="name of the corpus in the report; default: the names of its files")
-    add("--retriever", help=f"{', '.join(RetrieverKind)}; default: the index's")
-    add("--fusion", help=f"fusion of scores (hybrid retriever): {', '.join(Fusion)}")
-    add("--reader", type=Path, help="another reader: a directory, one of the pipeline's by name, or KIND:MODEL")
-    add("--beams", type=int, help="beams of the search (generative readers); default: 1, greedy")
-    add("--fast", action="store_true", default=None, help="decode fast instead of thoroughly (rag-sequence)")
-    add("--max-answer", type=int, help="maximum answer length in tokens (generative readers)")
-    add("--min-answer", type=int, help="minimum answer length in tokens (generative readers)")
-    add("--trained", help="how the reader was trained, in words by which eval.table finds its closed book")
-    add("--device", default="cpu", help="device of index search and torch models; default: cpu")
-    add("-k", type=int, help="passages to read; default: as many as the reader was trained with, or 10")
-    add("--depth", type=int, default=100, help="number of hits to search for answers; default: 100")
-    add("--batch", type=int, default=1, help="questions to ask together; with 1, the default, times are latencies")
-    add("--limit", type=int, help="ask only this many questions, drawn at random but always the same ones")
-    add("--restart", action="store_true", help="discard the rows of an interrupted run")
-    add("--gold", action="store_true", help="score the reader alone, on each question's gold passage")
-    add("--no-read", action="store_true", help="score retrieval alone")
-    add("--no-coverage", action="store_true", help="do not search the corpus for answers")
-    add("--record", type=Path, help="JSON file for the figures; a table with a line per question goes beside it")
-    return parser
+    values = {"retriever": config.retriever, "fusion": config.fusion, **config.decoding, "k": config.k}
+    values |= {"depth": None if config.depth == DEPTH else config.depth}
+    values |= {"batch": None if config.batch == 1 else config.batch, "limit": config.limit}
+    if config.reader is not None or (config.pipeline / "pipeline.json").is_file():
+        values["reader"] = f"{reader.kind}-{reader.fingerprint[:8]}"
+    parts = [f"{name.replace('_', '-')}-{value}" for name, value in values.items() if value is not None]
+    flags = [flag for flag, is_given in (("gold", config.gold), ("no-read", config.no_read)) if is_given]
+    return "-".join([suite.key, split, config.pipeline.resolve().name, *parts, *flags])
 
 
 def main(suite: Suite) -> None:
-    """Run the command line of a suite."""
-    args = make_parser(suite, sys.modules["__main__"].__doc__).parse_args()
-    with report_errors():
-        report = run(suite, args)
-        if args.record:
-            export_figures(report, args.record)
+    """Score a pipeline on a suite from the command line and print the figures."""
+    run_command(partial(print_scores, suite), SuiteConfig, sys.modules["__main__"].__doc__)
+
+
+def print_scores(suite: Suite, config: SuiteConfig) -> None:
+    """Score a pipeline, record the figures if that is wanted, and print them next to the published ones."""
+    report = score_suite(suite, config)
+    if config.record:
+        export_figures(report, config.record)
     print(format_summary(report))
-    if not args.gold:
+    if not config.gold:
         print(f"\n{format_published(suite)}")
     print(f"\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")
 

@@ -6,16 +6,25 @@ A reader that was scored with ``--trained WORDS`` is compared with the closed bo
 its interval is above that one's, it has from passages and not from its training.
 """
 
-import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.command import report_errors
+from eval.command import run_command
 from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import percent
 from ragqa.evaluation.statistics import wilson_interval
 from ragqa.reading.registry import ReaderKind, kind_of_fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsConfig:
+    """Recorded runs, a row each."""
+
+    files: tuple[Path, ...]
+    """Files that --record or eval.export_figures wrote."""
+
 
 HEAD = (
     *("questions", "corpus", "retriever", "reader", "EM", "F1", "recall @1 / @20 / @100", "answer in the corpus"),
@@ -95,6 +104,8 @@ def _format_interval(figure: dict[str, float] | None) -> str:
 
 def make_table(files: list[Path]) -> str:
     """Return the table of ``files``, a row for each; raise BadInput if one is not a record of a suite."""
+    if not files:
+        raise BadInput("no files: name those that --record or eval.export_figures wrote")
     try:
         runs = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         rows = [make_row(run, find_closed_book(run, runs)) for run in runs]
@@ -103,14 +114,10 @@ def make_table(files: list[Path]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [list(HEAD), ["---"] * len(HEAD), *rows])
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="files that --record or eval.export_figures wrote")
-    args = parser.parse_args()
-    with report_errors():
-        print(make_table(args.files))
+def main(config: RecordsConfig) -> None:
+    """Print the table of recorded figures."""
+    print(make_table(list(config.files)))
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, RecordsConfig, __doc__, positional=True)

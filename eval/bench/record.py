@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from eval.command import command_line
+from eval.command import format_command_line
 from ragqa import artefacts
 from ragqa.artefacts.machine import describe_hardware
 
@@ -25,7 +25,7 @@ def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, question
     """
     row = {
         "date": datetime.date.today().isoformat(),
-        "command": command_line(),
+        "command": format_command_line(),
         "hardware": describe_hardware(),
         "packages": {name: version for name in _PACKAGES if (version := _installed_version(name))},
         "corpus": corpus,

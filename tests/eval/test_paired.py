@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.paired import compare_tables, main
+from eval.paired import PairedConfig, compare_tables, main
 from ragqa.errors import BadInput, Mismatch
 
 
@@ -21,7 +21,7 @@ def test_the_difference_matches_a_count_by_hand(tmp_path: Path, capsys: pytest.C
     figures = compare_tables(before, after)
     assert (figures["questions"], figures["before"], figures["after"]) == (4, 0.25, 0.5)
     assert figures["difference"]["value"] == 0.25 and figures["p"] == 1.0  # one question that changed is none
-    main([str(before), str(after)])
+    main(PairedConfig(before=before, after=after))
     assert capsys.readouterr().out.startswith("4 questions: EM 25.0 before, 50.0 after; +25.0 (+0.0 to +75.0), p = 1")
 
 

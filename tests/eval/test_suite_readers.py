@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eval.export_figures import export_figures
-from eval.suite import Split, Suite, make_parser, run
+from eval.suite import Split, Suite, SuiteConfig, score_suite
 from eval.table import HEAD, format_gain, make_table
 from pipelines.common.generation import write_generator
 from ragqa.errors import BadInput
@@ -21,7 +21,7 @@ TWO = Suite(
     key="two",
     title="Two Questions",
     about="About a novel. Licence: none.",
-    splits={"test-a": Split(file="test-a.jsonl", questions=2)},
+    splits={"test-a": Split("test-a.jsonl", 2)},
     default_split="test-a",
     hub=None,
     answer_type="names",
@@ -46,15 +46,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def ask(root: Path, monkeypatch: pytest.MonkeyPatch, *options: Any) -> Report:
-    """A report of the suite, where a suite leaves it."""
+def ask(root: Path, monkeypatch: pytest.MonkeyPatch, reader: str, trained: str | None = None) -> Report:
+    """Score a reader on the suite, with the report where a suite leaves it."""
     monkeypatch.chdir(root)
-    given = ["--pipeline", "two.index", "--data", ".", *options]
-    return run(TWO, make_parser(TWO, None).parse_args(list(map(str, given))))
+    config = SuiteConfig(pipeline=Path("two.index"), data=Path(), reader=Path(reader), trained=trained)
+    return score_suite(TWO, config)
 
 
 def test_readers_of_one_folder_name_leave_reports_side_by_side(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reports = [ask(root, monkeypatch, "--reader", f"{kind}/model") for kind in READERS]
+    reports = [ask(root, monkeypatch, f"{kind}/model") for kind in READERS]
     assert len({report.path for report in reports}) == len(READERS)
     for kind, report in zip(READERS, reports, strict=True):
         assert f"-reader-{kind}-" in report.path.name
@@ -63,7 +63,7 @@ def test_readers_of_one_folder_name_leave_reports_side_by_side(root: Path, monke
 
 
 def test_one_model_used_in_two_ways_leaves_two_reports(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = {ask(root, monkeypatch, "--reader", f"{kind}:byt5").path for kind in ("fid", "closed-book")}
+    paths = {ask(root, monkeypatch, f"{kind}:byt5").path for kind in ("fid", "closed-book")}
     assert len(paths) == 2
 
 
@@ -71,7 +71,7 @@ def test_the_table_compares_a_reader_with_its_own_closed_book(root: Path, monkey
     files = [root / f"{kind}.json" for kind in ("fid", "closed-book", "rag-token")]
     for file in files:
         trained = "20 steps" if file.stem == "rag-token" else "10 steps"
-        export_figures(ask(root, monkeypatch, "--reader", f"{file.stem}/model", "--trained", trained), file)
+        export_figures(ask(root, monkeypatch, f"{file.stem}/model", trained), file)
     _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in make_table(files).splitlines()]
     found = {row[HEAD.index("reader")]: row for row in rows}
     assert list(found) == ["fid, 10 steps", "closed-book, 10 steps", "rag-token, 20 steps"]
