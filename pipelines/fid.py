@@ -16,7 +16,6 @@ that ask the same.
 Legend: B questions, K passages of a question, T tokens of an answer.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +26,7 @@ import torch
 from pipelines.common import generation
 from pipelines.common.best import BestWeights
 from pipelines.common.calibration import calibrate_reader, select_unseen_questions
+from pipelines.common.command import run_recipe
 from pipelines.common.config import (
     HeldOutConfig,
     Rules,
@@ -40,19 +40,19 @@ from pipelines.common.generation import PassageFinder
 from pipelines.common.processes import device_of, train_in_processes
 from pipelines.common.questions import read_training_questions
 from pipelines.common.retrieval_eval import KS
-from pipelines.common.run import Run, open_run
+from pipelines.common.run import BatchLoss, Run, open_run
 from pipelines.common.training_index.base import check_corpus_size
 from ragqa import artefacts
 from ragqa.models.generation.generators import Generator, read_generator_kind
 from ragqa.pipeline import Pipeline
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.live import open_retriever
 from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
 from ragqa.training.health import Health
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
+from ragqa.training.step import compute_rate, group_parameters
 from ragqa.types import Hit, Question
 
 
@@ -101,7 +101,7 @@ class FidConfig(TrainingConfig):
         return self.k == 0 or self.index is None
 
 
-def main(config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train, or continue a run.
 
     Args:
@@ -169,25 +169,16 @@ def train_step(
     with autocast(config.device):
         loss = generator.nll(inputs, generation.stack_scores(hits, config.device), labels_BT).mean()
     weight = parallel.compute_loss_weight(torch.ones(len(questions), device=config.device))
-    warmup = limit_warmup(config.warmup, 1000, config.steps)
-    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
-    norm = optimise(loss * weight, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     read, written = inputs.ids_NL.numel(), labels_BT.numel()
     read_flops, write_flops = generation.count_token_flops(generator.seq2seq)
     figures = parallel.average_over_processes({"nll": loss.item()}, weight)
-    run.finish_step(
-        **figures,
-        lr=rate,
-        grad_norm=norm,
-        tokens=parallel.sum_over_processes(read + written),
-        flops=read_flops * read + write_flops * written,
-    )
+    flops = read_flops * read + write_flops * written
+    run.take_step(BatchLoss(loss * weight, figures, read + written, flops), rate=rate, clip=config.clip)
     return figures
 
 
-def train_and_publish(
-    config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def train_and_publish(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train in as many processes as the settings say, and write a pipeline if there is an index.
 
     Returns:
@@ -201,9 +192,7 @@ def train_and_publish(
     return publish(config, config.index, progress=progress, notify=notify)
 
 
-def train_closed_book(
-    config: FidConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def train_closed_book(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train and publish a closed book, whatever number of passages the settings name."""
     return train_and_publish(replace(config, k=0), progress=progress, notify=notify)
 
@@ -213,7 +202,7 @@ def publish(
     index: Path,
     *,
     progress: Progress = SILENT,
-    notify: Callable[[str], None] = lambda line: None,
+    notify: Notify = ignore_line,
 ) -> Path:
     """Calibrate the trained generator and write the pipeline directory of it and an index."""
     model, device, held_out = config.out / "model", device_of(config), config.held_out
@@ -239,8 +228,4 @@ def publish(
 
 
 if __name__ == "__main__":
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.fid"):
-        print(train_and_publish(parse_config(FidConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.fid", FidConfig, __doc__, train_and_publish, in_processes=False)

@@ -7,7 +7,6 @@ REALM's towers and its knowledge-augmented encoder begin from it where no publis
 Legend: B texts, L tokens, M masked positions of the text that has most, V vocabulary.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,21 +14,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from pipelines.common.command import run_recipe
 from pipelines.common.config import Rules, TrainingConfig, above_0, proper_share, schedule_rules, text_length
 from pipelines.common.masked_text import MaskedBatch, MaskedTexts, position_chooser
-from pipelines.common.run import Run, open_run, write_model
+from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
+from ragqa.training.step import compute_rate, group_parameters
 
 _MASKINGS = ("words", "spans", "uniform")
 
@@ -81,21 +81,17 @@ def compute_nll(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> Tensor:
 
 def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, config: MaskedLMConfig) -> None:
     """Take an optimizer step; raise NonFiniteLoss before the weights change."""
-    warmup = limit_warmup(config.warmup, 1000, config.steps)
-    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     with autocast(config.device):
         loss = compute_nll(model, batch)
     weight = parallel.compute_loss_weight(batch.labels_BM != IGNORED)
-    norm = optimise(loss * weight, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     tokens = batch.x.ids_NL.numel()
-    row = parallel.average_over_processes({"nll": loss.item()}, weight)
+    figures = parallel.average_over_processes({"nll": loss.item()}, weight)
     flops = count_flops(model, tokens, batch.positions_BM.numel())
-    run.finish_step(**row, lr=rate, grad_norm=norm, tokens=parallel.sum_over_processes(tokens), flops=flops)
+    run.take_step(BatchLoss(loss * weight, figures, tokens, flops), rate=rate, clip=config.clip)
 
 
-def main(
-    config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train, or continue training; return the directory of the model.
 
     Args:
@@ -137,9 +133,4 @@ def main(
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.masked_lm"):
-        print(train_in_processes(main, parse_config(MaskedLMConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.masked_lm", MaskedLMConfig, __doc__, main)

@@ -22,13 +22,13 @@ are; the manifest is written anew, so that the card is under its checksums.
 """
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.common import generation
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.assemble import main as assemble
+from pipelines.common.command import run_recipe
 from pipelines.common.config import at_least_0, check, one_of
 from pipelines.common.run_directory import lock_directory, record_settings
 from ragqa import artefacts
@@ -38,7 +38,7 @@ from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.generators import load_rag, read_model_type
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.tower import Tower
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 from ragqa.runtime.export import CARD_FILE, amend_export
@@ -85,9 +85,7 @@ class PublishConfig:
             raise BadInput("--passages and --out are needed: the encoder of passages, and a directory to write")
 
 
-def main(
-    config: PublishConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Put the models together, embed and index the corpus, or add a card.
 
     Args:
@@ -126,7 +124,7 @@ def main(
     return assemble(assembled, progress=progress, notify=notify)
 
 
-def write_models(config: PublishConfig, passages: str, out: Path, notify: Callable[[str], None]) -> str | None:
+def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify) -> str | None:
     """Write the retriever and, for a checkpoint of RAG, the generator; return the kind of the generator."""
     for source, wanted in ((config.rag, "rag"), (config.questions, "dpr"), (passages, "dpr")):
         if source and (found := read_model_type(source)) != wanted:
@@ -190,8 +188,4 @@ def add_card(card: Path, export: Path) -> None:
 
 
 if __name__ == "__main__":
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.publish"):
-        print(main(parse_config(PublishConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.publish", PublishConfig, __doc__, main, in_processes=False)

@@ -1,12 +1,19 @@
 """Progress of long work: reported by the library, shown by the command line."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import monotonic
 from typing import Protocol
 
+Notify = Callable[[str], None]
+"""Receiver of lines for the user."""
+
 PLAIN_EVERY = 30.0
 """Seconds between two lines of progress where standard error is no terminal."""
+
+
+def ignore_line(line: str) -> None:
+    """Ignore a line for the user: the default of ``Notify`` arguments."""
 
 
 class Step(Protocol):

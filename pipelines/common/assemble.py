@@ -9,7 +9,6 @@ are chosen by their kinds (``ragqa ask --reader rag-token …``). The directory 
 """
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,14 @@ from index.build import BuildConfig, build
 from index.embed import EmbedConfig, embed
 from index.reuse import reuse_vectors
 from pipelines.common.calibration import calibrate_reader, select_unseen_questions
+from pipelines.common.command import run_recipe
 from pipelines.common.config import above_0, at_least_0, check, one_of
 from pipelines.common.questions import read_answerable
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.models.generation.generators import read_generator_kind
 from ragqa.pipeline import Pipeline
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading import registry
 from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.base import Retriever
@@ -87,9 +87,7 @@ class AssembleConfig:
         mips.check_kind(self.kind, "cpu")
 
 
-def main(
-    config: AssembleConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Export, embed, index and calibrate; return the pipeline directory.
 
     Raises:
@@ -124,9 +122,7 @@ def main(
     return save_pipeline(config, progress=progress, notify=notify)
 
 
-def save_pipeline(
-    config: AssembleConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Calibrate the readers of the exported parts, and write the pipeline directory that names them."""
     out = config.out.resolve()
     readers: dict[str, Path] = {ReaderKind.SPAN: out / "reader"} if config.reader else {}
@@ -174,8 +170,4 @@ def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, p
 
 
 if __name__ == "__main__":
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.common.assemble"):
-        print(main(parse_config(AssembleConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.common.assemble", AssembleConfig, __doc__, main, in_processes=False)

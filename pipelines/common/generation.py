@@ -29,6 +29,7 @@ from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.pretrained import set_dropout
 from ragqa.models.tower import Tower
+from ragqa.progress import Notify, ignore_line
 from ragqa.reading.registry import ReaderKind
 from ragqa.runtime.encoder import load_encoder
 from ragqa.training import parallel
@@ -50,7 +51,7 @@ def load_for_training(
     config: TrainingConfig,
     writing: WritingConfig,
     passages: int,
-    notify: Callable[[str], None] = lambda line: None,
+    notify: Notify = ignore_line,
 ) -> Generator:
     """Load the generator of a recipe: one of this kind, or a sequence-to-sequence model used as one.
 
@@ -76,7 +77,7 @@ def prepare_for_training(
     config: TrainingConfig,
     writing: WritingConfig,
     passages: int,
-    notify: Callable[[str], None] = lambda line: None,
+    notify: Notify = ignore_line,
 ) -> Generator:
     """Prepare a generator for training as ``kind``, whatever its kind was; arguments as in ``load_for_training``."""
     if generator.kind != kind:  # a generator of another kind is a good start, too

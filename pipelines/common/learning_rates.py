@@ -27,15 +27,11 @@ class LearningRates:
 
     def reader_at(self, step: int) -> float:
         """Return the reader's learning rate at a step."""
-        return compute_rate(step, peak=self.reader, warmup=self._warmup, total=self.steps)
+        return compute_rate(step, peak=self.reader, warmup=self.warmup, total=self.steps)
 
     def retriever_at(self, step: int) -> list[float]:
         """Return the rates of the retriever's two parameter groups, 0 while it is frozen."""
         if step < self.frozen:
             return [0.0, 0.0]
-        step, total = step - self.frozen, self.steps - self.frozen
-        return [compute_rate(step, peak=self.retriever, warmup=min(self._warmup, total), total=total)] * 2
-
-    @property
-    def _warmup(self) -> int:
-        return limit_warmup(self.warmup, 1000, self.steps)
+        step, warmup = step - self.frozen, limit_warmup(self.warmup, 1000, self.steps)
+        return [compute_rate(step, peak=self.retriever, warmup=warmup, total=self.steps - self.frozen)] * 2

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from index.cluster import connect
 from pipelines.common.config import TrainingConfig
 from ragqa.errors import BadInput, RagqaError
-from ragqa.progress import SILENT, Progress, Step
+from ragqa.progress import SILENT, Notify, Progress, Step, ignore_line
 from ragqa.runtime.runner import check_device
 from ragqa.training import parallel
 
@@ -147,7 +147,7 @@ class ProgressSender:
         self._send(("notify", line))
 
 
-def replay_messages(messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Callable[[str], None]) -> None:
+def replay_messages(messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify) -> None:
     """Show what a ``ProgressSender`` sent, until there are no more messages; it may have died within a step."""
     steps: list[tuple[ExitStack, Step]] = []
     for kind, *rest in messages:
@@ -165,7 +165,7 @@ def replay_messages(messages: Iterable[tuple[Any, ...]], progress: Progress, not
 
 
 @contextmanager
-def _receive_messages(progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Iterator[Any]:
+def _receive_messages(progress: Progress = SILENT, notify: Notify = ignore_line) -> Iterator[Any]:
     """Yield a queue whose messages are shown as they come."""
     from ray.util.queue import Queue
 

@@ -1,6 +1,6 @@
 """Questions of a run: which there are, and which of them a step takes."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 
 from pipelines.common.config import HeldOutConfig
 from ragqa.errors import BadInput
-from ragqa.progress import Progress
+from ragqa.progress import Notify, Progress, ignore_line
 from ragqa.questions import read_questions
 from ragqa.text import normalize_answer
 from ragqa.types import Question
@@ -46,7 +46,7 @@ def drop_known(questions: Sequence[Question], known: Collection[str]) -> list[Qu
 
 
 def read_training_questions(
-    questions: Path, held_out: HeldOutConfig, seed: int, notify: Callable[[str], None] = lambda line: None
+    questions: Path, held_out: HeldOutConfig, seed: int, notify: Notify = ignore_line
 ) -> tuple[list[Question], list[Question]]:
     """Return the training questions, and the held-out ones, none of which is trained on.
 

@@ -1,7 +1,7 @@
 """A training run: a directory with its settings, checkpoints and figures, from which it continues after a kill."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +17,11 @@ from pipelines.common.run_directory import CHECKPOINTS, choose_precision, has_ch
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.models.pretrained import compile_encoders, fuse_attention
-from ragqa.progress import SILENT, Progress, Step
+from ragqa.progress import SILENT, Notify, Progress, Step, ignore_line
 from ragqa.training import checkpoint, parallel, precision
 from ragqa.training.log import Log, MetricLog
 from ragqa.training.meter import measure_peak_flops
-
-Notify = Callable[[str], None]
-"""Takes a line for the user."""
+from ragqa.training.step import optimise
 
 
 @dataclass
@@ -105,6 +103,21 @@ class Run:
             self.state.step, ", ".join(f"{name} {row[name]:.3f}" for name in row if name.endswith("nll"))
         )
 
+    def take_step(self, batch: "BatchLoss", *, rate: float | Sequence[float], clip: float, **figures: float) -> None:
+        """Take an optimizer step on the loss of a batch, and log it; raise NonFiniteLoss before the weights change.
+
+        Args:
+            batch: loss and figures of the batch.
+            rate: learning rate, or one for each of the optimizer's groups.
+            clip: largest norm of the gradient.
+            figures: further figures to log.
+        """
+        norm = optimise(batch.loss, self.state.optimizer, rate=rate, clip=clip, step=self.step)
+        if isinstance(rate, float):
+            figures["lr"] = rate
+        tokens = parallel.sum_over_processes(batch.tokens)
+        self.finish_step(**batch.figures, **figures, grad_norm=norm, tokens=tokens, flops=batch.flops)
+
     def alarm(self, step: int, lines: Iterable[str]) -> None:
         """Log and report what is wrong with retrieval."""
         for line in lines:
@@ -141,7 +154,7 @@ def open_run(
     steps: int,
     name: str,
     progress: Progress = SILENT,
-    notify: Notify = lambda line: None,
+    notify: Notify = ignore_line,
 ) -> Iterator[Run]:
     """Begin the run in the directory ``config.out``, or continue it from its newest checkpoint.
 
@@ -165,7 +178,7 @@ def open_run(
         if config.compile:
             compile_encoders(model)
         state, checkpoints = checkpoint.TrainState(model, optimizer), config.out / CHECKPOINTS
-        run = Run(config.out, state, steps, config.seed, Log(), SILENT, _ignore, measure_peak_flops(config.device))
+        run = Run(config.out, state, steps, config.seed, Log(), SILENT, ignore_line, measure_peak_flops(config.device))
         if not parallel.is_first_process():  # the first process keeps the directory
             parallel.wait_for_all()
             checkpoint.restore(state, checkpoints)
@@ -185,10 +198,6 @@ def open_run(
                     yield run
             finally:
                 log.close()
-
-
-def _ignore(line: str) -> None:
-    pass
 
 
 def write_model(model: SavableModel, folder: Path, tokenizer: Path | None = None) -> None:

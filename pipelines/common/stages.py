@@ -9,6 +9,7 @@ from pipelines.common.config import FROM_RECIPE, HeldOutConfig, Unset
 from pipelines.common.run_directory import FREE, INPUTS, digest_inputs, read_record, recorded_inputs
 from ragqa import artefacts
 from ragqa.errors import BadInput
+from ragqa.progress import Notify, ignore_line
 from ragqa.settings.groups import replace_settings, settings_of
 
 Stage = TypeVar("Stage")
@@ -32,7 +33,7 @@ def _is_unset(value: Any) -> bool:
     return value is None or value is False or value == FROM_RECIPE or isinstance(value, Unset)
 
 
-def run_stage(config: Any, main: Callable[[Any], Path], notify: Callable[[str], None] = lambda line: None) -> Path:
+def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_line) -> Path:
     """Return what ``main(config)`` makes in ``config.out``, without repeating what is finished.
 
     A stage is finished if it was made there with the same settings and inputs. An input that is gone cannot have

@@ -14,7 +14,7 @@ Legend: B texts, L tokens that are read, T tokens that are written, V vocabulary
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from pipelines.common.command import run_recipe
 from pipelines.common.config import Rules, TrainingConfig, above_0, one_of, proper_share, schedule_rules
-from pipelines.common.run import Run, open_run
+from pipelines.common.run import BatchLoss, Run, open_run
 from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, make_corruption
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
@@ -34,11 +35,11 @@ from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.training import parallel
 from ragqa.training.meter import count_seq2seq_weights
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
+from ragqa.training.step import compute_rate, group_parameters
 
 FITTED = 600
 """Number of passages to which a generator made of an encoder is fitted."""
@@ -102,21 +103,17 @@ def train_step(
 
     ``weights`` are the numbers of weights that compute a token that is read, and one that is written.
     """
-    warmup = limit_warmup(config.warmup, 1000, config.steps)
-    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     with autocast(config.device):
         loss = _nll(model, batch)
     weight = parallel.compute_loss_weight(batch.labels_BT != IGNORED)
-    norm = optimise(loss * weight, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     read, written = batch.x.ids_NL.numel(), batch.labels_BT.numel()
-    row = parallel.average_over_processes({"nll": loss.item()}, weight)
+    figures = parallel.average_over_processes({"nll": loss.item()}, weight)
     flops = 6 * (weights[0] * read + weights[1] * written)
-    run.finish_step(**row, lr=rate, grad_norm=norm, tokens=parallel.sum_over_processes(read + written), flops=flops)
+    run.take_step(BatchLoss(loss * weight, figures, read + written, flops), rate=rate, clip=config.clip)
 
 
-def main(
-    config: DenoiseConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train, or continue training; return the directory of the model.
 
     Args:
@@ -212,9 +209,4 @@ def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.denoise.train"):
-        print(train_in_processes(main, parse_config(DenoiseConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.denoise.train", DenoiseConfig, __doc__, main)

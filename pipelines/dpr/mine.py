@@ -1,7 +1,6 @@
 """Mining of DPR's training examples: positives and negatives of BM25, then negatives of the retriever itself."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from pipelines.common.examples.mining import (
@@ -15,7 +14,7 @@ from pipelines.common.examples.mining import (
 from pipelines.common.examples.negatives import RetrievalExample
 from pipelines.dpr.config import DprConfig
 from ragqa import artefacts
-from ragqa.progress import Progress
+from ragqa.progress import Notify, Progress
 from ragqa.questions import read_questions
 from ragqa.retrieval.base import PassageRetriever
 from ragqa.retrieval.dense import DenseRanker
@@ -29,7 +28,7 @@ NEGATIVES_FILE = "negatives.jsonl"
 """File in a round's directory with the negatives of the retriever."""
 
 
-def mine_bm25_examples(config: DprConfig, progress: Progress, notify: Callable[[str], None]) -> list[RetrievalExample]:
+def mine_bm25_examples(config: DprConfig, progress: Progress, notify: Notify) -> list[RetrievalExample]:
     """Return the training questions with the positives and negatives of BM25; mined unless that was done."""
     index = artefacts.read_manifest(config.corpus, "index")
     retriever = open_retriever(config.corpus, RetrieverKind.BM25)
@@ -64,7 +63,7 @@ def mine_retriever_negatives(
     retriever: Path,
     examples: list[RetrievalExample],
     progress: Progress,
-    notify: Callable[[str], None],
+    notify: Notify,
 ) -> list[RetrievalExample]:
     """Return the examples with negatives that a trained retriever ranks high; mined unless that was done.
 

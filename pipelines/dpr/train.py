@@ -19,7 +19,6 @@ Legend: B questions of a batch, P its different passages, D width.
 import json
 import shlex
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from typing import Any
 import torch
 
 from pipelines.common.best import BestWeights
+from pipelines.common.command import run_recipe
 from pipelines.common.config import HeldOutConfig
 from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
 from pipelines.common.examples.negatives import RetrievalExample
@@ -41,13 +41,13 @@ from ragqa import artefacts
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.pretrained import set_dropout
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.step import compute_rate, group_parameters, limit_warmup
+from ragqa.training.step import compute_rate, group_parameters
 
 DONE_FILE = "done.json"
 """File with the settings of a round, written once its model is there."""
@@ -65,7 +65,7 @@ class DprRound:
     """Held-out questions to measure recall on."""
 
 
-def main(config: DprConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Mine, train and export, or continue a run.
 
     Args:
@@ -106,7 +106,7 @@ def main(config: DprConfig, *, progress: Progress = SILENT, notify: Callable[[st
             return publish(config, notify) if parallel.is_first_process() else config.out / "model"
 
 
-def train_round(config: DprConfig, this: DprRound, progress: Progress, notify: Callable[[str], None]) -> None:
+def train_round(config: DprConfig, this: DprRound, progress: Progress, notify: Notify) -> None:
     """Train the model of a round, or continue; do nothing if it is there."""
     shape = RetrievalBatchShape(
         batch=config.batch, hard=config.hard, max_query=config.max_query, max_block=config.max_block
@@ -145,8 +145,7 @@ def train_round(config: DprConfig, this: DprRound, progress: Progress, notify: C
 
 def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: DprConfig) -> None:
     """Take one optimizer step; raise NonFiniteLoss before the weights change."""
-    warmup = limit_warmup(config.warmup, 1237, run.steps)
-    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=run.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=run.steps, default_warmup=1237)
     padded = batch.pad_passages(parallel.count_processes())
     passages = len(batch.passages)
     pairs = ContrastiveBatch(padded.questions, padded.passages, padded.positive_B, padded.masked_BP)
@@ -197,7 +196,7 @@ def is_finished(config: DprConfig) -> bool:
     return True
 
 
-def publish(config: DprConfig, notify: Callable[[str], None]) -> Path:
+def publish(config: DprConfig, notify: Notify) -> Path:
     """Copy the last round's model to OUT/model, export it, and tell the user how to index with it."""
     model, temporary = config.out / "model", config.out / ".model.writing"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -217,9 +216,4 @@ def publish(config: DprConfig, notify: Callable[[str], None]) -> Path:
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.dpr.train"):
-        print(train_in_processes(main, parse_config(DprConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.dpr.train", DprConfig, __doc__, main)

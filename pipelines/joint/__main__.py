@@ -13,16 +13,14 @@ alarm is raised if passages are not used by then, and if held-out questions stay
 answered.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
+from pipelines.common.command import run_recipe
 from pipelines.joint.config import JointConfig
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 
-def main(
-    config: JointConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: JointConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train in as many processes as the settings say, and return the pipeline directory. Raises as both do."""
     # Here, so that --help needs no torch.
     from pipelines.common import assemble
@@ -34,8 +32,4 @@ def main(
 
 
 if __name__ == "__main__":
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.joint"):
-        print(main(parse_config(JointConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.joint", JointConfig, __doc__, main, in_processes=False)

@@ -9,9 +9,8 @@ from torch import nn
 from pipelines.common.config import TrainingConfig
 from pipelines.common.learning_rates import LearningRates
 from pipelines.common.run import BatchLoss, Run
-from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.step import compute_rate, limit_warmup, optimise
+from ragqa.training.step import compute_rate, limit_warmup
 
 MASKED, WRITTEN, MARKED = "", "gen_", "span_"
 """Prefixes of the losses in the log: masked words, written answers and marked answers."""
@@ -71,7 +70,7 @@ def rates_at(step: int, losses: list[WeightedLoss], rates: LearningRates) -> lis
     for loss in losses:
         total, rate = loss.ends - loss.begins, 0.0
         if loss.is_active(step):
-            rate = compute_rate(step - loss.begins, peak=rates.reader, warmup=min(warmup, total), total=total)
+            rate = compute_rate(step - loss.begins, peak=rates.reader, warmup=warmup, total=total)
         values += [rate] * 2
     return values
 
@@ -104,14 +103,12 @@ def train_step(
     active = [loss for loss in losses if loss.is_active(run.step)]
     batches = [loss.compute(run.step) for loss in active]
     total = torch.stack([loss.weight * batch.loss for loss, batch in zip(active, batches, strict=True)]).sum()
-    rate = rates_at(run.step, losses, rates)
-    norm = optimise(total, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     figures = {loss.prefix: batch.figures for loss, batch in zip(active, batches, strict=True)}
-    run.finish_step(
-        **{prefix + name: value for prefix, row in figures.items() for name, value in row.items()},
-        grad_norm=norm,
-        staleness=staleness,
-        tokens=parallel.sum_over_processes(sum(batch.tokens for batch in batches)),
+    result = BatchLoss(
+        total,
+        {prefix + name: value for prefix, row in figures.items() for name, value in row.items()},
+        tokens=sum(batch.tokens for batch in batches),
         flops=sum(batch.flops for batch in batches),
     )
+    run.take_step(result, rate=rates_at(run.step, losses, rates), clip=config.clip, staleness=staleness)
     return figures

@@ -3,7 +3,6 @@
 Legend: B texts or questions, K passages.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +40,7 @@ from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.pretrained import set_dropout
 from ragqa.pretraining.salient import Tagger
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health
@@ -84,7 +83,7 @@ class JointData:
 class Joint(nn.Module):
     """The modules in training: one retriever and three readers."""
 
-    def __init__(self, settings: JointSettings, notify: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, settings: JointSettings, notify: Notify = ignore_line) -> None:
         super().__init__()
         config, marked = settings.whole, settings.marked
         self.retriever = DualEncoder.load(config.retriever)
@@ -116,7 +115,7 @@ class Joint(nn.Module):
         seq2seq.decoder.load_state_dict(source.state_dict(), strict=False)
 
 
-def load_generator(config: JointConfig, written: RagConfig, notify: Callable[[str], None]) -> RagGenerator:
+def load_generator(config: JointConfig, written: RagConfig, notify: Notify) -> RagGenerator:
     """Return the generator at the beginning of training: a given one, or one made of the encoder."""
     kind = f"rag-{written.marginal}"
     if config.generator is not None:
@@ -173,7 +172,7 @@ def main(
     *,
     tagger: Tagger | None = None,
     progress: Progress = SILENT,
-    notify: Callable[[str], None] = lambda line: None,
+    notify: Notify = ignore_line,
 ) -> Path:
     """Train, or continue a run.
 

@@ -8,14 +8,14 @@ A retriever is warmed up by the inverse cloze task; its index of the passages is
 a reader learn together where answers stand. An interrupted run continues; finished stages are not repeated.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pipelines.common.command import run_recipe
 from pipelines.common.stages import fill_unset, run_stage
 from pipelines.orqa.config import CLOZE, TUNE, FineTuneConfig, InverseClozeConfig
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 
 
@@ -63,7 +63,7 @@ def plan_stages(config: OrqaConfig) -> tuple[InverseClozeConfig, FineTuneConfig]
     return cloze, tuning
 
 
-def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train whatever is not trained yet; return the pipeline directory. Raises as the stages do."""
     # Here, so that --help needs no torch.
     from pipelines.common import assemble
@@ -83,8 +83,4 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Callable[[s
 
 
 if __name__ == "__main__":
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.orqa"):
-        print(main(parse_config(OrqaConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.orqa", OrqaConfig, __doc__, main, in_processes=False)

@@ -10,7 +10,6 @@ which spans of the few that are read are one. ``pipelines.common.assemble`` make
 Legend: B questions, K passages of the beam, D width, S spans of a passage.
 """
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.best import BestWeights
+from pipelines.common.command import run_recipe
 from pipelines.common.examples.gold_spans import GoldSpans
 from pipelines.common.examples.spans import make_reader_batch, score_spans
 from pipelines.common.processes import device_of
@@ -37,7 +37,7 @@ from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.pretrained import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.objectives import retrieval_nll, span_nll
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Ranking
@@ -46,7 +46,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
+from ragqa.training.step import compute_rate, group_parameters, limit_warmup
 from ragqa.types import Hit
 
 _BATCH = 64
@@ -115,11 +115,7 @@ def train_step(
 ) -> None:
     """Take an optimizer step; raise NonFiniteLoss before the weights change."""
     result = compute_loss(model, index, answered, config, run.step)
-    norm = optimise(
-        result.loss, run.state.optimizer, rate=learning_rates(run.step, config), clip=config.clip, step=run.step
-    )
-    tokens = parallel.sum_over_processes(result.tokens)
-    run.finish_step(**result.figures, grad_norm=norm, tokens=tokens, flops=result.flops)
+    run.take_step(result, rate=learning_rates(run.step, config), clip=config.clip)
 
 
 def compute_loss(
@@ -197,15 +193,13 @@ def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
     return model, retriever
 
 
-def check_inputs(config: FineTuneConfig, notify: Callable[[str], None] = lambda line: None) -> None:
+def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
     """Raise what ``main`` would raise about passages and questions, before hours are spent on earlier stages."""
     read_training_questions(config.questions, config.held_out, config.seed, notify)
     check_corpus_size(config.corpus, config.read, "--read")
 
 
-def main(
-    config: FineTuneConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Fine-tune, or continue fine-tuning; return the directory of the retriever, next to that of the ``reader``.
 
     Args:
@@ -271,9 +265,4 @@ def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.orqa.fine_tune"):
-        print(train_in_processes(main, parse_config(FineTuneConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.orqa.fine_tune", FineTuneConfig, __doc__, main)

@@ -9,13 +9,14 @@ Legend: B pairs of a batch, N texts of a chunk, L tokens, D width.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from pipelines.common.command import run_recipe
 from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
 from pipelines.common.questions import read_answerable
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
@@ -30,10 +31,10 @@ from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.pretrained import set_dropout
 from ragqa.pretraining.inverse_cloze import drop_wordpieces, make_inverse_cloze_pair
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.step import compute_rate, group_parameters, limit_warmup
+from ragqa.training.step import compute_rate, group_parameters
 from ragqa.types import Passage
 
 
@@ -97,8 +98,7 @@ def split_pieces(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list
 
 def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, config: InverseClozeConfig) -> None:
     """Take an optimizer step; raise NonFiniteLoss before the weights change."""
-    warmup = limit_warmup(config.warmup, 1000, config.steps)
-    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     text_B = torch.tensor(pairs.texts)
     same_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # the same text in another row is no wrong answer
     batch = ContrastiveBatch(pairs.questions, pairs.passages, torch.arange(config.batch), same_BB)
@@ -118,9 +118,7 @@ def _check_batch(config: InverseClozeConfig, store: PassageStore) -> None:
         raise BadInput(f"{config.corpus} holds {count} passages, a batch {config.batch}: lower --batch")
 
 
-def main(
-    config: InverseClozeConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: InverseClozeConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train, or continue training; return the directory of the retriever.
 
     Args:
@@ -165,9 +163,4 @@ def main(
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.orqa.inverse_cloze"):
-        print(train_in_processes(main, parse_config(InverseClozeConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.orqa.inverse_cloze", InverseClozeConfig, __doc__, main)

@@ -10,7 +10,6 @@ index is refreshed during training, as in ``pipelines.realm.pretrain``. ``pipeli
 of the result.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from copy import deepcopy
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from pipelines.common import generation
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.best import BestWeights
+from pipelines.common.command import run_recipe
 from pipelines.common.processes import device_of
 from pipelines.common.questions import read_training_questions
 from pipelines.common.run import Run, open_run, write_model
@@ -32,15 +32,15 @@ from pipelines.rag.losses import Rag, compute_loss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.pretrained import set_dropout
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.step import group_parameters, optimise
+from ragqa.training.step import group_parameters
 from ragqa.types import Question
 
 
-def main(config: RagConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None) -> Path:
+def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train, or continue a run.
 
     Args:
@@ -101,18 +101,11 @@ def train_step(
     model.retriever.requires_grad_(run.step >= config.rates.frozen)
     questions, answers = generation.draw_questions(training, batch=config.batch, seed=config.seed, step=run.step)
     batch = compute_loss(model, index, questions, answers, config)
-    norm = optimise(batch.loss, run.state.optimizer, rate=config.rates.at(run.step), clip=config.clip, step=run.step)
-    run.finish_step(
-        **batch.figures,
-        grad_norm=norm,
-        staleness=staleness,
-        tokens=parallel.sum_over_processes(batch.tokens),
-        flops=batch.flops,
-    )
+    run.take_step(batch, rate=config.rates.at(run.step), clip=config.clip, staleness=staleness)
     return batch.figures
 
 
-def load_models(config: RagConfig, notify: Callable[[str], None] = lambda line: None) -> tuple[Rag, DualEncoder]:
+def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, DualEncoder]:
     """Return the modules in training, and the retriever that they are part of."""
     retriever = DualEncoder.load(config.retriever)
     if retriever.shared and not config.learn_passages:
@@ -180,9 +173,4 @@ def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.rag.train"):
-        print(train_in_processes(main, parse_config(RagConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.rag.train", RagConfig, __doc__, main)

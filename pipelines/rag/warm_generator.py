@@ -12,7 +12,7 @@ with a frozen encoder. Besides the answer, a second loss trains the decoder's at
 Legend: B questions, N = B pairs, L tokens of a pair, T tokens of an answer, H heads, V vocabulary, M answer tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -25,6 +25,7 @@ from torch.nn.functional import cross_entropy
 
 from pipelines.common import generation
 from pipelines.common.best import BestWeights
+from pipelines.common.command import run_recipe
 from pipelines.common.config import (
     HeldOutConfig,
     Rules,
@@ -39,7 +40,7 @@ from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.examples.negatives import list_gold_passages
 from pipelines.common.examples.passage_sampler import PassageMix, PassageSampler
 from pipelines.common.questions import draw_step, read_training_questions
-from pipelines.common.run import Run, open_run
+from pipelines.common.run import BatchLoss, Run, open_run
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
@@ -50,11 +51,11 @@ from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.template import Template
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
+from ragqa.training.step import compute_rate, group_parameters
 from ragqa.types import Passage, Question
 
 _MIN_ATTENTION = 1e-6
@@ -243,14 +244,13 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
     weight = parallel.compute_loss_weight(counted_BT)
     placed = parallel.compute_loss_weight(torch.tensor([*map(count_placed_tokens, examples)]))
     loss = nll * weight + config.guide * guided * placed
-    norm = optimise(loss, run.state.optimizer, rate=learning_rates(run.step, config), clip=config.clip, step=run.step)
     figures = parallel.average_over_processes({"nll": nll.item()}, weight)
     figures |= parallel.average_over_processes({"guided": guided.item()}, placed)
     read_flops, write_flops = generation.count_token_flops(seq2seq)
     passes = 3 if run.step >= config.frozen_steps else 1  # a frozen encoder has no backward pass
     flops = read_flops * passes / 3 * inputs.ids_NL.numel() + write_flops * labels_BT.numel()
-    tokens = parallel.sum_over_processes(inputs.ids_NL.numel() + labels_BT.numel())
-    run.finish_step(**figures, grad_norm=norm, tokens=tokens, flops=flops)
+    result = BatchLoss(loss, figures, inputs.ids_NL.numel() + labels_BT.numel(), flops)
+    run.take_step(result, rate=learning_rates(run.step, config), clip=config.clip)
 
 
 def stack_labels(examples: Sequence[Example]) -> Tensor:
@@ -265,9 +265,8 @@ def learning_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
     rates = []
     for peak, first in zip(peaks, (min(config.frozen_steps, config.steps - 1), 0), strict=True):
         total = config.steps - first
-        warmup = limit_warmup(config.warmup, 100, total)
-        rate = compute_rate(step - first, peak=peak, warmup=warmup, total=total) if step >= first else 0.0
-        rates += [rate, rate]
+        rate = compute_rate(max(0, step - first), peak=peak, warmup=config.warmup, total=total, default_warmup=100)
+        rates += [rate if step >= first else 0.0] * 2
     return rates
 
 
@@ -308,9 +307,7 @@ def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGener
     return {"em": right / len(held_out)}
 
 
-def main(
-    config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Fit and train, or continue a run.
 
     Args:
@@ -357,9 +354,4 @@ def main(
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.rag.warm_generator"):
-        print(train_in_processes(main, parse_config(WarmGeneratorConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.rag.warm_generator", WarmGeneratorConfig, __doc__, main)

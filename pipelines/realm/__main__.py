@@ -8,16 +8,16 @@ As ORQA, but between the inverse cloze task and fine-tuning, retriever and reade
 masked in a text has to be found in the passages. An interrupted run continues; finished stages are not repeated.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pipelines.common.command import run_recipe
 from pipelines.common.stages import fill_unset, run_stage
 from pipelines.orqa.config import CLOZE, TUNE, FineTuneConfig, InverseClozeConfig
 from pipelines.realm.config import PRETRAIN, PretrainConfig
 from ragqa.errors import BadInput
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 
 
@@ -80,9 +80,7 @@ def plan_stages(config: RealmConfig) -> tuple[InverseClozeConfig, PretrainConfig
     return cloze, pretraining, tuning
 
 
-def main(
-    config: RealmConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train whatever is not trained yet; return the pipeline directory. Raises as the stages do."""
     # Here, so that --help needs no torch.
     from pipelines.common import assemble
@@ -110,8 +108,4 @@ def main(
 
 
 if __name__ == "__main__":
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.realm"):
-        print(main(parse_config(RealmConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.realm", RealmConfig, __doc__, main, in_processes=False)

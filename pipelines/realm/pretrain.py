@@ -13,7 +13,6 @@ Legend: B texts of a batch, K passages of a text with the null passage last, M m
 V vocabulary.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from pipelines.common.command import run_recipe
 from pipelines.common.masked_text import MaskedBatch, MaskedTexts, load_tagger, open_masked_texts
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
@@ -40,14 +40,14 @@ from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED, marginal_nll
 from ragqa.pretraining.salient import Tagger
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.health import Health, measure_retrieval
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import group_parameters, optimise
+from ragqa.training.step import group_parameters
 
 
 class Realm(nn.Module):
@@ -69,9 +69,7 @@ def train_step(
     # Query, retrieve, re-encode, read and marginalise.
     result = compute_loss(model, index.mips, index.tokenized, batch, own_rows, config)
     # Step.
-    norm = optimise(result.loss, run.state.optimizer, rate=rates.at(run.step), clip=config.clip, step=run.step)
-    tokens = parallel.sum_over_processes(result.tokens)
-    run.finish_step(**result.figures, grad_norm=norm, staleness=staleness, tokens=tokens, flops=result.flops)
+    run.take_step(result, rate=rates.at(run.step), clip=config.clip, staleness=staleness)
     return result.figures
 
 
@@ -199,7 +197,7 @@ def main(
     *,
     tagger: Tagger | None = None,
     progress: Progress = SILENT,
-    notify: Callable[[str], None] = lambda line: None,
+    notify: Notify = ignore_line,
 ) -> Path:
     """Pretrain, or continue pretraining; return the directory of the retriever, next to that of the ``reader``.
 
@@ -300,9 +298,4 @@ def check_same_tokenizer(retriever: DualEncoder, tokenizer: TextTokenizer, confi
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.realm.pretrain"):
-        print(train_in_processes(main, parse_config(PretrainConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.realm.pretrain", PretrainConfig, __doc__, main)

@@ -11,7 +11,7 @@ anywhere else. Then, more and more, the text is cut out of it, or another passag
 Legend: B texts, M masked positions of the text that has most.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipelines.common.command import run_recipe
 from pipelines.common.masked_text import MaskedBatch, MaskedText, open_masked_texts
-from pipelines.common.run import Run, open_run, write_model
+from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.realm.config import ReaderWarmupConfig
@@ -29,12 +30,12 @@ from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.pretraining.salient import Tagger
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters, limit_warmup, optimise
+from ragqa.training.step import compute_rate, group_parameters
 
 _PASSAGES = 1
 """Number of the random stream that chooses passages, next to seed and step."""
@@ -104,23 +105,17 @@ def train_step(
         special: [CLS] and [SEP].
         config: settings of the run.
     """
-    warmup = limit_warmup(config.warmup, 1000, config.steps)
-    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     counted_BM = batch.labels_BM != IGNORED
     with autocast(config.device):
         gold_B1M, tokens = read_beside(model, batch, [[ids] for ids in given.ids], special)
     nll_BM = -gold_B1M[:, 0] * counted_BM
     loss = nll_BM.sum() / counted_BM.sum()
     weight = parallel.compute_loss_weight(counted_BM)
-    norm = optimise(loss * weight, run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
-    run.finish_step(
-        **parallel.average_over_processes({"nll": loss.item()}, weight),
-        **_losses_by_passage(nll_BM.detach(), counted_BM, given.is_own_B.to(nll_BM.device)),
-        lr=rate,
-        grad_norm=norm,
-        tokens=parallel.sum_over_processes(tokens),
-        flops=count_flops(model, tokens, batch.positions_BM.numel()),
-    )
+    figures = parallel.average_over_processes({"nll": loss.item()}, weight)
+    figures |= _losses_by_passage(nll_BM.detach(), counted_BM, given.is_own_B.to(nll_BM.device))
+    flops = count_flops(model, tokens, batch.positions_BM.numel())
+    run.take_step(BatchLoss(loss * weight, figures, tokens, flops), rate=rate, clip=config.clip)
 
 
 def _losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
@@ -140,7 +135,7 @@ def main(
     *,
     tagger: Tagger | None = None,
     progress: Progress = SILENT,
-    notify: Callable[[str], None] = lambda line: None,
+    notify: Notify = ignore_line,
 ) -> Path:
     """Train, or continue training; return the directory of the model, for ``encoder`` of ``pipelines.realm.pretrain``.
 
@@ -179,9 +174,4 @@ def main(
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.realm.reader_warmup"):
-        print(train_in_processes(main, parse_config(ReaderWarmupConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.realm.reader_warmup", ReaderWarmupConfig, __doc__, main)

@@ -17,7 +17,7 @@ counts the most probable one (Min et al. 2019). The first token learns whether i
 Passages are read in the windows of answering. ``--max-input`` is saved with the reader as ``reader_tokens``.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from pipelines.common.best import BestWeights
+from pipelines.common.command import run_recipe
 from pipelines.common.examples.data_sets import TrainingSet, read_training_sets, split_held_out
 from pipelines.common.examples.mining import PassageSearch
 from pipelines.common.examples.negatives import list_gold_passages
@@ -45,7 +46,7 @@ from ragqa.models.encoder_attention import BFLOAT16, choose_attention
 from ragqa.models.pretrained import max_sequence_tokens, set_dropout
 from ragqa.models.readers import load_reader, read_reader_kind
 from ragqa.models.span_reader import SpanReader
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.live import LiveRetriever, open_retriever
@@ -54,13 +55,11 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast, is_bfloat16_fast
-from ragqa.training.step import apply_gradients, compute_rate, group_parameters, limit_warmup
+from ragqa.training.step import apply_gradients, compute_rate, group_parameters
 from ragqa.types import Question
 
 
-def main(
-    config: ReaderConfig, *, progress: Progress = SILENT, notify: Callable[[str], None] = lambda line: None
-) -> Path:
+def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Mine passages and train, or continue a run.
 
     Args:
@@ -127,8 +126,7 @@ def train_step(
         figures = {"loss": total, "span_nll": losses.nll_B, "relevance_bce": losses.relevance_B}
         figures |= {"right": losses.has_gold_B} | ({"kl": losses.kl_B} if teacher else {})
         rows.append({name: value.float().mean().item() for name, value in figures.items()})
-    warmup = limit_warmup(config.warmup, 1000, config.steps)
-    rate = compute_rate(run.step, peak=config.lr, warmup=warmup, total=config.steps)
+    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
     flops = count_flops(reader, tokens) + (count_flops(teacher, tokens) if teacher else 0.0)
@@ -222,7 +220,7 @@ def make_batches(
     config: ReaderConfig,
     *,
     progress: Progress,
-    notify: Callable[[str], None],
+    notify: Notify,
 ) -> ReaderBatches:
     """Return the batches of the questions that can be trained on.
 
@@ -288,9 +286,4 @@ def make_exams(
 
 
 if __name__ == "__main__":
-    from pipelines.common.processes import train_in_processes
-    from ragqa.progress import Bars
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.span_reader.train"):
-        print(train_in_processes(main, parse_config(ReaderConfig, __doc__), progress=Bars(), notify=print))
+    run_recipe("pipelines.span_reader.train", ReaderConfig, __doc__, main)

@@ -61,8 +61,12 @@ def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object
     return groups
 
 
-def compute_rate(step: int, *, peak: float, warmup: int, total: int) -> float:
-    """Return the learning rate: linear from 0 to ``peak`` in ``warmup`` steps, then to 0 at step ``total`` (BERT)."""
+def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, default_warmup: int = 1000) -> float:
+    """Return the learning rate: linear from 0 to ``peak`` in ``warmup`` steps, then to 0 at step ``total`` (BERT).
+
+    A ``warmup`` of None is replaced as in ``limit_warmup``.
+    """
+    warmup = limit_warmup(warmup, default_warmup, total)
     if step < warmup:
         return peak * (step + 1) / warmup
     return peak * max(0.0, (total - step) / max(1, total - warmup))
