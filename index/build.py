@@ -11,8 +11,6 @@ in the manifest. After a kill, the same command continues from the finished part
 """
 
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -188,7 +186,8 @@ def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
     try:
         for name in manifest.files:
             if _is_linked(name) and not (target / name).exists():
-                _link(corpus / name, target / name)
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                artefacts.link_file(corpus / name, target / name)
     except FileNotFoundError:
         if artefacts.peek_manifest(corpus).fingerprint == manifest.fingerprint:
             raise
@@ -199,19 +198,6 @@ def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
 def _is_linked(name: str) -> bool:
     """Tell whether a file of the corpus, such as its passages or terms, becomes part of the index."""
     return not name.startswith(f"{VECTORS_FOLDER}/")
-
-
-def _link(source: Path, target: Path) -> None:
-    """Hard-link a file, which saves space and survives an update of the corpus, or copy it where links are missing."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        temporary = target.with_name(f".{target.name}")
-        shutil.copy2(source, temporary)
-        temporary.replace(target)
 
 
 def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[str, Any] | None:

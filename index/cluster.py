@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ragqa.errors import BadInput, MissingExtra
+from ragqa.errors import BadInput, MissingExtra, summarize_error
 
 
 def connect(purpose: str) -> None:
@@ -35,7 +35,7 @@ def connect(purpose: str) -> None:
             ray.init(log_to_driver=False, configure_logging=False, **local)
         except (ConnectionError, RuntimeError) as error:
             address = os.environ.get("RAY_ADDRESS", "this machine")
-            raise BadInput(f"no Ray cluster at {address}: {str(error).strip().splitlines()[0]}") from error
+            raise BadInput(f"no Ray cluster at {address}: {summarize_error(error)}") from error
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setLevel(logging.CRITICAL)

@@ -22,7 +22,7 @@ from index.embed_actors import EmbedTask, ShardEmbedder, get_device_name, report
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import BadInput, DamagedArtefact, RagqaError
+from ragqa.errors import BadInput, DamagedArtefact, RagqaError, summarize_error
 from ragqa.indexing.embed import (
     PARTIAL,
     EmbeddingShard,
@@ -33,6 +33,7 @@ from ragqa.indexing.embed import (
     read_shard_record,
     remove_partial_files,
     split_into_shards,
+    write_shard_file,
 )
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.runtime.encoder import DEFAULT_ENCODER, PRECISIONS, get_encoder_path, is_export, load_encoder
@@ -203,8 +204,7 @@ def _write_identity(out: Path, identity: dict[str, Any]) -> None:
         artefacts.check_replaceable(out, "vectors")
     try:
         with prepare_shard_folder(out):
-            (out / PARTIAL / IDENTITY).write_text(json.dumps(identity, sort_keys=True))
-            (out / PARTIAL / IDENTITY).replace(out / IDENTITY)
+            write_shard_file(out / IDENTITY, json.dumps(identity, sort_keys=True).encode())
     except OSError:
         with suppress(OSError):
             out.rmdir()
@@ -279,8 +279,7 @@ def _embed_on_cluster(task: EmbedTask, missing: list[EmbeddingShard], workers: i
         except ray.exceptions.RayError as error:
             failures = failures + 1 if len(remaining) == len(missing) else 0
             if failures == CLUSTER_ATTEMPTS:
-                reason = str(error).strip().splitlines()[0]
-                raise RagqaError(f"the Ray cluster was lost: {reason}") from error
+                raise RagqaError(f"the Ray cluster was lost: {summarize_error(error)}") from error
         missing = [shard for shard in missing if shard.first in remaining]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from index.cluster import connect
 from ragqa import artefacts
-from ragqa.errors import BadInput, RagqaError
+from ragqa.errors import BadInput, RagqaError, summarize_error
 from ragqa.indexing.embed import open_shards
 from ragqa.progress import Progress
 from ragqa.retrieval.vectors import faiss_build
@@ -59,9 +59,7 @@ def write_part(folder: Path, name: str, source: str, write: Callable[[Path], Non
     file = folder / f"{name}.{uuid.uuid4().hex}"
     write(file)
     record = PartRecord(source, file.name, file.stat().st_size, artefacts.checksum(file))
-    temporary = folder / f".{file.name}.json"
-    temporary.write_text(json.dumps(asdict(record)))
-    temporary.replace(folder / f"{name}.json")
+    artefacts.write_text_whole(folder / f"{name}.json", json.dumps(asdict(record)))
     return record
 
 
@@ -155,15 +153,13 @@ def _get_result(ready: Any, rows: Rows) -> tuple[PartRecord | None, str]:
     except ray.exceptions.RayTaskError:
         raise  # a bug, whose traceback is needed
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-        reason = f"4 workers died adding passages {rows[0]} to {rows[1] - 1}, the last of them: {_first_line(error)}"
+        reason = (
+            f"4 workers died adding passages {rows[0]} to {rows[1] - 1}, the last of them: {summarize_error(error)}"
+        )
         raise RagqaError(f"{reason}; finished parts stay") from error
     except ray.exceptions.RayError as error:
-        raise RagqaError(f"the Ray cluster was lost: {_first_line(error)}") from error
+        raise RagqaError(f"the Ray cluster was lost: {summarize_error(error)}") from error
     return result
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> tuple[PartRecord | None, str]:

@@ -1,15 +1,20 @@
 """Reuse of passage vectors after only the question tower of a dual encoder has changed."""
 
 import json
-import os
-import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from index.embed import IDENTITY
 from ragqa import artefacts
 from ragqa.errors import ArtefactError
-from ragqa.indexing.embed import PARTIAL, EmbeddingShard, ShardRecord, prepare_shard_folder
+from ragqa.indexing.embed import (
+    PARTIAL,
+    EmbeddingShard,
+    ShardRecord,
+    prepare_shard_folder,
+    write_shard_file,
+    write_shard_record,
+)
 from ragqa.runtime.encoder import compute_identity, find_towers, load_encoder, load_torch_encoder
 
 
@@ -35,13 +40,14 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
     settings = {**json.loads((vectors / IDENTITY).read_text()), "encoder": fingerprint}
     with artefacts.keep_checked(vectors, manifest), artefacts.report_write_errors(out), prepare_shard_folder(out):
         if not (out / IDENTITY).is_file():
-            _write(out / IDENTITY, json.dumps(settings, sort_keys=True))
+            write_shard_file(out / IDENTITY, json.dumps(settings, sort_keys=True).encode())
         for file in sorted(vectors.glob("*.npy")):
             record = ShardRecord(**json.loads(file.with_suffix(".json").read_text()))
             shard = EmbeddingShard(record.first, record.last)
             if not (out / shard.record).exists():
-                _link(file, out / shard.vectors)
-                _write(out / shard.record, json.dumps(asdict(replace(record, encoder=fingerprint))))
+                artefacts.link_file(file, out / PARTIAL / shard.vectors)
+                (out / PARTIAL / shard.vectors).replace(out / shard.vectors)
+                write_shard_record(out, replace(record, encoder=fingerprint))
     return True
 
 
@@ -54,19 +60,3 @@ def _identify_passage_tower(name: str) -> str | None:
         return compute_identity(path, settings)
     except (ArtefactError, OSError):
         return None
-
-
-def _link(file: Path, target: Path) -> None:
-    """Hard-link a shard, which saves gigabytes, or copy it if the file system has no links."""
-    temporary = target.parent / PARTIAL / target.name
-    try:
-        os.link(file, temporary)
-    except OSError:
-        shutil.copyfile(file, temporary)
-    temporary.replace(target)
-
-
-def _write(file: Path, text: str) -> None:
-    temporary = file.parent / PARTIAL / file.name
-    temporary.write_text(text)
-    temporary.replace(file)

@@ -5,6 +5,11 @@ class RagqaError(Exception):
     """Base class of errors that are caused by the input or the machine, not by a bug."""
 
 
+def summarize_error(error: Exception) -> str:
+    """Return the first line of an error's message without a full stop; the name of its class if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
 class BadInput(RagqaError):
     """A question, document, option or file that cannot be used as it is."""
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipelines.calibrate.conditions import ANSWERABLE, MISSED, UNANSWERABLE
 from pipelines.common.plot import check_plot
+from ragqa import artefacts
 from ragqa.evaluation.statistics import (
     accuracy_at_coverage,
     calibration_error,
@@ -113,7 +114,6 @@ def plot_figures(figures: Mapping[str, dict[str, Any]], file: Path) -> None:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7)
     figure.tight_layout()
-    temporary = file.with_name(f".{file.name}")
-    figure.savefig(temporary, dpi=110, format=file.suffix[1:])
-    temporary.replace(file)
+    with artefacts.replace_file(file) as temporary:
+        figure.savefig(temporary, dpi=110, format=file.suffix[1:])
     pyplot.close(figure)

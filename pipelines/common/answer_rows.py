@@ -5,13 +5,13 @@ Legend: Q questions, K passages.
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.matching.answer_finder import AnswerFinder
@@ -129,12 +129,9 @@ def _write_rows(store: PassageStore, finder: AnswerFinder, questions: int, folde
     parts = list(_find_pairs(store, finder, progress))
     pairs = np.concatenate(parts) if parts else np.empty((0, 2), np.int32)
     order = np.argsort(pairs[:, 0], kind="stable")  # rows stay sorted within a question
-    aside = folder.with_name(f".{folder.name}.writing")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    np.save(aside / "rows.npy", pairs[order, 1])
-    np.save(aside / "starts.npy", np.searchsorted(pairs[order, 0], np.arange(questions + 1)))
-    aside.rename(folder)
+    with artefacts.create_directory(folder) as temporary:
+        np.save(temporary / "rows.npy", pairs[order, 1])
+        np.save(temporary / "starts.npy", np.searchsorted(pairs[order, 0], np.arange(questions + 1)))
 
 
 def _find_pairs(store: PassageStore, finder: AnswerFinder, progress: Progress) -> Iterator[np.ndarray]:

@@ -7,7 +7,7 @@ from safetensors.torch import load_model, save_model
 
 from pipelines.common.run import Run
 from ragqa.artefacts import report_write_errors
-from ragqa.errors import DamagedArtefact
+from ragqa.errors import DamagedArtefact, summarize_error
 from ragqa.training import parallel
 
 FOLDER = "best"
@@ -63,7 +63,7 @@ class BestWeights:
         try:
             load_model(self._run.state.model, file)
         except Exception as error:  # safetensors raises its own kinds
-            reason = str(error).strip().split("\n")[0]
+            reason = summarize_error(error)
             raise DamagedArtefact(f"{file} cannot be loaded ({reason}): begin in an empty directory") from error
         value = f"{self._metric} {self._best['value']:.4g}"
         self._run.notify(

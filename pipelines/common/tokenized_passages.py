@@ -1,7 +1,6 @@
 """Passages of an index as wordpieces: tokenized once, then mapped from disk by every recipe."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,20 +71,18 @@ class TokenizedPassages:
 
 
 def _tokenize(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progress: Progress) -> None:
-    aside = folder.with_name(f".{folder.name}.writing")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    starts = np.zeros(len(store) + 1, np.int64)
-    with (aside / "ids.bin").open("wb") as file, progress.step("wordpieces", len(store), "passages") as step:
-        for first in range(0, len(store), _READ):
-            passages = store.read_rows(first, min(first + _READ, len(store)))
-            for number, pieces in enumerate(tokenizer.tokenize_batch([passage.titled for passage in passages]), first):
-                file.write(np.asarray(pieces.ids, np.int32).tobytes())
-                starts[number + 1] = starts[number] + len(pieces.ids)
-            step.advance_to(first + len(passages))
-        if not starts[-1]:
-            file.write(bytes(4))  # an empty file cannot be mapped
-    np.save(aside / "starts.npy", starts)
-    (aside / "rows.json").write_text(json.dumps({"pieces": int(starts[-1])}))
-    shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)
+    with artefacts.create_directory(folder) as temporary:
+        starts = np.zeros(len(store) + 1, np.int64)
+        with (temporary / "ids.bin").open("wb") as file, progress.step("wordpieces", len(store), "passages") as step:
+            for first in range(0, len(store), _READ):
+                passages = store.read_rows(first, min(first + _READ, len(store)))
+                for number, pieces in enumerate(
+                    tokenizer.tokenize_batch([passage.titled for passage in passages]), first
+                ):
+                    file.write(np.asarray(pieces.ids, np.int32).tobytes())
+                    starts[number + 1] = starts[number] + len(pieces.ids)
+                step.advance_to(first + len(passages))
+            if not starts[-1]:
+                file.write(bytes(4))  # an empty file cannot be mapped
+        np.save(temporary / "starts.npy", starts)
+        (temporary / "rows.json").write_text(json.dumps({"pieces": int(starts[-1])}))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.common.examples.negatives import list_titled_gold_passages
-from ragqa.artefacts import report_write_errors
+from ragqa.artefacts import replace_file, report_write_errors
 from ragqa.errors import BadInput
 from ragqa.questions import read_questions, write_documents
 
@@ -31,17 +31,12 @@ def write_gold_passages(files: Sequence[Path], out: Path) -> int:
         raise BadInput(f"--out {out} is one of the files that are read: choose another")
     if out.is_dir():
         raise BadInput(f"--out {out} is a directory: name a file")
-    temporary = out.with_name(f".{out.name}.writing")
     questions = (question for file in files for question in read_questions(file))
     golds = (gold for question in questions for gold in list_titled_gold_passages(question))
-    try:
-        with report_write_errors(out):
-            count = write_documents(golds, temporary)
-            if not count:
-                raise BadInput(f"{', '.join(map(str, files))}: no question names a passage where its answer stands")
-            temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with report_write_errors(out), replace_file(out) as temporary:
+        count = write_documents(golds, temporary)
+        if not count:
+            raise BadInput(f"{', '.join(map(str, files))}: no question names a passage where its answer stands")
     return count
 
 

@@ -6,7 +6,10 @@ from ragqa.artefacts.atomic import replace_directory as replace_directory
 from ragqa.artefacts.atomic import report_write_errors as report_write_errors
 from ragqa.artefacts.atomic import restore_interrupted_swap as restore_interrupted_swap
 from ragqa.artefacts.atomic import swap_into_place as swap_into_place
-from ragqa.artefacts.atomic import write_text_whole as write_text_whole
+from ragqa.artefacts.files import create_directory as create_directory
+from ragqa.artefacts.files import link_file as link_file
+from ragqa.artefacts.files import replace_file as replace_file
+from ragqa.artefacts.files import write_text_whole as write_text_whole
 from ragqa.artefacts.manifest import CALIBRATION as CALIBRATION
 from ragqa.artefacts.manifest import FORMAT as FORMAT
 from ragqa.artefacts.manifest import MANIFEST as MANIFEST

@@ -1,4 +1,4 @@
-"""Atomic writes: directories and files are written under a temporary name, then moved into place."""
+"""Replacement of whole directories in one step, and checks before it."""
 
 import glob
 import os
@@ -70,13 +70,6 @@ def exchange_directories(first: Path, second: Path) -> bool:
     except (AttributeError, OSError):
         return False
     return bool(rename(at_cwd, os.fsencode(first), at_cwd, os.fsencode(second), exchange) == 0)
-
-
-def write_text_whole(file: Path, text: str) -> None:
-    """Write a small text file atomically."""
-    temporary = file.with_name(f".{file.name}")
-    temporary.write_text(text)
-    temporary.rename(file)
 
 
 def check_replaceable(target: Path, *kinds: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragqa import __version__
+from ragqa.artefacts.files import write_text_whole
 from ragqa.artefacts.paths import cache_dir
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
@@ -84,15 +85,13 @@ def write_manifest(
     """
     files = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name not in (MANIFEST, f".{MANIFEST}") and path.suffix != ".lock":
+        if path.is_file() and path.name not in (MANIFEST, f".{MANIFEST}.writing") and path.suffix != ".lock":
             name = path.relative_to(folder).as_posix()
             entry = (known or {}).get(name)
             files[name] = entry or {"size": path.stat().st_size, "sha256": checksum(path)}
     manifest = Manifest(kind, config, parents, files)
     row = {"fingerprint": manifest.fingerprint, **vars(manifest)}
-    temporary = folder / f".{MANIFEST}"
-    temporary.write_text(json.dumps(row, indent=1, ensure_ascii=False), encoding="utf-8")
-    temporary.rename(folder / MANIFEST)
+    write_text_whole(folder / MANIFEST, json.dumps(row, indent=1, ensure_ascii=False))
     return manifest
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ragqa.artefacts import atomic
+from ragqa.artefacts.files import write_text_whole
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.manifest import mark_checked, peek_manifest
 from ragqa.errors import ArtefactError
@@ -37,7 +38,7 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
             if not _can_resume(work, target, signature):
                 shutil.rmtree(work, ignore_errors=True)
                 (work / BUILD_FOLDER).mkdir(parents=True)
-                atomic.write_text_whole(work / SIGNATURE_FILE, signature)
+                write_text_whole(work / SIGNATURE_FILE, signature)
             yield work
             shutil.rmtree(work, ignore_errors=True)
             mark_checked(target)  # only now: deleting the last hard link to a file changes the file's times
@@ -52,7 +53,7 @@ def move_into_place(work: Path, target: Path) -> None:
     """Swap the artefact ``made/`` with ``target``, unless an earlier run did so already."""
     folder = work / BUILD_FOLDER
     if not is_complete(work):
-        atomic.write_text_whole(work / IDENTITY_FILE, _identify(folder))
+        write_text_whole(work / IDENTITY_FILE, _identify(folder))
     if _identify(folder) == _read_text(work / IDENTITY_FILE):
         atomic.swap_into_place(folder, target)
 

@@ -226,10 +226,5 @@ def _write_page(file: Path, page: str) -> None:
     in_report = (file.parent / artefacts.MANIFEST).exists()
     if in_report or (file.exists() and not (file.is_file() and _GENERATOR in file.read_bytes()[:2000])):
         raise BadInput(f"{file} is not a page of a comparison: choose another place for --html")
-    temporary = file.with_name(f".{file.name}.writing")
-    try:
-        with artefacts.report_write_errors(file):
-            temporary.write_text(page, encoding="utf-8")
-            temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with artefacts.report_write_errors(file):
+        artefacts.write_text_whole(file, page)

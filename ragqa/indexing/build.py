@@ -11,7 +11,6 @@ and every 512 passages have a file of vectors. At the end the target is replaced
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -286,13 +285,9 @@ class _IndexBuild:
 
 def _make_once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
     """Make the part ``name`` of ``folder`` unless an earlier run finished it."""
-    if (folder / name).is_dir():
-        return
-    temporary = folder / f".{name}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    make(temporary)
-    temporary.rename(folder / name)
+    if not (folder / name).is_dir():
+        with artefacts.create_directory(folder / name) as part:
+            make(part)
 
 
 def _format_counts(report: CorpusReport) -> str:

@@ -113,13 +113,19 @@ def embed_shard(
     data = buffer.getvalue()
     checksum = hashlib.sha256(data).hexdigest()
     record = ShardRecord(shard.first, shard.last, encoder.fingerprint, len(data), checksum, device)
-    _write_whole(folder / shard.vectors, data)
-    _write_whole(folder / shard.record, json.dumps(asdict(record)).encode())
+    write_shard_file(folder / shard.vectors, data)
+    write_shard_record(folder, record)
     return record
 
 
-def _write_whole(file: Path, data: bytes) -> None:
-    # The name is unique, since two workers may make the same shard.
+def write_shard_record(folder: Path, record: ShardRecord) -> None:
+    """Write the record of a shard whose vectors are in ``folder``, which makes it finished."""
+    write_shard_file(folder / EmbeddingShard(record.first, record.last).record, json.dumps(asdict(record)).encode())
+
+
+def write_shard_file(file: Path, data: bytes) -> None:
+    """Write a file next to the shards in one step, within ``prepare_shard_folder``."""
+    # The temporary name is unique, since two workers may make the same shard.
     temporary = file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"
     temporary.write_bytes(data)
     temporary.replace(file)

@@ -154,10 +154,7 @@ def _link_files(source: Path, target: Path) -> None:
         copy.chmod(stat.S_IMODE(os.stat(folder).st_mode))
         for name in files:
             if name != artefacts.MANIFEST and not name.endswith(".lock"):
-                try:
-                    os.link(Path(folder, name), copy / name)
-                except OSError:
-                    shutil.copy2(Path(folder, name), copy / name)
+                artefacts.link_file(Path(folder, name), copy / name)
 
 
 class _NewVersion:
@@ -303,7 +300,5 @@ class _NewVersion:
 
 def _replace_array(file: Path, array: npt.NDArray[Any]) -> None:
     """Write an array to a new file and rename it: the old version may share ``file``, and must not change."""
-    temporary = file.with_name(f".{file.name}")
-    with temporary.open("wb") as stream:
+    with artefacts.replace_file(file) as temporary, temporary.open("wb") as stream:
         np.save(stream, array)
-    temporary.replace(file)

@@ -25,7 +25,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ragqa.artefacts.paths import check_model
-from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
+from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch, summarize_error
 
 SEQ2SEQS = (
     "bart",
@@ -86,7 +86,9 @@ def make_masked_lm(path: Path) -> nn.Module:
             check_encoder(config, path)
             return cast(nn.Module, AutoModelForMaskedLM.from_config(config, attn_implementation="eager", dtype=DTYPE))
     except Exception as error:  # transformers raises many types for wrong values
-        raise ArtefactError(f"{path} does not describe a masked language model: {_first_line(error)}") from error
+        raise ArtefactError(
+            f"{path} does not describe a masked language model: {summarize_error(error)[:200]}"
+        ) from error
 
 
 def check_tokenizer(model: Any, tokenizer: Path | None) -> None:
@@ -173,16 +175,11 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], w
 
 
 def _make_load_error(source: str | Path, what: str, error: Exception) -> ArtefactError:
+    reason = summarize_error(error)[:200]
     if not Path(source).is_dir():
-        return ArtefactError(
-            f"{source}: no such directory, and it could not be loaded from the hub: {_first_line(error)}"
-        )
+        return ArtefactError(f"{source}: no such directory, and it could not be loaded from the hub: {reason}")
     article = "an" if what[0] in "aeiou" else "a"
-    return ArtefactError(f"{source} is not {article} {what} that can be loaded: {_first_line(error)}")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]
+    return ArtefactError(f"{source} is not {article} {what} that can be loaded: {reason}")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragqa.artefacts import CALIBRATION
+from ragqa.artefacts import CALIBRATION, write_text_whole
 from ragqa.errors import DamagedArtefact
 
 BASIC_FEATURES = ("constant", "log-odds of weight", "span", "relevance")
@@ -156,10 +156,8 @@ class Calibration:
             raise ValueError("a coefficient or the prior is not finite, or the threshold is not from 0 to 1")
 
     def save(self, folder: Path) -> None:
-        """Write ``calibration.json``, to a temporary name first."""
-        temporary = folder / f".{CALIBRATION}"
-        temporary.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        temporary.replace(folder / CALIBRATION)
+        """Write ``calibration.json`` in one step."""
+        write_text_whole(folder / CALIBRATION, json.dumps(asdict(self), indent=1) + "\n")
 
 
 UNCALIBRATED = Calibration((0.0, 1.0, 0.0, 0.0))

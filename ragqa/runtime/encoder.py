@@ -10,7 +10,7 @@ import numpy as np
 
 from ragqa import artefacts
 from ragqa.artefacts.paths import check_model, weights_dir
-from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
+from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra, summarize_error
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -163,7 +163,7 @@ def _download(name: str) -> Path:
             for optional in _OPTIONAL_FILES:
                 cached_file(name, optional, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = summarize_error(error)
         raise ArtefactError(f"{name}: no such directory, and no such model to download: {reason}") from error
     return path
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefacts
-from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
+from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra, summarize_error
 from ragqa.runtime import encoder as encoders
 from ragqa.runtime.runner import create_session
 
@@ -201,7 +201,7 @@ def _check_runs(model: Path) -> None:
     try:
         loaded.run(None, {item.name: ids if item.name == "input_ids" else ids * 0 for item in loaded.get_inputs()})
     except Exception as error:  # its own types, which have no common base
-        reason = str(error).strip().split("\n")[0][:200]
+        reason = summarize_error(error)[:200]
         raise ArtefactError(
             f"ONNX Runtime cannot compute this model in 8 bits ({reason}): answer with its torch directory"
         ) from error

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Tensor, nn
 
 from ragqa import artefacts
-from ragqa.errors import DamagedArtefact
+from ragqa.errors import DamagedArtefact, summarize_error
 
 STATE = "state.json"
 """File that is written last and so marks a complete checkpoint."""
@@ -47,10 +47,7 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     target = folder / f"step-{state.step:08d}"
     if target in list_checkpoints(folder):
         return target
-    temporary = folder / f".{target.name}.writing"
-    with artefacts.report_write_errors(target):
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+    with artefacts.report_write_errors(target), artefacts.create_directory(target) as temporary:
         save_model(state.model, str(temporary / "model.safetensors"))  # unlike save_file, writes tied weights once
         save_file(_get_optimizer_tensors(state.optimizer), temporary / "optimizer.safetensors")
         random = {"cpu": torch.get_rng_state()}
@@ -59,8 +56,6 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
         save_file(random, temporary / "random.safetensors")
         checksums = {file.name: artefacts.checksum(file) for file in sorted(temporary.iterdir())}
         (temporary / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra, "files": checksums}))
-        shutil.rmtree(target, ignore_errors=True)  # a kill during deletion may have left half of it
-        temporary.rename(target)
     for old in list_checkpoints(folder)[:-keep]:
         (old / STATE).unlink()  # first, so that a half-deleted checkpoint does not count as whole
         shutil.rmtree(old)
@@ -96,7 +91,7 @@ def restore(state: TrainState, folder: Path) -> bool:
         tensors = load_file(path / "optimizer.safetensors")
         random = load_file(path / "random.safetensors")
     except Exception as error:  # safetensors raises its own exception types
-        reason = str(error).strip().split("\n")[0]
+        reason = summarize_error(error)
         earlier = "delete it to resume from the one before it, or " if len(checkpoints) > 1 else ""
         raise DamagedArtefact(
             f"{path} does not fit this run ({reason}): {earlier}start in an empty directory"

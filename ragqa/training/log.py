@@ -1,10 +1,11 @@
 """Metric log of a run: one JSON object per line in ``metrics.jsonl``, and TensorBoard where it is installed."""
 
 import json
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from ragqa.artefacts import write_text_whole
 
 FILE = "metrics.jsonl"
 
@@ -25,9 +26,7 @@ class MetricLog(Log):
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         rows = [row for row in read_rows(folder) if row["step"] < step or (row["step"] == step and _is_swap(row))]
-        temporary = folder / f".{FILE}.writing"
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.replace(temporary, folder / FILE)
+        write_text_whole(folder / FILE, "".join(json.dumps(row) + "\n" for row in rows))
         self._file = (folder / FILE).open("a", buffering=1)
         self._board: Any = None
         if find_spec("tensorboard") is not None:

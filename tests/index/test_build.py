@@ -255,14 +255,14 @@ def test_updating_the_corpus_during_a_build_does_not_change_the_index(
 
     shutil.rmtree(own)
     shutil.copytree(corpus, own)
-    link = job._link
+    link = artefacts.link_file
 
     def update_and_link(source: Path, target: Path) -> None:
-        monkeypatch.setattr(job, "_link", link)
+        monkeypatch.setattr(artefacts, "link_file", link)
         update_index(own, delete=["0"], compact=False)
         link(source, target)
 
-    monkeypatch.setattr(job, "_link", update_and_link)
+    monkeypatch.setattr(artefacts, "link_file", update_and_link)
     with pytest.raises(Mismatch, match=r"own\.index has just changed: embed its passages and run again"):
         build(make_config(own, vectors, tmp_path / "new.index", kind="sq8"))
     assert not (tmp_path / "new.index").exists()

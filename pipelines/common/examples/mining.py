@@ -22,6 +22,7 @@ from pipelines.common.examples.negatives import (
     to_rows,
 )
 from pipelines.common.questions import iterate_batches
+from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.indexing.embed import open_shards
@@ -236,15 +237,10 @@ def _from_json(row: dict[str, Any]) -> RetrievalExample:
 
 
 def _write(file: Path, rows: Iterable[dict[str, Any]], identity: dict[str, Any], counts: Counter[str]) -> None:
-    temporary = file.with_name(f".{file.name}.writing")
-    try:
-        with temporary.open("w", encoding="utf-8") as out:
-            for row in rows:
-                out.write(json.dumps(row) + "\n")
-            out.write(json.dumps({"of": identity, "counts": counts}) + "\n")
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with artefacts.replace_file(file) as temporary, temporary.open("w", encoding="utf-8") as out:
+        for row in rows:
+            out.write(json.dumps(row) + "\n")
+        out.write(json.dumps({"of": identity, "counts": counts}) + "\n")
 
 
 def _read(file: Path, identity: dict[str, Any]) -> list[dict[str, Any]]:

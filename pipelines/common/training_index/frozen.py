@@ -4,7 +4,6 @@ Legend: B questions, K passages of a question, N passages, D width.
 """
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,12 +111,9 @@ def _open_mips(
 ) -> mips.Mips:
     """Open the index in ``folder``, built if it is not there."""
     if not folder.is_dir():
-        aside = folder.with_name(f".{folder.name}.writing")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        tuned = mips.build(vectors, kind, aside, progress=progress)
-        (aside / _SEARCH).write_text(json.dumps({"kind": kind, "effort": tuned and tuned.as_dict()}))
-        aside.rename(folder)
+        with artefacts.create_directory(folder) as temporary:
+            tuned = mips.build(vectors, kind, temporary, progress=progress)
+            (temporary / _SEARCH).write_text(json.dumps({"kind": kind, "effort": tuned and tuned.as_dict()}))
     try:
         search = json.loads((folder / _SEARCH).read_text())
         is_same = search["kind"] == kind

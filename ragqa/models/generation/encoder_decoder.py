@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModelForCausalLM, EncoderDecoderModel, PreTrainedTokenizerFast
 
-from ragqa.errors import ArtefactError
+from ragqa.errors import ArtefactError, summarize_error
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.pretrained import DTYPE, load_encoder_module, save_module, silence_transformers
@@ -42,7 +42,7 @@ def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2S
             decoder = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=DTYPE)
             model: Any = EncoderDecoderModel(encoder=encoder, decoder=decoder)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = summarize_error(error)
         raise ArtefactError(f"{path}: no decoder can be made from a {config.model_type}: {reason}") from error
     special = tokens.tokenizer
     for settings in (model.config, model.generation_config):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from ragqa.errors import ArtefactError, MissingExtra
+from ragqa.errors import ArtefactError, MissingExtra, summarize_error
 from ragqa.models.inputs import Inputs, pad_rows
 from ragqa.objectives import IGNORED
 
@@ -128,7 +128,7 @@ class Seq2SeqTokenizer:
                 return cls(PreTrainedTokenizerFast(tokenizer_file=str(file)))
             return cls(AutoTokenizer.from_pretrained(source, **options))
         except Exception as error:  # tokenizers raises plain exceptions for broken files
-            reason = str(error).strip().split("\n")[0]
+            reason = summarize_error(error)
             if find_spec("sentencepiece") is None and ("tiktoken" in reason or "sentencepiece" in reason.lower()):
                 raise MissingExtra(f"the vocabulary of {source} (SentencePiece)", "torch") from error
             raise ArtefactError(f"{source} has no tokenizer that can be loaded: {reason}") from error

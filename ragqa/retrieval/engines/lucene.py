@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import BadInput, DamagedArtefact, MissingExtra
+from ragqa.errors import BadInput, DamagedArtefact, MissingExtra, summarize_error
 from ragqa.retrieval.base import Ranking, Rows, select_best
 from ragqa.retrieval.registry import TermEngine
 from ragqa.types import Passage
@@ -149,5 +149,5 @@ def _convert_errors(make_error: Callable[[str], Exception]) -> Iterator[None]:
     try:
         yield
     except jnius.JavaException as error:
-        reason = str(error).splitlines()[0].removeprefix("JVM exception occurred: ")
+        reason = summarize_error(error).removeprefix("JVM exception occurred: ")
         raise make_error(reason) from error

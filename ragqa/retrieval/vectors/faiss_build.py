@@ -12,7 +12,6 @@ Shapes: N passages, D width.
 """
 
 import math
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.retrieval.vectors.arrays import Queries, Vectors, gather_rows, iter_chunks
 from ragqa.retrieval.vectors.faiss_files import (
@@ -143,7 +143,7 @@ def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
     (folder / LISTS_FILE).unlink(missing_ok=True)  # a killed run may have left it, and it takes the room
     (folder / INDEX_FILE).unlink(missing_ok=True)
     if len(files) == 1:
-        _link(files[0], folder / INDEX_FILE)
+        artefacts.link_file(files[0], folder / INDEX_FILE)
         return
     faiss = load_faiss(IndexKind.FLAT, "cpu")
     needed = sum(file.stat().st_size for file in files)
@@ -172,14 +172,6 @@ def _write_merged(faiss: Any, trained: Path, files: Sequence[Path], folder: Path
     lists.filename = LISTS_FILE  # a bare name, so that the index can be moved; read_mapped adds the folder
     index.replace_invlists(lists)
     write_index(faiss, index, folder / INDEX_FILE)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Make ``target`` another name of the file ``source``, or a copy where the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _count_sub_vectors(width: int) -> int:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ragqa.errors import BadInput, MissingExtra
+from ragqa import artefacts
+from ragqa.errors import BadInput, MissingExtra, summarize_error
 from ragqa.retrieval.vectors.exact import make_gpu_error
 from ragqa.retrieval.vectors.kinds import GPU_KINDS, SPECS
 
@@ -46,13 +47,11 @@ def move_to_gpu(faiss: Any, index: Any, device: str) -> Any:
 
 def write_index(faiss: Any, index: Any, file: Path) -> None:
     """Write an index to a temporary name and rename it; raises BadInput if it cannot be written."""
-    temporary = file.with_name(f".{file.name}.writing")
     try:
-        faiss.write_index(index, str(temporary))
+        with artefacts.replace_file(file) as temporary:
+            faiss.write_index(index, str(temporary))
     except RuntimeError as error:
-        temporary.unlink(missing_ok=True)
         raise BadInput(f"cannot write {file}: {describe_error(error)}") from error
-    temporary.replace(file)
 
 
 def read_mapped(file: Path, kind: str) -> Any:
@@ -92,7 +91,7 @@ def find_disk_lists(index: Any) -> Any:
 
 def describe_error(error: RuntimeError) -> str:
     """Return FAISS's message without the C++ location around it."""
-    return str(error).strip().split("\n")[0].split("Error: ")[-1]
+    return summarize_error(error).split("Error: ")[-1]
 
 
 @contextmanager
