@@ -37,8 +37,8 @@ from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.generators import make_generator
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
-from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.pretrained import set_dropout
+from ragqa.models.span_readers import MlpSpanReader
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import TextTokenizer

@@ -33,8 +33,8 @@ from pipelines.common.training_index.frozen import FrozenIndex
 from pipelines.orqa.config import FineTuneConfig
 from ragqa.metrics import exact_match
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.pretrained import set_dropout
+from ragqa.models.span_readers import MlpSpanReader
 from ragqa.models.tower import Tower
 from ragqa.objectives import retrieval_nll, span_nll
 from ragqa.progress import SILENT, Notify, Progress, ignore_line

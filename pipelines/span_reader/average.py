@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipelines.common.run import write_model
 from ragqa.errors import BadInput, Mismatch
-from ragqa.models.readers import check_replaceable, load_reader
+from ragqa.models.span_readers import check_replaceable, load_reader
 from ragqa.runtime.tokens import TextTokenizer
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipelines.common.examples.spans import ReaderBatch, score_spans_by_ends
 from pipelines.span_reader.config import MAX_HARD_SHARE, ReaderConfig
-from ragqa.models.span_reader import SpanReader
+from ragqa.models.span_readers import SpanReader
 from ragqa.objectives import distilled_kl, span_nll
 from ragqa.training.precision import autocast
 

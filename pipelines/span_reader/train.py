@@ -44,8 +44,7 @@ from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.models.encoder_attention import BFLOAT16, choose_attention
 from ragqa.models.pretrained import max_sequence_tokens, set_dropout
-from ragqa.models.readers import load_reader, read_reader_kind
-from ragqa.models.span_reader import SpanReader
+from ragqa.models.span_readers import SpanReader, load_reader, read_reader_kind
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader

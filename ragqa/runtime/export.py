@@ -123,14 +123,14 @@ def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     """Return kind, module (ids, types) -> outputs, directory and config of the model at ``source``."""
     import torch
 
-    from ragqa.models import readers
+    from ragqa.models import span_readers
     from ragqa.models.encoder_attention import UNPADDED, choose_attention
 
     path = Path(source)
     weights = path / "model.safetensors"
     if path.is_dir() and not weights.is_file():
         raise ArtefactError(f"{path} has no model.safetensors to export")
-    is_reader = readers.read_reader_kind(path) is not None
+    is_reader = span_readers.read_reader_kind(path) is not None
 
     class SingleText(torch.nn.Module):
         """The model for one unpadded text: without a mask, none is computed."""
@@ -143,9 +143,9 @@ def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
             return self.function(ids, None if is_reader else torch.ones_like(ids), types)
 
     if is_reader:
-        reader = readers.load_reader(path).eval()
+        reader = span_readers.load_reader(path).eval()
         choose_attention(reader, UNPADDED)
-        config = {**readers.describe_reader(reader), "identity": artefacts.checksum(weights)[:16]}
+        config = {**reader.describe(), "identity": artefacts.checksum(weights)[:16]}
         return "reader", SingleText(reader, reader), path, config
     function, path, settings = encoders.load_torch_encoder(str(source))
     choose_attention(function.model, UNPADDED)

@@ -35,8 +35,7 @@ def restore_weights(exported: Path, like: Path, out: Path) -> None:
         import onnx
         import torch
 
-        from ragqa.models.readers import check_replaceable
-        from ragqa.models.span_reader import SpanReader
+        from ragqa.models.span_readers import SpanReader, check_replaceable
     except ImportError as error:
         raise MissingExtra("making torch weights of an export", "torch") from error
     check_replaceable(out)

@@ -131,7 +131,7 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     if not (path / "config.json").is_file():
         raise ArtefactError(f"{path} is not a reader: neither {artefacts.MANIFEST} nor config.json is in it")
     check_device(device)
-    from ragqa.models.readers import load_reader
+    from ragqa.models.span_readers import load_reader
 
     reader = load_reader(path).eval().to(device)
     identity = artefacts.checksum(path / "model.safetensors")[:16]
@@ -140,11 +140,10 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
 def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:
     """Return a scorer of a torch reader on ``device``; the reader may be trained between calls."""
-    from ragqa.models.readers import describe_reader
 
     def run_reader(ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
         outputs = reader(ids, mask, types)
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
-    config = {**describe_reader(reader), "identity": identity}
+    config = {**reader.describe(), "identity": identity}
     return SpanScorer(TorchRunner(run_reader, device=device), tokenizer, config, path)

@@ -13,8 +13,7 @@ from torch.nn.functional import pad
 
 from pipelines.common.examples.gold_spans import GoldSpans, WordpieceSpan
 from ragqa.models.inputs import group_by_length, pad_rows
-from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, compute_span_logits
+from ragqa.models.span_readers import IMPOSSIBLE, MlpSpanReader, SpanReader, compute_span_logits
 from ragqa.reading.windows import Window, make_windows
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage

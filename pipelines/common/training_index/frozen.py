@@ -20,7 +20,7 @@ from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.indexing.embed import open_shards
-from ragqa.models.span_reader import IMPOSSIBLE
+from ragqa.models.span_readers import IMPOSSIBLE
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors import mips

@@ -28,7 +28,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, RefreshFailed
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import round_up
-from ragqa.models.span_reader import IMPOSSIBLE
+from ragqa.models.span_readers import IMPOSSIBLE
 from ragqa.models.tower import Tower
 from ragqa.retrieval.vectors.kinds import IndexKind
 from ragqa.retrieval.vectors.mips import Mips

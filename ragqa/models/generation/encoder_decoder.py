@@ -13,7 +13,7 @@ from ragqa.errors import ArtefactError, summarize_error
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.pretrained import DTYPE, load_encoder_module, save_module, silence_transformers
-from ragqa.models.readers import load_reader
+from ragqa.models.span_readers import load_reader
 
 _NAMES = {
     "cls_token": ("[CLS]", "<s>"),

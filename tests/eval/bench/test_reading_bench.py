@@ -65,7 +65,7 @@ def test_the_peers_reader_is_the_same_model(small: Path, tmp_path: Path) -> None
     import torch
     from transformers import AutoModelForQuestionAnswering
 
-    from ragqa.models.span_reader import SpanReader
+    from ragqa.models.span_readers import SpanReader
 
     torch.manual_seed(0)
     ours = SpanReader.from_encoder(small).eval()
@@ -98,7 +98,7 @@ def test_the_hits_are_read(config: ReadingConfig) -> None:
 
 
 def test_the_two_sides_have_the_same_weights(small: Path, tmp_path: Path) -> None:
-    from ragqa.models.span_reader import SpanReader
+    from ragqa.models.span_readers import SpanReader
     from ragqa.runtime.export import export
 
     for name in ("one", "other"):

@@ -19,7 +19,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
-from ragqa.models.span_reader import SpanReader
+from ragqa.models.span_readers import SpanReader
 from ragqa.settings.groups import settings_of
 from tests.helpers.data_sets import write_data_sets
 

@@ -40,7 +40,7 @@ from pipelines.span_reader.config import ReaderConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
-from ragqa.models.span_reader import SpanReader
+from ragqa.models.span_readers import SpanReader
 from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training import gradient_cache, parallel
 from ragqa.training.log import read_rows

@@ -22,7 +22,7 @@ from pipelines.orqa.fine_tune import compute_losses, init_model, learning_rates,
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss, RagqaError
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.readers import load_reader
+from ragqa.models.span_readers import load_reader
 from ragqa.reading.windows import make_windows
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.scorer import make_torch_scorer

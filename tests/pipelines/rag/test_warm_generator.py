@@ -27,8 +27,7 @@ from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.copying import Example
 from ragqa.models.generation.generators import load_generator
 from ragqa.models.generation.rag import RagGenerator
-from ragqa.models.readers import load_reader
-from ragqa.models.span_reader import SpanReader
+from ragqa.models.span_readers import SpanReader, load_reader
 from ragqa.objectives import IGNORED
 from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training.log import read_rows

@@ -8,9 +8,7 @@ import torch
 
 from pipelines.span_reader.average import average_readers, main
 from ragqa.errors import ArtefactError, BadInput, Mismatch
-from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.readers import load_reader
-from ragqa.models.span_reader import SpanReader
+from ragqa.models.span_readers import MlpSpanReader, SpanReader, load_reader
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pipelines.common.examples import spans as reading
 from pipelines.common.examples.spans import MarkedWindow, collate
 from pipelines.span_reader.config import MAX_HARD_SHARE, ReaderConfig
 from pipelines.span_reader.loss import ReaderLosses, compute_losses, is_hard_step
-from ragqa.models.span_reader import IMPOSSIBLE, SpanReader, compute_span_logits
+from ragqa.models.span_readers import IMPOSSIBLE, SpanReader, compute_span_logits
 from ragqa.reading.windows import Window
 from ragqa.runtime.tokens import TokenInput
 from tests.helpers import tiny

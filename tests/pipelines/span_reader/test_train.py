@@ -20,7 +20,7 @@ from pipelines.span_reader.train import main
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
-from ragqa.models.span_reader import SpanReader
+from ragqa.models.span_readers import SpanReader
 from ragqa.questions import read_questions
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader

@@ -20,7 +20,6 @@ from ragqa.models import encoder_attention
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.generators import load_rag
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
-from ragqa.models.mlp_reader import MlpSpanReader
 from ragqa.models.pretrained import (
     compile_encoders,
     load_encoder_module,
@@ -28,6 +27,7 @@ from ragqa.models.pretrained import (
     max_input_tokens,
     max_sequence_tokens,
 )
+from ragqa.models.span_readers import MlpSpanReader
 from ragqa.models.tower import Tower
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export

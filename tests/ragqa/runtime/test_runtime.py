@@ -24,7 +24,7 @@ def small_reader(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Save a span reader on the small BERT; all weights but the word embeddings are changed."""
     import torch
 
-    from ragqa.models.span_reader import SpanReader
+    from ragqa.models.span_readers import SpanReader
 
     path = tmp_path_factory.mktemp("small-reader")
     torch.manual_seed(1)
@@ -209,13 +209,13 @@ def test_an_exported_reader_is_restored_up_to_rounding(
     """Each weight is within one 8-bit step; exported again, the reader scores the same."""
     from safetensors.torch import load_file
 
-    from ragqa.models.readers import describe_reader, load_reader
+    from ragqa.models.span_readers import load_reader
     from ragqa.runtime.export import export
 
     restore_weights(exported / "reader", small, tmp_path / "restored")
     before, after = (load_file(path / "model.safetensors") for path in (small_reader, tmp_path / "restored"))
     assert before.keys() == after.keys()
-    assert describe_reader(load_reader(tmp_path / "restored")) == describe_reader(load_reader(small_reader))
+    assert load_reader(tmp_path / "restored").describe() == load_reader(small_reader).describe()
     for name, value in before.items():
         assert (after[name] - value).abs().max() <= value.abs().max() / 127 + 1e-6, name
     export(tmp_path / "restored", tmp_path / "again")

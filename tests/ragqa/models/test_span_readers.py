@@ -11,9 +11,7 @@ import torch
 
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
-from ragqa.models.mlp_reader import MlpSpanReader
-from ragqa.models.readers import load_reader, read_reader_kind
-from ragqa.models.span_reader import SpanReader
+from ragqa.models.span_readers import MlpSpanReader, SpanReader, load_reader, read_reader_kind
 from ragqa.reading.span import ExtractiveReader
 from ragqa.runtime.export import export
 from ragqa.runtime.restore import restore_weights

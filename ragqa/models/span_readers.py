@@ -1,0 +1,231 @@
+"""Extractive readers: an encoder over question and passage, and a head that scores spans.
+
+Legend: N passages, L tokens, W longest span in tokens, D width of the encoder, H width of an MLP head.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.nn.functional import pad, relu
+from transformers import AutoConfig, AutoModel
+
+from ragqa import artefacts
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
+from ragqa.models.pretrained import (
+    encoder_options,
+    load_encoder_module,
+    load_module_weights,
+    max_input_tokens,
+    save_module,
+    segment_inputs,
+)
+
+IMPOSSIBLE = -1e4
+"""Logit of an impossible span: e^-1e4 is 0 in float32, and unlike with -inf no gradient is NaN."""
+MLP_HIDDEN, MLP_MAX_SPAN = 256, 10
+"""H and W of ORQA and REALM."""
+READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION, "README.md")
+"""Files of a reader's directory."""
+
+
+class EncoderReader(nn.Module):
+    """Base of the readers: an encoder, whose ``config.json`` also names the reader."""
+
+    kind: ClassVar[str]
+    prior: ClassVar[str]
+    """``RAW`` or ``SPREAD`` of ``ragqa.runtime.scorer``."""
+    outputs: ClassVar[tuple[str, ...]]
+    """Names of the tensors that ``forward`` returns."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.config = cast(Any, encoder.config)
+        """Configuration of the encoder."""
+        self.config.reader = self.kind
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest sequence in tokens."""
+        return max_input_tokens(self.config)
+
+    @property
+    def max_span(self) -> int | None:
+        """Longest answer in tokens of its training (``reader_span`` of the configuration), or None."""
+        value = getattr(self.config, "reader_span", None)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise DamagedArtefact(f"config.json of a reader has reader_span: {value!r}, not a number of wordpieces")
+        return value
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings that a ``SpanScorer`` of this reader needs."""
+        return {"reader": self.kind, "prior": self.prior, "max_tokens": self.max_tokens, "max_span": self.max_span}
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """Encode three ``[N, L]`` integer tensors as hidden states ``[N, L, D]``."""
+        segments = segment_inputs(self.config, token_type_ids)
+        hidden_NLD: Tensor = self.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, **segments
+        ).last_hidden_state
+        return hidden_NLD
+
+    @classmethod
+    def from_encoder(cls, path: str | Path, **sizes: int) -> Self:
+        """Put a new head on the encoder at ``path`` (directory or hub name); ``sizes`` go to the constructor."""
+        return cls(load_encoder_module(path), **sizes)
+
+    def save(self, path: Path) -> None:
+        """Write ``config.json`` and ``model.safetensors`` into ``path``."""
+        save_module(self, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Load the reader that ``save`` wrote into ``path``.
+
+        Raises:
+            DamagedArtefact: the weights do not fit the configuration.
+        """
+        config = AutoConfig.from_pretrained(path)
+        reader = cls(AutoModel.from_config(config, **encoder_options(config)), **cls._read_sizes(config))
+        load_module_weights(reader, path)
+        return reader
+
+    @classmethod
+    def _read_sizes(cls, config: Any) -> dict[str, int]:
+        return {}
+
+
+class SpanReader(EncoderReader):
+    """Reader that scores the start and the end of an answer at every token, and the passage as a whole.
+
+    Start and end are scored as in BERT (Devlin et al. 2019, section 4.2), and the passage's relevance from its first
+    token as in DPR's reader (Karpukhin et al. 2020, section 6.1).
+    """
+
+    kind = "ends"
+    prior = "spread"
+    outputs = ("start", "end", "relevance")
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__(encoder)
+        self.head = nn.Linear(self.config.hidden_size, 3)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Score three ``[N, L]`` integer tensors; return start ``[N, L]``, end ``[N, L]`` and relevance ``[N]``."""
+        hidden_NLD = self.encode(input_ids, attention_mask, token_type_ids)
+        with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
+            logits_NL3 = self.head(hidden_NLD.float())
+        return logits_NL3[..., 0], logits_NL3[..., 1], logits_NL3[:, 0, 2]
+
+
+class MlpSpanReader(EncoderReader):
+    """Reader that scores every span by linear(ReLU(linear(start) + linear(end)), normalised).
+
+    This is the released code of ORQA (Lee et al. 2019, section 4.1), which REALM reuses. The retrieval score of a
+    passage is added to the scores of its spans unscaled, since both are trained together.
+    """
+
+    kind = "mlp"
+    prior = "raw"
+    outputs = ("spans",)
+
+    def __init__(self, encoder: nn.Module, *, hidden: int = MLP_HIDDEN, max_span: int = MLP_MAX_SPAN) -> None:
+        super().__init__(encoder)
+        self.config.reader_hidden, self.config.reader_span = hidden, max_span
+        self.project = nn.Linear(self.config.hidden_size, 2 * hidden)
+        self.norm = nn.LayerNorm(hidden, eps=1e-3)
+        self.score = nn.Linear(hidden, 1)
+        for layer in (self.project, self.score):
+            nn.init.trunc_normal_(layer.weight, std=0.02, a=-0.04, b=0.04)
+            nn.init.zeros_(layer.bias)
+
+    @classmethod
+    def _read_sizes(cls, config: Any) -> dict[str, int]:
+        return {"hidden": config.reader_hidden, "max_span": config.reader_span}
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """Score all spans of three ``[N, L]`` integer tensors.
+
+        Returns:
+            ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans that leave their passage have
+            scores, too; ``Window.find_possible_spans`` marks the allowed ones.
+        """
+        hidden_NLD = self.encode(input_ids, attention_mask, token_type_ids)
+        width = self.config.reader_span
+        with torch.autocast(hidden_NLD.device.type, enabled=False):  # as in SpanReader
+            start_NLH, end_NLH = self.project(hidden_NLD.float()).chunk(2, -1)
+            length = end_NLH.shape[1]
+            end_NLH = pad(end_NLH, (0, 0, 0, width - 1))
+            end_NLWH = torch.stack([end_NLH[:, w : w + length] for w in range(width)], 2)
+            score_NLW: Tensor = self.score(self.norm(relu(start_NLH.unsqueeze(2) + end_NLWH))).squeeze(-1)
+        return score_NLW
+
+
+SPAN_READERS: dict[str, type[EncoderReader]] = {reader.kind: reader for reader in (SpanReader, MlpSpanReader)}
+"""Classes by the kind that ``config.json`` names."""
+
+
+def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, width: int) -> Tensor:
+    """Add start and end scores to span scores.
+
+    Args:
+        start_NL: scores of starts.
+        end_NL: scores of ends.
+        inside_NL: bool, true on the tokens of the passage.
+        width: longest span in tokens, W.
+
+    Returns:
+        ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w, ``IMPOSSIBLE`` if they leave the passage.
+    """
+    end_NL = end_NL.masked_fill(~inside_NL, IMPOSSIBLE)
+    end_NLW = pad(end_NL, (0, width - 1), value=IMPOSSIBLE).unfold(1, width, 1)
+    score = start_NL.masked_fill(~inside_NL, IMPOSSIBLE).unsqueeze(-1) + end_NLW
+    return score.clamp_min(IMPOSSIBLE)
+
+
+def read_reader_kind(path: Path) -> str | None:
+    """Return the kind of the reader in the directory ``path``, a key of ``SPAN_READERS``; None if there is no reader.
+
+    Raises:
+        ArtefactError: the kind is unknown, or ``config.json`` is damaged.
+    """
+    config, weights = path / "config.json", path / "model.safetensors"
+    if not (config.is_file() and weights.is_file()):
+        return None
+    try:
+        kind = json.loads(config.read_text()).get("reader")
+    except (ValueError, AttributeError) as error:
+        raise ArtefactError(f"{config} is damaged: {error}") from error
+    if kind is None:  # earlier versions did not record the kind
+        with safe_open(weights, "pt") as file:
+            return SpanReader.kind if "head.weight" in file.keys() else None  # noqa: SIM118
+    if kind not in SPAN_READERS:
+        raise ArtefactError(f"{path} holds a reader of the unknown kind '{kind}'; ragqa has {', '.join(SPAN_READERS)}")
+    return str(kind)
+
+
+def check_replaceable(out: Path) -> None:
+    """Raise BadInput unless ``out`` is new or holds a reader and no other files."""
+    if out.exists() and (out.is_file() or any(out.iterdir())) and read_reader_kind(out) is None:
+        raise BadInput(f"{out} holds something other than a reader: choose another directory")
+    artefacts.check_no_other_files(out, READER_FILES)
+
+
+def load_reader(path: Path) -> EncoderReader:
+    """Load the reader in the directory ``path``.
+
+    Raises:
+        ArtefactError, DamagedArtefact: there is no reader, or its weights do not fit its configuration.
+    """
+    kind = read_reader_kind(path)
+    if kind is None:
+        raise ArtefactError(f"{path} is not a reader")
+    return SPAN_READERS[kind].load(path)
