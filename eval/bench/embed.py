@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from eval.bench.process import run_timed
+from eval.bench.process import run_peer
 from eval.bench.record import report
 from eval.command import run_command
 from ragqa import artefacts
@@ -65,7 +65,9 @@ def main(config: EmbedBenchConfig) -> None:
         print(runs[-1], file=sys.stderr)
     figures: dict[str, Any] = {"index_embed": runs}
     if config.models and config.peer_python:
-        rate = run_peer(config.peer_python, config.models, config.work, counts[0])
+        store, texts = PassageStore.open(config.work / f"{counts[0]}.index" / "passages"), config.work / "texts.json"
+        texts.write_text(json.dumps([passage.titled for batch in store.iter_batches() for passage in batch]))
+        rate = run_peer(config.peer_python, config.models, "--passages", str(texts))["passages_per_s"]
         figures["sentence_transformers"] = {"passages": counts[0], "passages_per_s": round(rate, 1)}
         figures["ratio_passages_per_s"] = round(runs[0]["passages_per_s"] / rate, 2)
     report(config.out, figures, corpus=f"{config.index.name}, first passages", questions="none")
@@ -109,14 +111,14 @@ def sample_memory(driver: int) -> dict[str, int]:
         if parent in below:  # parents have smaller numbers
             below.add(pid)
             actors += [pid] if arguments.startswith("ray::MapWorker") else []
-    own, theirs = _private_and_rss(driver), [_private_and_rss(pid) for pid in actors]
-    actors_private, actors_rss = sum(private for private, _ in theirs), sum(rss for _, rss in theirs)
+    private, rss = _private_and_rss(driver)
+    actors_private, actors_rss = map(sum, zip((0, 0), *map(_private_and_rss, actors), strict=True))
     return {
-        "driver_private_mb": own[0],
+        "driver_private_mb": private,
         "actors_private_mb": actors_private,
-        "private_mb": own[0] + actors_private,
-        "driver_rss_mb": own[1],
-        "rss_mb": own[1] + actors_rss,
+        "private_mb": private + actors_private,
+        "driver_rss_mb": rss,
+        "rss_mb": rss + actors_rss,
     }
 
 
@@ -127,15 +129,6 @@ def _private_and_rss(pid: int) -> tuple[int, int]:
         return 0, 0
     kb = {line.split(":")[0]: int(line.split()[1]) for line in lines}
     return kb["Private_Dirty"] // 1024, kb["Rss"] // 1024
-
-
-def run_peer(python: str, models: Path, work: Path, count: int) -> float:
-    """Return the passages a second of sentence-transformers on the texts of the smallest run."""
-    store, texts = PassageStore.open(work / f"{count}.index" / "passages"), work / "texts.json"
-    texts.write_text(json.dumps([passage.titled for batch in store.iter_batches() for passage in batch]))
-    script = str(Path(__file__).with_name("peer.py"))
-    printed = run_timed([python, script, str(models), "--passages", str(texts)])["out"]
-    return float(json.loads(printed)["passages_per_s"])
 
 
 if __name__ == "__main__":

@@ -9,15 +9,15 @@ answer the same demo questions over the same passages, in turn.
 import json
 import shutil
 import sys
-import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eval.bench.process import run_timed
-from eval.bench.record import report
+from eval.bench.process import run_peer, run_timed, time_call
+from eval.bench.record import report, summarize_latency
 from eval.command import run_command
 from ragqa.artefacts.paths import demo_dir
 from ragqa.demo import demo_index
@@ -46,34 +46,34 @@ class LatencyConfig:
 
 
 def main(config: LatencyConfig) -> None:
-    """Measure both sides in turn."""
+    """Measure both sides in turn and write the figures."""
     store = open_retriever(demo_index()).passages
     passages = [passage for batch in store.iter_batches() for passage in batch]
-    prepare_peer(config.models, [passage.text for passage in passages], config.work)
+    prepare_peer(config, [passage.text for passage in passages])
+    texts = [passage.titled for passage in passages]
+    (config.work / "texts.json").write_text(json.dumps(texts))
     questions = [question.text for question in read_questions(demo_dir() / "questions.jsonl")][:QUESTIONS]
-    ragqa = [str(Path(sys.executable).parent / "ragqa"), "ask", questions[0]]
-    peer = [config.peer_python, str(Path(__file__).with_name("peer.py")), str(config.work)]
+    run_ours = partial(run_timed, [str(Path(sys.executable).parent / "ragqa"), "ask", questions[0]])
+    run_theirs = partial(run_peer, config.peer_python, config.work)
     fresh = config.work / "cache"
     shutil.rmtree(fresh, ignore_errors=True)
-    first = run_timed(ragqa, XDG_CACHE_HOME=str(fresh))
-    run_timed([*peer, questions[0]])
-    pairs = [(run_timed(ragqa), run_timed([*peer, questions[0]])) for _ in range(RUNS)]
-    ours, theirs = (summarise_runs([pair[side] for pair in pairs]) for side in (0, 1))
-    titled = config.work / "texts.json"
-    titled.write_text(json.dumps([passage.titled for passage in passages]))
-    peer_seconds = json.loads(run_timed([*peer, *questions])["out"])["seconds"][1:]
-    peer_rate = json.loads(run_timed([*peer, "--passages", str(titled)])["out"])["passages_per_s"]
+    first = run_ours(XDG_CACHE_HOME=str(fresh))
+    run_theirs(questions[0])  # the first run reads from the disk
+    pairs = [(run_ours(), run_theirs(questions[0])) for _ in range(RUNS)]
+    ours, theirs = (summarize_runs([pair[side] for pair in pairs]) for side in (0, 1))
     figures = {
         "ragqa": {
             "first_ask_with_the_index_built_s": round(first["seconds"], 2),
             **ours,
-            "in_one_process": summarise_latency(ask_all(questions)),
-            "embedding_passages_per_s": round(embed_all([passage.titled for passage in passages])),
+            "in_one_process": summarize_latency(ask_all(questions)),
+            "embedding_passages_per_s": round(measure_embedding(texts)),
         },
         "peer": {
             **theirs,
-            "in_one_process": summarise_latency(peer_seconds),
-            "embedding_passages_per_s": round(peer_rate),
+            "in_one_process": summarize_latency(run_theirs(*questions)["question_seconds"][1:]),
+            "embedding_passages_per_s": round(
+                run_theirs("--passages", str(config.work / "texts.json"))["passages_per_s"]
+            ),
         },
         "peer_stack": PEER_STACK,
         "ratio_shell_to_answer": round(ours["shell_to_answer_s"] / theirs["shell_to_answer_s"], 3),
@@ -82,13 +82,14 @@ def main(config: LatencyConfig) -> None:
     report(config.out, figures, corpus=f"demo encyclopedia, {len(passages)} passages", questions="100 demo questions")
 
 
-def prepare_peer(models: Path, texts: list[str], work: Path) -> None:
+def prepare_peer(config: LatencyConfig, texts: list[str]) -> None:
     """Write passages, vectors and models in the form that the peer loads."""
+    work, encoder = config.work, config.models / "encoder"
     work.mkdir(parents=True, exist_ok=True)
     (work / "passages.json").write_text(json.dumps(texts))
     np.save(work / "vectors.npy", np.load(demo_index() / VECTORS_FOLDER / "vectors.npy").astype(np.float32))
-    shutil.copytree(models / "encoder", work / "encoder", dirs_exist_ok=True)
-    convert_reader(models / "reader", models / "encoder", work / "reader")
+    shutil.copytree(encoder, work / "encoder", dirs_exist_ok=True)
+    convert_reader(config.models / "reader", encoder, work / "reader")
 
 
 def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
@@ -110,36 +111,25 @@ def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
 
 def ask_all(questions: list[str]) -> list[float]:
     """Return the seconds of each question in this process, after one that warms up."""
-    pipeline, seconds = Pipeline.load(demo_index()), []
-    pipeline.ask(questions[0], min_confidence=0)
-    for question in questions:
-        began = time.perf_counter()
-        pipeline.ask(question, min_confidence=0)
-        seconds.append(time.perf_counter() - began)
-    return seconds
+    ask = partial(Pipeline.load(demo_index()).ask, min_confidence=0)
+    return [time_call(ask, question)[0] for question in (questions[0], *questions)][1:]
 
 
-def embed_all(texts: list[str]) -> float:
+def measure_embedding(texts: list[str]) -> float:
     """Return the texts a second that ragqa's encoder embeds."""
     encoder = load_encoder()
     encoder.encode(texts[:32])
-    began = time.perf_counter()
-    encoder.encode(texts)
-    return len(texts) / (time.perf_counter() - began)
+    return len(texts) / time_call(encoder.encode, texts)[0]
 
 
-def summarise_runs(runs: list[dict[str, Any]]) -> dict[str, float]:
+def summarize_runs(runs: list[dict[str, Any]]) -> dict[str, float]:
     """Return median and worst seconds, and the largest memory, of runs of a command."""
+    seconds = [run["seconds"] for run in runs]
     return {
-        "shell_to_answer_s": round(float(np.median([run["seconds"] for run in runs])), 3),
-        "shell_to_answer_worst_s": round(max(run["seconds"] for run in runs), 3),
+        "shell_to_answer_s": round(float(np.median(seconds)), 3),
+        "shell_to_answer_worst_s": round(max(seconds), 3),
         "peak_rss_mb": round(max(run["rss_mb"] for run in runs)),
     }
-
-
-def summarise_latency(seconds: list[float]) -> dict[str, float]:
-    """Return two percentiles in milliseconds."""
-    return {f"p{p}_ms": round(1000 * float(np.percentile(seconds, p)), 1) for p in (50, 95)}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -52,6 +53,19 @@ def run_timed(command: list[str], **environment: str) -> dict[str, Any]:
     return {**row, "out": run.stdout}
 
 
+def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
+    """Run ``peer.py`` over the models in ``folder``; return the figures that it prints, and those of ``run_timed``."""
+    run = run_timed([python, str(Path(__file__).with_name("peer.py")), str(folder), *arguments])
+    return {**run, **json.loads(run["out"])}
+
+
+def time_call(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Call a function; return the seconds it took and its result."""
+    began = time.perf_counter()
+    result = function(*arguments)
+    return time.perf_counter() - began, result
+
+
 def measure_memory() -> dict[str, int]:
     """Return MB of this process: resident now and at most, and its own without mapped files."""
     fields = {"VmRSS": "rss_mb", "VmHWM": "peak_rss_mb", "RssAnon": "own_mb"}
@@ -60,11 +74,6 @@ def measure_memory() -> dict[str, int]:
 
 
 def run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a fresh Python process, whose memory is its own, and return the result.
-
-    Args:
-        function: a function of a module.
-        arguments: its arguments, which are pickled.
-    """
+    """Call a function of a module in a fresh Python process, whose memory is its own, and return the result."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()

@@ -2,10 +2,12 @@
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from eval.command import format_command_line
 from ragqa import artefacts
@@ -15,13 +17,13 @@ _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch"
 
 
 def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str) -> None:
-    """Write figures, and what they were measured on, as a JSON file that is whole or not there.
+    """Write figures with the command and the machine as a JSON file that is whole or not there.
 
     Args:
         out: the file.
         figures: names and figures, as JSON.
-        corpus: the corpus in words.
-        questions: the questions in words.
+        corpus: name and size of the corpus, for readers.
+        questions: number and origin of the questions, for readers.
     """
     row = {
         "date": datetime.date.today().isoformat(),
@@ -40,6 +42,11 @@ def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str
     """Write a record and print its figures."""
     write_record(out, figures, corpus=corpus, questions=questions)
     print(json.dumps(figures, indent=1, ensure_ascii=False))
+
+
+def summarize_latency(seconds: Sequence[float]) -> dict[str, float]:
+    """Return the median and the 95th percentile in milliseconds."""
+    return {f"p{share}_ms": round(1000 * float(np.percentile(seconds, share)), 1) for share in (50, 95)}
 
 
 def _installed_version(name: str) -> str | None:

@@ -16,7 +16,6 @@ import hashlib
 import io
 import json
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,8 +23,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eval.bench.process import measure_memory
-from eval.bench.record import report
+from eval.bench.process import measure_memory, time_call
+from eval.bench.record import report, summarize_latency
 from eval.command import run_command
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
@@ -175,14 +174,10 @@ def time_questions(
     rank: Callable[[list[str], int], list[Ranking]], texts: list[str]
 ) -> tuple[dict[str, float], list[Ranking]]:
     """Ask one question at a time; return milliseconds of the first and percentiles of the others, and the rankings."""
-    seconds, rankings = [], []
-    for text in texts:
-        began = time.perf_counter()
-        rankings += rank([text], K)
-        seconds.append(time.perf_counter() - began)
-    first, *rest = (1000 * np.array(seconds)).round(1).tolist()
-    p50, p95, worst = np.percentile(rest, (50, 95, 100)).round(1).tolist()
-    return {"first_ms": first, "p50_ms": p50, "p95_ms": p95, "worst_ms": worst}, rankings
+    times, rankings = zip(*(time_call(rank, [text], K) for text in texts), strict=True)
+    first, *rest = times
+    latency = {"first_ms": round(1000 * first, 1), **summarize_latency(rest), "worst_ms": round(1000 * max(rest), 1)}
+    return latency, [ranking for (ranking,) in rankings]
 
 
 def _sizes_mb(index: Path) -> dict[str, int]:

@@ -7,7 +7,6 @@ ways are measured in every round, one after the other; the median round counts.
 """
 
 import json
-import time
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eval.bench.process import time_call
 from eval.bench.record import report
 from eval.command import run_command
 from ragqa.corpus.sources import read_documents
@@ -119,9 +119,7 @@ def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, floa
 
 def time_search(retriever: Retriever, questions: list[str]) -> float:
     """Return the seconds of one search."""
-    began = time.perf_counter()
-    hits = retriever.search(questions, K)
-    seconds = time.perf_counter() - began
+    seconds, hits = time_call(retriever.search, questions, K)
     if any(map(missing_shards, hits)):
         raise RuntimeError("a shard did not answer: its passages are missing from the hits")
     return seconds
