@@ -15,7 +15,8 @@ from eval.command import run_command
 from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import percent
 from ragqa.evaluation.statistics import wilson_interval
-from ragqa.reading.registry import ReaderKind, kind_of_fingerprint
+from ragqa.models.generation.kinds import GeneratorKind
+from ragqa.reading.registry import read_kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ HEAD = (
 def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None) -> list[str]:
     """Return the cells of a run: percent, intervals in brackets; ``closed_book`` is the run of its closed book."""
     recall, system = figures["answer_recall"], figures["about"]["system"]
-    bound, uses_passages = figures["coverage_bound"], reader_kind(figures) != ReaderKind.CLOSED_BOOK
+    bound, uses_passages = figures["coverage_bound"], reader_kind(figures) != GeneratorKind.CLOSED_BOOK
     return [
         figures["questions"],
         figures["corpus"] if uses_passages else f"none read ({figures['corpus']})",
@@ -49,10 +50,10 @@ def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None)
     ]
 
 
-def reader_kind(figures: dict[str, Any]) -> ReaderKind | None:
+def reader_kind(figures: dict[str, Any]) -> str | None:
     """Return the kind of the reader; None if nothing was read."""
     reader = figures["about"]["system"].get("reader")
-    return kind_of_fingerprint(reader) if reader else None
+    return read_kind(reader) if reader else None
 
 
 def _describe_reader(figures: dict[str, Any]) -> str:
@@ -83,12 +84,12 @@ def find_closed_book(figures: dict[str, Any], runs: list[dict[str, Any]]) -> dic
         BadInput: there are two.
     """
     trained = figures["about"].get("trained")
-    if trained is None or reader_kind(figures) in (None, ReaderKind.CLOSED_BOOK):
+    if trained is None or reader_kind(figures) in (None, GeneratorKind.CLOSED_BOOK):
         return None
     matches = [
         run
         for run in runs
-        if reader_kind(run) == ReaderKind.CLOSED_BOOK
+        if reader_kind(run) == GeneratorKind.CLOSED_BOOK
         and (run["about"].get("trained"), run["questions"]) == (trained, figures["questions"])
     ]
     if len(matches) > 1:

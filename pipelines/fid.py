@@ -44,9 +44,9 @@ from pipelines.common.run import BatchLoss, Run, open_run
 from pipelines.common.training_index.base import check_corpus_size
 from ragqa import artefacts
 from ragqa.models.generation.generators import Generator, read_generator_kind
+from ragqa.models.generation.kinds import GeneratorKind
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
-from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.live import open_retriever
 from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
@@ -118,7 +118,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
     """
     find_passages = open_passage_finder(config)
     torch.manual_seed(config.seed)
-    kind, passages = (ReaderKind.CLOSED_BOOK, 1) if config.is_closed_book else (ReaderKind.FID, config.k)
+    kind, passages = (GeneratorKind.CLOSED_BOOK, 1) if config.is_closed_book else (GeneratorKind.FID, config.k)
     generator = generation.load_for_training(kind, config, config.writing, passages, notify)
     training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
     optimizer = torch.optim.AdamW(group_parameters(generator, decay=config.weight_decay), lr=config.lr)

@@ -76,8 +76,8 @@ class PipelineSettings:
         Raises:
             BadInput: a name of a reader is unknown.
         """
-        if unknown := sorted(set(readers or ()) - set(registry.ReaderKind)):
-            raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(registry.ReaderKind)}")
+        if unknown := sorted(set(readers or ()) - set(registry.READERS)):
+            raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(registry.READERS)}")
         by_name = {**self.readers, **{name: str(place) for name, place in (readers or {}).items()}}
         settings = replace(self, readers=by_name)
         if reader is not None:

@@ -53,8 +53,8 @@ MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
 }
 """Part of ragqa (a module, or a package with all that is in it): modules it may import nowhere."""
 
-BUT = {"ragqa.corpus": ("ragqa.runtime.tokens",), "ragqa.models": ("ragqa.reading.registry",)}
-"""Exceptions to the table above: blocks can be cut by wordpieces, and that needs a tokenizer only."""
+BUT = {"ragqa.corpus": ("ragqa.runtime.tokens",)}
+"""Exception to the table above: blocks can be cut by wordpieces, and that needs a tokenizer only."""
 
 TYPING_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 

@@ -66,7 +66,7 @@ def main(config: RagSpeedConfig) -> None:
     """Measure training steps of both marginals, then decoding."""
     import torch
 
-    from ragqa.models.generation.limits import MAX_INPUT
+    from ragqa.models.generation.kinds import MAX_INPUT
     from ragqa.models.generation.rag import RagGenerator
     from ragqa.models.generation.search import SearchSettings
     from ragqa.models.pretrained import set_dropout

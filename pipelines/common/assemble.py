@@ -28,7 +28,6 @@ from ragqa.models.generation.generators import read_generator_kind
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading import registry
-from ragqa.reading.registry import ReaderKind
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind
@@ -125,7 +124,7 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
 def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Calibrate the readers of the exported parts, and write the pipeline directory that names them."""
     out = config.out.resolve()
-    readers: dict[str, Path] = {ReaderKind.SPAN: out / "reader"} if config.reader else {}
+    readers: dict[str, Path] = {registry.SPAN: out / "reader"} if config.reader else {}
     readers |= {kind: out / kind for kind in generators_by_kind(config.generators)}
     first = next(iter(readers.values()), None)
     parts: dict[str, Any] = {"retriever": RetrieverKind.DENSE, "encoder": str(out / "encoder"), "reader": first}

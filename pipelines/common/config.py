@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ragqa.errors import BadInput
-from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
+from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT
 from ragqa.reading.windows import MIN_WINDOW
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind

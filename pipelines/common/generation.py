@@ -24,13 +24,13 @@ from ragqa.models.generation.generators import (
     read_model_type,
     save_generator,
 )
+from ragqa.models.generation.kinds import GeneratorKind
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq
 from ragqa.models.pretrained import set_dropout
 from ragqa.models.tower import Tower
 from ragqa.progress import Notify, ignore_line
-from ragqa.reading.registry import ReaderKind
 from ragqa.runtime.encoder import load_encoder
 from ragqa.training import parallel
 from ragqa.training.meter import count_seq2seq_weights
@@ -94,9 +94,9 @@ def prepare_for_training(
 
 def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
     """Return the options by which another kind of generator reads a passage as this one of RAG does."""
-    if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == ReaderKind.CLOSED_BOOK:
+    if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == GeneratorKind.CLOSED_BOOK:
         return {}
-    tokens = {"question_tokens": generator.question_tokens} if ReaderKind(kind).uses_scores else {}
+    tokens = {"question_tokens": generator.question_tokens} if GeneratorKind(kind).uses_scores else {}
     return {"template": generator.template, **tokens}
 
 

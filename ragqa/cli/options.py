@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ragqa.errors import BadInput
-from ragqa.reading.registry import ReaderKind
+from ragqa.reading.registry import READERS
 from ragqa.retrieval.registry import Fusion, RetrieverKind
 
 SETTINGS: dict[str, Any] = {
@@ -18,7 +18,7 @@ SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 """Settings of every group of commands."""
-READER_HELP = f"Reader: a directory, KIND:MODEL, or one saved in the pipeline: {', '.join(ReaderKind)}."
+READER_HELP = f"Reader: a directory, KIND:MODEL, or one saved in the pipeline: {', '.join(READERS)}."
 OWN_THRESHOLD = "  [default: the reader's own]"
 IndexOption = Annotated[
     list[Path] | None,

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
-from ragqa.reading.registry import ReaderKind
 from ragqa.types import Answer, Hit
 
 DEFAULT_PASSAGES = 10
@@ -48,7 +47,8 @@ class RetrieverIdentity:
 class Reader(Protocol):
     """Reads the hits of each question and answers it, or declines."""
 
-    kind: ReaderKind
+    kind: str
+    """Key of ``ragqa.reading.registry.READERS``."""
     fingerprint: str
     """Digest of everything that determines answers and confidences."""
 

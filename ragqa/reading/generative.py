@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragqa.errors import BadInput
+from ragqa.models.generation.kinds import GeneratorKind
 from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.prior import Prior, make_prior
-from ragqa.reading.registry import ReaderKind
 from ragqa.runtime.scorer import RAW, SPREAD
 from ragqa.text import locate_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
@@ -68,7 +68,7 @@ class GenerativeReader:
             BadInput: the generator cannot decode with these settings.
         """
         self._generator, self._calibration = generator.to(device).eval(), calibration
-        self.kind = ReaderKind(generator.kind)
+        self.kind = GeneratorKind(generator.kind)
         self.decoding = _resolve_decoding(generator, decoding or Decoding())
         self._search = _make_search(self.kind, self.decoding, alternatives)
         self._fast: dict[str, bool] = {"fast": True} if self.decoding.fast else {}
@@ -84,7 +84,7 @@ class GenerativeReader:
 
         Args:
             source: directory or hub name; see ``ragqa.models.generation.generators.load_generator``.
-            kind: generative ``ReaderKind`` of a plain seq2seq; None if the directory names it.
+            kind: generative ``GeneratorKind`` of a plain seq2seq; None if the directory names it.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
             options: further arguments of the constructor.
 
@@ -145,7 +145,7 @@ class GenerativeReader:
     @property
     def can_stream(self) -> bool:
         """True for greedy search, except by RAG-Sequence, which compares the whole answers of all passages."""
-        return self._search.beams == 1 and self.kind != ReaderKind.RAG_SEQUENCE
+        return self._search.beams == 1 and self.kind != GeneratorKind.RAG_SEQUENCE
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Yield pieces of the answer as they are written, then the answer.
@@ -245,7 +245,7 @@ def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -
     cosines, would select a single passage or none. Of these only the distances to the best score count, in standard
     deviations (``SPREAD``).
     """
-    kind, own = ReaderKind(generator.kind), generator.retriever
+    kind, own = GeneratorKind(generator.kind), generator.retriever
     if scored_by is None or not kind.uses_scores:
         return make_prior(RAW), None
     if scored_by.encoder is not None and own in (None, scored_by.encoder):  # None: trained without naming a retriever
@@ -261,8 +261,8 @@ def _resolve_decoding(generator: "Generator", decoding: Decoding) -> Decoding:
     """Return the settings with None replaced by the generator's own."""
     room = generator.seq2seq.max_tokens
     longest = generator.max_answer if decoding.max_answer is None else decoding.max_answer
-    if decoding.fast and generator.kind != ReaderKind.RAG_SEQUENCE:
-        raise BadInput(f"fast decoding is for {ReaderKind.RAG_SEQUENCE} only: {generator.kind} has a single search")
+    if decoding.fast and generator.kind != GeneratorKind.RAG_SEQUENCE:
+        raise BadInput(f"fast decoding is for {GeneratorKind.RAG_SEQUENCE} only: {generator.kind} has a single search")
     if decoding.beams < 1 or longest < 2 or not 0 <= decoding.min_answer < longest:
         wrong = f"beams = {decoding.beams}, min_answer = {decoding.min_answer}, max_answer = {longest}"
         raise BadInput(f"{wrong}: at least 1 beam, 2 tokens (the last is an end), and min_answer below max_answer")
@@ -271,7 +271,7 @@ def _resolve_decoding(generator: "Generator", decoding: Decoding) -> Decoding:
     return replace(decoding, max_answer=longest)
 
 
-def _make_search(kind: ReaderKind, decoding: Decoding, alternatives: int) -> "SearchSettings":
+def _make_search(kind: GeneratorKind, decoding: Decoding, alternatives: int) -> "SearchSettings":
     """Return the search settings; RAG-Sequence has candidates of all passages, even with few beams."""
     from ragqa.models.generation.search import SearchSettings
 
@@ -281,7 +281,7 @@ def _make_search(kind: ReaderKind, decoding: Decoding, alternatives: int) -> "Se
         beams=decoding.beams,
         longest=decoding.max_answer,
         shortest=decoding.min_answer,
-        returned=count if kind == ReaderKind.RAG_SEQUENCE else min(count, decoding.beams),
+        returned=count if kind == GeneratorKind.RAG_SEQUENCE else min(count, decoding.beams),
     )
 
 

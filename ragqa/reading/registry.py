@@ -1,51 +1,28 @@
 """Names of all readers, and loading of a reader by a setting such as ``rag-token:DIRECTORY``.
 
-To add a reader, write its file with a class that has ``load``, and add one member to ``ReaderKind`` and one entry to
-``_READERS``. Classes are named and not imported here, so that looking up a name loads none of them.
+To add a reader, write its file with a class whose ``load`` takes the arguments of ``ExtractiveReader.load``, and add
+one entry to ``READERS``.
 """
 
 import json
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ragqa.errors import BadInput
+from ragqa.models.generation.kinds import GeneratorKind
 
 if TYPE_CHECKING:
     from ragqa.reading.base import Decoding, Reader, RetrieverIdentity
 
-
-class ReaderKind(StrEnum):
-    """A way to answer from passages, by its name on command lines and in saved pipelines and generators."""
-
-    SPAN = "span"
-    RAG_TOKEN = "rag-token"
-    RAG_SEQUENCE = "rag-sequence"
-    FID = "fid"
-    CLOSED_BOOK = "closed-book"
-
-    @property
-    def is_generative(self) -> bool:
-        """True for readers that write their answers."""
-        return self is not ReaderKind.SPAN
-
-    @property
-    def uses_scores(self) -> bool:
-        """True for readers whose prior over passages was trained with the scores of one retriever (RAG)."""
-        return self in (ReaderKind.RAG_TOKEN, ReaderKind.RAG_SEQUENCE)
-
-
-_SPAN, _GENERATIVE = "ragqa.reading.span:ExtractiveReader", "ragqa.reading.generative:GenerativeReader"
-_READERS = {
-    ReaderKind.SPAN: _SPAN,
-    ReaderKind.RAG_TOKEN: _GENERATIVE,
-    ReaderKind.RAG_SEQUENCE: _GENERATIVE,
-    ReaderKind.FID: _GENERATIVE,
-    ReaderKind.CLOSED_BOOK: _GENERATIVE,
+SPAN = "span"
+_GENERATIVE = "ragqa.reading.generative:GenerativeReader"
+READERS: dict[str, str] = {
+    SPAN: "ragqa.reading.span:ExtractiveReader",
+    **dict.fromkeys(GeneratorKind, _GENERATIVE),
 }
-GENERATIVE_KINDS = tuple(kind for kind in ReaderKind if kind.is_generative)
+"""Classes of all kinds of readers, by name so that looking up a kind imports none of them."""
 
 
 def open_reader(
@@ -58,7 +35,7 @@ def open_reader(
     """Open the reader that a setting names.
 
     Args:
-        setting: directory of a reader, ``KIND:SOURCE`` for a seq2seq (directory or hub name) to use as that kind, or
+        setting: directory of a reader, ``KIND:SOURCE`` for a model (directory or hub name) to use as that kind, or
             None for the reader that comes with the package.
         decoding: settings of a generative reader; None for those of its training.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models.
@@ -69,17 +46,11 @@ def open_reader(
         BadInput: ``decoding`` is given for a span reader, or is out of range.
     """
     kind, source = split_setting(setting)
-    if kind is None and not (source and is_generator(Path(source))):
-        if decoding is not None:
-            options = "--beams, --fast, --max-answer and --min-answer"
-            raise BadInput(f"{options} are for readers that write, and this one marks spans: leave them out")
-        span_reader: Reader = resolve_name(_SPAN).load(Path(source) if source else None, device=device)
-        return span_reader
-    reader_class = resolve_name(
-        _READERS[ReaderKind(kind)] if kind else _GENERATIVE
-    )  # without one, the directory names it
-    generative: Reader = reader_class.load(source, kind, decoding=decoding, device=device, scored_by=scored_by)
-    return generative
+    name = READERS[kind or SPAN]
+    if kind is None and source and is_generator(Path(source)):
+        name = _GENERATIVE  # its directory names the kind
+    reader: Reader = resolve_name(name).load(source, kind, decoding=decoding, device=device, scored_by=scored_by)
+    return reader
 
 
 def split_setting(setting: str | None) -> tuple[str | None, str | None]:
@@ -89,7 +60,7 @@ def split_setting(setting: str | None) -> tuple[str | None, str | None]:
         BadInput: there is a kind, but no source after the colon.
     """
     kind, colon, source = (setting or "").partition(":")
-    if colon and kind in GENERATIVE_KINDS:
+    if colon and kind in READERS:
         if not source:
             raise BadInput(f"--reader {setting}: name the directory of the model after the colon")
         return kind, source
@@ -129,7 +100,7 @@ def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str
     """
     if name in readers:
         return readers[name]
-    if name in list(ReaderKind):
+    if name in READERS:
         hint = f"it has {', '.join(readers)}" if readers else f"give a directory, or {name}:DIRECTORY"
         raise BadInput(f"--reader {name}: {owner} names no such reader; {hint}")
     if readers and ":" not in name and not Path(name).exists():
@@ -137,6 +108,6 @@ def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str
     return name
 
 
-def kind_of_fingerprint(fingerprint: str) -> ReaderKind:
+def read_kind(fingerprint: str) -> str:
     """Return the kind of the reader with this fingerprint, as reports record it."""
-    return ReaderKind(fingerprint.partition("-")[2] or ReaderKind.SPAN)
+    return fingerprint.partition("-")[2] or SPAN

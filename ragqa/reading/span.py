@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ragqa.reading.base import NO_PASSAGES
+from ragqa.errors import BadInput
+from ragqa.reading import registry
+from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.prior import make_prior, standardize_scores
-from ragqa.reading.registry import ReaderKind
 from ragqa.reading.windows import Window, count_question_room, make_windows
 from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer
 from ragqa.text import normalize_answer
@@ -76,7 +77,7 @@ class SpanAnswer:
 class ExtractiveReader:
     """Marks spans in passages; the confidence comes from its calibration."""
 
-    kind = ReaderKind.SPAN
+    kind = registry.SPAN
     is_closed_book = False
 
     def __init__(
@@ -97,9 +98,32 @@ class ExtractiveReader:
         """``RAW`` or ``SPREAD``: the form of retrieval scores in its prior."""
 
     @classmethod
-    def load(cls, path: Path | None = None, *, device: str = "cpu") -> "ExtractiveReader":
-        """Load the reader at ``path`` (see ``load_scorer``) with the calibration in the same directory."""
-        scorer = load_scorer(path, device=device)
+    def load(
+        cls,
+        path: str | Path | None = None,
+        kind: str | None = None,
+        *,
+        device: str = "cpu",
+        decoding: Decoding | None = None,
+        scored_by: RetrieverIdentity | None = None,
+    ) -> "ExtractiveReader":
+        """Load the reader at ``path`` with the calibration in the same directory.
+
+        Args:
+            path: see ``ragqa.runtime.scorer.load_scorer``.
+            kind: kind of reader; not used here.
+            device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models.
+            decoding: must be None, since this reader does not write.
+            scored_by: retriever that scores the hits; not used here.
+
+        Raises:
+            ArtefactError, DamagedArtefact: there is no reader, or it is not whole.
+            BadInput: ``decoding`` is given.
+        """
+        if decoding is not None:
+            options = "--beams, --fast, --max-answer and --min-answer"
+            raise BadInput(f"{options} are for readers that write, and this one marks spans: leave them out")
+        scorer = load_scorer(Path(path) if path else None, device=device)
         return cls(scorer, Calibration.load(scorer.path))
 
     @property

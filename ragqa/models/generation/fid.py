@@ -11,20 +11,19 @@ from torch import Tensor, nn
 
 from ragqa.models.generation import attention
 from ragqa.models.generation.decoding import MAX_CACHED, Candidate, decode_token, stream_token
-from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
+from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT, GeneratorKind
 from ragqa.models.generation.rag import score_answers
 from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
 from ragqa.models.generation.template import FID, Template, assemble_inputs, fits_input
 from ragqa.models.inputs import Inputs
-from ragqa.reading.registry import ReaderKind
 from ragqa.types import Passage
 
 
 class FusionInDecoder(nn.Module):
     """Fusion-in-Decoder over a seq2seq, with the interface of ``RagGenerator``."""
 
-    kind = ReaderKind.FID
+    kind = GeneratorKind.FID
 
     def __init__(
         self,

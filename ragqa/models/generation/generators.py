@@ -12,24 +12,23 @@ from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.models import dpr
 from ragqa.models.generation.fid import FusionInDecoder
-from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
+from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT, GeneratorKind
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, Template
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.pretrained import check_family, load_config, load_weights
 from ragqa.models.tower import Tower
-from ragqa.reading.registry import ReaderKind
 
 FILE = "generator.json"
 """File next to the weights with the kind, the template and the settings of training."""
 QUESTION_TOKENS = "question_encoder_tokenizer"
 """Folder of the question tower's tokenizer, if questions are respelled; named as in published checkpoints."""
 TEMPLATES: dict[str, Template] = {
-    ReaderKind.RAG_TOKEN: RAG,
-    ReaderKind.RAG_SEQUENCE: RAG,
-    ReaderKind.FID: FID,
-    ReaderKind.CLOSED_BOOK: CLOSED_BOOK,
+    GeneratorKind.RAG_TOKEN: RAG,
+    GeneratorKind.RAG_SEQUENCE: RAG,
+    GeneratorKind.FID: FID,
+    GeneratorKind.CLOSED_BOOK: CLOSED_BOOK,
 }
 """Default template of each kind of generator."""
 
@@ -64,14 +63,14 @@ def make_generator(
     if kind not in TEMPLATES:
         raise BadInput(f"generator {kind!r}: choose one of {', '.join(TEMPLATES)}")
     template = template or TEMPLATES[kind]
-    if template.closed != (kind == ReaderKind.CLOSED_BOOK):
+    if template.closed != (kind == GeneratorKind.CLOSED_BOOK):
         raise BadInput(f"template {template.text!r} is not for {kind}: every kind but closed-book needs {{passage}}")
     sizes: dict[str, Any] = {"template": template, "max_input": max_input, "max_answer": max_answer}
-    if kind == ReaderKind.FID:
+    if kind == GeneratorKind.FID:
         return FusionInDecoder(seq2seq, passages=passages or 10, **sizes)
     if template.closed:
         return RagGenerator(seq2seq, passages=1, **sizes)
-    marginal: Any = "token" if kind == ReaderKind.RAG_TOKEN else "sequence"
+    marginal: Any = "token" if kind == GeneratorKind.RAG_TOKEN else "sequence"
     sizes |= {"retriever": retriever, "question_tokens": question_tokens}
     return RagGenerator(seq2seq, marginal=marginal, passages=passages or 5, **sizes)
 

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from ragqa.errors import BadInput
 from ragqa.models.generation.decoding import Candidate, decode_sequence, decode_token, stream_token
-from ragqa.models.generation.limits import MAX_ANSWER, MAX_INPUT
+from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT, GeneratorKind
 from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
 from ragqa.models.generation.template import RAG, Template, assemble_inputs, fits_input
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs
 from ragqa.objectives import IGNORED, gold_log_probs, label_means, rag_token_nll, sequence_nll, token_nll
-from ragqa.reading.registry import ReaderKind
 from ragqa.types import Passage
 
 Marginal = Literal["token", "sequence"]
@@ -60,11 +59,11 @@ class RagGenerator(nn.Module):
         self.question_tokens = question_tokens
 
     @property
-    def kind(self) -> ReaderKind:
+    def kind(self) -> GeneratorKind:
         """Kind of reader: RAG-Token, RAG-Sequence or closed book."""
         if self.template.closed:
-            return ReaderKind.CLOSED_BOOK
-        return ReaderKind.RAG_TOKEN if self.marginal == "token" else ReaderKind.RAG_SEQUENCE
+            return GeneratorKind.CLOSED_BOOK
+        return GeneratorKind.RAG_TOKEN if self.marginal == "token" else GeneratorKind.RAG_SEQUENCE
 
     def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """Encode the pairs of questions and passages with ``assemble_inputs``."""

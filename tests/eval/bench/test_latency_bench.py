@@ -10,7 +10,7 @@ from transformers import AutoModelForQuestionAnswering
 from eval.bench.latency import convert_reader
 from eval.bench.process import run_timed
 from ragqa.errors import BadInput
-from ragqa.models.span_reader import SpanReader
+from ragqa.models.span_readers import SpanReader
 
 
 def test_the_peers_reader_is_the_same_model(small: Path, tmp_path: Path) -> None:

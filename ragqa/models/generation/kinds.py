@@ -1,0 +1,22 @@
+"""Kinds of generators and their default lengths, importable without torch."""
+
+from enum import StrEnum
+
+MAX_INPUT = 300
+"""Maximum length of a pair in tokens (RAG's ``max_combined_length``)."""
+MAX_ANSWER = 32
+"""Maximum length of an answer in tokens, the end included."""
+
+
+class GeneratorKind(StrEnum):
+    """A way to write answers from passages, by its name on command lines and in saved generators."""
+
+    RAG_TOKEN = "rag-token"
+    RAG_SEQUENCE = "rag-sequence"
+    FID = "fid"
+    CLOSED_BOOK = "closed-book"
+
+    @property
+    def uses_scores(self) -> bool:
+        """True for RAG, whose prior over passages was trained with the scores of one retriever."""
+        return self in (GeneratorKind.RAG_TOKEN, GeneratorKind.RAG_SEQUENCE)

@@ -1,0 +1,47 @@
+"""The registry of readers opens every kind that has an entry."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragqa.pipeline import Pipeline
+from ragqa.reading import registry
+from ragqa.types import Answer, Hit
+
+
+class EchoReader:
+    """A reader of a kind of its own, which answers with the model's name."""
+
+    kind, threshold, is_closed_book = "echo", 0.0, True
+
+    def __init__(self, source: str, options: dict[str, Any]) -> None:
+        self.source, self.options, self.fingerprint = source, options, f"{source}-echo"
+
+    @classmethod
+    def load(cls, source: str, kind: str | None = None, **options: Any) -> "EchoReader":
+        return cls(source, options)
+
+    def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
+        return [Answer(question, self.source, 0.0, 1.0) for question in questions]
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.READERS, "echo", f"{__name__}:EchoReader")
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_new_kind_needs_one_entry(index: Path, tmp_path: Path) -> None:
+    pipeline = Pipeline.load(index, reader="echo:some/model", readers={"echo": "echo:other/model"})
+    assert pipeline.ask("Who?").text == "some/model"
+    assert registry.read_kind(pipeline.reader.fingerprint) == "echo"
+    pipeline.save(tmp_path / "saved")
+    assert Pipeline.load(tmp_path / "saved").ask("Who?").text == "some/model"
+    assert Pipeline.load(tmp_path / "saved", reader="echo").ask("Who?").text == "other/model"
+
+
+def test_the_span_reader_has_a_name_like_the_others() -> None:
+    assert registry.split_setting("span:some/reader") == ("span", "some/reader")
+    assert registry.split_setting("other:some/reader") == (None, "other:some/reader")
+    assert registry.read_kind("0123456789abcdef") == "span"
