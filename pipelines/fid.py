@@ -37,11 +37,12 @@ from pipelines.common.config import (
     schedule_rules,
 )
 from pipelines.common.generation import PassageFinder
+from pipelines.common.learning_rates import compute_rate
 from pipelines.common.processes import device_of, train_in_processes
 from pipelines.common.questions import read_training_questions
 from pipelines.common.retrieval_eval import KS
 from pipelines.common.run import BatchLoss, Run, open_run
-from pipelines.common.training_index.base import check_corpus_size
+from pipelines.common.training_index import check_corpus_size
 from ragqa import artefacts
 from ragqa.models.generation.generators import Generator, read_generator_kind
 from ragqa.models.generation.kinds import GeneratorKind
@@ -52,7 +53,7 @@ from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
 from ragqa.training.health import Health
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters
+from ragqa.training.step import group_parameters
 from ragqa.types import Hit, Question
 
 

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from pipelines.common.command import run_recipe
 from pipelines.common.config import Rules, TrainingConfig, above_0, proper_share, schedule_rules, text_length
+from pipelines.common.learning_rates import compute_rate
 from pipelines.common.masked_text import MaskedBatch, MaskedTexts, position_chooser
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from ragqa import artefacts
@@ -29,7 +30,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters
+from ragqa.training.step import group_parameters
 
 _MASKINGS = ("words", "spans", "uniform")
 

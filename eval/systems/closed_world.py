@@ -233,7 +233,7 @@ def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
     from pipelines.common.config import TrainingIndexConfig
     from pipelines.common.generation import evaluate_generator, make_passage_finder
     from pipelines.common.questions import read_answerable
-    from pipelines.common.training_index.frozen import FrozenIndex
+    from pipelines.common.training_index import FrozenIndex
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.generation.generators import load_generator
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from pipelines.common.config import TrainingConfig, WritingConfig
 from pipelines.common.questions import draw_step
 from pipelines.common.retrieval_eval import KS, encode_questions
-from pipelines.common.training_index.base import NOT_FOUND, TrainingIndex
+from pipelines.common.training_index import NOT_FOUND, TrainingIndex
 from ragqa import artefacts
 from ragqa.metrics import answer_recall, exact_match
 from ragqa.models.generation.generators import (

@@ -1,13 +1,27 @@
-"""Learning rates of a retriever and of the reader or generator that teaches it."""
+"""Learning rates as functions of the step; without torch, since configs hold them."""
 
 from dataclasses import dataclass
 
-from ragqa.training.step import compute_rate, limit_warmup
+
+def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, default_warmup: int = 1000) -> float:
+    """Return the learning rate: linear from 0 to ``peak`` in ``warmup`` steps, then to 0 at step ``total`` (BERT).
+
+    A ``warmup`` of None is replaced as in ``limit_warmup``.
+    """
+    warmup = limit_warmup(warmup, default_warmup, total)
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    return peak * max(0.0, (total - step) / max(1, total - warmup))
+
+
+def limit_warmup(chosen: int | None, default: int, total: int) -> int:
+    """Return the steps of warm-up: ``chosen``, or the default but at most a tenth of ``total``."""
+    return min(default, total // 10) if chosen is None else min(chosen, total)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRates:
-    """Two schedules: the reader's, and the retriever's, which begins after some steps."""
+    """Learning rates of the reader and of the retriever, which begins to learn after some steps."""
 
     steps: int
     """Steps of the run."""
@@ -22,12 +36,8 @@ class LearningRates:
 
     def at(self, step: int) -> list[float]:
         """Return the rates of the retriever's two parameter groups, and of the reader's two."""
-        reader = self.reader_at(step)
+        reader = compute_rate(step, peak=self.reader, warmup=self.warmup, total=self.steps)
         return [*self.retriever_at(step), reader, reader]
-
-    def reader_at(self, step: int) -> float:
-        """Return the reader's learning rate at a step."""
-        return compute_rate(step, peak=self.reader, warmup=self.warmup, total=self.steps)
 
     def retriever_at(self, step: int) -> list[float]:
         """Return the rates of the retriever's two parameter groups, 0 while it is frozen."""

@@ -26,6 +26,7 @@ from torch.nn.functional import cross_entropy
 
 from pipelines.common.command import run_recipe
 from pipelines.common.config import Rules, TrainingConfig, above_0, one_of, proper_share, schedule_rules
+from pipelines.common.learning_rates import compute_rate
 from pipelines.common.run import BatchLoss, Run, open_run
 from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, make_corruption
 from ragqa import artefacts
@@ -39,7 +40,7 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.training import parallel
 from ragqa.training.meter import count_seq2seq_weights
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters
+from ragqa.training.step import group_parameters
 
 FITTED = 600
 """Number of passages to which a generator made of an encoder is fitted."""

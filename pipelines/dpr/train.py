@@ -30,6 +30,7 @@ from pipelines.common.command import run_recipe
 from pipelines.common.config import HeldOutConfig
 from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
 from pipelines.common.examples.negatives import RetrievalExample
+from pipelines.common.learning_rates import compute_rate
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import FREE, check_directory, lock_directory, read_record
@@ -47,7 +48,7 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.step import compute_rate, group_parameters
+from ragqa.training.step import group_parameters
 
 DONE_FILE = "done.json"
 """File with the settings of a round, written once its model is there."""

@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 from pipelines.common.config import TrainingConfig
-from pipelines.common.learning_rates import LearningRates
+from pipelines.common.learning_rates import LearningRates, compute_rate, limit_warmup
 from pipelines.common.run import BatchLoss, Run
 from ragqa.training.health import Health
-from ragqa.training.step import compute_rate, limit_warmup
 
 MASKED, WRITTEN, MARKED = "", "gen_", "span_"
 """Prefixes of the losses in the log: masked words, written answers and marked answers."""

@@ -18,8 +18,7 @@ from pipelines.common.best import BestWeights
 from pipelines.common.processes import device_of
 from pipelines.common.questions import read_training_questions
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
-from pipelines.common.training_index.base import check_corpus_size
-from pipelines.common.training_index.refreshed import RefreshedIndex
+from pipelines.common.training_index import RefreshedIndex, check_corpus_size
 from pipelines.joint.config import JointConfig, split_config
 from pipelines.joint.step import MARKED, MASKED, WRITTEN, WeightedLoss, train_step
 from pipelines.orqa import fine_tune

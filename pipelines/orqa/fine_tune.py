@@ -24,12 +24,12 @@ from pipelines.common.best import BestWeights
 from pipelines.common.command import run_recipe
 from pipelines.common.examples.gold_spans import GoldSpans
 from pipelines.common.examples.spans import make_reader_batch, score_spans
+from pipelines.common.learning_rates import compute_rate, limit_warmup
 from pipelines.common.processes import device_of
 from pipelines.common.questions import draw_step, read_training_questions
 from pipelines.common.retrieval_eval import KS, encode_questions
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
-from pipelines.common.training_index.base import TrainingIndex, check_corpus_size
-from pipelines.common.training_index.frozen import FrozenIndex
+from pipelines.common.training_index import FrozenIndex, TrainingIndex, check_corpus_size
 from pipelines.orqa.config import FineTuneConfig
 from ragqa.metrics import exact_match
 from ragqa.models.dual_encoder import DualEncoder
@@ -46,7 +46,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters, limit_warmup
+from ragqa.training.step import group_parameters
 from ragqa.types import Hit
 
 _BATCH = 64

@@ -18,6 +18,7 @@ import torch
 
 from pipelines.common.command import run_recipe
 from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
+from pipelines.common.learning_rates import compute_rate
 from pipelines.common.questions import read_answerable
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
 from pipelines.common.run import Run, open_run, write_model
@@ -34,7 +35,7 @@ from ragqa.pretraining.inverse_cloze import drop_wordpieces, make_inverse_cloze_
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.step import compute_rate, group_parameters
+from ragqa.training.step import group_parameters
 from ragqa.types import Passage
 
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from pipelines.common import generation
 from pipelines.common.run import BatchLoss
-from pipelines.common.training_index.base import TrainingIndex
-from pipelines.common.training_index.refreshed import RefreshedIndex
+from pipelines.common.training_index import RefreshedIndex, TrainingIndex
 from pipelines.rag.config import RagConfig
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.rag import RagGenerator

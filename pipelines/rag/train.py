@@ -24,9 +24,7 @@ from pipelines.common.processes import device_of
 from pipelines.common.questions import read_training_questions
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.tokenized_passages import TokenizedPassages
-from pipelines.common.training_index.base import TrainingIndex, check_corpus_size
-from pipelines.common.training_index.frozen import FrozenIndex
-from pipelines.common.training_index.refreshed import RefreshedIndex
+from pipelines.common.training_index import FrozenIndex, RefreshedIndex, TrainingIndex, check_corpus_size
 from pipelines.rag.config import RagConfig
 from pipelines.rag.losses import Rag, compute_loss
 from ragqa.models.dual_encoder import DualEncoder

@@ -39,6 +39,7 @@ from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.examples.negatives import list_gold_passages
 from pipelines.common.examples.passage_sampler import PassageMix, PassageSampler
+from pipelines.common.learning_rates import compute_rate
 from pipelines.common.questions import draw_step, read_training_questions
 from pipelines.common.run import BatchLoss, Run, open_run
 from ragqa.corpus.blocks import make_word_splitter
@@ -55,7 +56,7 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters
+from ragqa.training.step import group_parameters
 from ragqa.types import Passage, Question
 
 _MIN_ATTENTION = 1e-6

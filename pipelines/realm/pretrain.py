@@ -28,8 +28,7 @@ from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.common.tokenized_passages import TokenizedPassages
-from pipelines.common.training_index.base import corpus_fingerprint
-from pipelines.common.training_index.refreshed import RefreshedIndex, score_with_towers
+from pipelines.common.training_index import RefreshedIndex, corpus_fingerprint, score_with_towers
 from pipelines.realm.config import PretrainConfig
 from pipelines.realm.read import Score, gold_log_likelihood, read_rows
 from pipelines.realm.retrieve import NULL, propose, trivial_passages

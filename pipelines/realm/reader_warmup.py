@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from pipelines.common.command import run_recipe
+from pipelines.common.learning_rates import compute_rate
 from pipelines.common.masked_text import MaskedBatch, MaskedText, open_masked_texts
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
@@ -35,7 +36,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import compute_rate, group_parameters
+from ragqa.training.step import group_parameters
 
 _PASSAGES = 1
 """Number of the random stream that chooses passages, next to seed and step."""

@@ -32,6 +32,7 @@ from pipelines.common.examples.mining import PassageSearch
 from pipelines.common.examples.negatives import list_gold_passages
 from pipelines.common.examples.passage_sampler import MinedPassages, PassageMix, PassageSampler, load_splitter
 from pipelines.common.examples.spans import ReaderBatch
+from pipelines.common.learning_rates import compute_rate
 from pipelines.common.questions import drop_known, question_keys, read_answerable
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
@@ -54,7 +55,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast, is_bfloat16_fast
-from ragqa.training.step import apply_gradients, compute_rate, group_parameters
+from ragqa.training.step import apply_gradients, group_parameters
 from ragqa.types import Question
 
 

@@ -1,4 +1,4 @@
-"""Optimizer step, with its parameter groups and learning rates."""
+"""Optimizer step, with its parameter groups."""
 
 import math
 from collections.abc import Sequence
@@ -59,19 +59,3 @@ def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object
         groups.append({"params": [p for p in trained if p.ndim > 1], "weight_decay": decay})
         groups.append({"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0})
     return groups
-
-
-def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, default_warmup: int = 1000) -> float:
-    """Return the learning rate: linear from 0 to ``peak`` in ``warmup`` steps, then to 0 at step ``total`` (BERT).
-
-    A ``warmup`` of None is replaced as in ``limit_warmup``.
-    """
-    warmup = limit_warmup(warmup, default_warmup, total)
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    return peak * max(0.0, (total - step) / max(1, total - warmup))
-
-
-def limit_warmup(chosen: int | None, default: int, total: int) -> int:
-    """Return the steps of warm-up: ``chosen``, or the default but at most a tenth of ``total``."""
-    return min(default, total // 10) if chosen is None else min(chosen, total)

@@ -14,8 +14,7 @@ from conftest import untimed
 from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.config import TrainingIndexConfig
 from pipelines.common.questions import draw_step, read_answerable
-from pipelines.common.training_index.base import NOT_FOUND
-from pipelines.common.training_index.frozen import FrozenIndex
+from pipelines.common.training_index import NOT_FOUND, FrozenIndex
 from pipelines.orqa import fine_tune
 from pipelines.orqa.config import FineTuneConfig
 from pipelines.orqa.fine_tune import compute_losses, init_model, learning_rates, main

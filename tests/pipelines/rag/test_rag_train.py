@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from pipelines.common import assemble, generation
 from pipelines.common.questions import read_answerable
-from pipelines.common.training_index.base import NOT_FOUND
-from pipelines.common.training_index.frozen import FrozenIndex
+from pipelines.common.training_index import NOT_FOUND, FrozenIndex
 from pipelines.orqa import inverse_cloze
 from pipelines.rag import losses
 from pipelines.rag import train as rag

@@ -21,7 +21,7 @@ from pipelines.common.config import HeldOutConfig
 from pipelines.common.masked_text import MaskedText, MaskedTexts, draw_sentences, open_masked_texts, position_chooser
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
 from pipelines.common.tokenized_passages import TokenizedPassages
-from pipelines.common.training_index.refreshed import score_with_towers
+from pipelines.common.training_index import score_with_towers
 from pipelines.orqa import inverse_cloze
 from pipelines.realm import pretrain
 from pipelines.realm.config import PretrainConfig

@@ -13,6 +13,7 @@ from conftest import WORDS
 from torch import Tensor
 
 from pipelines.common import run
+from pipelines.common.learning_rates import compute_rate
 from pipelines.span_reader import train as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.exam import make_gold_exam
@@ -29,7 +30,6 @@ from ragqa.runtime.scorer import load_scorer
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 from ragqa.training import precision
 from ragqa.training.log import read_rows
-from ragqa.training.step import compute_rate
 from ragqa.types import Hit, Passage
 from tests.helpers import tiny
 from tests.helpers.span_reader import make_config, read_figures

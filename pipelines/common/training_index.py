@@ -1,0 +1,320 @@
+"""Index that recipes search in training: frozen, or refreshed while its passage tower learns.
+
+Legend: B questions, K passages of a question, N passages, P different passages of a batch, D width.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from index.embed import EmbedConfig, embed
+from index.refresh import (
+    IndexRefresher,
+    RefreshSettings,
+    make_version_opener,
+    open_blocking_refresher,
+    open_ray_refresher,
+)
+from pipelines.common.config import RefreshConfig, TrainingConfig, TrainingIndexConfig
+from pipelines.common.retrieval_eval import encode_with_gradient
+from pipelines.common.run import Run
+from pipelines.common.tokenized_passages import TokenizedPassages
+from ragqa import artefacts
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import ArtefactError, BadInput, RefreshFailed
+from ragqa.indexing.embed import open_shards
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.inputs import round_up
+from ragqa.models.span_readers import IMPOSSIBLE
+from ragqa.models.tower import Tower
+from ragqa.progress import SILENT, Progress
+from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.arrays import Vectors
+from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.runtime.encoder import find_tokenizer
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
+from ragqa.training.precision import autocast
+from ragqa.types import Passage
+
+NOT_FOUND = -1
+"""Row that stands where an approximate index found fewer passages than were asked for."""
+_SEARCH = "search.json"
+"""File of a frozen index: its kind, and how thoroughly it is searched."""
+
+
+class TrainingIndex(ABC):
+    """Passages that training searches: a ``FrozenIndex``, or a ``RefreshedIndex`` whose passage tower learns."""
+
+    store: PassageStore
+    """The passages."""
+    corpus: str
+    """Fingerprint of the passages."""
+    tokenizer: TextTokenizer
+    """Tokenizer of the retriever."""
+    mips: mips.Mips
+    """Index of the passages' vectors, as it is now."""
+
+    def encode(self, tower: Tower, texts: Sequence[str], device: str) -> Tensor:
+        """Return the vectors [B, D] of questions by the tower in training, with their gradient."""
+        return encode_with_gradient(tower, self.tokenizer, texts, device)
+
+    def propose(self, queries_BD: np.ndarray, k: int) -> np.ndarray:
+        """Return the rows [B, K] of the best passages, at most all there are, ``NOT_FOUND`` where fewer were found."""
+        k = min(k, self.store.live_count)
+        rankings = self.mips.search(queries_BD, k)
+        return np.stack([np.pad(found.rows, (0, k - len(found)), constant_values=NOT_FOUND) for found in rankings])
+
+    def score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
+        """Return the scores f(x, z) [B, K] with their gradient; ``IMPOSSIBLE`` where nothing was found."""
+        score_BK = self._score(query_BD, rows_BK)
+        return score_BK.masked_fill(torch.from_numpy(rows_BK == NOT_FOUND).to(score_BK.device), IMPOSSIBLE)
+
+    def passages(self, rows: np.ndarray) -> list[Passage]:
+        """Return the passages of the rows that were found."""
+        return self.store.get([row for row in rows.tolist() if row != NOT_FOUND])
+
+    @abstractmethod
+    def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
+        """Return the scores [B, K]; those of ``NOT_FOUND`` are ignored."""
+
+
+class FrozenIndex(TrainingIndex):
+    """Training index whose vectors stay as they are, because only the question tower learns."""
+
+    def __init__(
+        self, store: PassageStore, corpus: str, tokenizer: TextTokenizer, index: mips.Mips, vectors: Vectors
+    ) -> None:
+        self.store, self.corpus, self.tokenizer, self.mips, self._vectors = store, corpus, tokenizer, index, vectors
+
+    @classmethod
+    def open(
+        cls,
+        corpus: Path,
+        retriever: Path,
+        config: TrainingConfig,
+        index: TrainingIndexConfig,
+        *,
+        progress: Progress = SILENT,
+    ) -> "FrozenIndex":
+        """Embed and index the passages, unless that is done; one of several processes after the other.
+
+        Args:
+            corpus: index directory of the passages.
+            retriever: directory of a dual encoder, whose passage tower makes the vectors.
+            config: settings of the recipe. Its ``out`` holds ``vectors`` and ``index`` afterwards; its ``device``
+                embeds the passages, and searches an index of kind flat.
+            index: kind of the index, and number of actors that embed.
+            progress: shows the embedding.
+
+        Raises:
+            BadInput: ``config.out`` holds the vectors of something else.
+            ArtefactError, DamagedArtefact: a directory is not what it should be.
+        """
+        with parallel.take_turns():
+            source = artefacts.read_manifest(corpus, "index")
+            store = PassageStore.open(corpus / "passages")
+            work, gpus = config.out / "vectors", config.device.startswith("cuda")
+            embed(
+                EmbedConfig(corpus=corpus, out=work, encoder=str(retriever), workers=index.workers, gpus=gpus),
+                progress=progress,
+            )
+            vectors = open_shards(work, len(store))
+            opened = _open_mips(
+                vectors, config.out / "index", index.kind, _search_device(config, index), store, progress
+            )
+            tokenizer = TextTokenizer(find_tokenizer(str(retriever)))
+            return cls(store, source.parents["corpus"], tokenizer, opened, vectors)
+
+    def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
+        """Return the scores of the stored vectors; only the questions' vectors carry gradient."""
+        stored = np.asarray(self._vectors[np.maximum(rows_BK, 0).ravel()], np.float32)
+        passage_BKD = torch.from_numpy(stored).to(query_BD.device).unflatten(0, rows_BK.shape)
+        return (passage_BKD @ query_BD.float().unsqueeze(-1)).squeeze(-1)
+
+
+class RefreshedIndex(TrainingIndex):
+    """Training index that is made again and again from a retriever that learns, and scores by its live towers.
+
+    The first of several processes refreshes the index; it is the same in all of them at every step.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        passages: TokenizedPassages,
+        retriever: DualEncoder,
+        config: TrainingConfig,
+        index: TrainingIndexConfig,
+        refresh: RefreshConfig,
+        *,
+        corpus: Path,
+        frozen: int,
+    ) -> None:
+        """Begin without an index, or continue with the version that the run's checkpoint names.
+
+        Args:
+            run: run whose checkpoints hold the version under ``index``.
+            passages: wordpieces of the passages.
+            retriever: both towers; the passage tower encodes at most ``tower_tokens`` of a passage.
+            config: settings of the recipe.
+            index: kind of the index, and number of actors that embed.
+            refresh: times at which the index is made again.
+            corpus: index directory of the passages.
+            frozen: steps before the retriever learns; until then the index does not age.
+        """
+        self.tokenized, self.store, self.tokenizer = passages, passages.store, passages.tokenizer
+        self.corpus = artefacts.read_manifest(corpus, "index").parents["corpus"]
+        self.encoded_tokens = 0
+        """Tokens of passages that the last ``score`` encoded."""
+        self.version: int | None = None
+        """Step of the index's weights, which a checkpoint keeps."""
+        self._run, self._retriever, self._frozen, self._every = run, retriever, frozen, refresh.refresh_every
+        self._requested: int | None = None
+        self._refresher: IndexRefresher | None = None
+        work = config.out / "index"
+        work.mkdir(parents=True, exist_ok=True)
+        settings = RefreshSettings(
+            kind=index.kind, search_device=_search_device(config, index), max_staleness=refresh.staleness_limit
+        )
+        version, step = run.state.extra.get("index"), self._learned_steps
+        if not parallel.is_first_process():
+            self._open = make_version_opener(corpus, work, settings)
+        elif index.workers:
+            self._refresher = open_ray_refresher(
+                corpus, work, settings, workers=index.workers, gpus=config.gpus, version=version, step=step
+            )
+        else:
+            self._refresher = open_blocking_refresher(
+                corpus, work, settings, device=config.device, version=version, step=step
+            )
+
+    @property
+    def _learned_steps(self) -> int:
+        """Steps that the retriever has learned."""
+        return max(0, self._run.step - self._frozen)
+
+    def follow(self) -> int:
+        """Start a refresh if one is due, take a finished index into use and log it; return its age in steps."""
+        learned = self._learned_steps
+        try:
+            self._request(learned)
+            self._poll(learned)
+        except (RefreshFailed, ArtefactError) as error:  # reported once: the index before serves until it is too old
+            if self.version is None:
+                raise
+            self._run.alarm(self._run.step, [str(error)])
+            self._poll(learned)
+        if self._refresher is not None:
+            for swap in self._refresher.log:
+                row = {f"swap_{name}": value for name, value in swap.as_dict().items() if name != "step"}
+                self._run.log.write(self._run.step, **row)
+            self._refresher.log.clear()
+        return learned - (self.version or 0)
+
+    def _request(self, learned: int) -> None:
+        """Hand over the passage tower for the next index, if that is due."""
+        is_due = learned == 0 or (self._every is not None and learned % self._every == 0)
+        if is_due and learned != self._requested and self._refresher is not None:
+            self._requested = learned
+            self._refresher.refresh(_PassageTower(self._retriever), learned)
+
+    def _poll(self, step: int) -> None:
+        """Take the newest finished index into use; the other processes open the version of the first."""
+        if self._refresher is not None:
+            self.mips = self._refresher.poll(step)
+            self.version = parallel.broadcast_from_first(self._refresher.version)
+            return
+        version = parallel.broadcast_from_first(None)
+        assert version is not None  # the first process has polled
+        if version != self.version:
+            self.mips, self.version = self._open(version), version
+
+    def keep_saved_versions(self) -> None:
+        """Delete the versions that no checkpoint of the run needs any more."""
+        if self._refresher is not None:
+            self._refresher.keep(self._run.saved_extras("index"))
+
+    def close(self) -> None:
+        """Stop refreshing."""
+        if self._refresher is not None:
+            self._refresher.close()
+
+    def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
+        """Return the scores of the live towers, both of which learn from them."""
+        limit = self._retriever.passages.max_tokens
+        with autocast(query_BD.device):
+            score_BK, self.encoded_tokens = score_with_towers(self._retriever, query_BD, rows_BK, self.tokenized, limit)
+        return score_BK
+
+
+class _PassageTower:
+    """The part of a retriever that an index is made with, for the refresher's snapshots."""
+
+    def __init__(self, retriever: DualEncoder) -> None:
+        self.save = retriever.save_passages
+
+
+def score_with_towers(
+    retriever: DualEncoder, query_BD: Tensor, rows_BK: np.ndarray, passages: TokenizedPassages, limit: int
+) -> tuple[Tensor, int]:
+    """Return f(x, z) [B, K] by the live towers, and the number of tokens that were encoded for it.
+
+    Each different passage of the batch is encoded once; row -1 is the empty passage.
+
+    Args:
+        retriever: both towers.
+        query_BD: vectors of the questions.
+        rows_BK: rows of the passages.
+        passages: wordpieces of the passages.
+        limit: wordpieces of a passage that are encoded, [CLS] and [SEP] included.
+    """
+    different, place_BK = np.unique(rows_BK, return_inverse=True)
+    rows = different.tolist()
+    rows += rows[-1:] * (round_up(len(rows)) - len(rows))  # padding to few different shapes; the scores ignore it
+    batch = passages.batch(rows, limit).to(query_BD.device)
+    vector_PD = retriever.passages(batch.ids_NL, batch.mask_NL)
+    place = torch.from_numpy(place_BK.reshape(rows_BK.shape)).to(query_BD.device)
+    with torch.autocast(query_BD.device.type, enabled=False):  # bfloat16 would round scores near 100 to halves
+        score_BP = query_BD @ vector_PD.T
+    return torch.gather(score_BP, 1, place), batch.ids_NL.numel()
+
+
+def _search_device(config: TrainingConfig, index: TrainingIndexConfig) -> str:
+    return config.device if index.kind == IndexKind.FLAT else "cpu"  # other kinds cannot be searched on a GPU
+
+
+def _open_mips(
+    vectors: Vectors, folder: Path, kind: str, device: str, store: PassageStore, progress: Progress
+) -> mips.Mips:
+    """Open the index in ``folder``, built if it is not there."""
+    if not folder.is_dir():
+        with artefacts.create_directory(folder) as temporary:
+            tuned = mips.build(vectors, kind, temporary, progress=progress)
+            (temporary / _SEARCH).write_text(json.dumps({"kind": kind, "effort": tuned and tuned.as_dict()}))
+    try:
+        search = json.loads((folder / _SEARCH).read_text())
+        is_same = search["kind"] == kind
+    except (OSError, ValueError, KeyError, TypeError):
+        is_same = False
+    if not is_same:
+        raise BadInput(f"{folder} is no index of kind {kind} that was made here: choose another directory")
+    effort = mips.Effort.from_manifest(search["effort"])
+    return mips.open_index(folder, kind, effort=effort, device=device, deleted=store.deleted)
+
+
+def corpus_fingerprint(index: Path) -> str:
+    """Return the fingerprint of the passages in an index directory."""
+    return artefacts.read_manifest(index, "index").parents["corpus"]
+
+
+def check_corpus_size(index: Path, k: int, option: str) -> None:
+    """Raise BadInput if an index directory has fewer passages than are to be read, before hours are spent on it."""
+    artefacts.read_manifest(index, "index")
+    if (count := PassageStore.open(index / "passages").live_count) < k:
+        raise BadInput(f"{index} holds {count} passages, not {k} to read: lower {option}")

@@ -1,1 +1,0 @@
-"""The index that a recipe searches in training, in a frozen and a refreshed form."""
