@@ -90,7 +90,7 @@ class FrozenIndex(TrainingIndex):
     def __init__(
         self, store: PassageStore, corpus: str, tokenizer: TextTokenizer, index: mips.Mips, vectors: Vectors
     ) -> None:
-        self.store, self.corpus, self.tokenizer, self.mips, self._vectors = store, corpus, tokenizer, index, vectors
+        self.store, self.corpus, self.tokenizer, self.mips, self.vectors = store, corpus, tokenizer, index, vectors
 
     @classmethod
     def open(
@@ -133,7 +133,7 @@ class FrozenIndex(TrainingIndex):
 
     def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
         """Return the scores of the stored vectors; only the questions' vectors carry gradient."""
-        stored = np.asarray(self._vectors[np.maximum(rows_BK, 0).ravel()], np.float32)
+        stored = np.asarray(self.vectors[np.maximum(rows_BK, 0).ravel()], np.float32)
         passage_BKD = torch.from_numpy(stored).to(query_BD.device).unflatten(0, rows_BK.shape)
         return (passage_BKD @ query_BD.float().unsqueeze(-1)).squeeze(-1)
 

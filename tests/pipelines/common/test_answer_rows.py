@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.common import answer_rows as module
-from pipelines.common.answer_rows import AnswerRows
+from pipelines.common.answer_rows import AnsweredQuestions, find_answer_rows
 from pipelines.common.examples.gold_spans import GoldSpans
 from ragqa.artefacts.paths import weights_dir
 from ragqa.corpus.store import PassageStore
@@ -18,6 +18,7 @@ from ragqa.matching.answer_finder import AnswerFinder
 from ragqa.metrics import has_answer
 from ragqa.reading.windows import make_windows
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.types import Question
 
 TOKENIZER = TextTokenizer(weights_dir() / "encoder")
 
@@ -57,15 +58,16 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_rows_by_hand(colours: Path, tmp_path: Path, monkeypatch) -> None:
     store, asked = PassageStore.open(colours / "passages"), [["green"], ["white"], ["Red", "blue"]]
-    rows = AnswerRows.open(store, "c", asked, tmp_path)
-    assert [rows.rows_of(question).tolist() for question in range(3)] == [[1, 2], [], [0, 2, 3]]
-    assert rows.has_answer(2, np.array([3, 1, -1, 0])).tolist() == [True, False, False, True]
-    assert rows.has_answer(1, np.array([3, 1])).tolist() == [False, False]
+    rows = find_answer_rows(store, "c", asked, tmp_path)
+    assert [found.tolist() for found in rows] == [[1, 2], [], [0, 2, 3]]
+    answered = AnsweredQuestions([Question("?")] * 3, rows)
+    assert answered.has_answer(2, np.array([3, 1, -1, 0])).tolist() == [True, False, False, True]
+    assert answered.has_answer(1, np.array([3, 1])).tolist() == [False, False]
     monkeypatch.setattr(module, "_write_rows", None)  # it is on disk now
-    again = AnswerRows.open(store, "c", asked, tmp_path)
-    assert np.array_equal(again.rows, rows.rows) and np.array_equal(again.starts, rows.starts)
+    again = find_answer_rows(store, "c", asked, tmp_path)
+    assert all(np.array_equal(before, after) for before, after in zip(rows, again, strict=True))
     with pytest.raises(TypeError):
-        AnswerRows.open(store, "c", asked, tmp_path, regex=True)
+        find_answer_rows(store, "c", asked, tmp_path, regex=True)
 
 
 def test_a_pass_that_was_killed_leaves_nothing_to_trust(colours: Path, tmp_path: Path, monkeypatch) -> None:
@@ -77,8 +79,8 @@ def test_a_pass_that_was_killed_leaves_nothing_to_trust(colours: Path, tmp_path:
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", killed)
         with pytest.raises(KeyboardInterrupt):
-            AnswerRows.open(store, "c", [["blue"]], tmp_path)
-    assert AnswerRows.open(store, "c", [["blue"]], tmp_path).rows.tolist() == [3]
+            find_answer_rows(store, "c", [["blue"]], tmp_path)
+    assert [found.tolist() for found in find_answer_rows(store, "c", [["blue"]], tmp_path)] == [[3]]
     assert len(list(tmp_path.iterdir())) == 1
 
 
