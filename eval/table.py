@@ -7,6 +7,7 @@ its interval is above that one's, it has from passages and not from its training
 """
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None)
         figures["corpus"] if uses_passages else f"none read ({figures['corpus']})",
         str(system.get("retriever", "")) if uses_passages else "–",
         _describe_reader(figures),
-        _format_interval(figures["em"]),
+        format_interval(figures["em"]),
         percent(figures["f1"]["value"]) if figures["f1"] else "–",
         " / ".join(percent(recall[k]["value"]) if uses_passages and k in recall else "–" for k in ("1", "20", "100")),
         percent(bound["corpus"]) if bound and bound["corpus"] is not None else "–",
@@ -97,10 +98,16 @@ def find_closed_book(figures: dict[str, Any], runs: list[dict[str, Any]]) -> dic
     return matches[0] if matches else None
 
 
-def _format_interval(figure: dict[str, float] | None) -> str:
+def format_interval(figure: Mapping[str, float] | None) -> str:
+    """Return a share with its interval in percent, or a dash."""
     if figure is None:
         return "–"
     return f"{percent(figure['value'])} ({percent(figure['low'])} to {percent(figure['high'])})"
+
+
+def format_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
 
 
 def make_table(files: list[Path]) -> str:
@@ -112,7 +119,7 @@ def make_table(files: list[Path]) -> str:
         rows = [make_row(run, find_closed_book(run, runs)) for run in runs]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"not all of these are what --record or eval.export_figures wrote: {error!r}") from error
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [list(HEAD), ["---"] * len(HEAD), *rows])
+    return format_markdown(HEAD, rows)
 
 
 def main(config: RecordsConfig) -> None:

@@ -15,12 +15,12 @@ step, REALM and then RAG, REALM and then joint, and joint by default.
 One arm takes minutes on one core. Seeds are independent: run two processes with the same --out on two cores.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from eval.command import report_errors
+from eval.command import run_command
 from eval.systems.runner import Arm, Stage, TableRunner, format_table, select_arms
 from pipelines.common.closed_world import (
     Fact,
@@ -31,8 +31,6 @@ from pipelines.common.closed_world import (
     write_questions,
     write_world,
 )
-from ragqa.settings.command_line import parse_config
-from ragqa.settings.groups import settings_of
 
 WORDS_A_STEP = 32
 """Masked statements of a step of REALM."""
@@ -41,16 +39,12 @@ ALL = 0
 
 # Settings are packed by hand: one line per field would hide the arms.
 # fmt: off
-INVERSE_CLOZE = Stage(
-    recipe="inverse_cloze",
-    out="cloze",
-    settings={
-        "corpus": "{work}/world/known.index", "encoder": "{work}/start", "steps": 1000, "batch": 128,
-        "lr": 1e-3, "warmup": 100, "dropout": 0.0, "width": 64, "pooling": "mean", "shared": True,
-        "gain": 64**-0.25, "thin": 0.5, "max_query": 32, "max_block": 32,
-    },
-)
-COLD_TOWERS = Stage(recipe="towers", out="cold", settings={"encoder": "{work}/start", "width": 64, "gain": 64**-0.25})
+INVERSE_CLOZE = Stage("inverse_cloze", "cloze", {
+    "corpus": "{work}/world/known.index", "encoder": "{work}/start", "steps": 1000, "batch": 128,
+    "lr": 1e-3, "warmup": 100, "dropout": 0.0, "width": 64, "pooling": "mean", "shared": True,
+    "gain": 64**-0.25, "thin": 0.5, "max_query": 32, "max_block": 32,
+})
+COLD_TOWERS = Stage("towers", "cold", {"encoder": "{work}/start", "width": 64, "gain": 64**-0.25})
 REALM: Mapping[str, Any] = {
     "corpus": "{work}/world/corpus.index", "encoder": "{work}/start", "retriever": "{work}/cloze/model",
     "texts": "{work}/world/texts.index", "steps": 2000, "batch": WORDS_A_STEP, "lr": 1e-3, "warmup": 100,
@@ -59,31 +53,25 @@ REALM: Mapping[str, Any] = {
 }
 
 
-def realm(out: str, **changes: Any) -> Stage:
+def realm_stage(out: str, **changes: Any) -> Stage:
     """Return a stage of REALM's pretraining."""
-    return Stage(recipe="realm", out=out, settings={**REALM, **changes})
+    return Stage("realm", out, {**REALM, **changes})
 
 
 COLLAPSES: Mapping[str, Any] = {"frozen": 0, "retriever_lr": 1e-3}
 """The retriever learns from the first step, as fast as the reader."""
-MASKED_WORDS = {
-    "refreshed": Arm(title="index refreshed", stages=(INVERSE_CLOZE, realm("refreshed"))),
-    "never refreshed": Arm(
-        title="index never refreshed", stages=(INVERSE_CLOZE, realm("never-refreshed", refresh_every=None))
-    ),
-    "fast retriever": Arm(title="fast retriever", stages=(INVERSE_CLOZE, realm("fast-retriever", **COLLAPSES))),
-    "no warm start": Arm(
-        title="no warm start",  # 600 steps are enough to see it collapse
-        stages=(COLD_TOWERS, realm("no-warm-start", retriever="{work}/cold/model", steps=600, **COLLAPSES)),
-    ),
-}
+MASKED_WORDS = {arm.title: arm for arm in (
+    Arm("refreshed", (INVERSE_CLOZE, realm_stage("refreshed"))),
+    Arm("never refreshed", (INVERSE_CLOZE, realm_stage("never-refreshed", refresh_every=None))),
+    Arm("fast retriever", (INVERSE_CLOZE, realm_stage("fast-retriever", **COLLAPSES))),
+    Arm("no warm start", (  # 600 steps are enough to see it collapse
+        COLD_TOWERS, realm_stage("no-warm-start", retriever="{work}/cold/model", steps=600, **COLLAPSES),
+    )),
+)}
 
-GENERATOR = Stage(recipe="generator", out="generator", settings={"encoder": "{work}/start"})
-REALM_FIRST = (
-    INVERSE_CLOZE,
-    realm("realm", steps=1750, dev="{work}/dev.jsonl", sample=100, frozen=875),
-)
-REALM_GENERATOR = Stage(recipe="generator", out="generator-realm", settings={"encoder": "{work}/realm/reader"})
+GENERATOR = Stage("generator", "generator", {"encoder": "{work}/start"})
+REALM_FIRST = (INVERSE_CLOZE, realm_stage("realm", steps=1750, dev="{work}/dev.jsonl", sample=100, frozen=875))
+REALM_GENERATOR = Stage("generator", "generator-realm", {"encoder": "{work}/realm/reader"})
 ANSWERS: Mapping[str, Any] = {
     "dev": "{work}/dev.jsonl", "lr": 1e-3, "warmup": 100, "dropout": 0.0, "sample": 100, "eval_every": 250,
     "save_every": 250,
@@ -111,14 +99,13 @@ FEW = ("RAG alone", "joint from the first step", "REALM, then RAG", "REALM, then
 """Arms that are trained with each number of questions."""
 
 
-def question_arms(count: int) -> dict[str, Arm]:
+def make_question_arms(count: int) -> dict[str, Arm]:
     """Return the arms that train on ``count`` questions."""
 
     def arm(name: str, recipe: str, first: tuple[Stage, ...], settings: Mapping[str, Any], **changes: Any) -> Arm:
         out = f"{name.replace(' ', '-').replace(',', '')}/{count or 'all'}"
         questions = {"questions": f"{{work}}/train-{count or 'all'}.jsonl"}
-        stage = Stage(recipe=recipe, out=out, settings={**settings, **questions, **changes})
-        return Arm(title=name, stages=(*first, stage))
+        return Arm(name, (*first, Stage(recipe, out, {**settings, **questions, **changes})))
 
     alone, then = (INVERSE_CLOZE, GENERATOR), {"retriever": "{work}/realm/model"}
     first_step: Mapping[str, Any] = {"steps": 3500, "gen_from": 0.0, "frozen": 1000}
@@ -175,46 +162,49 @@ def main(config: ClosedWorldConfig) -> list[dict[str, Any]]:
     import torch
 
     torch.set_num_threads(1)  # with tensors this small a second thread makes a step slower
-    sizes = SMALL if config.smoke else asdict(config)
-    arms = MASKED_WORDS if config.table == "masked-words" else question_arms(ALL)
-    names = select_arms(arms, config.arms or [*arms])
-    rows = []
-    for seed in config.seeds:
-        for name in names:
-            for count in config.few if config.table == "questions" and name in FEW else (ALL,):
-                rows.append(measure_arm(config, sizes, seed, name, count))
-    return rows
-
-
-def measure_arm(
-    config: ClosedWorldConfig, sizes: Mapping[str, Any], seed: int, name: str, count: int
-) -> dict[str, Any]:
-    """Return the row of an arm; it is trained unless the output file has it."""
+    config = replace(config, **SMALL) if config.smoke else config
     is_asked = config.table == "questions"
-    arm = question_arms(count)[name] if is_asked else MASKED_WORDS[name]
-    world = make_world(sizes["entities"], sizes["held_out"], seed, words=2 if is_asked else 1)
-    facts, asked = 3 * sizes["entities"], sizes["held_out"]
+    arms = make_question_arms(ALL) if is_asked else MASKED_WORDS
+    names = select_arms(arms, config.arms or [*arms])
+    counts = {name: config.few if is_asked and name in FEW else (ALL,) for name in names}
+    return [measure_arm(config, seed, name, count) for seed in config.seeds for name in names for count in counts[name]]
+
+
+def measure_arm(config: ClosedWorldConfig, seed: int, name: str, count: int) -> dict[str, Any]:
+    """Return the row of an arm; it is trained unless the output file has it.
+
+    Args:
+        config: table, sizes of the world, and places.
+        seed: seed of the world and of the runs.
+        name: name of the arm.
+        count: number of training questions, in the table of questions.
+    """
+    is_asked = config.table == "questions"
+    arm = make_question_arms(count)[name] if is_asked else MASKED_WORDS[name]
+    world = make_world(config.entities, config.held_out, seed, words=2 if is_asked else 1)
+    questions = f"{2 * config.held_out} masked statements of held-out facts"
+    if is_asked:
+        questions = f"{config.held_out - config.dev} held-out facts, answers of two tokens"
     runner = TableRunner(
         paths={"work": config.work / f"seed-{seed}"},
         out=config.out or config.work / "rows.json",
         about={
-            "corpus": f"a closed world of {facts} passages (pipelines.common.closed_world)",
-            "questions": f"{asked - sizes['dev']} held-out facts, answers of two tokens"
-            if is_asked
-            else f"{2 * asked} masked statements of held-out facts",
+            "corpus": f"a closed world of {3 * config.entities} passages (pipelines.common.closed_world)",
+            "questions": questions,
         },
         changes={"seed": seed, **(SMOKE if config.smoke else {})},
         tagger=ObjectTagger(world.objects),
     )
-    write_inputs(world, runner.work, seed, sizes["dev"] if is_asked else 0, count)
-    key = {"arm": name, "seed": seed, **({"count": count} if is_asked else {})}
-    options = [sizes["entities"], sizes["held_out"], sizes["dev"] if is_asked else None]
+    write_inputs(world, runner.work, seed, config.dev if is_asked else 0, count)
 
     def measure() -> dict[str, Any]:
         runner.train(arm.stages)
         figures = score_answers(runner, arm) if is_asked else score_statements(runner, arm, world)
-        return {**figures, "seconds": runner.seconds(arm.stages), "alarms": runner.alarms(arm.stages[-1:])}
+        last = arm.stages[-1:]
+        return {**figures, "seconds": runner.sum_seconds(arm.stages), "alarms": runner.list_alarms(last)}
 
+    key = {"arm": name, "seed": seed, **({"count": count} if is_asked else {})}
+    options = [config.entities, config.held_out, config.dev if is_asked else None]
     return runner.keep_row(key, arm.stages, options, measure)
 
 
@@ -238,30 +228,23 @@ def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
     from ragqa.models.generation.generators import load_generator
 
     stage = arm.stages[-1]
-    config, rows = runner.configure(stage), runner.read_log(stage)
-    search: Callable[[list[str]], list[list[Any]]] = find_nothing
+    config, questions = runner.configure(stage), read_answerable(runner.work / "test.jsonl")
     if stage.recipe == "closed_book":
-        generator = load_generator(config.out / "model")
+        generator, search = load_generator(config.out / "model"), lambda texts: [[] for _ in texts]
     else:
         final = replace(config, out=config.out / "final")
         index = FrozenIndex.open(config.corpus, config.out / "model", final, TrainingIndexConfig())
         generator, tower = load_generator(config.out / "generator"), DualEncoder.load(config.out / "model").questions
         search = make_passage_finder(index, tower, generator.passages, "cpu")
-    questions = read_answerable(runner.work / "test.jsonl")
     scores = evaluate_generator(generator, search, questions, device="cpu", regex=False)
     first, batch = (config.asked_from, config.rag.batch) if stage.recipe == "joint" else (0, config.batch)
-    dev = {row["step"]: row["em"] for row in rows if "em" in row}
+    dev = {row["step"]: row["em"] for row in runner.read_log(stage) if "em" in row}
     return {
         "questions": len(read_answerable(config.questions)),
         **scores,
         "dev": {str(step): em for step, em in dev.items()},
         "seen": {str(step): batch * max(0, step - first) for step in dev},
     }
-
-
-def find_nothing(texts: list[str]) -> list[list[Any]]:
-    """Return no hits for any question: the search of a closed book."""
-    return [[] for _ in texts]
 
 
 def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, Any]:
@@ -284,18 +267,14 @@ def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, A
         config.masking, blocks, runner.tagger, batch=config.batch, seed=config.seed, texts=config.texts
     )
     passages = [passage.titled for passage in blocks.store.get(range(len(blocks)))]
-    fresh = ExactIndex(load_encoder(config.out / "model").encode(passages))
-    versions = [int(path.name.partition("-")[2]) for path in (config.out / "index").glob("index-*")]
-    open_version = make_version_opener(
-        config.corpus, config.out / "index", RefreshSettings(kind=settings_of(config)["kind"])
-    )
-    last = open_version(max(versions))
+    fresh, versions = ExactIndex(load_encoder(config.out / "model").encode(passages)), config.out / "index"
+    newest = max(int(path.name.partition("-")[2]) for path in versions.glob("index-*"))
+    last = make_version_opener(config.corpus, versions, RefreshSettings(kind=config.index.kind))(newest)
+    recalls = ("recall@1", "recall@5")
     return {
         **ask_statements(world, model, fresh, blocks, texts, config),
         "own_index": ask_statements(world, model, last, blocks, texts, config),
-        "dev": {
-            name: {str(row["step"]): row[name] for row in rows if name in row} for name in ("recall@1", "recall@5")
-        },
+        "dev": {name: {str(row["step"]): row[name] for row in rows if name in row} for name in recalls},
     }
 
 
@@ -345,15 +324,13 @@ def mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
     return MaskedText(NULL, masked, places, labels)
 
 
-def run(config: ClosedWorldConfig) -> None:
+def print_table(config: ClosedWorldConfig) -> None:
     """Make the table and print it."""
     rows = main(config)
     score = "em" if config.table == "questions" else "accuracy"
     lines = {", ".join(str(row[key]) for key in ("arm", "questions", "seed") if key in row): row for row in rows}
-    titles = {name: Arm(title=name) for name in lines}
-    print(format_table(lines, titles, {score: (score,), "recall @1": ("recall@1",)}))
+    print(format_table(lines, {name: Arm(name) for name in lines}, {score: (score,), "recall @1": ("recall@1",)}))
 
 
 if __name__ == "__main__":
-    with report_errors():
-        run(parse_config(ClosedWorldConfig, __doc__))
+    run_command(print_table, ClosedWorldConfig, __doc__)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.command import report_errors
+from eval.command import run_command
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
 from pipelines.common.questions import drop_known, question_keys
 from ragqa import artefacts
@@ -34,7 +34,6 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.questions import read_questions, read_squad, write_documents
 from ragqa.retrieval.registry import RetrieverKind
-from ragqa.settings.command_line import parse_config
 from ragqa.text import normalize_answer
 from ragqa.types import Question
 
@@ -174,5 +173,4 @@ def detokenize(text: str) -> str:
 
 
 if __name__ == "__main__":
-    with report_errors():
-        print(json.dumps(main(parse_config(CorpusConfig, __doc__)), indent=1))
+    run_command(lambda config: print(json.dumps(main(config), indent=1)), CorpusConfig, __doc__)

@@ -16,21 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eval.command import report_errors
-from eval.systems.corpus import INDEX
+from eval.command import run_command
 from eval.systems.real_text import TableConfig, add_differences
-from eval.systems.runner import (
-    Arm,
-    Stage,
-    TableRunner,
-    format_table,
-    notify_about,
-    select_arms,
-)
+from eval.systems.runner import Arm, Stage, TableRunner, format_table, notify_about, select_arms
 from ragqa import artefacts
 from ragqa.progress import Bars
 from ragqa.retrieval.registry import RetrieverKind
-from ragqa.settings.command_line import parse_config
 
 SUITES = ("nq", "webq", "curatedtrec", "squad")
 READ, BATCH = 4, 8
@@ -40,24 +31,20 @@ CALIBRATE = 200
 
 # Settings are packed by hand: one line per field would hide the arms.
 # fmt: off
-RETRIEVER = Stage(
-    recipe="towers", out="retriever",
-    settings={"encoder": "{encoder}", "scale": 20.0},  # a cosine would leave p(z|x) even; MiniLM was trained with 20
-)
+RETRIEVER = Stage("towers", "retriever", {
+    "encoder": "{encoder}", "scale": 20.0,  # a cosine would leave p(z|x) even; MiniLM was trained with 20
+})
 ANSWERS: Mapping[str, Any] = {
     "questions": "{corpus}/questions/train.jsonl", "dev": "{corpus}/questions/dev.jsonl", "sample": 200,
     "batch": 16, "max_answer": 20,
     "max_input": 192,  # 100 words, a title and a question rarely have more tokens
     "weight_decay": 0.01, "clip": 1.0, "dropout": 0.0,
 }
-START = Stage(
-    recipe="warm_generator", out="start",
-    settings={
-        **ANSWERS, "reader": "{reader}", "decoder_layers": 1, "fitted": 800, "steps": 2400, "warmup": 240,
-        "lr": 1e-3, "eval_every": 800, "save_every": 200,
-        "seed": 1,  # other questions come first than in the arms
-    },
-)
+START = Stage("warm_generator", "start", {
+    **ANSWERS, "reader": "{reader}", "decoder_layers": 1, "fitted": 800, "steps": 2400, "warmup": 240,
+    "lr": 1e-3, "eval_every": 800, "save_every": 200,
+    "seed": 1,  # other questions come first than in the arms
+})
 TRAINED: Mapping[str, Any] = {
     **ANSWERS, "generator": "{work}/start/generator", "steps": 300, "warmup": 30,
     "lr": 1e-4,  # RAG: 3e-5 for BART-large
@@ -83,18 +70,17 @@ SMOKE: Mapping[str, Any] = {
 # fmt: on
 
 
-def arm(title: str, name: str, recipe: str, settings: Mapping[str, Any], **changes: Any) -> Arm:
+def make_arm(title: str, name: str, recipe: str, settings: Mapping[str, Any], **changes: Any) -> Arm:
     """Return an arm that trains a generator."""
-    stage = Stage(recipe=recipe, out=f"{name}/train", settings={**settings, **changes})
-    return Arm(title=title, stages=(RETRIEVER,), reading=(START, stage))
+    return Arm(title, (RETRIEVER,), (START, Stage(recipe, f"{name}/train", {**settings, **changes})))
 
 
 ARMS = {
-    "closed-book": arm("closed book", "closed-book", "closed_book", CLOSED_BOOK),
-    "rag-token": arm("RAG-Token", "rag-token", "rag", RAG, marginal="token"),
-    "rag-sequence": arm("RAG-Sequence", "rag-sequence", "rag", RAG, marginal="sequence"),
-    "fid": arm("FiD", "fid", "fid", FID),
-    "span": Arm(title="ragqa's own span reader, as shipped", stages=(RETRIEVER,)),
+    "closed-book": make_arm("closed book", "closed-book", "closed_book", CLOSED_BOOK),
+    "rag-token": make_arm("RAG-Token", "rag-token", "rag", RAG, marginal="token"),
+    "rag-sequence": make_arm("RAG-Sequence", "rag-sequence", "rag", RAG, marginal="sequence"),
+    "fid": make_arm("FiD", "fid", "fid", FID),
+    "span": Arm("ragqa's own span reader, as shipped", (RETRIEVER,)),
 }
 
 
@@ -131,8 +117,6 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
 
 def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
     """Make what the arms share, unless it exists: the retriever, an index by it, and the reader to start from."""
-    from index.build import BuildConfig, build
-    from index.embed import EmbedConfig, embed
     from ragqa.artefacts.paths import weights_dir
     from ragqa.runtime.export import export
     from ragqa.runtime.restore import restore_weights
@@ -141,14 +125,11 @@ def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
     if not runner.paths["reader"].is_dir():
         with artefacts.replace_directory(runner.paths["reader"]) as folder:
             restore_weights(weights_dir() / "reader", config.encoder, folder)
-    index, exported, passages = config.work / "index", config.work / "export", config.corpus / INDEX
-    if index.is_dir():
+    if (config.work / "index").is_dir():
         return
-    if not exported.is_dir():
+    if not (exported := config.work / "export").is_dir():
         export(retriever, exported)
-    vectors, gpus = config.work / "vectors", config.device.startswith("cuda")
-    embed(EmbedConfig(corpus=passages, out=vectors, encoder=str(retriever), workers=0, gpus=gpus), progress=Bars())
-    build(BuildConfig(corpus=passages, vectors=vectors, out=index, kind="flat", encoder=str(exported)), progress=Bars())
+    config.build_index(config.work, str(retriever), gpus=config.device.startswith("cuda"), exported=str(exported))
 
 
 def train_pipeline(runner: TableRunner, name: str) -> Path:
@@ -182,7 +163,7 @@ def measure_answers(runner: TableRunner, config: GeneratorsConfig, name: str, su
     out = config.work / name / f"{suite}.report"
     figures = config.score_suite(suite, pipeline, out, runner.about["corpus"], BATCH)
     stages = ARMS[name].reading
-    return {**figures, "seconds": runner.seconds(stages), "alarms": runner.alarms(stages)}
+    return {**figures, "seconds": runner.sum_seconds(stages), "alarms": runner.list_alarms(stages)}
 
 
 COLUMNS = {f"{suite} EM": (suite, "em") for suite in SUITES} | {
@@ -190,5 +171,4 @@ COLUMNS = {f"{suite} EM": (suite, "em") for suite in SUITES} | {
 }
 
 if __name__ == "__main__":
-    with report_errors():
-        print(format_table(main(parse_config(GeneratorsConfig, __doc__)), ARMS, COLUMNS))
+    run_command(lambda config: print(format_table(main(config), ARMS, COLUMNS)), GeneratorsConfig, __doc__)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eval.systems.corpus import REPORT
+from eval.systems.corpus import INDEX, REPORT
 from eval.systems.runner import DEPTH, TableRunner
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.progress import Bars
+from ragqa.retrieval.vectors.kinds import IndexKind
 
 if TYPE_CHECKING:
     from ragqa.pipeline import Pipeline
@@ -60,6 +61,24 @@ class TableConfig:
             changes={"device": self.device, **changes, **(smoke if self.smoke else {})},
         )
 
+    def build_index(self, folder: Path, encoder: str, *, gpus: bool, exported: str | None = None) -> Path:
+        """Embed the corpus and return its flat index, with vectors and index in ``folder``.
+
+        Args:
+            folder: directory of both.
+            encoder: encoder of the passages.
+            gpus: embed on GPUs.
+            exported: form of the encoder that embeds questions; default: the encoder itself.
+        """
+        from index.build import BuildConfig, build
+        from index.embed import EmbedConfig, embed
+
+        passages, vectors, index = self.corpus / INDEX, folder / "vectors", folder / "index"
+        embed(EmbedConfig(corpus=passages, out=vectors, encoder=encoder, workers=0, gpus=gpus), progress=Bars())
+        plan = BuildConfig(corpus=passages, vectors=vectors, out=index, kind=IndexKind.FLAT, encoder=exported)
+        build(plan, progress=Bars())
+        return index
+
     def score_suite(self, key: str, pipeline: "Pipeline", out: Path, corpus: str, batch: int = 1) -> dict[str, Any]:
         """Score a pipeline on a test set by the suite's rules and return its figures.
 
@@ -72,19 +91,11 @@ class TableConfig:
         """
         from eval import curatedtrec, nq, squad, webq
         from eval.suite import read_split
-        from ragqa.evaluation import EvaluationSettings, evaluate
+        from ragqa.evaluation import evaluate
 
         suite = {each.key: each for each in (nq.NQ, webq.WEBQ, curatedtrec.CURATEDTREC, squad.SQUAD)}[key]
         questions = read_split(suite, suite.default_split, self.data / key).sample(self.limit)
-        settings = EvaluationSettings(
-            name=suite.title,
-            split=questions.split,
-            corpus=corpus,
-            regex=suite.regex,
-            unicode=suite.unicode,
-            depth=DEPTH,
-            batch=batch,
-        )
+        settings = suite.make_settings(questions, corpus=corpus, depth=DEPTH, batch=batch)
         figures = evaluate(pipeline, questions, settings, out=out, progress=Bars()).figures
         names = ("em", "f1", "answer_recall", "coverage_bound")
         return {"questions": figures["about"]["questions"], **{name: figures[name] for name in names}}
@@ -94,8 +105,8 @@ def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: st
     """Add to each row its exact match and recall less the baseline's, with intervals and p.
 
     Args:
-        rows: figures by arm and measure; each measure has a report in ``work``.
-        work: directory of all runs.
+        rows: figures by arm and measure.
+        work: directory of all runs, with a report for each of these.
         baseline: the arm that the others are compared with.
     """
     for name, row in rows.items():

@@ -11,7 +11,7 @@ fine-tuning, on NQ test-a and SQuAD dev-a. The sizes fit some ten hours of two c
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,25 +19,15 @@ from zlib import crc32
 
 import numpy as np
 
-from eval.command import report_errors
+from eval.command import run_command
 from eval.systems.corpus import INDEX
 from eval.systems.real_text import TableConfig, add_differences
-from eval.systems.runner import (
-    DEPTH,
-    Arm,
-    Stage,
-    TableRunner,
-    format_table,
-    notify_about,
-    select_arms,
-)
+from eval.systems.runner import DEPTH, Arm, Stage, TableRunner, format_table, notify_about, select_arms
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.progress import Bars
 from ragqa.retrieval.base import Ranking, Scoring
 from ragqa.retrieval.registry import RetrieverKind
-from ragqa.retrieval.vectors.kinds import IndexKind
-from ragqa.settings.command_line import parse_config
 
 SUITES = ("nq", "squad")
 
@@ -45,37 +35,27 @@ SUITES = ("nq", "squad")
 # fmt: off
 SHARED: Mapping[str, Any] = {"corpus": "{corpus}/corpus.index", "dropout": 0.0, "compile": True}
 PRETRAINED: Mapping[str, Any] = {**SHARED, "max_block": 160}  # 100 words and a title rarely have more wordpieces
-INVERSE_CLOZE = Stage(
-    recipe="inverse_cloze",
-    out="cloze",
-    settings={
-        **PRETRAINED, "encoder": "{encoder}", "steps": 1000,
-        "batch": 128,  # ORQA: 4096
-        "chunk": 128,  # all at once: gradient caching would compute everything twice
-        "lr": 5e-4,  # ORQA: 1e-4 for BERT-base
-        "warmup": 100, "width": 128,
-        "pooling": "mean",  # with [CLS] and a gain of 1 small towers learned nothing (docs/decisions.md)
-        "gain": 128**-0.25, "shared": True, "max_query": 64, "save_every": 84,
-    },
-)
-CLOZE_FROM_MINILM = replace(
-    INVERSE_CLOZE,
-    out="cloze-minilm",
-    settings={**INVERSE_CLOZE.settings, "encoder": "{minilm}", "steps": 250, "warmup": 25, "save_every": 21},
-)
-READER_WARMUP = Stage(
-    recipe="reader_warmup",
-    out="reading",
-    settings={
-        **PRETRAINED, "encoder": "{encoder}", "steps": 1000, "batch": 64, "lr": 5e-4, "warmup": 100, "spans": 3,
-        "max_text": 64, "save_every": 84,
-    },
-)
+INVERSE_CLOZE = Stage("inverse_cloze", "cloze", {
+    **PRETRAINED, "encoder": "{encoder}", "steps": 1000,
+    "batch": 128,  # ORQA: 4096
+    "chunk": 128,  # all at once: gradient caching would compute everything twice
+    "lr": 5e-4,  # ORQA: 1e-4 for BERT-base
+    "warmup": 100, "width": 128,
+    "pooling": "mean",  # with [CLS] and a gain of 1 small towers learned nothing (docs/decisions.md)
+    "gain": 128**-0.25, "shared": True, "max_query": 64, "save_every": 84,
+})
+CLOZE_FROM_MINILM = Stage("inverse_cloze", "cloze-minilm", {
+    **INVERSE_CLOZE.settings, "encoder": "{minilm}", "steps": 250, "warmup": 25, "save_every": 21,
+})
+READER_WARMUP = Stage("reader_warmup", "reading", {
+    **PRETRAINED, "encoder": "{encoder}", "steps": 1000, "batch": 64, "lr": 5e-4, "warmup": 100, "spans": 3,
+    "max_text": 64, "save_every": 84,
+})
 
 
-def realm(name: str, **changes: Any) -> Stage:
+def realm_stage(name: str, **changes: Any) -> Stage:
     """Return REALM's pretraining of an arm."""
-    settings = {
+    return Stage("realm", f"{name}/pretrain", {
         **PRETRAINED, "encoder": "{work}/reading/model", "retriever": "{work}/cloze/model",
         "dev": "{corpus}/questions/dev.jsonl",
         "steps": 600,  # REALM: 200,000
@@ -86,74 +66,65 @@ def realm(name: str, **changes: Any) -> Stage:
         "lr": 3e-4,
         "retriever_lr": 1e-4,  # a retriever that learns as fast as its reader collapses (closed world)
         "frozen": 200, "warmup": 60, "refresh_every": 150, "max_text": 64, "sample": 500, "eval_every": 120,
-        "save_every": 50,
-    }
-    return Stage(recipe="realm", out=f"{name}/pretrain", settings={**settings, **changes})
+        "save_every": 50, **changes,
+    })
 
 
-def dpr(name: str, retriever: str) -> Stage:
+def dpr_stage(name: str, retriever: str) -> Stage:
     """Return DPR's training of an arm; only gold passages that the corpus has are positives."""
-    settings = {
+    return Stage("dpr", f"{name}/dpr", {
         **PRETRAINED, "retriever": retriever, "questions": ("{corpus}/questions/train.jsonl",), "corpus_only": True,
         "dev": "{corpus}/questions/dev.jsonl", "sample": 500, "steps": 1000, "batch": 64,
         "chunk": 128,  # a passage and a hard negative of each question
         "lr": 3e-4,  # DPR: 2e-5 for BERT-base
         "warmup": 100, "max_query": 64, "eval_every": 1000, "save_every": 84, "no_export": True,
-    }
-    return Stage(recipe="dpr", out=f"{name}/dpr", settings=settings)
+    })
 
 
-def fine_tune(name: str, retriever: str, encoder: str = "{work}/reading/model", **changes: Any) -> Stage:
+def tuning_stage(name: str, retriever: str, encoder: str = "{work}/reading/model", **changes: Any) -> Stage:
     """Return the fine-tuning of an arm's reader and question tower."""
-    settings = {
+    return Stage("fine_tune", f"{name}/tune", {
         **SHARED, "retriever": retriever, "encoder": encoder, "questions": "{corpus}/questions/train.jsonl",
         "dev": "{corpus}/questions/dev.jsonl", "sample": 500, "steps": 2000, "batch": 8, "beam": 5000,
         "read": 5, "max_input": 192, "hidden": 256,
         "lr": 2e-4,  # ORQA and REALM: 1e-5 for BERT-base
         "retriever_lr": 5e-5, "warmup": 200, "eval_every": 400, "save_every": 167, **changes,
-    }
-    return Stage(recipe="fine_tune", out=f"{name}/tune", settings=settings)
+    })
 
 
-def realm_arm(name: str, title: str, *, tune: bool = False, **changes: Any) -> Arm:
+def realm_arm(name: str, title: str, *, is_tuned: bool = False, **changes: Any) -> Arm:
     """Return an arm of REALM; the reader goes on from the language model that the arm has pretrained."""
-    parts = "{work}/" + f"{name}/pretrain"
-    reading = (fine_tune(name, f"{parts}/model", f"{parts}/reader"),) if tune else ()
-    stages = (INVERSE_CLOZE, READER_WARMUP, realm(name, **changes))
-    return Arm(title=title, stages=stages, reading=reading)
+    parts = f"{{work}}/{name}/pretrain"
+    reading = (tuning_stage(name, f"{parts}/model", f"{parts}/reader"),) if is_tuned else ()
+    return Arm(title, (INVERSE_CLOZE, READER_WARMUP, realm_stage(name, **changes)), reading)
 
 
 SEEN = "all-MiniLM-L6-v2 was trained on pairs from the train splits of NQ and SQuAD"
 SUPERVISED = "trained on questions of NQ before recall is measured"
-TOWERS = Stage(recipe="towers", out="dpr/start", settings={"encoder": "{encoder}", "width": 128, "gain": 128**-0.25})
+TOWERS = Stage("towers", "dpr/start", {"encoder": "{encoder}", "width": 128, "gain": 128**-0.25})
 ARMS = {
-    "random": Arm(title="passages drawn at random"),
-    "bm25": Arm(title="BM25"),
-    "minilm": Arm(title="all-MiniLM-L6-v2 in 8 bits, untouched", note=SEEN),
+    "random": Arm("passages drawn at random"),
+    "bm25": Arm("BM25"),
+    "minilm": Arm("all-MiniLM-L6-v2 in 8 bits, untouched", note=SEEN),
     "orqa": Arm(
-        title="inverse cloze only (ORQA)",
-        stages=(INVERSE_CLOZE,),
-        reading=(READER_WARMUP, fine_tune("orqa", "{work}/cloze/model")),
+        "inverse cloze only (ORQA)", (INVERSE_CLOZE,), (READER_WARMUP, tuning_stage("orqa", "{work}/cloze/model")),
     ),
     "dpr": Arm(
-        title="DPR",
-        stages=(TOWERS, dpr("dpr", "{work}/dpr/start/model")),
-        reading=(READER_WARMUP, fine_tune("dpr", "{work}/dpr/dpr/model", freeze_retriever=True)),
-        note=f"{SUPERVISED}; its retriever stays as it is in fine-tuning (Karpukhin et al. 2020, section 6.1)",
+        "DPR", (TOWERS, dpr_stage("dpr", "{work}/dpr/start/model")),
+        (READER_WARMUP, tuning_stage("dpr", "{work}/dpr/dpr/model", freeze_retriever=True)),
+        f"{SUPERVISED}; its retriever stays as it is in fine-tuning (Karpukhin et al. 2020, section 6.1)",
     ),
-    "full": realm_arm("full", "REALM, full", tune=True),
-    "stale": realm_arm("stale", "REALM, index never refreshed", tune=True, refresh_every=None),
+    "full": realm_arm("full", "REALM, full", is_tuned=True),
+    "stale": realm_arm("stale", "REALM, index never refreshed", is_tuned=True, refresh_every=None),
     "no-null": realm_arm("no-null", "REALM, no null document", null=False, k=4),
     "spans": realm_arm("spans", "REALM, random spans masked", masking="spans"),
     "uniform": realm_arm("uniform", "REALM, random tokens masked", masking="uniform"),
     "dpr-cloze": Arm(
-        title="inverse cloze, then DPR",
-        stages=(INVERSE_CLOZE, dpr("dpr-cloze", "{work}/cloze/model")),
-        note=SUPERVISED,
+        "inverse cloze, then DPR", (INVERSE_CLOZE, dpr_stage("dpr-cloze", "{work}/cloze/model")), note=SUPERVISED,
     ),
     "from-minilm": Arm(
-        title="REALM, towers from MiniLM",
-        stages=(CLOZE_FROM_MINILM, READER_WARMUP, realm("from-minilm", retriever="{work}/cloze-minilm/model")),
+        "REALM, towers from MiniLM",
+        (CLOZE_FROM_MINILM, READER_WARMUP, realm_stage("from-minilm", retriever="{work}/cloze-minilm/model")),
         note=SEEN,
     ),
 }
@@ -207,9 +178,8 @@ def measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> di
     from ragqa.questions import read_questions
 
     stages = ARMS[name].stages
-    retriever = runner.train(stages)[-1] if stages else None
-    report = evaluate(
-        open_pipeline(config, name, retriever),
+    figures = evaluate(
+        open_pipeline(config, name, runner.train(stages)[-1] if stages else None),
         list(read_questions(config.corpus / "questions" / "recall.jsonl")),
         out=config.work / name / "recall.report",
         name="NQ dev, drawn at random, none a training question",
@@ -219,36 +189,30 @@ def measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> di
         batch=32,
         read=False,
         progress=Bars(),
-    )
+    ).figures
     return {
-        "questions": report.figures["about"]["questions"],
-        "answer_recall": report.figures["answer_recall"],
-        "coverage_bound": report.figures["coverage_bound"],
-        "seconds": runner.seconds(stages),
-        "alarms": len(runner.alarms(stages)),
+        "questions": figures["about"]["questions"],
+        "answer_recall": figures["answer_recall"],
+        "coverage_bound": figures["coverage_bound"],
+        "seconds": runner.sum_seconds(stages),
+        "alarms": len(runner.list_alarms(stages)),
     }
 
 
 def open_pipeline(config: AblationConfig, name: str, retriever: Path | None) -> Any:
     """Return a pipeline over the passages by an arm's retriever, by BM25, or at random."""
-    from index.build import BuildConfig, build
-    from index.embed import EmbedConfig, embed
     from ragqa.pipeline import Pipeline
     from ragqa.retrieval.base import PassageRetriever
     from ragqa.runtime.encoder import DEFAULT_ENCODER
 
-    passages, out, encoder = config.corpus / INDEX, config.work / name, str(retriever or DEFAULT_ENCODER)
     if name in ("bm25", "random"):
-        by_terms = Pipeline.load(passages, retriever=RetrieverKind.BM25)
-        store = PassageStore.open(passages / "passages")
+        by_terms = Pipeline.load(config.corpus / INDEX, retriever=RetrieverKind.BM25)
+        store = PassageStore.open(config.corpus / INDEX / "passages")
         at_random = Pipeline(PassageRetriever(RandomRanker(store, config.seed), store), by_terms.reader)
         return by_terms if name == "bm25" else at_random
-    gpus = retriever is not None and config.device.startswith("cuda")
-    embed(EmbedConfig(corpus=passages, out=out / "vectors", encoder=encoder, workers=0, gpus=gpus), progress=Bars())
-    build(
-        BuildConfig(corpus=passages, vectors=out / "vectors", out=out / "index", kind=IndexKind.FLAT), progress=Bars()
-    )
-    return Pipeline.load(out / "index", retriever=RetrieverKind.DENSE, encoder=encoder)
+    encoder, gpus = str(retriever or DEFAULT_ENCODER), retriever is not None and config.device.startswith("cuda")
+    index = config.build_index(config.work / name, encoder, gpus=gpus)
+    return Pipeline.load(index, retriever=RetrieverKind.DENSE, encoder=encoder)
 
 
 class RandomRanker:
@@ -277,17 +241,19 @@ def measure_answers(runner: TableRunner, config: AblationConfig, name: str, suit
     from pipelines.orqa.fine_tune import plan_pipeline
     from ragqa.pipeline import Pipeline
 
-    arm, out, notify = ARMS[name], config.work / name, partial(notify_about, name)
-    retriever = runner.train(arm.stages)[-1]
-    tune = runner.configure(arm.reading[-1])
+    out, reading = config.work / name, ARMS[name].reading
+    retriever, tuning = runner.train(ARMS[name].stages)[-1], runner.configure(reading[-1])
     if (vectors := out / "vectors").is_dir():  # the passages were embedded to measure recall
-        tune.out.mkdir(parents=True, exist_ok=True)
-        reuse_vectors(vectors, retriever, tune.out / "vectors")
-    runner.train(arm.reading)
-    pipeline = run_stage(plan_pipeline(tune, out / "system"), partial(assemble.main, progress=Bars()), notify)
-    loaded = Pipeline.load(pipeline, device=config.device)
-    figures = config.score_suite(suite, loaded, out / f"{suite}.report", runner.about["corpus"])
-    return {**figures, "seconds": runner.seconds(arm.reading)}
+        tuning.out.mkdir(parents=True, exist_ok=True)
+        reuse_vectors(vectors, retriever, tuning.out / "vectors")
+    runner.train(reading)
+    notify = partial(notify_about, name)
+    system = run_stage(
+        plan_pipeline(tuning, out / "system"), partial(assemble.main, progress=Bars(), notify=notify), notify
+    )
+    pipeline = Pipeline.load(system, device=config.device)
+    figures = config.score_suite(suite, pipeline, out / f"{suite}.report", runner.about["corpus"])
+    return {**figures, "seconds": runner.sum_seconds(reading)}
 
 
 COLUMNS = {
@@ -301,5 +267,4 @@ COLUMNS = {
 }
 
 if __name__ == "__main__":
-    with report_errors():
-        print(format_table(main(parse_config(AblationConfig, __doc__)), ARMS, COLUMNS))
+    run_command(lambda config: print(format_table(main(config), ARMS, COLUMNS)), AblationConfig, __doc__)

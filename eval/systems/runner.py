@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from eval.bench.record import write_record
+from eval.table import format_interval, format_markdown
 from pipelines.common.closed_world import init_generator
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
@@ -27,31 +28,24 @@ from ragqa.progress import Bars
 from ragqa.settings.groups import list_settings, make_config, replace_settings, settings_of
 from ragqa.training.log import read_rows
 
-if TYPE_CHECKING:
-    pass
-
-TAGGED = ("reader_warmup", "realm", "joint")
-"""Recipes that take a tagger of salient spans."""
 DEPTH = 20
 """Hits that are searched for answers."""
-ROUND = "round-1"
-"""Directory in which DPR trains: this is where its log is."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Stage:
-    """One training run: a recipe, its directory and its settings."""
+    """One training run."""
 
     recipe: str
     """Name of the recipe: a key of ``load_recipes``."""
     out: str
     """Directory under ``--work``; arms that name the same one share the run."""
     settings: Mapping[str, Any]
-    """Fields of the recipe's config. Strings in braces begin paths: ``{work}/cloze/model``; a mapping changes some
-    fields of a nested config."""
+    """Fields of the recipe's config. A text that begins with a name in braces is a path: ``{work}/cloze/model``. A
+    mapping changes some fields of a nested config."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Arm:
     """A row of a table: its name for readers, and how it is trained."""
 
@@ -154,7 +148,7 @@ class TableRunner:
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Values for fields of every stage that has them, such as seed, device, or the sizes of a smoke run."""
     tagger: Tagger | None = None
-    """Finder of salient spans in place of the recipes' own."""
+    """Finder of salient spans, for the recipes that mask them."""
 
     @property
     def work(self) -> Path:
@@ -183,24 +177,23 @@ class TableRunner:
         return value
 
     def train(self, stages: Iterable[Stage]) -> list[Path]:
-        """Run the stages that are not finished; return what each has made."""
+        """Run the stages that are not finished; return the directory that each has made."""
         from pipelines.common.stages import run_stage
 
         made = []
         for stage in stages:
             main, notify = load_recipes()[stage.recipe], partial(notify_about, stage.out)
-            options = {"progress": Bars(), "notify": notify}
+            options = {"progress": Bars(), "notify": notify, **({"tagger": self.tagger} if self.tagger else {})}
             accepted = {name: value for name, value in options.items() if name in signature(main).parameters}
-            tagged = {"tagger": self.tagger} if self.tagger and stage.recipe in TAGGED else {}
-            made.append(run_stage(self.configure(stage), partial(main, **accepted, **tagged), notify))
+            made.append(run_stage(self.configure(stage), partial(main, **accepted), notify))
         return made
 
-    def seconds(self, stages: Iterable[Stage]) -> dict[str, float]:
+    def sum_seconds(self, stages: Iterable[Stage]) -> dict[str, float]:
         """Return the seconds that the steps of each stage took, without evaluations and indexing."""
         logs = {stage.out: self.read_log(stage) for stage in stages}
         return {name: round(sum(row.get("seconds", 0.0) for row in rows), 1) for name, rows in logs.items() if rows}
 
-    def alarms(self, stages: Iterable[Stage]) -> list[str]:
+    def list_alarms(self, stages: Iterable[Stage]) -> list[str]:
         """Return the alarms that the stages have logged."""
         rows = (row for stage in stages for row in self.read_log(stage) if "alarm" in row)
         return [f"step {row['step']}: {row['alarm']}" for row in rows]
@@ -208,7 +201,7 @@ class TableRunner:
     def read_log(self, stage: Stage) -> list[dict[str, Any]]:
         """Return the log of a stage's training, or nothing where it has none."""
         folder = self.work / stage.out
-        return read_rows(folder / ROUND if stage.recipe == "dpr" else folder)
+        return read_rows(folder / "round-1" if stage.recipe == "dpr" else folder)  # DPR trains in rounds
 
     def keep_row(
         self, key: Mapping[str, Any], stages: Iterable[Stage], options: Any, measure: Callable[[], dict[str, Any]]
@@ -245,9 +238,8 @@ class TableRunner:
         row: dict[str, Any] = {name: value for name, value in settings_of(config).items() if name not in FREE}
         digests, work = digest_inputs(config), self.work.resolve()
         for name, value in row.items():
-            places = [
-                each.resolve() for each in (value if isinstance(value, tuple) else [value]) if isinstance(each, Path)
-            ]
+            items = value if isinstance(value, tuple) else (value,)
+            places = [item.resolve() for item in items if isinstance(item, Path)]
             if any(place.is_relative_to(work) for place in places):
                 row[name] = "; ".join(os.path.relpath(place, work) for place in places)
                 digests.pop(name, None)
@@ -299,12 +291,12 @@ def format_table(
         columns: for each heading, the keys that lead to its figure.
     """
     notes = list(dict.fromkeys(arms[name].note for name in rows if arms[name].note))
-    lines = [["", *columns], ["---"] * (len(columns) + 1)]
+    lines = []
     for name, figures in rows.items():
         mark = f" [{notes.index(arms[name].note) + 1}]" if arms[name].note else ""
         lines.append([arms[name].title + mark, *(format_figure(look_up(figures, path)) for path in columns.values())])
-    table = [f"| {' | '.join(cells)} |" for cells in lines]
-    return "\n".join([*table, *(f"\n[{number}] {note}" for number, note in enumerate(notes, 1))])
+    footnotes = [f"\n[{number}] {note}" for number, note in enumerate(notes, 1)]
+    return "\n".join([format_markdown(["", *columns], lines), *footnotes])
 
 
 def look_up(figures: Any, path: Sequence[str]) -> Any:
@@ -316,10 +308,8 @@ def look_up(figures: Any, path: Sequence[str]) -> Any:
 
 def format_figure(figure: Any) -> str:
     """Return a share as percent with its interval, a paired difference with its p, or a number as it is."""
-    if figure is None:
-        return "–"
     if isinstance(figure, Mapping) and "difference" in figure:
         return f"{100 * figure['difference']['value']:+.1f} (p {figure['p']:.2g})"
-    if isinstance(figure, Mapping):
-        return f"{percent(figure['value'])} ({percent(figure['low'])} to {percent(figure['high'])})"
+    if figure is None or isinstance(figure, Mapping):
+        return format_interval(figure)
     return percent(figure) if isinstance(figure, float) else str(figure)
