@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ragqa.artefacts import paths
-from ragqa.corpus.formats import columns
+from ragqa.corpus.formats import tables
 from ragqa.corpus.formats.base import Document, InputFile, ProblemHandler
 from ragqa.errors import BadInput
 
@@ -24,8 +24,6 @@ _FORM = re.compile(
     (?: : (?P<split> .+ ) )?""",
     re.VERBOSE,
 )
-_ROWS = 256
-"""Rows of a batch."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def make_absolute(path: str | Path) -> Path:
 
 
 def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield each row of a data set as a document; see ``columns.read_table``.
+    """Yield each row of a data set as a document; see ``tables.read_table``.
 
     Raises:
         MissingExtra: ``datasets`` is not installed, and bad input is not skipped.
@@ -64,7 +62,7 @@ def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFi
     except ImportError as error:
         file.reject_without_extra("torch", error)
         return
-    for row, document in columns.read_table(file, lambda: _open_table(parse_name(path))):
+    for row, document in tables.read_table(file, lambda: _open_table(parse_name(path))):
         problems.report.bytes_read += len(document.text)
         yield file, row, document
 
@@ -78,9 +76,9 @@ def parse_name(path: Path) -> _DatasetName:
     return _DatasetName(**match.groupdict())
 
 
-def _open_table(name: _DatasetName) -> columns.Table:
+def _open_table(name: _DatasetName) -> tables.Table:
     with _convert_errors():
-        batches = iter(_load_split(name).with_format("arrow").iter(batch_size=_ROWS))
+        batches = iter(_load_split(name).with_format("arrow").iter(batch_size=tables.BATCH_ROWS))
         first = next(batches, None)
         if first is None:
             raise OSError("there are no rows in it")

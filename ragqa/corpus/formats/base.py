@@ -1,4 +1,4 @@
-"""Interface of the format readers: an opened file goes in, documents come out, problems go to a report.
+"""Interface of the format readers: the opened file, its documents, the report of problems.
 
 A reader is a function ``read(file: InputFile) -> Iterator[NumberedDocument]``. It takes the content from ``file`` and
 calls ``file.reject`` on a record that it cannot read, and ``file.note_undecodable`` where bytes are not valid text.
@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BufferedReader
+from pathlib import PurePath
 
 from ragqa.errors import BadInput, BadLine, MissingExtra
 
@@ -35,7 +36,7 @@ class Document:
     title: str
     text: str
     path: str
-    """Path of the file, relative to the working directory; for a member of an archive, archive/member."""
+    """Path of the file, or archive/member, relative to the working directory."""
     body: int = 0
     """First character of the body in ``text``; what precedes it (a title line) is not indexed."""
 
@@ -63,16 +64,16 @@ class CorpusReport:
     disambiguations: int = 0
     """Wiki pages left out because they only list the meanings of their title."""
     other_pages: int = 0
-    """Wiki pages left out because they are no articles: talk pages, templates, pages that are not wikitext."""
+    """Wiki pages left out because they are no articles, such as talk pages and templates."""
     bad: int = 0
     """Malformed files and records left out because of ``skip_bad``."""
     bytes_read: int = 0
-    """Bytes read so far, of those that ``count_input_bytes`` counts; for data sets of the hub, characters."""
+    """Bytes read so far; for data sets of the hub, characters."""
     notes: list[str] = field(default_factory=list)
     """The first problems, each as ``path[:line]: problem``."""
 
     def describe_problems(self) -> list[str]:
-        """Describe what was left out or repaired, in a list of lines."""
+        """Return lines with the numbers of documents left out or repaired, and the first problems."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         listed = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
         return [f"left out or repaired: {listed}"] * bool(listed) + [f"  {note}" for note in self.notes]
@@ -94,20 +95,13 @@ class ProblemHandler:
         """Report a malformed file or record.
 
         Raises:
-            BadLine: bad input is not skipped, and the line is known.
-            BadInput: bad input is not skipped.
+            BadLine, BadInput: bad input is not skipped; BadLine if the line is known.
         """
         where = _format_place(path, line)
         if not self.skip_bad:
-            kind = BadLine if line else BadInput
-            raise kind(f"{where}: {problem} (fix it, or skip such input with --skip-bad)")
+            raise (BadLine if line else BadInput)(f"{where}: {problem} (fix it, or skip such input with --skip-bad)")
         self.report.bad += 1
         self.report.note(where, problem)
-
-    def note_undecodable(self, path: str, line: int = 0) -> None:
-        """Count and note that undecodable bytes were replaced."""
-        self.report.undecodable += 1
-        self.report.note(_format_place(path, line), "invalid bytes were replaced by U+FFFD")
 
     def note_not_text(self, path: str, problem: str) -> None:
         """Count and note a file that is left out because it holds no text."""
@@ -126,16 +120,20 @@ class InputFile:
     stream: BufferedReader
     problems: ProblemHandler
 
+    def make_title(self) -> str:
+        """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""
+        return PurePath(self.name).stem.replace("-", " ").replace("_", " ").strip()
+
     def read_text(self) -> str:
         """Return the decoded content, and note if bytes had to be replaced."""
         encoding = self._skip_byte_order_mark()
-        text, has_replacements = _decode(self.stream.read(), encoding)
-        if has_replacements:
+        text, is_replaced = _decode(self.stream.read(), encoding)
+        if is_replaced:
             self.note_undecodable()
         return text
 
     def iter_lines(self) -> Iterator[tuple[int, str, bool]]:
-        """Yield the number of each line (from 1), its text with the line end, and whether bytes were replaced."""
+        """Yield each line's number (from 1), text with line end, and whether bytes were replaced."""
         encoding = self._skip_byte_order_mark()
         if encoding == "utf-8":
             for number, line in enumerate(self.stream, 1):
@@ -145,23 +143,20 @@ class InputFile:
                 yield number, text, "\ufffd" in text
 
     def reject(self, problem: str, line: int = 0) -> None:
-        """Report that this file, or its record at ``line``, is malformed; raises as ``ProblemHandler.reject``."""
+        """Report that the file, or its record at ``line``, is malformed, as ``problems.reject``."""
         self.problems.reject(self.path, problem, line)
 
     def reject_without_extra(self, extra: str, error: ImportError) -> None:
-        """Report that reading this file needs an optional extra of the package.
-
-        Raises:
-            MissingExtra: bad input is not skipped.
-        """
+        """Report a missing extra of the package; raise MissingExtra unless bad input is skipped."""
         missing = MissingExtra(f"reading {self.path}", extra)
         if not self.problems.skip_bad:
             raise missing from error
         self.reject(str(missing))
 
     def note_undecodable(self, line: int = 0) -> None:
-        """Count and note that undecodable bytes were replaced."""
-        self.problems.note_undecodable(self.path, line)
+        """Report that undecodable bytes of the file or its record at ``line`` were replaced."""
+        self.problems.report.undecodable += 1
+        self.problems.report.note(_format_place(self.path, line), "invalid bytes were replaced by U+FFFD")
 
     def _skip_byte_order_mark(self) -> str:
         encoding, length = detect_encoding(self.stream.peek(4))
@@ -170,7 +165,7 @@ class InputFile:
 
 
 def detect_encoding(head: bytes) -> tuple[str, int]:
-    """Return the encoding of a text that begins with ``head``, and the length of its byte order mark in bytes."""
+    """Return the encoding of a text from its first bytes, and the length of its byte order mark."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding, len(mark)

@@ -1,4 +1,4 @@
-"""DPR's passage files such as ``psgs_w100.tsv``: id, text and title, separated by tabs and quoted as in csv."""
+"""Passage files of DPR such as ``psgs_w100.tsv``: id, text and title, separated by tabs."""
 
 import csv
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def _iter_lines(file: InputFile) -> Iterator[str]:
-    for number, line, has_replacements in file.iter_lines():
-        if has_replacements:
+    for number, line, is_replaced in file.iter_lines():
+        if is_replaced:
             file.note_undecodable(number)
         yield line

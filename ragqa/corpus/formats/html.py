@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
-from ragqa.corpus.formats.plain import make_title
 
 _INVISIBLE = frozenset(("script", "style", "nav", "template", "noscript"))
 _PARAGRAPH_TAGS = re.compile(
@@ -35,7 +34,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     except AssertionError as error:  # html.parser raises it on unknown declarations
         file.reject(f"not HTML that can be read: {error}")
         return
-    yield 0, Document(file.path, page.get_title() or make_title(file), page.get_text(), file.path)
+    yield 0, Document(file.path, page.get_title() or file.make_title(), page.get_text(), file.path)
 
 
 class _HtmlPage(HTMLParser):

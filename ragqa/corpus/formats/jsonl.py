@@ -12,7 +12,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     Raises:
         BadLine: a line is not such a record, and bad input is not skipped.
     """
-    for number, line, has_replacements in file.iter_lines():
+    for number, line, is_replaced in file.iter_lines():
         if line.isspace():
             continue
         try:
@@ -20,7 +20,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         except ValueError as error:
             file.reject(str(error), number)
             continue
-        if has_replacements:
+        if is_replaced:
             file.note_undecodable(number)
         yield number, document
 
@@ -34,7 +34,8 @@ def _parse_line(line: str, path: str) -> Document:
         raise ValueError("JSON nested too deeply") from error
     if not isinstance(record, dict):
         raise ValueError("not a JSON object with the fields id, title and text")
-    return Document(_get_id(record), _get_string(record, "title", default=""), _get_string(record, "text"), path)
+    title = "" if record.get("title") is None else _get_string(record, "title")
+    return Document(_get_id(record), title, _get_string(record, "text"), path)
 
 
 def _get_id(record: dict[str, object]) -> str:
@@ -47,12 +48,10 @@ def _get_id(record: dict[str, object]) -> str:
     return str(value)
 
 
-def _get_string(record: dict[str, object], field: str, default: str | None = None) -> str:
-    value = record.get(field)
-    if value is None and default is not None:
-        return default
+def _get_string(record: dict[str, object], field: str) -> str:
     if field not in record:
         raise ValueError(f"no field '{field}'")
+    value = record[field]
     if not isinstance(value, str):
         raise ValueError(f"the field '{field}' is not a string but {type(value).__name__}")
     return value

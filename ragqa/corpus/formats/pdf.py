@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from io import BytesIO
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
-from ragqa.corpus.formats.plain import make_title
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document; blank lines separate its pages, and offsets count the extracted text.
+    """Yield the file as one document, with blank lines between pages; offsets count this text.
 
     Raises:
         MissingExtra: pypdf is not installed, and bad input is not skipped.
@@ -25,11 +24,11 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         return
     if not text.strip():
         file.problems.report.note(file.path, "no text in it (scanned pages?)")
-    yield 0, Document(file.path, title or make_title(file), text, file.path)
+    yield 0, Document(file.path, title or file.make_title(), text, file.path)
 
 
 def _extract_text(data: bytes) -> tuple[str, str]:
-    """Return title and text."""
+    """Return the title and the text of a PDF."""
     from pypdf import PdfReader
     from pypdf.errors import PdfReadError
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePath
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
@@ -12,14 +11,9 @@ _CLOSING_HASHES = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document; a heading ``# …`` in its first line is the title, not part of the body."""
+    """Yield the file as one document; a heading ``# …`` in its first line is the title."""
     text = file.read_text()
     heading = _HEADING.match(text)
     title = _CLOSING_HASHES.sub("", heading[1]).strip() if heading else ""
     body = heading.end() if heading else 0
-    yield 0, Document(file.path, title or make_title(file), text, file.path, body)
-
-
-def make_title(file: InputFile) -> str:
-    """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""
-    return PurePath(file.name).stem.replace("-", " ").replace("_", " ").strip()
+    yield 0, Document(file.path, title or file.make_title(), text, file.path, body)

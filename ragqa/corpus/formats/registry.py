@@ -1,4 +1,4 @@
-"""Table of the document formats, and the choice of the one that reads an input.
+"""Table of the document formats, and the choice of the format of an input.
 
 To add a format, write its file with a function ``read`` and add one entry to ``FORMATS``. The suffix of the file name
 decides; where it tells nothing, the first bytes of the content do.
@@ -8,26 +8,28 @@ import bz2
 import gzip
 import lzma
 import re
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from io import BufferedReader
-from pathlib import PurePath
-from typing import Any, cast
+from pathlib import PurePath, PurePosixPath
+from typing import Any, BinaryIO, cast
 
-from ragqa.corpus.formats import archive, arrow, dpr, html, jsonl, parquet, pdf, plain, wikiextractor
+from ragqa.corpus.formats import dpr, html, jsonl, pdf, plain, tables, wikiextractor
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, detect_encoding
 from ragqa.corpus.formats.mediawiki import dump
 
 BUFFER_BYTES = 1 << 18
 """Bytes that are read from a file at a time."""
 _HEAD_BYTES = 8192
+_TAR_BLOCK_BYTES = 512
 _PLAIN_TEXT = (".txt", ".md", ".markdown")
 _MAY_BE_MARKED = rb"(?:\xef\xbb\xbf)?\s*"  # a byte order mark and white space
 
 
 @dataclass(frozen=True)
 class Format:
-    """Format of documents: its reader, and how a file of it is recognised."""
+    """Format of documents: its reader, and the suffixes and first bytes of its files."""
 
     read: Callable[[InputFile], Iterator[NumberedDocument]]
     suffixes: tuple[str, ...] = ()
@@ -41,7 +43,7 @@ class Format:
     """True for a weak signature, which decides only where the file name has no suffix at all."""
 
     def matches(self, suffix: str, is_known_suffix: bool, head: bytes) -> bool:
-        """Return whether a file with this suffix is of this format by its first bytes."""
+        """Tell whether a file with this suffix is of this format by its first bytes."""
         if self.signature is None or not self.signature.match(head):
             return False
         is_undecided = not suffix if self.needs_no_suffix else not is_known_suffix
@@ -50,8 +52,8 @@ class Format:
 
 FORMATS = (
     Format(pdf.read, (".pdf",), is_binary=True, signature=re.compile(b"%PDF-")),
-    Format(arrow.read, (".arrow",), is_binary=True),
-    Format(parquet.read, (".parquet",), is_binary=True),
+    Format(tables.read_arrow, (".arrow",), is_binary=True),
+    Format(tables.read_parquet, (".parquet",), is_binary=True),
     Format(html.read, (".html", ".htm")),
     Format(dpr.read, (".tsv",)),
     Format(wikiextractor.read, signature=re.compile(_MAY_BE_MARKED + b'<doc id="'), overrides=_PLAIN_TEXT),
@@ -70,17 +72,17 @@ _DECOMPRESSORS: dict[str, Callable[[BufferedReader], object]] = {
 
 
 def read_input(file: InputFile) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield the documents of an opened file, or of the members of an archive.
+    """Yield the documents of a file or of an archive's members, each with file and first line.
 
     A file of no known format is noted in the report.
 
-    Yields:
-        The file or member, the line on which the document starts, and the document.
+    Raises:
+        tarfile.TarError: an archive is damaged or cut short. Errors of the decompression are passed on, too.
     """
     file = _decompress(file)
     suffix = _get_suffix(file)
     if suffix == ".tar":
-        for member in archive.iter_members(file):
+        for member in _iter_members(file):
             yield from read_input(member)
         return
     head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
@@ -123,3 +125,30 @@ def _decompress(file: InputFile) -> InputFile:
 
 def _get_suffix(file: InputFile) -> str:
     return PurePath(file.name).suffix.lower()
+
+
+def _iter_members(file: InputFile) -> Iterator[InputFile]:
+    """Yield the visible files of a tar archive as it streams by; read each before the next."""
+    with tarfile.open(fileobj=file.stream, mode="r|") as tar:
+        for member in tar:
+            stream = tar.extractfile(member) if member.isreg() else None
+            if stream is not None and not _is_hidden(member.name):
+                name = PurePosixPath(member.name).name
+                path = f"{file.path}/{member.name.removeprefix('./')}"
+                yield replace(file, path=path, name=name, stream=cast(BufferedReader, stream))
+            tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header in memory
+        _check_end(cast(BinaryIO, tar.fileobj))
+
+
+def _check_end(archive: BinaryIO) -> None:
+    """Check that only zeros follow the last member."""
+    # tarfile takes a damaged header for the end of the archive.
+    while rest := archive.read(BUFFER_BYTES):
+        if rest.count(0) != len(rest):
+            raise tarfile.ReadError("damaged after its last readable member")
+    if archive.tell() % _TAR_BLOCK_BYTES:
+        raise tarfile.ReadError("cut short")
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in PurePosixPath(name).parts if part != "..")

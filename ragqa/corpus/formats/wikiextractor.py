@@ -1,4 +1,4 @@
-"""Output of WikiExtractor: articles between ``<doc id="…" url="…" title="…">`` and ``</doc>``."""
+"""Output of WikiExtractor: articles between ``<doc id="…" … title="…">`` and ``</doc>``."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     Raises:
         BadLine: there is text outside an article or an article without end, and bad input is not skipped.
     """
-    for first, lines, has_replacements in _iter_articles(file):
+    for first, lines, is_replaced in _iter_articles(file):
         head = _HEAD.fullmatch(lines[0])
         if not lines[0].startswith(_BEGINNING):
             file.reject("text outside of <doc …> and </doc>", first)
@@ -26,16 +26,19 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         elif not _is_end(lines[-1]):
             file.reject("<doc …> without </doc>", first)
         else:
-            if has_replacements:
+            if is_replaced:
                 file.note_undecodable(first)
             yield first, _make_document(head[1], head[2], lines[1:-1], file.path)
 
 
 def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
-    """Yield first line number, lines, and whether bytes were replaced, of each article and each text outside."""
+    """Yield first line number and lines of each article, and of text outside articles.
+
+    The third value tells whether bytes were replaced.
+    """
     lines: list[str] = []
     first, any_replaced = 0, False
-    for number, line, has_replacements in file.iter_lines():
+    for number, line, is_replaced in file.iter_lines():
         if lines and line.startswith(_BEGINNING):
             yield first, lines, any_replaced
             lines = []
@@ -44,7 +47,7 @@ def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
                 continue
             first, any_replaced = number, False
         lines.append(line)
-        any_replaced |= has_replacements
+        any_replaced |= is_replaced
         if _is_end(line):
             yield first, lines, any_replaced
             lines = []
@@ -57,13 +60,11 @@ def _is_end(line: str) -> bool:
 
 
 def _make_document(identifier: str, title: str, lines: list[str], path: str) -> Document:
-    """Decode HTML entities: titles always have them, texts only from newer versions of WikiExtractor.
-
-    Those versions escape every ``&``, ``<`` and ``>``, so that a bare one shows that the text is not escaped.
-    """
     is_repeated = bool(lines) and lines[0].strip() == title.strip()
     opening = lines[0] if is_repeated else ""
     rest = "".join(lines[1:] if is_repeated else lines)
+    # Titles always have HTML entities, texts only from newer versions of WikiExtractor. Those escape every &, < and >,
+    # so that a bare one shows that the text is not escaped.
     if "&" in rest and not _NOT_ESCAPED.search(rest):
         rest = rest.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     return Document(identifier, unescape(title), opening + rest, path, len(opening))

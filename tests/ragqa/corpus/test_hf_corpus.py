@@ -15,6 +15,7 @@ from conftest import run
 
 from ragqa import artefacts
 from ragqa.corpus import hub
+from ragqa.corpus.formats import tables
 from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.indexing.build import IndexConfig, build_index
@@ -429,7 +430,7 @@ def test_a_data_set_without_texts_or_rows_is_a_one_line_error(tmp_path: Path, da
 def test_the_row_where_a_data_set_breaks_off_is_reported(
     tmp_path: Path, datasets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "_ROWS", 2)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 2)
     write_parquet(tmp_path / "a" / "train-00000-of-00002.parquet", WIKIPEDIA)
     broken = write_parquet(tmp_path / "a" / "train-00001-of-00002.parquet", WIKI_DPR)
     broken.write_bytes(b"PAR1 and nothing else")

@@ -1,1 +1,1 @@
-"""Wikipedia's XML dumps: ``dump`` reads the pages of the XML, ``text`` the text of a page's wikitext."""
+"""Dumps of Wikipedia: ``dump`` reads the pages of the XML, ``text`` the wikitext of a page."""

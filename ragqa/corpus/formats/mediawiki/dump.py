@@ -1,4 +1,4 @@
-"""Wikipedia's XML dumps (``…-pages-articles.xml``), read page by page as the file streams by.
+"""XML dumps of Wikipedia (``…-pages-articles.xml``), read page by page as they stream by.
 
 The format is MediaWiki's, https://www.mediawiki.org/wiki/Help:Export: a ``<siteinfo>``, then the pages, each with
 its title, namespace, id and one or more revisions.
@@ -29,7 +29,7 @@ _FIELDS = {
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the articles of the dump; pages of other namespaces, redirects and disambiguations are only counted.
+    """Yield the articles of the dump; redirects, disambiguations and other pages are counted.
 
     Raises:
         MissingExtra: mwparserfromhell is not installed, and bad input is not skipped.
@@ -45,9 +45,12 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         if not page.id:
             file.reject("a page without an id", page.line)
         elif _is_article(page, parser, file.problems.report):
-            text = _extract_text(page, parser, file)
-            if text is not None:
-                yield page.line, Document(page.id, page.title, text, file.path)
+            try:
+                text = extract_plain_text(page.text, parser.invisible_prefixes)
+            except Exception as error:  # on odd markup the parser raises all kinds of errors
+                file.reject(f"the wikitext of {page} cannot be parsed: {error or type(error).__name__}", page.line)
+                continue
+            yield page.line, Document(page.id, page.title, text, file.path)
 
 
 @dataclass
@@ -59,7 +62,7 @@ class _WikiPage:
     title: str = ""
     id: str = ""
     namespace: str = ""
-    redirect: bool = False
+    is_redirect: bool = False
     model: str = "wikitext"
     text: str = ""
 
@@ -82,14 +85,14 @@ class _DumpParser:
         self._page = _WikiPage(0)
         self._finished_pages: list[_WikiPage] = []
 
-    def take_pages(self) -> Iterator[_WikiPage]:
-        """Yield the pages that ended since the last call."""
+    def take_pages(self) -> list[_WikiPage]:
+        """Return the pages that ended since the last call."""
         pages, self._finished_pages = self._finished_pages, []
-        yield from pages
+        return pages
 
     @cached_property
     def invisible_prefixes(self) -> frozenset[str]:
-        """Prefixes of links that show no text where they stand, including this wiki's own names for them."""
+        """Prefixes of links without text, in English and in the language of the wiki."""
         return INVISIBLE_PREFIXES | {self._namespaces[key] for key in (_FILES, _CATEGORIES) if key in self._namespaces}
 
     def find_namespace(self, page: _WikiPage) -> str:
@@ -111,15 +114,13 @@ class _DumpParser:
         if path == ("page",):
             self._page = _WikiPage(self.expat.CurrentLineNumber)
         elif path == ("page", "redirect"):
-            self._page.redirect = True
+            self._page.is_redirect = True
         elif path == _NAMESPACE:
             self._namespace_key = attributes.get("key", "")
-        if path == _NAMESPACE or (path in _FIELDS and self._is_needed(name)):
+        # For speed, texts of pages other than articles are skipped.
+        is_needed = name != "text" or self._page.namespace in ("", _ARTICLES)
+        if path == _NAMESPACE or (path in _FIELDS and is_needed):
             self.expat.CharacterDataHandler = self._pieces.append
-
-    def _is_needed(self, name: str) -> bool:
-        """Return whether an element is read; texts of pages other than articles are skipped for speed."""
-        return name != "text" or self._page.namespace in ("", _ARTICLES)
 
     def _end(self, name: str) -> None:
         path = tuple(self._path[1:])
@@ -154,18 +155,10 @@ def _iter_pages(file: InputFile, parser: _DumpParser) -> Iterator[_WikiPage]:
 def _is_article(page: _WikiPage, parser: _DumpParser, report: CorpusReport) -> bool:
     if parser.find_namespace(page) != _ARTICLES or page.model != "wikitext":
         report.other_pages += 1
-    elif page.redirect or _REDIRECT.match(page.text):
+    elif page.is_redirect or _REDIRECT.match(page.text):
         report.redirects += 1
     elif is_disambiguation(page.title, page.text):
         report.disambiguations += 1
     else:
         return True
     return False
-
-
-def _extract_text(page: _WikiPage, parser: _DumpParser, file: InputFile) -> str | None:
-    try:
-        return extract_plain_text(page.text, parser.invisible_prefixes)
-    except Exception as error:  # on odd markup the parser raises all kinds of errors
-        file.reject(f"the wikitext of {page} cannot be parsed: {error or type(error).__name__}", page.line)
-        return None

@@ -1,4 +1,4 @@
-"""Names with a meaning in wikis: disambiguation templates, and prefixes of links that are not part of the text."""
+"""Disambiguation templates of Wikipedias, and prefixes of links that show no text."""
 
 import re
 
@@ -53,9 +53,10 @@ def normalize_prefix(name: str) -> str:
 
 
 def is_disambiguation(title: str, wikitext: str) -> bool:
-    """Return whether a page only lists the meanings of its title, by its title, templates or ``__DISAMBIG__``.
+    """Tell whether a page only lists the meanings of its title.
 
-    The rule for titles is that of DrQA (Chen et al. 2017), whose Wikipedia later systems use.
+    Its title, a template or ``__DISAMBIG__`` shows it. The rule for titles is that of DrQA (Chen et al. 2017), whose
+    Wikipedia later systems use.
     """
     if _TITLE.search(title) or "__DISAMBIG__" in wikitext:
         return True

@@ -1,4 +1,4 @@
-"""Removal of comments, elements, templates, tables and formatting tags from wikitext without a parser.
+"""Removal of comments, elements, templates, tables and tags from wikitext without a parser.
 
 The parser's running time can grow faster than the length of the text. Everything here takes linear time on any text and
 leaves the parser a fraction of the tokens.
@@ -26,9 +26,9 @@ _TABLE_PARTS = "table caption colgroup col thead tbody tfoot tr th td"
 GONE = "\x01"
 """Mark in place of what was removed; XML cannot contain it, so no page has it."""
 BREAK = "\x02"
-"""Mark of a line end in the result; a real line end could end a heading or a list of the wikitext."""
+"""Mark of a line end in the result; a real one could end a heading or a list."""
 NOTHING = "\x03"
-"""Mark that leaves nothing in the result, but keeps its neighbours from becoming markup: ``'<nowiki/>'``."""
+"""Mark that keeps its neighbours from becoming markup, and leaves nothing: ``'<nowiki/>'``."""
 
 
 def _tag_pattern(names: frozenset[str]) -> str:
@@ -61,9 +61,9 @@ def remove_markup(text: str) -> str:
 
 
 def _replace_tag(tag: re.Match[str]) -> str:
-    """Return the mark for a tag: a line that begins with one must not begin a list, heading or table."""
     if tag[1]:
         return BREAK
+    # A line that begins with a tag must not begin a list, a heading or a table.
     opens_line = not tag.start() or tag.string[tag.start() - 1] == "\n"
     return NOTHING if opens_line and "include" not in tag[0].lower() else ""  # MediaWiki removes noinclude first
 
@@ -86,13 +86,15 @@ def _remove_elements(text: str) -> str:
         if end < 0:
             pieces.append(text[position:start])
         else:
-            pieces += text[position : tag.start()], _replace_content(name, text[start:end])
+            mark = GONE if name else ""  # a comment leaves no gap
+            content = escape_verbatim(name, text[start:end]) if name in VERBATIM else mark
+            pieces += text[position : tag.start()], content
         position = after
     return "".join((*pieces, text[position:]))
 
 
 def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int, int]:
-    """Return the end of a comment's or element's content (-1 if never closed), and the place to continue at."""
+    """Return the end of a comment or element (-1 if it is not closed), and where to continue."""
     if not name:
         end = text.find("-->", start)
         return (end, end + 3) if end >= 0 else (len(text), len(text))
@@ -103,18 +105,12 @@ def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int
     return closing.span()
 
 
-def _replace_content(name: str, content: str) -> str:
-    if name in VERBATIM:
-        return escape_verbatim(name, content)
-    return GONE if name else ""
-
-
 def _remove_templates(text: str) -> str:
     """Remove templates and arguments, which stand between matching runs of two or more braces."""
     open_brackets: list[tuple[int, int]] = []  # place and length of the open runs
     spans: list[tuple[int, int]] = []
     for braces in _BRACES.finditer(text):
-        place, length = braces.span()[0], len(braces[0])
+        place, length = braces.start(), len(braces[0])
         if text[place] == "{":
             open_brackets.append((place, length))
             continue
@@ -122,7 +118,7 @@ def _remove_templates(text: str) -> str:
             start, open_length = open_brackets.pop()
             matched = min(open_length, length)
             place, length, open_length = place + matched, length - matched, open_length - matched
-            _add_span(spans, start + open_length, place)
+            spans.append((start + open_length, place))
             if open_length > 1:
                 open_brackets.append((start, open_length))
     return _remove_spans(text, spans)
@@ -136,21 +132,16 @@ def _remove_nested(text: str, brackets: re.Pattern[str]) -> str:
         if bracket[1]:
             open_brackets.append(bracket.start(1))
         elif open_brackets:
-            _add_span(spans, open_brackets.pop(), bracket.end())
+            spans.append((open_brackets.pop(), bracket.end()))
     return _remove_spans(text, spans)
 
 
-def _add_span(spans: list[tuple[int, int]], start: int, end: int) -> None:
-    """Append a span, and remove those that lie within it."""
-    while spans and spans[-1][0] >= start:
-        spans.pop()
-    spans.append((start, end))
-
-
 def _remove_spans(text: str, spans: list[tuple[int, int]]) -> str:
+    """Put GONE in place of each outermost span."""
     pieces: list[str] = []
     after = 0
-    for start, end in spans:
-        pieces += text[after:start], GONE
-        after = end
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if start >= after:
+            pieces += text[after:start], GONE
+            after = end
     return "".join((*pieces, text[after:]))

@@ -1,4 +1,4 @@
-"""Plain text of wikitext, through mwparserfromhell (extra ``wiki``): a line for each paragraph, item or heading."""
+"""Plain text of wikitext, extracted with mwparserfromhell (extra ``wiki``)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -40,10 +40,10 @@ _BETWEEN_WORDS = re.compile(rf"(?<=\w){GONE}(?=\w)")
 def extract_plain_text(
     wikitext: str, invisible: frozenset[str] = INVISIBLE_PREFIXES, *, remove_first: bool = True
 ) -> str:
-    """Return the visible text of a page, without templates, tables, references, pictures and formulas.
+    """Return the visible text of a page, with one line for each paragraph, item or heading.
 
-    Headings that text follows stay as lines with a full stop, and paragraphs are single lines. WikiExtractor does the
-    same, so that passages of both corpora are comparable.
+    Templates, tables, references, pictures and formulas are left out. Headings stay if text follows, and end in a full
+    stop. WikiExtractor does the same, so that passages of both corpora are comparable.
 
     Args:
         wikitext: text of a page.
@@ -56,19 +56,19 @@ def extract_plain_text(
     from mwparserfromhell import parse
 
     wikitext = _RESERVED.sub("", wikitext)
-    chunks = _split_chunks(_simplify(wikitext, invisible)) if remove_first else [wikitext]
+    # Only headings, links with markup in them, definitions and rare markup are left to the parser.
+    chunks = _split_chunks(_replace_links(remove_markup(wikitext), invisible)) if remove_first else [wikitext]
     # Bold and italics are left to _remove_quotes, which counts quotes by line as MediaWiki does.
     texts = [_extract_nodes(parse(chunk, skip_style_tags=True), invisible) for chunk in chunks]
     return "\n".join(_iter_lines("".join(texts)))
 
 
-def _simplify(wikitext: str, invisible: frozenset[str]) -> str:
-    """Leave to the parser only headings, links with markup in them, definitions and rare markup."""
-    return _PLAIN_LINK.sub(lambda link: _link_text(link[1], link[2] or "", invisible), remove_markup(wikitext))
+def _replace_links(wikitext: str, invisible: frozenset[str]) -> str:
+    return _PLAIN_LINK.sub(lambda link: _choose_link_text(link[1], link[2] or "", invisible), wikitext)
 
 
 def _split_chunks(text: str) -> Iterator[str]:
-    """Yield parts of up to ``_CHUNK`` characters, cut between paragraphs, or else lines, where possible."""
+    """Yield parts of up to ``_CHUNK`` characters, cut between paragraphs or lines if possible."""
     start = 0
     while len(text) - start > _CHUNK:
         end = start + _CHUNK
@@ -84,13 +84,12 @@ def _extract_nodes(code: Any, invisible: frozenset[str]) -> str:
     return "".join([_NODES[type(node).__name__](node, invisible) for node in code.nodes])
 
 
-def _link(node: Any, invisible: frozenset[str]) -> str:
-    return _link_text(
-        _extract_nodes(node.title, invisible), _extract_nodes(node.text, invisible) if node.text else "", invisible
-    )
+def _extract_link(node: Any, invisible: frozenset[str]) -> str:
+    text = _extract_nodes(node.text, invisible) if node.text else ""
+    return _choose_link_text(_extract_nodes(node.title, invisible), text, invisible)
 
 
-def _link_text(title: str, text: str, invisible: frozenset[str]) -> str:
+def _choose_link_text(title: str, text: str, invisible: frozenset[str]) -> str:
     """Return the visible text of a link to the page ``title``."""
     prefix, colon, _ = title.partition(":")
     if colon and normalize_prefix(prefix) in invisible:
@@ -98,18 +97,18 @@ def _link_text(title: str, text: str, invisible: frozenset[str]) -> str:
     return text or title.strip().removeprefix(":")
 
 
-def _external_link(node: Any, invisible: frozenset[str]) -> str:
+def _extract_external_link(node: Any, invisible: frozenset[str]) -> str:
     if node.title is not None:
         return _extract_nodes(node.title, invisible)
     return "" if node.brackets else str(node.url)
 
 
-def _heading(node: Any, invisible: frozenset[str]) -> str:
+def _extract_heading(node: Any, invisible: frozenset[str]) -> str:
     title = " ".join(_extract_nodes(node.title, invisible).replace(BREAK, " ").split())
     return f"\n{_HEADING}{node.level}{title}\n"
 
 
-def _tag(node: Any, invisible: frozenset[str]) -> str:
+def _extract_tag(node: Any, invisible: frozenset[str]) -> str:
     name = str(node.tag).strip().lower()
     if name in DROPPED or name == "table":
         return GONE
@@ -124,18 +123,18 @@ def _tag(node: Any, invisible: frozenset[str]) -> str:
 _NODES: dict[str, Callable[[Any, frozenset[str]], str]] = {
     "Argument": lambda node, invisible: GONE,
     "Comment": lambda node, invisible: "",
-    "ExternalLink": _external_link,
-    "Heading": _heading,
+    "ExternalLink": _extract_external_link,
+    "Heading": _extract_heading,
     "HTMLEntity": lambda node, invisible: str(node),
-    "Tag": _tag,
+    "Tag": _extract_tag,
     "Template": lambda node, invisible: GONE,
     "Text": lambda node, invisible: node.value,
-    "Wikilink": _link,
+    "Wikilink": _extract_link,
 }
 
 
 def _iter_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text whose only markup is line ends, headings, quotes, entities and GONE."""
+    """Yield the lines of a text whose only markup is headings, quotes, entities and our marks."""
     headings: list[tuple[str, str]] = []
     for line in _remove_last_markup(text).split("\n"):
         line = " ".join(line.split())
@@ -143,32 +142,26 @@ def _iter_lines(text: str) -> Iterator[str]:
             headings = [heading for heading in headings if heading[0] < line[1:2]]
             headings.append((line[1:2], line[2:].strip()))
         elif _SHOWN_CHARACTER.search(line):
-            yield from (_end_sentence(title) for _, title in headings if title)
+            titles = (title for _, title in headings if title)
+            yield from (title if title.endswith((".", "!", "?", "…")) else f"{title}." for title in titles)
             headings = []
             yield line
-
-
-def _end_sentence(title: str) -> str:
-    return title if title.endswith((".", "!", "?", "…")) else f"{title}."
 
 
 def _remove_last_markup(text: str) -> str:
     text = "\n".join([_remove_quotes(line) for line in text.replace(BREAK, "\n").split("\n")])
     text = _TABLE_LINE.sub("", _SWITCH.sub("", text))  # tables that were never closed
-    return _ENTITY.sub(lambda entity: unescape(entity[0]), _close_gaps(text).replace(NOTHING, ""))
-
-
-def _close_gaps(text: str) -> str:
     # One mark for many in a row, over which the next patterns would take quadratic time.
     text = _GAPS.sub(lambda gap: f" {GONE}" if " " in gap[0] else GONE, text)
     text = _EMPTY_PARENTHESES.sub("", text)
     text = _OPENING_PARENTHESIS.sub(r"\1", text)
     text = _BEFORE_STOP.sub("", text)
-    return _BETWEEN_WORDS.sub(" ", text).replace(GONE, "")
+    text = _BETWEEN_WORDS.sub(" ", text).replace(GONE, "").replace(NOTHING, "")
+    return _ENTITY.sub(lambda entity: unescape(entity[0]), text)
 
 
 def _remove_quotes(line: str) -> str:
-    """Remove the quotes that mark bold and italic text, and keep the others (MediaWiki, Parser::doQuotes).
+    """Remove the quotes that mark bold and italic text (MediaWiki, Parser::doQuotes).
 
     Runs of two, three and five quotes are marks. One of four is text, and of more than five all but five. If neither
     bold nor italic text ends, one run of three is an apostrophe and a mark of two, as in ``l'''amour''``.
@@ -187,5 +180,5 @@ def _remove_quotes(line: str) -> str:
 
 
 def _rank_apostrophe(before: str) -> int:
-    """Rank how likely an apostrophe follows this text: 0, the likeliest, after a single letter; 2 after a space."""
+    """Rank texts before an apostrophe: 0, the likeliest, for one letter; 2 for a space; else 1."""
     return 2 if before.endswith(" ") else 0 if before[-2:-1] == " " else 1

@@ -1,6 +1,7 @@
-"""Tables with the columns id, title and text: shared by Arrow files, Parquet files and data sets of the hub."""
+"""Tables with columns id, title and text: Arrow files, Parquet files, data sets of the hub."""
 
 from collections.abc import Callable, Iterable, Iterator
+from io import FileIO
 from itertools import repeat
 from typing import Any
 
@@ -10,9 +11,24 @@ from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, des
 
 Table = tuple[pa.Schema, Iterable[Any]]
 """Schema of a table, and its rows in batches (pa.RecordBatch or pa.Table)."""
+BATCH_ROWS = 256
+"""Rows of a batch."""
 _COLUMNS = ("id", "title", "text")
 _MAX_NAMES = 20
 """Names of columns that an error lists."""
+_ARROW_MAGIC = b"ARROW1\0\0"
+_BUFFER_BYTES = 1 << 20
+"""Bytes of a Parquet column that are read at a time."""
+
+
+def read_arrow(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the rows of an Arrow file; ``datasets`` saves the stream format."""
+    return read_table(file, lambda: _open_arrow(file))
+
+
+def read_parquet(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the rows of a Parquet file, the form of data sets on the Hugging Face hub."""
+    return read_table(file, lambda: _open_parquet(file))
 
 
 def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[NumberedDocument]:
@@ -20,10 +36,6 @@ def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[Num
 
     Without a column ``id`` the id is path and row, since a bare number would also stand for rows of other files. The
     title may be missing. Other columns are ignored.
-
-    Args:
-        file: where problems are reported.
-        open_table: opens the table.
 
     Raises:
         BadInput: the table has no texts or cannot be read, and bad input is not skipped.
@@ -43,18 +55,33 @@ def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[Num
         file.reject(f"cannot be read{further}: {' '.join(describe_error(error).split())}", row)
 
 
-def select_columns(schema: pa.Schema) -> list[str]:
-    """Return the names of the columns that need to be read."""
-    return [name for name in _COLUMNS if name in schema.names]
+def _open_arrow(file: InputFile) -> Table:
+    if file.stream.peek(len(_ARROW_MAGIC)).startswith(_ARROW_MAGIC):
+        # The file format is a stream between its magic bytes and its footer: so it is read without seeking.
+        file.stream.read(len(_ARROW_MAGIC))
+    reader = pa.ipc.open_stream(file.stream)
+    return reader.schema, reader
+
+
+def _open_parquet(file: InputFile) -> Table:
+    from pyarrow.parquet import ParquetFile
+
+    # Parquet's schema stands at the end of the file, which a stream out of an archive cannot seek to.
+    if not isinstance(file.stream.raw, FileIO):
+        raise pa.ArrowException("it is compressed or in an archive: unpack it first")
+    # A row group may be a gigabyte, so that reading it ahead would fill the memory.
+    table = ParquetFile(file.stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    names = [name for name in _COLUMNS if name in table.schema_arrow.names]
+    return table.schema_arrow, table.iter_batches(BATCH_ROWS, columns=names, use_threads=False)
 
 
 def _find_problem(schema: pa.Schema) -> str:
-    """Return why a table with this schema cannot be read as documents, or an empty string if it can."""
+    """Describe why rows of this schema are no documents; return an empty string if they are."""
     if "text" not in schema.names:
         names = ", ".join(map(repr, schema.names[:_MAX_NAMES])) + (", …" if len(schema.names) > _MAX_NAMES else "")
         return f"no column 'text', only {names or 'no columns at all'}"
-    for name in select_columns(schema):
-        kind = schema.field(name).type
+    for name in _COLUMNS:
+        kind = schema.field(name).type if name in schema.names else pa.null()
         if not (_is_text(kind) or (name == "id" and pa.types.is_integer(kind))):
             return f"the column '{name}' holds {kind}, not strings"
     return ""
@@ -68,9 +95,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDocument]:
     has_ids = "id" in batch.schema.names
-    values, has_replacements = _read_values(batch)
-    for row, (identifier, title, text) in enumerate(zip(*values, strict=True), first):
-        if has_replacements and "\ufffd" in f"{title}{text}":
+    columns, is_replaced = zip(*(_read_column(batch, name) for name in _COLUMNS), strict=True)
+    for row, (identifier, title, text) in enumerate(zip(*columns, strict=True), first):
+        if any(is_replaced) and "\ufffd" in f"{title}{text}":
             file.note_undecodable(row)
         if text is None:
             file.reject("a row without a text", row)
@@ -80,18 +107,13 @@ def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDoc
             yield row, Document(str(identifier) if has_ids else f"{file.path}:{row}", title or "", text, file.path)
 
 
-def _read_values(batch: Any) -> tuple[list[Iterable[Any]], bool]:
-    """Return the values of id, title and text (None for a missing column), and whether bytes were replaced."""
-    columns = [batch.column(name) if name in batch.schema.names else None for name in _COLUMNS]
+def _read_column(batch: Any, name: str) -> tuple[Iterable[Any], bool]:
+    """Return a column's values, None where it is missing, and whether bytes were replaced."""
+    if name not in batch.schema.names:
+        return repeat(None, batch.num_rows), False
+    column = batch.column(name)
     try:
-        return [repeat(None, batch.num_rows) if column is None else column.to_pylist() for column in columns], False
+        return column.to_pylist(), False
     except UnicodeDecodeError:  # Arrow does not check that its strings are valid UTF-8
-        return [repeat(None, batch.num_rows) if column is None else _decode(column) for column in columns], True
-
-
-def _decode(column: Any) -> list[Any]:
-    if pa.types.is_integer(column.type):
-        return list(column.to_pylist())
-    return [
-        value if value is None else value.decode(errors="replace") for value in column.cast(pa.binary()).to_pylist()
-    ]
+        values = column.cast(pa.binary()).to_pylist()
+        return [value if value is None else value.decode(errors="replace") for value in values], True
