@@ -31,7 +31,7 @@ from ragqa.indexing.summary import format_recall
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import faiss_build, mips
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.kinds import DEFAULT_RECALL, IndexKind
 from ragqa.runtime.encoder import load_encoder
 from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_path
 
@@ -51,7 +51,7 @@ class BuildConfig:
     """Index directory to create or replace."""
     kind: str = IndexKind.IVF_RABITQ
     """flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq or sq8."""
-    recall: float = mips.RECALL
+    recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that a search must find."""
     questions: Path | None = None
     """File of sample questions on which recall is measured; without it queries are made from the passages."""
@@ -67,7 +67,7 @@ class BuildConfig:
         mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"--recall {self.recall}: give a share above 0 and up to 1")
-        if self.kind == IndexKind.FLAT and (self.questions or self.recall != mips.RECALL):
+        if self.kind == IndexKind.FLAT and (self.questions or self.recall != DEFAULT_RECALL):
             raise BadInput(
                 "--recall and --questions are for approximate kinds, and flat searches exactly: leave them out"
             )
@@ -178,11 +178,7 @@ def _check_encoder(run: _Build, name: str | None) -> None:
 
 
 def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
-    """Link passages and terms early, because the corpus may be updated during the hours of a build.
-
-    Raises:
-        Mismatch: the corpus is being updated right now.
-    """
+    """Link passages and terms early, since an update of the corpus may delete them during the hours of a build."""
     try:
         for name in manifest.files:
             if _is_linked(name) and not (target / name).exists():

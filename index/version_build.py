@@ -28,7 +28,7 @@ from ragqa.questions import read_questions
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import Vectors, iter_chunks
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, FlatEngine, IndexKind
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, DEFAULT_RECALL, FlatEngine, IndexKind
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 
@@ -38,7 +38,7 @@ class RefreshSettings:
 
     kind: str = DEFAULT_KIND
     """``IndexKind`` of the index."""
-    recall: float = mips.RECALL
+    recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that a kind other than flat must find."""
     questions: Path | None = None
     """File of sample questions on which recall is measured; without it queries are made from the passages."""

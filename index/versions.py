@@ -23,6 +23,7 @@ from ragqa.artefacts import Manifest
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RefreshFailed
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.kinds import Effort
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.retrieval.vectors.store import open_built_vectors
 
@@ -153,7 +154,7 @@ class Versions:
         index = mips.open_index(
             folder,
             manifest.config["kind"],
-            effort=mips.Effort.from_manifest(manifest.config["search"]),
+            effort=Effort.from_manifest(manifest.config["search"]),
             device=settings.search_device,
             engine=settings.engine,
             deleted=self._deleted,

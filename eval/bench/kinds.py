@@ -28,8 +28,8 @@ from ragqa.progress import SILENT, Bars
 from ragqa.questions import read_questions
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import SelectedVectors
-from ragqa.retrieval.vectors.kinds import FlatEngine, IndexKind
-from ragqa.retrieval.vectors.store import open_file
+from ragqa.retrieval.vectors.kinds import Effort, FlatEngine, IndexKind
+from ragqa.retrieval.vectors.store import VECTORS_FILE, open_file
 from ragqa.runtime.encoder import load_encoder
 
 K, QUESTIONS, BATCH = 20, 1000, 1000
@@ -104,7 +104,7 @@ def build(folder: Path, kind: str) -> dict[str, Any]:
     """Build an index and tune it for two recalls; return seconds and peak memory of building."""
     if kind in (IndexKind.FLAT, PEER):
         return {}
-    vectors, sample = open_file(folder / IndexKind.FLAT / mips.VECTORS_FILE), np.load(folder.parent / "sample.npy")
+    vectors, sample = open_file(folder / IndexKind.FLAT / VECTORS_FILE), np.load(folder.parent / "sample.npy")
     (folder / kind).mkdir()
     began = time.perf_counter()
     tuned = mips.build(vectors, kind, folder / kind, queries=sample, progress=Bars())
@@ -124,7 +124,7 @@ def search(folder: Path, kind: str) -> dict[str, Any]:
     truth, searches = np.load(folder / "truth.npy"), []
     is_flat = kind == IndexKind.FLAT
     for tuned in [None] if is_flat else json.loads((folder / f"{kind}.effort.json").read_text()):
-        effort, engine = mips.Effort.from_manifest(tuned), FlatEngine.FAISS if is_flat else FlatEngine.AUTO
+        effort, engine = Effort.from_manifest(tuned), FlatEngine.FAISS if is_flat else FlatEngine.AUTO
         index = mips.open_index(folder / kind, kind, effort=effort, engine=engine)
         pairs = zip(index.search(queries, K), truth, strict=True)
         recall = float(np.mean([len(np.intersect1d(ranking.rows, best)) / K for ranking, best in pairs]))
@@ -136,7 +136,7 @@ def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     """Return the speed of FAISS's own exact search in float32, with everything in memory."""
     import faiss
 
-    vectors = np.load(folder / IndexKind.FLAT / mips.VECTORS_FILE).astype(np.float32)
+    vectors = np.load(folder / IndexKind.FLAT / VECTORS_FILE).astype(np.float32)
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(vectors)
     return {"found": 1.0, **measure_speed(index.search, queries)}

@@ -36,7 +36,8 @@ from ragqa.retrieval.hybrid import Hybrid
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors.exact import ExactIndex
-from ragqa.retrieval.vectors.faiss_search import Effort, FaissIndex
+from ragqa.retrieval.vectors.faiss_search import FaissIndex
+from ragqa.retrieval.vectors.kinds import Effort
 from ragqa.retrieval.vectors.store import open_file
 
 ROWS = 21_015_324
@@ -150,7 +151,7 @@ def measure(config: ScaleConfig) -> None:
         figures[name] = {**times, "memory_after": measure_memory()}
         print(json.dumps({name: figures[name]}), file=sys.stderr)
     vectors = open_shards(config.vectors, artefacts.peek_manifest(config.vectors).config["rows"])
-    truth = ExactIndex(vectors, cache=False).search(ranker.dense.encode(texts), K)
+    truth = ExactIndex(vectors, cache=False).search(ranker.dense.encoder.encode_questions(texts), K)
     for name in (RetrieverKind.DENSE, "dense, harder"):
         figures[name] |= measure_recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])
     made_of = "real passages repeated, vectors of mixtures and noise but for the first 165,871; see the bench"

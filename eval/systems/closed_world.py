@@ -255,7 +255,7 @@ def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, A
     from pipelines.realm.pretrain import Realm
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
-    from ragqa.retrieval.vectors.mips import ExactIndex
+    from ragqa.retrieval.vectors.exact import ExactIndex
     from ragqa.runtime.encoder import load_encoder
     from ragqa.runtime.tokens import TextTokenizer
 

@@ -35,7 +35,7 @@ from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import Vectors
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.kinds import Effort, IndexKind
 from ragqa.runtime.encoder import find_tokenizer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
@@ -304,7 +304,7 @@ def _open_mips(
         is_same = False
     if not is_same:
         raise BadInput(f"{folder} is no index of kind {kind} that was made here: choose another directory")
-    effort = mips.Effort.from_manifest(search["effort"])
+    effort = Effort.from_manifest(search["effort"])
     return mips.open_index(folder, kind, effort=effort, device=device, deleted=store.deleted)
 
 

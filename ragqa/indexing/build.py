@@ -39,7 +39,7 @@ from ragqa.retrieval.registry import (
     TermEngine,
 )
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, DEFAULT_RECALL, IndexKind
 from ragqa.runtime.encoder import (
     DEFAULT_ENCODER,
     TextEncoder,
@@ -64,7 +64,7 @@ class IndexConfig:
     """Retriever of the index: bm25, dense, or hybrid, which is both."""
     kind: str = DEFAULT_KIND
     """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
-    recall: float = mips.RECALL
+    recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that an approximate kind has to find."""
     questions: str | None = None
     """File of sample questions to measure recall on; by default some are made up from the passages."""
@@ -97,7 +97,7 @@ class IndexConfig:
             errors.append(f"recall {self.recall}: a share above 0 and up to 1")
         if self.retriever in choices["retriever"] and not self.needs_vectors and self.kind != IndexKind.FLAT:
             errors.append(f"kind {self.kind} is for vectors, and an index of {self.retriever} has none")
-        elif self.kind == IndexKind.FLAT and (self.questions or self.recall != mips.RECALL):
+        elif self.kind == IndexKind.FLAT and (self.questions or self.recall != DEFAULT_RECALL):
             errors.append("recall and questions are for approximate kinds: flat finds everything")
         if errors:
             raise BadInput("; ".join(errors))

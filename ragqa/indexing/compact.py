@@ -15,7 +15,7 @@ from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import SelectedVectors
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.kinds import DEFAULT_RECALL, IndexKind
 from ragqa.retrieval.vectors.store import open_vectors
 from ragqa.runtime.encoder import load_encoder
 
@@ -72,7 +72,7 @@ def _compact_vectors(
         config["kind"],
         target,
         device=device,
-        recall=config.get("recall", mips.RECALL),
+        recall=config.get("recall", DEFAULT_RECALL),
         queries=_encode_questions(config, encoder, device),
         progress=progress,
     )

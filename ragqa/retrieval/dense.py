@@ -1,14 +1,11 @@
 """Dense retrieval: the inner product of a question's vector with those of the passages."""
 
-import numpy as np
-
 from ragqa.errors import DamagedArtefact, Mismatch
-from ragqa.retrieval.base import IndexVersion, Ranking, Rows, Scores, Scoring, check_k
+from ragqa.retrieval.base import IndexVersion, Ranking, Scoring, check_k
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.kinds import Effort, IndexKind
 from ragqa.retrieval.vectors.mips import Mips
-from ragqa.retrieval.vectors.scores import exact_scores
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 
@@ -33,19 +30,7 @@ class DenseRanker:
             BadInput: ``k`` is less than 1.
         """
         check_k(k)
-        return self.search(self.encode(questions), k) if questions else []
-
-    def encode(self, questions: list[str]) -> np.ndarray:
-        """Return vectors [B, D] of the questions, for ``search`` and ``score``."""
-        return self.encoder.encode_questions(questions)
-
-    def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question vector, best first."""
-        return self.mips.search(queries_BD, k)
-
-    def score(self, query_D: np.ndarray, rows_K: Rows) -> Scores | None:
-        """Return the scores [K] of rows for one question vector; None if the index keeps no vectors."""
-        return None if self.mips.vectors is None else exact_scores(self.mips.vectors, rows_K, query_D)
+        return self.mips.search(self.encoder.encode_questions(questions), k) if questions else []
 
 
 def open_ranker(index: IndexVersion) -> DenseRanker:
@@ -64,7 +49,7 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
     vectors = mips.open_index(
         path / VECTORS_FOLDER,
         kind,
-        effort=mips.Effort.from_manifest(search),
+        effort=Effort.from_manifest(search),
         device=index.device,
         deleted=index.passages.deleted,
     )

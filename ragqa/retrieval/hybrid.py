@@ -1,14 +1,13 @@
 """Hybrid retrieval: fusion of the results of dense retrieval and BM25."""
 
-import math
-
 import numpy as np
 
 from ragqa.errors import BadInput
 from ragqa.retrieval import bm25, dense
-from ragqa.retrieval.base import IndexVersion, Ranker, Ranking, Rows, Scoring, check_k, select_best
+from ragqa.retrieval.base import IndexVersion, Ranker, Ranking, Scoring, check_k, select_best
 from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.registry import DEFAULT_FUSION, Fusion, RetrieverKind
+from ragqa.retrieval.vectors.scores import exact_scores
 
 _RRF_CONSTANT = 60
 """Added to every rank, so that the first places do not decide alone (Cormack et al. 2009)."""
@@ -37,14 +36,10 @@ class Hybrid:
             depth: number of passages taken from each list, or ``k`` if that is more.
 
         Raises:
-            BadInput: there is no such fusion, ``weight`` is negative, or ``depth`` is less than 1.
+            BadInput: there is no such fusion.
         """
         if fusion not in list(Fusion):
             raise BadInput(f"fusion {fusion}: choose one of {', '.join(Fusion)}")
-        if not (math.isfinite(weight) and weight >= 0):
-            raise BadInput(f"weight = {weight}: a finite number of at least 0 is needed")
-        if depth < 1:
-            raise BadInput(f"depth = {depth}: at least one passage must come from each list")
         self.dense, self.bm25 = dense, bm25
         self.fusion, self.weight, self.depth = Fusion(fusion), weight, depth
 
@@ -63,8 +58,8 @@ class Hybrid:
         if not questions:
             return []
         depth = max(k, self.depth)
-        queries_BD = self.dense.encode(questions)
-        lists = self.dense.search(queries_BD, depth), self.bm25.rank(questions, depth)
+        queries_BD = self.dense.encoder.encode_questions(questions)
+        lists = self.dense.mips.search(queries_BD, depth), self.bm25.rank(questions, depth)
         if self.fusion is Fusion.RECIPROCAL_RANK:
             return [fuse_ranks(dense, sparse, k) for dense, sparse in zip(*lists, strict=True)]
         return [self._fuse_scores(*item, k) for item in zip(queries_BD, *lists, strict=True)]
@@ -72,13 +67,11 @@ class Hybrid:
     def _fuse_scores(self, query_D: np.ndarray, dense: Ranking, sparse: Ranking, k: int) -> Ranking:
         rows = np.union1d(dense.rows, sparse.rows)
         missing = np.setdiff1d(rows, dense.rows)
-        cosines = self.dense.score(query_D, missing) if len(missing) else dense.scores[:0]
-        if cosines is None:  # without vectors, assume the worst score that dense retrieval returned
-            cosines = np.full(len(missing), dense.scores[-1] if len(dense) else 0, np.float32)
         total = np.zeros(len(rows))
-        _add_scores(total, rows, dense.rows, dense.scores)
-        _add_scores(total, rows, missing, cosines)
-        _add_scores(total, rows, sparse.rows, self.weight * sparse.scores.astype(np.float64))
+        total[np.searchsorted(rows, dense.rows)] = dense.scores
+        if len(missing):
+            total[np.searchsorted(rows, missing)] = exact_scores(self.dense.mips.vectors, missing, query_D)
+        total[np.searchsorted(rows, sparse.rows)] += self.weight * sparse.scores.astype(np.float64)
         return select_best(rows, total, k)
 
 
@@ -87,13 +80,8 @@ def fuse_ranks(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
     rows = np.union1d(dense.rows, sparse.rows)
     total = np.zeros(len(rows))
     for ranking in (dense, sparse):
-        _add_scores(total, rows, ranking.rows, 1 / (_RRF_CONSTANT + 1 + np.arange(len(ranking))))
+        total[np.searchsorted(rows, ranking.rows)] += 1 / (_RRF_CONSTANT + 1 + np.arange(len(ranking)))
     return select_best(rows, total, k)
-
-
-def _add_scores(total_K: np.ndarray, rows_K: Rows, scored_rows: Rows, scores: np.ndarray) -> None:
-    """Add scores to the totals of their rows; ``rows_K`` are sorted."""
-    total_K[np.searchsorted(rows_K, scored_rows)] += scores
 
 
 def open_ranker(index: IndexVersion) -> Hybrid:

@@ -38,13 +38,11 @@ class Vectors(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """N, D."""
-        ...
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
         """Return the rows of a slice without a step, or of an array of row numbers, as float16 or float32."""
-        ...
 
 
 class StackedVectors:
@@ -65,34 +63,22 @@ class StackedVectors:
         if isinstance(rows, slice):
             return self._slice(*rows.indices(len(self))[:2])
         rows = np.asarray(rows)
-        pieces, positions = [], []
         part_of = np.searchsorted(self._borders, rows, side="right") - 1
-        for number in np.unique(part_of):
-            inside = np.flatnonzero(part_of == number)
-            pieces.append(self._parts[number][rows[inside] - self._borders[number]])
-            positions.append(inside)
+        pieces = [self._parts[n][rows[part_of == n] - self._borders[n]] for n in np.unique(part_of)]
         if not pieces:
             return self._parts[0][:0]
+        order = np.argsort(part_of, kind="stable")
         result = np.empty((len(rows), self.shape[1]), np.result_type(*pieces))
-        for inside, piece in zip(positions, pieces, strict=True):
-            result[inside] = piece
+        result[order] = np.concatenate(pieces)
         return result
 
     def _slice(self, start: int, stop: int) -> npt.NDArray[np.floating]:
-        parts = self._iter_parts(start, stop)
-        pieces = [self._parts[number][max(0, start - first) : stop - first] for number, first in parts]
+        first, end = int(np.searchsorted(self._borders, start, "right")) - 1, int(np.searchsorted(self._borders, stop))
+        borders = self._borders[first:end].tolist()
+        parts = zip(self._parts[first:end], borders, strict=True)
+        pieces = [part[max(0, start - border) : stop - border] for part, border in parts]
         pieces = pieces or [self._parts[0][:0]]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-    def _iter_parts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the number and the first row of each part that holds some of these rows."""
-        number = int(np.searchsorted(self._borders, start, side="right")) - 1
-        while start < stop:
-            end = int(self._borders[number + 1])
-            if start < end:
-                yield number, int(self._borders[number])
-                start = end
-            number += 1
 
     def release_pages(self) -> None:
         """Release the mapped pages of all parts."""
@@ -114,7 +100,7 @@ class SelectedVectors:
         return self._vectors[self._rows[rows]]
 
     def release_pages(self) -> None:
-        """Release the mapped pages of the underlying vectors."""
+        """Release the mapped pages of the vectors."""
         release_pages(self._vectors)
 
 
@@ -129,7 +115,7 @@ class CodedVectors:
         self.shape = (int(codes_ND.shape[0]), int(codes_ND.shape[1]))
         self._rows_read = 0
         self._is_large = codes_ND.nbytes > _LARGE_BYTES
-        self._buffers = threading.local()
+        self._buffers = _Buffers(self.shape[1])
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -145,10 +131,9 @@ class CodedVectors:
         if self._is_large:
             self._prefetch(rows_K)
         products = np.empty(len(rows_K), np.float32)
-        code_buffer, value_buffer = self._get_buffers()
         for first in range(0, len(rows_K), _SCORE_ROWS):
             rows = rows_K[first : first + _SCORE_ROWS]
-            codes, values = code_buffer[: len(rows)], value_buffer[: len(rows)]
+            codes, values = self._buffers.codes[: len(rows)], self._buffers.values[: len(rows)]
             np.take(self._codes, rows, axis=0, out=codes, mode="clip")  # mode "raise" would allocate a buffer
             values[:] = codes
             np.dot(values, query_D, out=products[first : first + _SCORE_ROWS])
@@ -156,14 +141,6 @@ class CodedVectors:
         # Scaling the products takes one multiplication a row, scaling the values one a value.
         scores: Scores = products * self._scale[rows_K]
         return scores
-
-    def _get_buffers(self) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
-        """Return the thread's buffers; allocating them anew would cost several times the computation."""
-        if not hasattr(self._buffers, "pair"):
-            shape = _SCORE_ROWS, self.shape[1]
-            self._buffers.pair = np.empty(shape, np.int8), np.empty(shape, np.float32)
-        pair: tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]] = self._buffers.pair
-        return pair
 
     def _prefetch(self, rows_K: Rows) -> None:
         """Let the system read the pages of these rows in parallel; on demand it would read 31 others with each."""
@@ -186,13 +163,19 @@ class CodedVectors:
         release_pages(self._codes)
 
 
+class _Buffers(threading.local):
+    """Buffers of each thread; allocating them for each question would cost several times the computation."""
+
+    def __init__(self, width: int) -> None:
+        self.codes, self.values = np.empty((_SCORE_ROWS, width), np.int8), np.empty((_SCORE_ROWS, width), np.float32)
+
+
 def release_pages(vectors_ND: Any) -> None:
     """Release the mapped pages of vectors, which would count as this process's memory."""
+    mapped = getattr(vectors_ND, "base", None)
     if hasattr(vectors_ND, "release_pages"):
         vectors_ND.release_pages()
-        return
-    mapped = getattr(vectors_ND, "base", None)
-    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+    elif isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
@@ -226,6 +209,11 @@ def gather_rows(vectors_ND: Vectors, rows_K: Rows) -> Queries:
 
 def check_finite(vectors_ND: npt.NDArray[np.floating], first: int = 0) -> None:
     """Raise DamagedArtefact naming the row (counted from ``first``) of a vector that is not finite."""
-    if not np.isfinite(vectors_ND).all():
-        bad = first + int(np.flatnonzero(~np.isfinite(vectors_ND).all(axis=1))[0])
-        raise DamagedArtefact(f"the vector of passage {bad} is not finite: make the index again")
+    if (row := find_not_finite(vectors_ND)) is not None:
+        raise DamagedArtefact(f"the vector of passage {first + row} is not finite: make the index again")
+
+
+def find_not_finite(vectors_ND: npt.NDArray[np.floating]) -> int | None:
+    """Return the first row with a value that is not finite, or None."""
+    finite = np.isfinite(vectors_ND)
+    return None if finite.all() else int(finite.all(axis=1).argmin())

@@ -3,7 +3,7 @@
 Shapes: N passages, B questions, C rows of a chunk, D width.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,32 +31,6 @@ _Candidates = tuple[npt.NDArray[np.int64], Rows, Scores]
 """Query number, row and score of each candidate, by rising query number."""
 
 
-class _Scan(Protocol):
-    """Scores chunks of vectors; it has no state of a search, so many threads can search at once."""
-
-    def load_chunk(self, first: int, last: int) -> Any:
-        """Return the vectors of rows ``first … last`` as float32 [C, D] on its device."""
-        ...
-
-    def find_above(
-        self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
-    ) -> _Candidates:
-        """Return the rows of the chunk that exceed a query's floor and are among its best ``k``, with ties.
-
-        Args:
-            chunk_CD: the vectors of rows ``first …``.
-            first: number of the first row.
-            deleted: positions in the chunk to leave out.
-            queries_BD: the query vectors.
-            floor_B: scores that a row must exceed.
-            k: number of results for each query.
-
-        Raises:
-            DamagedArtefact: a vector is not finite.
-        """
-        ...
-
-
 class ExactIndex:
     """Maximum inner product search over all vectors, with the rows of equal score in ascending order."""
 
@@ -72,7 +46,7 @@ class ExactIndex:
         """Make an index of vectors.
 
         Args:
-            vectors_ND: left on disk by ``numpy``, copied to ``device`` by ``torch``.
+            vectors_ND: vectors of all passages; numpy leaves them on disk, torch copies them to ``device``.
             deleted: rows that no search returns.
             engine: ``numpy`` or ``torch``.
             device: ``cpu``, ``cuda`` or ``cuda:N``, for torch.
@@ -82,14 +56,17 @@ class ExactIndex:
             MissingExtra: torch is not installed.
             BadInput: torch does not see ``device``.
         """
-        self.vectors: Vectors | None = vectors_ND
+        self.vectors = vectors_ND
         self.width = int(vectors_ND.shape[1])
-        self._all, self._deleted = vectors_ND, deleted
+        self._deleted = deleted
         on_torch = engine == FlatEngine.TORCH
-        self._scan: _Scan = _TorchScan(vectors_ND, device) if on_torch else _NumpyScan(vectors_ND, cache)
+        # A scan has no state of a search, so many threads can search at once.
+        self._scan: _NumpyScan | _TorchScan = (
+            _TorchScan(vectors_ND, device) if on_torch else _NumpyScan(vectors_ND, cache)
+        )
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self.vectors)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
         """Return the ``k`` vectors (or all, if fewer) with the largest inner product for each query.
@@ -101,8 +78,7 @@ class ExactIndex:
         """
         check_k(k)
         queries = check_queries(queries_BD, self.width)
-        empty = Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
-        rankings = [empty] * len(queries)
+        rankings = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32))] * len(queries)
         for first in range(0, len(self) if rankings else 0, CHUNK_ROWS):
             last = min(first + CHUNK_ROWS, len(self))
             chunk_CD = self._scan.load_chunk(first, last)
@@ -114,7 +90,7 @@ class ExactIndex:
                 rankings[part] = _merge_candidates(rankings[part], new, k)
         # Scores of a matrix product depend on its shape; scoring the winners again makes them comparable.
         return [
-            select_best(ranking.rows, exact_scores(self._all, ranking.rows, query), k)
+            select_best(ranking.rows, exact_scores(self.vectors, ranking.rows, query), k)
             for ranking, query in zip(rankings, queries, strict=True)
         ]
 
@@ -148,6 +124,7 @@ class _NumpyScan:
         self._cache: dict[int, npt.NDArray[np.float32]] = {}
 
     def load_chunk(self, first: int, last: int) -> npt.NDArray[np.float32]:
+        """Return the vectors of rows ``first … last`` as float32 [C, D]."""
         if first in self._cache:
             return self._cache[first]
         chunk_CD = self._vectors[first:last].astype(np.float32)
@@ -161,6 +138,11 @@ class _NumpyScan:
     def find_above(
         self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
     ) -> _Candidates:
+        """Return the rows of the chunk that exceed a query's floor and are among its best ``k``, with ties.
+
+        The chunk begins at row ``first``; ``deleted`` are positions in it. Raises DamagedArtefact if a vector is not
+        finite.
+        """
         score_BC = queries_BD @ chunk_CD.T
         if not np.isfinite(score_BC.sum()):
             check_finite(chunk_CD, first)
@@ -181,7 +163,7 @@ def _find_top(score_C: Scores, floor: np.float32, k: int) -> Rows:
 
 
 class _TorchScan:
-    """Scan by torch of float16 vectors on its device."""
+    """The same by torch, with float16 vectors on its device."""
 
     def __init__(self, vectors_ND: Vectors, device: str) -> None:
         self._torch = _import_torch(device)

@@ -15,22 +15,14 @@ import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.retrieval.vectors import faiss_files
 from ragqa.retrieval.vectors.arrays import Queries, Vectors, gather_rows, iter_chunks
-from ragqa.retrieval.vectors.faiss_files import (
-    INDEX_FILE,
-    LISTS_FILE,
-    describe_error,
-    load_faiss,
-    move_to_gpu,
-    mute_stdout,
-    write_index,
-)
+from ragqa.retrieval.vectors.faiss_files import INDEX_FILE, LISTS_FILE, load_faiss
 from ragqa.retrieval.vectors.kinds import SPECS, IndexKind
 
 PART_ROWS = 262_144
@@ -45,9 +37,7 @@ _CODES = 256
 """Number of centroids of each sub-quantiser, the values of a byte."""
 
 
-def build_faiss(
-    vectors_ND: Vectors, kind: str, folder: Path, *, device: str, progress: Callable[[int], None] | None
-) -> None:
+def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, progress: Callable[[int], None]) -> None:
     """Write ``folder/faiss.index``, an index of ``kind`` over ``vectors_ND`` for inner products.
 
     Args:
@@ -65,15 +55,10 @@ def build_faiss(
     work = folder / ".parts"
     work.mkdir()
     train_index(vectors_ND, kind, work / "trained", device=device)
-    files = []
-    for number, (first, last) in enumerate(split_parts(len(vectors_ND), kind)):
-
-        def report_rows(done: int, before: int = first) -> None:
-            if progress:
-                progress(before + done)
-
-        files.append(work / f"part-{number:05d}")
-        add_part(work / "trained", vectors_ND, first, last, files[-1], device=device, progress=report_rows)
+    files = list[Path]()
+    for first, last in split_parts(len(vectors_ND), kind):
+        files.append(work / f"part-{len(files):05d}")
+        add_part(work / "trained", vectors_ND, first, last, files[-1], device=device, progress=progress)
     merge_parts(work / "trained", files, folder)
     shutil.rmtree(work)
 
@@ -89,7 +74,9 @@ def train_index(vectors_ND: Vectors, kind: str, file: Path, *, device: str = "cp
     faiss = load_faiss(kind, device)
     count, width = vectors_ND.shape
     lists = max(1, min(int(4 * math.sqrt(count)), count // _VECTORS_PER_LIST, _MAX_LISTS))
-    recipe = SPECS[kind].recipe.format(lists=lists, parts=_count_sub_vectors(width))
+    # Each sub-vector of a product code has 4 values, or a close divisor of the width.
+    sub_vectors = width // next(size for size in (4, 5, 6, 3, 7, 8, 2, 1) if width % size == 0)
+    recipe = SPECS[kind].recipe.format(lists=lists, parts=sub_vectors)
     index = faiss.index_factory(width, recipe, faiss.METRIC_INNER_PRODUCT)
     if SPECS[kind].is_graph:
         index.hnsw.efConstruction = 100
@@ -101,11 +88,10 @@ def train_index(vectors_ND: Vectors, kind: str, file: Path, *, device: str = "cp
         index.by_residual = False
     if kind == IndexKind.IVF_PQ:
         index.pq.cp.min_points_per_centroid = 1  # FAISS would warn about every small corpus
-    if device != "cpu":
-        index = move_to_gpu(faiss, index, device)
+    index = faiss_files.move_to(faiss, index, device)
     if count:
         index.train(_draw_sample(vectors_ND, _VECTORS_PER_LIST * max(lists, 2 * _CODES)))
-    write_index(faiss, faiss.index_gpu_to_cpu(index) if device != "cpu" else index, file)
+    faiss_files.write_index(faiss, index, file, device)
 
 
 def add_part(
@@ -116,67 +102,67 @@ def add_part(
     file: Path,
     *,
     device: str = "cpu",
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda row: None,
 ) -> None:
-    """Write the part with rows ``first … last`` of ``vectors_ND``, by row number; raises as ``build_faiss``."""
+    """Write the part of ``vectors_ND`` with rows ``first`` to ``last`` (exclusive); raises as ``build_faiss``.
+
+    Args:
+        trained: file that ``train_index`` wrote.
+        vectors_ND: vectors of all passages.
+        first: first row.
+        last: row after the last one.
+        file: where to write.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        progress: called with the row after the last one added.
+    """
     faiss = load_faiss(IndexKind.FLAT, "cpu")
-    index = faiss.read_index(str(trained))
-    if device != "cpu":
-        index = move_to_gpu(faiss, index, device)
+    index = faiss_files.move_to(faiss, faiss.read_index(str(trained)), device)
     for chunk, done in iter_chunks(vectors_ND, first, last):
         if hasattr(index, "nlist"):
             index.add_with_ids(chunk, np.arange(first + done - len(chunk), first + done))
         else:
             index.add(chunk)
-        if progress:
-            progress(done)
-    write_index(faiss, faiss.index_gpu_to_cpu(index) if device != "cpu" else index, file)
+        progress(first + done)
+    faiss_files.write_index(faiss, index, file, device)
 
 
 def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
     """Merge parts, in any order, into one index in ``folder``; the parts stay (a single part is linked, not copied).
 
+    Args:
+        trained: file that ``train_index`` wrote.
+        files: files of the parts.
+        folder: directory of the index.
+
     Raises:
         BadInput: the disk has no room for it.
         DamagedArtefact: the parts are not whole, or not of one index.
     """
-    (folder / LISTS_FILE).unlink(missing_ok=True)  # a killed run may have left it, and it takes the room
-    (folder / INDEX_FILE).unlink(missing_ok=True)
+    file, lists_file = folder / INDEX_FILE, folder / LISTS_FILE
+    lists_file.unlink(missing_ok=True)  # a killed run may have left it, and it takes the room
+    file.unlink(missing_ok=True)
     if len(files) == 1:
-        artefacts.link_file(files[0], folder / INDEX_FILE)
+        artefacts.link_file(files[0], file)
         return
     faiss = load_faiss(IndexKind.FLAT, "cpu")
-    needed = sum(file.stat().st_size for file in files)
-    free = shutil.disk_usage(folder).free
+    needed, free = sum(part.stat().st_size for part in files), shutil.disk_usage(folder).free
     if needed > free:  # FAISS writes through a memory map, and a full disk would kill the process
-        raise BadInput(
-            f"cannot write {folder / LISTS_FILE}: it needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} are free"
-        )
+        raise BadInput(f"cannot write {lists_file}: it needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} are free")
     try:
-        _write_merged(faiss, trained, files, folder)
+        parts = [faiss.read_index(str(part), faiss.IO_FLAG_MMAP) for part in files]
+        pieces = faiss.InvertedListsPtrVector()
+        for part in parts:
+            pieces.push_back(part.invlists)
+        index = faiss.read_index(str(trained))
+        with faiss_files.mute_stdout():
+            lists = faiss.OnDiskInvertedLists(index.nlist, index.code_size, str(lists_file))
+            index.ntotal = lists.merge_from_multiple(pieces.data(), pieces.size())
     except RuntimeError as error:
-        raise DamagedArtefact(
-            f"the parts of {folder / INDEX_FILE} do not make an index: {describe_error(error)}"
-        ) from error
-
-
-def _write_merged(faiss: Any, trained: Path, files: Sequence[Path], folder: Path) -> None:
-    parts = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP) for file in files]
-    pieces = faiss.InvertedListsPtrVector()
-    for part in parts:
-        pieces.push_back(part.invlists)
-    index = faiss.read_index(str(trained))
-    with mute_stdout():
-        lists = faiss.OnDiskInvertedLists(index.nlist, index.code_size, str(folder / LISTS_FILE))
-        index.ntotal = lists.merge_from_multiple(pieces.data(), pieces.size())
+        reason = faiss_files.describe_error(error)
+        raise DamagedArtefact(f"the parts of {file} do not make an index: {reason}") from error
     lists.filename = LISTS_FILE  # a bare name, so that the index can be moved; read_mapped adds the folder
     index.replace_invlists(lists)
-    write_index(faiss, index, folder / INDEX_FILE)
-
-
-def _count_sub_vectors(width: int) -> int:
-    """Return the number of sub-vectors of a product code, each of 4 values or a close divisor of ``width``."""
-    return width // next(size for size in (4, 5, 6, 3, 7, 8, 2, 1) if width % size == 0)
+    faiss_files.write_index(faiss, index, file)
 
 
 def _draw_sample(vectors_ND: Vectors, size: int) -> Queries:

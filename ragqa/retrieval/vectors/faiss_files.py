@@ -37,19 +37,21 @@ def load_faiss(kind: str, device: str) -> Any:
     return faiss
 
 
-def move_to_gpu(faiss: Any, index: Any, device: str) -> Any:
-    """Return ``index`` on the GPU that ``device`` names."""
+def move_to(faiss: Any, index: Any, device: str) -> Any:
+    """Return ``index`` on ``device``; it comes from the CPU."""
+    if device == "cpu":
+        return index
     options = faiss.GpuClonerOptions()
     options.useFloat16 = True
     number = int(device.partition(":")[2] or 0)
     return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), number, index, options)
 
 
-def write_index(faiss: Any, index: Any, file: Path) -> None:
-    """Write an index to a temporary name and rename it; raises BadInput if it cannot be written."""
+def write_index(faiss: Any, index: Any, file: Path, device: str = "cpu") -> None:
+    """Write an index that is on ``device`` into ``file`` atomically; raises BadInput if it cannot be written."""
     try:
         with artefacts.replace_file(file) as temporary:
-            faiss.write_index(index, str(temporary))
+            faiss.write_index(index if device == "cpu" else faiss.index_gpu_to_cpu(index), str(temporary))
     except RuntimeError as error:
         raise BadInput(f"cannot write {file}: {describe_error(error)}") from error
 
@@ -80,12 +82,11 @@ def read_mapped(file: Path, kind: str) -> Any:
 
 def find_disk_lists(index: Any) -> Any:
     """Return the inverted lists of an index that was read mapped; None if it has none, or they are in memory."""
-    lists = getattr(index, "invlists", None)
-    if lists is None:
+    if not hasattr(index, "invlists"):
         return None
     import faiss
 
-    lists = faiss.downcast_InvertedLists(lists)
+    lists = faiss.downcast_InvertedLists(index.invlists)
     return lists if hasattr(lists, "prefetch_nthread") else None
 
 

@@ -5,10 +5,8 @@ So a score is the inner product with the stored vector for every kind of index.
 Shapes: N passages, B questions, D width.
 """
 
-import math
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -17,24 +15,15 @@ import numpy as np
 
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.retrieval.base import Ranking, Rows, check_k, select_best
+from ragqa.retrieval.vectors import faiss_files
 from ragqa.retrieval.vectors.arrays import NO_ROWS, DeletedRows, Queries, Vectors, iter_chunks
 from ragqa.retrieval.vectors.exact import ExactIndex
-from ragqa.retrieval.vectors.faiss_files import (
-    INDEX_FILE,
-    LISTS_FILE,
-    describe_error,
-    find_disk_lists,
-    load_faiss,
-    move_to_gpu,
-    read_mapped,
-)
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.faiss_files import load_faiss
+from ragqa.retrieval.vectors.kinds import Effort, IndexKind
 from ragqa.retrieval.vectors.scores import check_queries, exact_scores, rough_scores
 
 GPU_LIMIT = 2048
 """Maximum number of results, and of probed lists, for a query on a GPU (faiss issue 1384)."""
-_TUNED_K = 20
-"""Number of passages for which recall is tuned."""
 _QUERY_BITS = 4
 """Bits per value of a query that is compared with one-bit codes; 8 gain no recall and are a tenth slower."""
 _PARALLEL_CODES = 30_000
@@ -47,54 +36,24 @@ _EXACT_FACTOR = 4
 """Number of candidates per requested passage that are scored in double precision."""
 
 
-@dataclass(frozen=True)
-class Effort:
-    """Search effort of an approximate index, which ``tuning`` chooses for a target recall."""
-
-    reach: int = 64
-    """Number of lists to probe (FAISS's nprobe), or of passages that a graph search keeps (efSearch)."""
-    factor: int = 4
-    """Number of candidates per passage to score again when k is 20."""
-
-    def count_candidates(self, k: int) -> int:
-        """Return how many candidates to score again for ``k`` passages; the number grows with the root of k.
-
-        Measured at 165,871 vectors with ivf-rabitq: recall@100 is 0.948 with 894 candidates and 0.954 with 2,000;
-        recall@5 is 0.968 with 200 and 0.957 with 100.
-        """
-        return k if self.factor == 1 else max(2 * k, round(self.factor * math.sqrt(_TUNED_K * k)))
-
-    @classmethod
-    def from_manifest(cls, search: dict[str, Any] | None) -> "Effort | None":
-        """Read the effort from a manifest's ``search`` entry; None if every search is exact."""
-        return cls(search["reach"], search["factor"]) if search else None
-
-
 class FaissIndex:
     """Maximum inner product search by a FAISS index, whose candidates are scored again from the vectors."""
 
     def __init__(
-        self,
-        index: Any,
-        vectors_ND: Vectors,
-        *,
-        effort: Effort | None = None,
-        deleted: DeletedRows = NO_ROWS,
-        on_gpu: bool = False,
+        self, index: Any, vectors_ND: Vectors, effort: Effort, deleted: DeletedRows, *, on_gpu: bool = False
     ) -> None:
-        """Wrap ``index`` over ``vectors_ND``; the rows ``deleted`` are never returned."""
-        self.vectors: Vectors | None = vectors_ND
+        """Wrap FAISS's ``index`` over ``vectors_ND``; the rows ``deleted`` are never returned."""
+        self.vectors = vectors_ND
         self.width = int(vectors_ND.shape[1])
-        self.effort = effort or Effort()
-        self._index, self._all, self._on_gpu = index, vectors_ND, on_gpu
-        self._deleted = deleted
+        self.effort = effort
+        self._index, self._deleted, self._on_gpu = index, deleted, on_gpu
         live = np.ones(len(vectors_ND), bool)
         live[deleted] = False
         self._live = np.packbits(live, bitorder="little")
-        self._disk_lists, self._probed = find_disk_lists(index), 0
+        self._disk_lists, self._probed = faiss_files.find_disk_lists(index), 0
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self.vectors)
 
     @property
     def lists(self) -> int:
@@ -103,7 +62,7 @@ class FaissIndex:
 
     def with_effort(self, effort: Effort) -> "FaissIndex":
         """Return the same index with another effort, on a CPU."""
-        return FaissIndex(self._index, self._all, effort=effort, deleted=self._deleted)
+        return FaissIndex(self._index, self.vectors, effort, self._deleted)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
         """Return about the ``k`` vectors (or all, if fewer) with the largest inner product for each query.
@@ -133,13 +92,12 @@ class FaissIndex:
         """
         # FAISS on a GPU cannot filter deleted rows, so ask for as many more.
         count = min(len(self), count + self._on_gpu * len(self._deleted))
-        if self._on_gpu:
-            if at_least > GPU_LIMIT:
-                raise BadInput(
-                    f"k = {at_least}: FAISS on a GPU returns at most {GPU_LIMIT}; "
-                    "ask for fewer, search on the CPU, or use kind flat with torch"
-                )
-            count = min(count, GPU_LIMIT)
+        if self._on_gpu and at_least > GPU_LIMIT:
+            raise BadInput(
+                f"k = {at_least}: FAISS on a GPU returns at most {GPU_LIMIT}; "
+                "ask for fewer, search on the CPU, or use kind flat with torch"
+            )
+        count = min(count, GPU_LIMIT) if self._on_gpu else count
         if not len(queries_BD) or not count:
             return [np.empty(0, np.int64)] * len(queries_BD)
         if hasattr(self._index, "parallel_mode"):
@@ -182,10 +140,10 @@ class FaissIndex:
             rows = np.setdiff1d(rows, self._deleted)
         # The probed lists may hold fewer than k rows, and a graph may reach fewer: then search exactly.
         if len(rows) < min(k, len(self) - len(self._deleted)):
-            return ExactIndex(self._all, deleted=self._deleted).search(query_D[None], k)[0]
+            return ExactIndex(self.vectors, deleted=self._deleted).search(query_D[None], k)[0]
         if len(rows) > 2 * _EXACT_FACTOR * k:
-            rows = select_best(rows, rough_scores(self._all, rows, query_D), _EXACT_FACTOR * k).rows
-        return select_best(rows, exact_scores(self._all, rows, query_D), k)
+            rows = select_best(rows, rough_scores(self.vectors, rows, query_D), _EXACT_FACTOR * k).rows
+        return select_best(rows, exact_scores(self.vectors, rows, query_D), k)
 
 
 def open_faiss(
@@ -205,24 +163,25 @@ def open_faiss(
         DamagedArtefact: the file is missing or broken, or holds other vectors.
     """
     faiss = load_faiss(kind, device)
-    on_gpu = device != "cpu"
-    file = folder / INDEX_FILE
+    on_gpu, effort = device != "cpu", effort or Effort()
+    file = folder / faiss_files.INDEX_FILE
     if not file.is_file():
         raise DamagedArtefact(f"{file} is missing: make the index again")
     try:
-        in_memory = on_gpu and not (folder / LISTS_FILE).exists()
-        index = faiss.read_index(str(file)) if in_memory else read_mapped(file, kind)
+        in_memory = on_gpu and not (folder / faiss_files.LISTS_FILE).exists()
+        index = faiss.read_index(str(file)) if in_memory else faiss_files.read_mapped(file, kind)
     except RuntimeError as error:
-        raise DamagedArtefact(f"{file} is damaged: {describe_error(error)}; make the index again") from error
+        reason = faiss_files.describe_error(error)
+        raise DamagedArtefact(f"{file} is damaged: {reason}; make the index again") from error
     if (index.ntotal, index.d) != vectors_ND.shape:
         raise DamagedArtefact(
             f"{file} holds {index.ntotal} vectors of width {index.d} instead of {len(vectors_ND)} "
             f"of width {vectors_ND.shape[1]}: make the index again"
         )
     if on_gpu:
-        index = move_to_gpu(faiss, index, device)
-        index.nprobe = min((effort or Effort()).reach, GPU_LIMIT)
-    return FaissIndex(index, vectors_ND, effort=effort, deleted=deleted, on_gpu=on_gpu)
+        index = faiss_files.move_to(faiss, index, device)
+        index.nprobe = min(effort.reach, GPU_LIMIT)
+    return FaissIndex(index, vectors_ND, effort, deleted, on_gpu=on_gpu)
 
 
 def make_flat_faiss(vectors_ND: Vectors, *, device: str, deleted: DeletedRows = NO_ROWS) -> FaissIndex:
@@ -235,14 +194,12 @@ def make_flat_faiss(vectors_ND: Vectors, *, device: str, deleted: DeletedRows = 
         BadInput: FAISS does not see ``device``.
         DamagedArtefact: a vector is not finite.
     """
-    faiss = load_faiss(IndexKind.FLAT, device)
-    on_gpu = device != "cpu"
-    width = vectors_ND.shape[1]
-    if on_gpu:
-        index = move_to_gpu(faiss, faiss.IndexFlatIP(width), device)
-    else:
+    faiss, width = load_faiss(IndexKind.FLAT, device), vectors_ND.shape[1]
+    if device == "cpu":
         half = faiss.ScalarQuantizer.QT_fp16
         index = faiss.IndexScalarQuantizer(width, half, faiss.METRIC_INNER_PRODUCT)
+    else:
+        index = faiss_files.move_to(faiss, faiss.IndexFlatIP(width), device)
     for chunk, _ in iter_chunks(vectors_ND):
         index.add(chunk)
-    return FaissIndex(index, vectors_ND, effort=Effort(factor=1), deleted=deleted, on_gpu=on_gpu)
+    return FaissIndex(index, vectors_ND, Effort(factor=1), deleted, on_gpu=device != "cpu")

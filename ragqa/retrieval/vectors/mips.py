@@ -12,44 +12,23 @@ import numpy as np
 from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.base import Ranking, select_best
+from ragqa.retrieval.vectors import store
 from ragqa.retrieval.vectors.arrays import NO_ROWS, DeletedRows, StackedVectors, Vectors
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_build import build_faiss
 from ragqa.retrieval.vectors.faiss_files import load_faiss
-from ragqa.retrieval.vectors.faiss_search import Effort, make_flat_faiss, open_faiss
-from ragqa.retrieval.vectors.kinds import SPECS, FlatEngine, IndexKind
-from ragqa.retrieval.vectors.store import (
-    VECTORS_FILE,
-    open_added_vectors,
-    open_built_vectors,
-    open_vectors,
-    write_codes,
-    write_vectors,
-)
-from ragqa.retrieval.vectors.tuning import RECALL, TuningResult, tune
+from ragqa.retrieval.vectors.faiss_search import make_flat_faiss, open_faiss
+from ragqa.retrieval.vectors.kinds import DEFAULT_RECALL, SPECS, Effort, FlatEngine, IndexKind
+from ragqa.retrieval.vectors.tuning import TuningResult, tune
 
-__all__ = [
-    "RECALL",
-    "VECTORS_FILE",
-    "Effort",
-    "ExactIndex",
-    "Mips",
-    "TuningResult",
-    "build",
-    "check_kind",
-    "open_index",
-    "tune_index",
-    "write_rows",
-]
-
-_DEVICES = ("cpu", "cuda")
+_CHOICES = {"kind": tuple(IndexKind), "engine": tuple(FlatEngine), "device": ("cpu", "cuda")}
 
 
 class Mips(Protocol):
-    """An index that finds the vectors with the largest inner product."""
+    """Index that finds the vectors with the largest inner product."""
 
-    vectors: Vectors | None
-    """All vectors [N, D], if the index keeps them."""
+    vectors: Vectors
+    """All vectors [N, D]."""
     width: int
     """D."""
 
@@ -57,13 +36,11 @@ class Mips(Protocol):
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
         """Return the ``k`` best rows (or all, if fewer) for each query."""
-        ...
 
 
 def check_kind(kind: str, device: str) -> None:
-    """Raise what ``build`` would raise for this kind and device, before there are vectors."""
-    _check_choice("kind", kind, tuple(IndexKind))
-    _check_choice("device", device.partition(":")[0], _DEVICES)
+    """Check kind and device before there are vectors; raises as ``build`` does."""
+    _check_choices(kind=kind, device=device)
     if kind != IndexKind.FLAT:
         load_faiss(kind, device)
 
@@ -74,7 +51,7 @@ def build(
     folder: Path,
     *,
     device: str = "cpu",
-    recall: float = RECALL,
+    recall: float = DEFAULT_RECALL,
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult | None:
@@ -109,9 +86,9 @@ def build(
 def write_rows(vectors: Vectors, kind: str, folder: Path) -> None:
     """Write the vectors as ``kind`` keeps them, in 8 bits or in float16."""
     if kind in SPECS and SPECS[kind].stores_codes:
-        write_codes(vectors, folder)
+        store.write_codes(vectors, folder)
     else:
-        write_vectors(vectors, folder / VECTORS_FILE)
+        store.write_vectors(vectors, folder / store.VECTORS_FILE)
 
 
 def tune_index(
@@ -119,12 +96,12 @@ def tune_index(
     kind: str,
     folder: Path,
     *,
-    recall: float = RECALL,
+    recall: float = DEFAULT_RECALL,
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult:
     """Find the search effort of the index in ``folder``; arguments as for ``build``."""
-    index = open_faiss(open_built_vectors(folder), kind, folder, device="cpu")
+    index = open_faiss(store.open_built_vectors(folder), kind, folder, device="cpu")
     with progress.step("tuning", len(vectors), "passages") as step:
         return tune(index, vectors, kind, target=recall, queries_BD=queries, progress=step.advance_to)
 
@@ -133,8 +110,7 @@ class _UpdatedIndex:
     """A built index, with exact search over the rows that updates have added since."""
 
     def __init__(self, built: Mips, added: Mips, vectors_ND: Vectors) -> None:
-        self.vectors: Vectors | None = vectors_ND
-        self.width = built.width
+        self.vectors, self.width = vectors_ND, built.width
         self._built, self._added = built, added
 
     def __len__(self) -> int:
@@ -175,41 +151,35 @@ def open_index(
         MissingExtra: FAISS or torch is not installed.
         DamagedArtefact: a file is missing or broken, or the files do not belong together.
     """
-    _check_choice("kind", kind, tuple(IndexKind))
-    _check_choice("engine", engine, tuple(FlatEngine))
-    _check_choice("device", device.partition(":")[0], _DEVICES)
+    _check_choices(kind=kind, engine=engine, device=device)
     if kind != IndexKind.FLAT and engine not in (FlatEngine.AUTO, FlatEngine.FAISS):
         raise BadInput(f"engine {engine} searches kind flat only, and {folder} is of kind {kind}")
     if engine == FlatEngine.NUMPY and device != "cpu":
         raise BadInput(f"engine numpy works on the CPU only: device cpu, or engine torch for {device}")
     if kind != IndexKind.FLAT:
         return _open_approximate(folder, kind, device, effort, deleted)
-    vectors = open_vectors(folder)
+    vectors = store.open_vectors(folder)
     if engine == FlatEngine.AUTO:
-        engine = _choose_engine(device)
+        on_gpu = FlatEngine.TORCH if find_spec("torch") else FlatEngine.FAISS
+        engine = FlatEngine.NUMPY if device == "cpu" else on_gpu
     if engine == FlatEngine.FAISS:
         return make_flat_faiss(vectors, device=device, deleted=deleted)
     return ExactIndex(vectors, deleted=deleted, engine=engine, device=device)
 
 
-def _choose_engine(device: str) -> FlatEngine:
-    if device == "cpu":
-        return FlatEngine.NUMPY
-    return FlatEngine.TORCH if find_spec("torch") else FlatEngine.FAISS
-
-
 def _open_approximate(folder: Path, kind: str, device: str, effort: Effort | None, deleted: DeletedRows) -> Mips:
     """Open a FAISS index; the few rows that updates have added since are searched exactly."""
-    vectors = open_built_vectors(folder)
+    vectors = store.open_built_vectors(folder)
     border = np.searchsorted(deleted, len(vectors))
     built = open_faiss(vectors, kind, folder, device=device, effort=effort, deleted=deleted[:border])
-    added = open_added_vectors(folder)
+    added = store.open_added_vectors(folder)
     if added is None:
         return built
     exact = ExactIndex(added, deleted=deleted[border:] - len(vectors))
     return _UpdatedIndex(built, exact, StackedVectors([vectors, added]))
 
 
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise BadInput(f"{name} {value}: choose one of {', '.join(allowed)}")
+def _check_choices(**choices: str) -> None:
+    for name, value in choices.items():
+        if value.partition(":")[0] not in _CHOICES[name]:
+            raise BadInput(f"{name} {value.partition(':')[0]}: choose one of {', '.join(_CHOICES[name])}")

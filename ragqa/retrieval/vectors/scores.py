@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.retrieval.base import Rows, Scores
-from ragqa.retrieval.vectors.arrays import CodedVectors, Queries, Vectors
+from ragqa.retrieval.vectors.arrays import CodedVectors, Queries, Vectors, find_not_finite
 
 
 def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
@@ -21,10 +21,9 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
     queries = np.ascontiguousarray(queries_BD, np.float32)
     if queries.ndim != 2 or queries.shape[1] != width:
         raise Mismatch(f"queries of shape {queries.shape} for an index of vectors of width {width}")
-    if not np.isfinite(queries).all():
-        bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
+    if (row := find_not_finite(queries)) is not None:
         raise BadInput(
-            f"the vector of question {bad} is not finite: the encoder that made it is broken, or learns too fast"
+            f"the vector of question {row} is not finite: the encoder that made it is broken, or learns too fast"
         )
     return queries
 

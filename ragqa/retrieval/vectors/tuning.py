@@ -6,7 +6,7 @@ Shapes: N passages, B queries, D width.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,9 @@ import numpy.typing as npt
 from ragqa.retrieval.base import Rows
 from ragqa.retrieval.vectors.arrays import Queries, Vectors, gather_rows, release_pages
 from ragqa.retrieval.vectors.exact import ExactIndex
-from ragqa.retrieval.vectors.faiss_search import Effort, FaissIndex
-from ragqa.retrieval.vectors.kinds import SPECS
+from ragqa.retrieval.vectors.faiss_search import FaissIndex
+from ragqa.retrieval.vectors.kinds import SPECS, TUNED_K, Effort
 
-RECALL = 0.95
-"""Default recall@20."""
-K = 20
-"""Number of nearest passages over which recall is measured."""
 SYNTHETIC_QUERIES = 400
 """Number of synthetic queries, if there are no real ones."""
 _COSINE = 0.45
@@ -51,11 +47,11 @@ class TuningResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the ``search`` entry of a manifest."""
-        return {**asdict(self.effort), **{name: value for name, value in vars(self).items() if name != "effort"}}
+        values = asdict(self)
+        return {**values.pop("effort"), **values}
 
 
-@dataclass(frozen=True)
-class _Trial:
+class _Trial(NamedTuple):
     effort: Effort
     cost: float
     recall: float
@@ -63,7 +59,7 @@ class _Trial:
 
 
 class _Tuner:
-    """Tries efforts of one index on one sample of queries."""
+    """Trials of efforts of one index on one sample of queries, against the rows of exact search."""
 
     def __init__(self, index: FaissIndex, kind: str, queries_BD: Queries, truth: list[Rows], target: float) -> None:
         self._index, self._kind, self._queries = index, kind, queries_BD
@@ -71,17 +67,14 @@ class _Tuner:
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
         """Try efforts of rising cost until no later one can be cheaper than a sufficient one."""
-        count, trials = len(vectors_ND), list[_Trial]()
-        reaches = _list_reaches(self._kind, self._index.lists)
-        factors = SPECS[self._kind].factors
+        count, lists, trials = len(vectors_ND), self._index.lists, list[_Trial]()
+        reaches, factors = _list_reaches(self._kind, lists), SPECS[self._kind].factors
         for number, reach in enumerate(reaches):
             progress(number * count // len(reaches))
-            least = estimate_cost(self._kind, Effort(reach, factors[0]), count, self._index.lists)
+            least = estimate_cost(self._kind, Effort(reach, factors[0]), count, lists)
             if any(trial.sure and trial.cost <= least for trial in trials):
                 break
-            for effort, recalls in self._measure_recalls(reach, factors):
-                cost = estimate_cost(self._kind, effort, count, self._index.lists)
-                trials.append(_Trial(effort, cost, float(recalls.mean()), _is_sure(recalls, self._target)))
+            trials += self._try_factors(reach, factors)
             release_pages(vectors_ND)
             release_pages(self._index.vectors)
         return trials
@@ -89,23 +82,23 @@ class _Tuner:
     def try_less(self, enough: _Trial) -> _Trial:
         """Try half a step less reach and return that trial if it is still sufficient."""
         reach, factor = round(enough.effort.reach / 2**0.25), enough.effort.factor
-        ((effort, recalls),) = self._measure_recalls(max(1, reach), (factor,))
-        less = _Trial(effort, enough.cost, float(recalls.mean()), _is_sure(recalls, self._target))
+        (less,) = self._try_factors(max(1, reach), (factor,))
         return less if less.sure else enough
 
-    def _measure_recalls(
-        self, reach: int, factors: tuple[int, ...]
-    ) -> Iterator[tuple[Effort, npt.NDArray[np.floating]]]:
-        """Yield the recall [B] for each factor.
+    def _try_factors(self, reach: int, factors: tuple[int, ...]) -> Iterator[_Trial]:
+        """Yield a trial for each factor.
 
         One search serves all factors, since the candidates of a smaller one are the first ones of a larger one.
         """
-        searcher = self._index.with_effort(Effort(reach, factors[-1]))
-        candidates = searcher.propose(self._queries, K * factors[-1])
+        k, searcher = TUNED_K, self._index.with_effort(Effort(reach, factors[-1]))
+        candidates = searcher.propose(self._queries, k * factors[-1])
         for factor in factors:
-            rankings = searcher.rank_candidates(self._queries, [rows[: K * factor] for rows in candidates], K)
-            shares = [len(np.intersect1d(a.rows, b)) / len(b) for a, b in zip(rankings, self._truth, strict=True)]
-            yield Effort(reach, factor), np.array(shares)
+            rankings = searcher.rank_candidates(self._queries, [rows[: k * factor] for rows in candidates], k)
+            pairs = zip(rankings, self._truth, strict=True)
+            recalls = np.array([len(np.intersect1d(ranking.rows, rows)) / len(rows) for ranking, rows in pairs])
+            effort = Effort(reach, factor)
+            cost = estimate_cost(self._kind, effort, len(self._index), self._index.lists)
+            yield _Trial(effort, cost, float(recalls.mean()), _is_sure(recalls, self._target))
 
 
 def tune(
@@ -131,7 +124,7 @@ def tune(
     queries = make_queries(vectors_ND) if queries_BD is None else np.ascontiguousarray(queries_BD, np.float32)
     if not len(vectors_ND) or not len(queries):
         return TuningResult(Effort(factor=SPECS[kind].factors[0]), 1.0, target, 0, made_up, True)
-    truth = [ranking.rows for ranking in ExactIndex(vectors_ND, cache=False).search(queries, K)]
+    truth = [ranking.rows for ranking in ExactIndex(vectors_ND, cache=False).search(queries, TUNED_K)]
     tuner = _Tuner(index, kind, queries, truth, target)
     trials = tuner.run_trials(vectors_ND, progress)
     if enough := [trial for trial in trials if trial.sure]:
@@ -143,19 +136,17 @@ def tune(
 
 
 def _is_sure(recalls: npt.NDArray[np.floating], target: float) -> bool:
-    return bool(recalls.mean() - _Z * _estimate_error(recalls, target) >= target)
-
-
-def _estimate_error(recalls: npt.NDArray[np.floating], target: float) -> float:
-    """Return the standard error of the mean; a few questions may agree by chance, so assume a least spread."""
-    least = _SMALL_SAMPLE_SPREAD if len(recalls) < _SMALL_SAMPLE else math.sqrt(target * (1 - target) / K)
-    return max(float(recalls.std()), least) / math.sqrt(len(recalls))
+    """Tell whether the mean exceeds the target with confidence."""
+    # A few questions may agree by chance, so assume a least spread.
+    least = _SMALL_SAMPLE_SPREAD if len(recalls) < _SMALL_SAMPLE else math.sqrt(target * (1 - target) / TUNED_K)
+    error = max(float(recalls.std()), least) / math.sqrt(len(recalls))
+    return bool(recalls.mean() - _Z * error >= target)
 
 
 def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
     """Return the cost of a search over ``count`` vectors, in scanned codes."""
     scanned = effort.reach if SPECS[kind].is_graph else effort.reach * count / lists
-    return scanned + effort.factor * K * _RESCORING_COST
+    return scanned + effort.factor * TUNED_K * _RESCORING_COST
 
 
 def _list_reaches(kind: str, lists: int) -> list[int]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragqa.errors import BadInput, Mismatch
-from ragqa.retrieval.base import PassageRetriever, Ranking
+from ragqa.retrieval.base import PassageRetriever
 from ragqa.retrieval.dense import DenseRanker
 from tests.helpers.passages import PassageList
 from tests.helpers.vectors import make_unit_vectors, open_vectors
@@ -42,15 +42,6 @@ def test_questions_retrieve_their_passages(tmp_path: Path) -> None:
     assert retriever.search([], 2) == []
     with pytest.raises(BadInput, match="k = 0"):
         retriever.search(["dog"], 0)
-
-
-def test_scores_of_given_rows_equal_those_of_the_search(tmp_path: Path) -> None:
-    encoder = WordSumEncoder()
-    ranker = DenseRanker(encoder, open_vectors(tmp_path, encoder.encode(["one", "two", "three", "four five"])))
-    (query,) = ranker.encode(["five three"])
-    (ranking,) = ranker.search(query[None], 4)
-    assert isinstance(ranking, Ranking)
-    np.testing.assert_array_equal(ranker.score(query, ranking.rows), ranking.scores)
 
 
 def test_an_encoder_of_another_width_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from ragqa.errors import DamagedArtefact
-from ragqa.retrieval.vectors import exact, mips
+from ragqa.retrieval.vectors import exact
+from ragqa.retrieval.vectors.exact import ExactIndex
+from ragqa.retrieval.vectors.store import VECTORS_FILE
 from tests.helpers.vectors import (
     ENGINES,
     make_unit_vectors,
@@ -32,9 +34,9 @@ def test_scores_and_order_match_a_search_by_hand(tmp_path: Path, engine: str) ->
 
 def test_numpy_searches_on_a_cpu_and_leaves_the_vectors_on_disk(tmp_path: Path) -> None:
     index = open_vectors(tmp_path, np.eye(3))
-    assert isinstance(index, mips.ExactIndex)
+    assert isinstance(index, ExactIndex)
     assert isinstance(index.vectors, np.memmap)
-    assert [file.name for file in tmp_path.iterdir()] == [mips.VECTORS_FILE]
+    assert [file.name for file in tmp_path.iterdir()] == [VECTORS_FILE]
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
@@ -69,7 +71,7 @@ def test_exact_search_returns_what_sorting_all_scores_returns(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "CHUNK_ROWS", chunk)
         patch.setattr(exact, "_QUERIES", 2)
-        found = mips.ExactIndex(vectors, deleted=deleted, engine=engine).search(queries, k)
+        found = ExactIndex(vectors, deleted=deleted, engine=engine).search(queries, k)
     for ranking, query in zip(found, queries, strict=True):
         left = [pair for pair in search_by_sorting(vectors, query, len(vectors)) if pair[0] not in removed]
         assert list(zip(ranking.rows, ranking.scores, strict=True)) == left[:k]
@@ -82,5 +84,5 @@ def test_a_vector_that_is_not_finite_is_named_in_a_search(tmp_path: Path, bad: f
     index = open_vectors(tmp_path, vectors, engine=engine)
     vectors[37, 2] = bad
     with pytest.raises(DamagedArtefact, match="passage 37 is not finite"):
-        mips.ExactIndex(vectors, engine=engine).search(np.ones((3, 4)), 2)
+        ExactIndex(vectors, engine=engine).search(np.ones((3, 4)), 2)
     assert len(index.search(np.ones((3, 4)), 2)) == 3

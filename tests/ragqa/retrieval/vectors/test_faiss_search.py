@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from ragqa.errors import BadInput
-from ragqa.retrieval.vectors import faiss_search, mips
+from ragqa.retrieval.vectors import faiss_search
+from ragqa.retrieval.vectors.arrays import NO_ROWS
+from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_files import find_disk_lists
 from ragqa.retrieval.vectors.faiss_search import FaissIndex
+from ragqa.retrieval.vectors.kinds import Effort
 from tests.helpers.vectors import make_unit_vectors, open_vectors
 
 
@@ -26,7 +29,7 @@ class FirstRowsIndex:
 
 def test_k_above_the_limit_of_faiss_on_a_gpu_is_refused() -> None:
     vectors, gpu = make_unit_vectors(3000, 4), FirstRowsIndex(3000)
-    index = faiss_search.FaissIndex(gpu, vectors, on_gpu=True)
+    index = faiss_search.FaissIndex(gpu, vectors, Effort(), NO_ROWS, on_gpu=True)
     with pytest.raises(BadInput, match="k = 2049: FAISS on a GPU returns at most 2048"):
         index.search(np.ones((1, 4)), 2049)
     assert len(index.search(np.ones((1, 4)), 2048)[0]) == 2048
@@ -35,7 +38,7 @@ def test_k_above_the_limit_of_faiss_on_a_gpu_is_refused() -> None:
 
 def test_a_gpu_without_deletion_filter_is_asked_for_more_rows() -> None:
     vectors, gpu = make_unit_vectors(60, 4), FirstRowsIndex(60)
-    index = faiss_search.FaissIndex(gpu, vectors, effort=mips.Effort(factor=1), deleted=np.arange(0, 20), on_gpu=True)
+    index = faiss_search.FaissIndex(gpu, vectors, Effort(factor=1), np.arange(0, 20), on_gpu=True)
     (found,) = index.search(vectors[:1], 40)
     assert sorted(found.rows.tolist()) == list(range(20, 60))
     assert gpu.requested == 60
@@ -43,11 +46,11 @@ def test_a_gpu_without_deletion_filter_is_asked_for_more_rows() -> None:
 
 def test_all_vectors_are_searched_if_faiss_finds_too_few() -> None:
     vectors = make_unit_vectors(50, 4)
-    index = faiss_search.FaissIndex(FirstRowsIndex(7), vectors, effort=mips.Effort(factor=1))
+    index = faiss_search.FaissIndex(FirstRowsIndex(7), vectors, Effort(factor=1), NO_ROWS)
     (few,) = index.search(vectors[:1], 7)
     assert sorted(few.rows.tolist()) == list(range(7))
     (found,) = index.search(vectors[:1], 8)
-    (truth,) = mips.ExactIndex(vectors).search(vectors[:1], 8)
+    (truth,) = ExactIndex(vectors).search(vectors[:1], 8)
     assert found.rows.tolist() == truth.rows.tolist()
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, MissingExtra
-from ragqa.retrieval.vectors import arrays, exact, faiss_search, mips
+from ragqa.retrieval.vectors import arrays, exact, faiss_files, mips
+from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.kinds import IndexKind
-from ragqa.retrieval.vectors.store import ADDED_FILE
+from ragqa.retrieval.vectors.store import ADDED_FILE, VECTORS_FILE
 from tests.helpers.vectors import (
     APPROXIMATE_KINDS,
     ENGINES,
@@ -132,7 +133,7 @@ def test_a_vector_that_is_not_finite_is_named_in_a_build(tmp_path: Path, kind: s
 
 
 def test_a_damaged_vector_file_is_named(tmp_path: Path) -> None:
-    file = tmp_path / mips.VECTORS_FILE
+    file = tmp_path / VECTORS_FILE
     with pytest.raises(DamagedArtefact, match=r"vectors\.npy is missing"):
         mips.open_index(tmp_path, "flat")
     np.save(file, make_unit_vectors(50, 4))
@@ -153,7 +154,7 @@ def test_a_damaged_vector_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", APPROXIMATE_KINDS)
 def test_a_faiss_file_that_is_damaged_or_of_other_vectors_is_named(tmp_path: Path, kind: str) -> None:
     open_vectors(tmp_path, make_unit_vectors(60, 4), kind)
-    file = tmp_path / faiss_search.INDEX_FILE
+    file = tmp_path / faiss_files.INDEX_FILE
     mips.write_rows(make_unit_vectors(59, 4), kind, tmp_path)
     with pytest.raises(DamagedArtefact, match="holds 60 vectors of width 4 instead of 59"):
         mips.open_index(tmp_path, kind)
@@ -183,7 +184,7 @@ def test_added_files_that_are_damaged_or_of_another_width_are_named(tmp_path: Pa
 
 
 def test_missing_extras_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.save(tmp_path / mips.VECTORS_FILE, make_unit_vectors(10, 4))
+    np.save(tmp_path / VECTORS_FILE, make_unit_vectors(10, 4))
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"^an index of kind hnsw needs the extra 'cpu'"):
@@ -204,13 +205,13 @@ def test_a_missing_gpu_is_reported(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    np.save(tmp_path / mips.VECTORS_FILE, make_unit_vectors(10, 4))
+    np.save(tmp_path / VECTORS_FILE, make_unit_vectors(10, 4))
     with pytest.raises(BadInput, match=r"sees no GPU here.*extra 'gpu'"):
         mips.open_index(tmp_path, "flat", device="cuda")
 
 
 def test_invalid_choices_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / mips.VECTORS_FILE, make_unit_vectors(10, 4))
+    np.save(tmp_path / VECTORS_FILE, make_unit_vectors(10, 4))
     with pytest.raises(BadInput, match="kind annoy: choose one of flat, hnsw"):
         mips.open_index(tmp_path, "annoy")
     with pytest.raises(BadInput, match="engine jax: choose one of"):
@@ -233,8 +234,8 @@ def test_a_gpu_finds_what_an_exact_search_finds(tmp_path: Path, kind: str, engin
     if kind != "flat" and engine == "torch":
         pytest.skip("torch searches kind flat only")
     vectors = make_unit_vectors(20_000, 64)
-    np.save(tmp_path / mips.VECTORS_FILE, vectors)
+    np.save(tmp_path / VECTORS_FILE, vectors)
     mips.build(vectors, kind, tmp_path, device="cuda")
     found = mips.open_index(tmp_path, kind, device="cuda", engine=engine).search(vectors[:200], 20)
-    truth = mips.ExactIndex(vectors).search(vectors[:200], 20)
+    truth = ExactIndex(vectors).search(vectors[:200], 20)
     assert measure_recall(found, truth) >= (0.999 if kind == "flat" else 0.95)

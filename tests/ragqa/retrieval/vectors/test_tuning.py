@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ragqa.retrieval.vectors import mips, tuning
+from ragqa.retrieval.vectors.exact import ExactIndex
 from tests.helpers.vectors import (
     APPROXIMATE_KINDS,
     make_unit_vectors,
@@ -21,7 +22,7 @@ def test_the_stored_effort_reaches_a_recall_of_95_percent_at_20(tmp_path: Path, 
     index = open_vectors(tmp_path, vectors, kind)
     rng = np.random.default_rng(5)
     queries = vectors[:100].astype(np.float32) + rng.normal(scale=0.7 / width**0.5, size=(100, width))
-    truth = mips.ExactIndex(vectors).search(queries, 20)
+    truth = ExactIndex(vectors).search(queries, 20)
     found = index.search(queries, 20)
     assert measure_recall(found, truth) >= 0.95
 
@@ -38,7 +39,7 @@ def test_tuning_finds_the_least_effort_for_the_wanted_recall(tmp_path: Path, kin
     assert some.recall >= 0.8 and more.recall >= 0.97
     cheap, dear = (tuning.estimate_cost(kind, found.effort, 6000, 6000 // 39) for found in (some, more))
     assert cheap < dear or (kind in ("hnsw", "sq8") and cheap == dear)
-    truth = mips.ExactIndex(vectors).search(queries, 20)
+    truth = ExactIndex(vectors).search(queries, 20)
     index = mips.open_index(tmp_path, kind, effort=more.effort)
     assert measure_recall(index.search(queries, 20), truth) == pytest.approx(more.recall, abs=1e-3)
 
