@@ -17,8 +17,6 @@ from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
 from ragqa.settings.groups import flat_groups, settings_of
 
-FROM_RECIPE = Path("(from the recipe)")
-"""Stands in the default settings of a stage for a path that the recipe around it gives."""
 MASKINGS = ("salient", "spans", "words", "uniform")
 
 Rule = tuple[bool, str]
@@ -37,7 +35,7 @@ def check(config: Any, rules: Mapping[str, Rule]) -> None:
 
 
 def above_0(value: float | None) -> Rule:
-    """Return the rule of counts and rates; None is in range wherever its type allows it."""
+    """Return the rule of counts and rates; None is in range, where the setting may be None."""
     return value is None or 0 < value < math.inf, "above 0"
 
 
@@ -89,20 +87,20 @@ def schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
     return {"steps": steps_rule, "lr": above_0(lr), "warmup": warmup_rule}
 
 
-class Unset:
-    """Mark of a default value that nobody has chosen: ``python -m pipelines.realm --seed 3`` replaces it in all stages.
+class FromRecipe:
+    """Mark of a stage's default that the value of the whole recipe replaces (``pipelines.common.stages.fill_unset``).
 
-    The default is an ordinary text or number of a type of its own. A value that the user gives has the plain type. So
-    ``--tune.seed 0`` stays 0, although 0 is also the default (see ``pipelines.common.stages.fill_unset``).
+    ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because each has the default
+    ``NumberFromRecipe(0)``. After ``--tune.seed 0`` that stage has a plain 0, which is not replaced.
     """
 
 
-class UnsetText(Unset, str):
-    """Default text that nobody has chosen."""
+class TextFromRecipe(FromRecipe, str):
+    """Default text that the value of the recipe replaces."""
 
 
-class UnsetNumber(Unset, int):
-    """Default number that nobody has chosen."""
+class NumberFromRecipe(FromRecipe, int):
+    """Default number that the value of the recipe replaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +125,9 @@ class TrainingConfig:
     """Give each process a GPU, and each actor where actors embed."""
     save_every: int = 500
     """Steps between two checkpoints, from which the same command continues."""
-    device: str = UnsetText("cpu")
+    device: str = "cpu"
     """Device to train on: cpu, cuda or cuda:N."""
-    seed: int = UnsetNumber(0)
+    seed: int = 0
     """Seed of all that is random."""
 
     def __post_init__(self) -> None:
@@ -173,7 +171,7 @@ class HeldOutConfig:
 class TrainingIndexConfig:
     """Index of the passages that training searches."""
 
-    kind: str = UnsetText(DEFAULT_KIND)
+    kind: str = DEFAULT_KIND
     """Kind of index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
     """Ray actors that embed the passages; 0 embeds them in this process."""
@@ -199,20 +197,18 @@ class RefreshConfig:
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
-        every, bound = self.refresh_every, self.max_staleness
-        bounds = at_least_0(bound)
-        if bound is not None and every is None:
-            bounds = False, "without refresh_every there is no refresh to wait for"
-        elif bound is not None and every is not None and bounds[0]:
-            bounds = bound >= every, "refresh_every or more"
-        return {"refresh_every": above_0(every), "max_staleness": bounds}
+        every, limit = self.refresh_every, self.max_staleness
+        limit_rule = at_least_0(limit)
+        if limit is not None and every is None:
+            limit_rule = False, "without refresh_every there is no refresh to wait for"
+        elif limit is not None and every is not None and limit >= 0:
+            limit_rule = limit >= every, "refresh_every or more"
+        return {"refresh_every": above_0(every), "max_staleness": limit_rule}
 
     @property
     def staleness_limit(self) -> int | None:
         """Steps that the index may be behind; None without a limit."""
-        if self.max_staleness is None and self.refresh_every is not None:
-            return 2 * self.refresh_every
-        return self.max_staleness
+        return 2 * self.refresh_every if self.refresh_every and self.max_staleness is None else self.max_staleness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +228,12 @@ class MaskingConfig:
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
-        rules = {"masking": one_of(self.masking, MASKINGS), "spans": above_0(self.spans)}
-        return {**rules, "rate": proper_share(self.rate), "max_text": text_length(self.max_text)}
+        return {
+            "masking": one_of(self.masking, MASKINGS),
+            "spans": above_0(self.spans),
+            "rate": proper_share(self.rate),
+            "max_text": text_length(self.max_text),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,3 +250,17 @@ class WritingConfig:
     def rules(self) -> Rules:
         """Return the rules of these settings."""
         return {"max_input": input_length(self.max_input), "max_answer": (self.max_answer > 1, "more than 1")}
+
+
+FROM_RECIPE = Path("(from the recipe)")
+"""Default of a stage for a path that the recipe gives."""
+STAGE_DEFAULTS: dict[str, Any] = {
+    "corpus": FROM_RECIPE,
+    "encoder": FROM_RECIPE,
+    "out": FROM_RECIPE,
+    "device": TextFromRecipe("cpu"),
+    "seed": NumberFromRecipe(0),
+}
+"""Defaults of every stage for settings that the recipe gives."""
+STAGE_INDEX = TrainingIndexConfig(kind=TextFromRecipe(DEFAULT_KIND))
+"""Default index of a stage, whose kind the recipe gives."""

@@ -24,9 +24,23 @@ from ragqa.training.meter import measure_peak_flops
 from ragqa.training.step import optimise
 
 
+@dataclass(frozen=True)
+class BatchLoss:
+    """Loss of a batch, ready for the optimizer, and its figures for the log."""
+
+    loss: Tensor
+    """This process's part of the mean over the whole batch."""
+    figures: dict[str, float]
+    """``nll`` and other figures of the whole batch."""
+    tokens: int
+    """Tokens that went through a model in this process, padding included."""
+    flops: float
+    """Operations of this process."""
+
+
 @dataclass
 class Run:
-    """A run under way."""
+    """Training run in progress."""
 
     path: Path
     state: checkpoint.TrainState
@@ -50,25 +64,25 @@ class Run:
         return self.state.step >= self.steps
 
     def is_due(self, every: int | None) -> bool:
-        """Return whether it is time for something that happens every so many steps, and at the end."""
+        """Tell whether it is time for something that happens every so many steps, and at the end."""
         return every is not None and (self.is_done or self.step % every == 0)
 
     def save(self, **extra: Any) -> None:
-        """Write a checkpoint with ``extra`` next to the weights; the first of several processes does."""
+        """Write a checkpoint of the weights and of ``extra``; only the first of several processes does."""
         self.state.extra = extra
         if parallel.is_first_process():
             checkpoint.save(self.state, self.path / CHECKPOINTS)
 
     def saved_extras(self, name: str) -> list[Any]:
-        """Return what the existing checkpoints hold under a name; only the first process gets any."""
+        """Return the values with a name in ``extra`` of the existing checkpoints; none but in the first process."""
         if not parallel.is_first_process():
             return []
         return [extra[name] for extra in checkpoint.read_extras(self.path / CHECKPOINTS) if name in extra]
 
     def remaining_steps(self, save_every: int) -> Iterator[int]:
-        """Begin each remaining step, and write checkpoints in between.
+        """Begin each remaining step and yield its number, with a checkpoint every ``save_every`` steps.
 
-        For recipes that neither evaluate nor keep anything else; the loop's body calls ``finish_step``.
+        For recipes that neither evaluate nor save anything else. The body of the loop calls ``take_step``.
         """
         while True:
             if self.is_due(save_every) and self.step:
@@ -86,24 +100,7 @@ class Run:
         self._began = perf_counter()
         parallel.seed_process(self.seed, self.step)
 
-    def finish_step(self, **row: Any) -> None:
-        """Log the figures of a step, and its speed since ``begin_step``.
-
-        ``tokens`` give tokens a second. ``flops`` give the model-FLOPs utilisation: their share of what the machine
-        would have done at its peak.
-        """
-        seconds = perf_counter() - self._began
-        if "tokens" in row:
-            row["tokens/s"] = round(row["tokens"] / seconds)
-        if "flops" in row:
-            row["utilisation"] = round(row.pop("flops") / self.peak_flops / seconds, 4)
-        self.log.write(self.step, **row, seconds=round(seconds, 4))
-        self.state.step += 1
-        self.bar.advance_to(
-            self.state.step, ", ".join(f"{name} {row[name]:.3f}" for name in row if name.endswith("nll"))
-        )
-
-    def take_step(self, batch: "BatchLoss", *, rate: float | Sequence[float], clip: float, **figures: float) -> None:
+    def take_step(self, batch: BatchLoss, *, rate: float | Sequence[float], clip: float, **figures: float) -> None:
         """Take an optimizer step on the loss of a batch, and log it; raise NonFiniteLoss before the weights change.
 
         Args:
@@ -118,8 +115,24 @@ class Run:
         tokens = parallel.sum_over_processes(batch.tokens)
         self.finish_step(**batch.figures, **figures, grad_norm=norm, tokens=tokens, flops=batch.flops)
 
+    def finish_step(self, **row: Any) -> None:
+        """Log the figures of a step, and its speed since ``begin_step``.
+
+        ``tokens`` give tokens a second. ``flops`` give the model-FLOPs utilisation: their share of the operations that
+        the machine could have done at its peak.
+        """
+        seconds = perf_counter() - self._began
+        if "tokens" in row:
+            row["tokens/s"] = round(row["tokens"] / seconds)
+        if "flops" in row:
+            row["utilisation"] = round(row.pop("flops") / self.peak_flops / seconds, 4)
+        self.log.write(self.step, **row, seconds=round(seconds, 4))
+        self.state.step += 1
+        status = ", ".join(f"{name} {row[name]:.3f}" for name in row if name.endswith("nll"))
+        self.bar.advance_to(self.state.step, status)
+
     def alarm(self, step: int, lines: Iterable[str]) -> None:
-        """Log and report what is wrong with retrieval."""
+        """Log and report alarms about retrieval."""
         for line in lines:
             self.log.write(step, alarm=line)
             self.notify(f"step {step}: ALARM: {line}")
@@ -129,20 +142,6 @@ class Run:
         self.log.write(self.step, **row)
         figures = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
         self.notify(f"step {self.step}: {figures}")
-
-
-@dataclass(frozen=True)
-class BatchLoss:
-    """Loss of a batch, ready for the optimizer, and what is logged of it."""
-
-    loss: Tensor
-    """This process's part of the mean over the whole batch."""
-    figures: dict[str, float]
-    """``nll`` and other figures of the whole batch."""
-    tokens: int
-    """Tokens that went through a model in this process, padding included."""
-    flops: float
-    """Operations of this process."""
 
 
 @contextmanager
@@ -160,12 +159,12 @@ def open_run(
 
     Args:
         config: settings, which are written into the directory.
-        model: what is trained, as it begins.
-        optimizer: of its parameters.
+        model: model to train, with its first weights.
+        optimizer: optimizer of its parameters.
         steps: steps of the whole run.
-        name: of the work, for the progress bar.
+        name: name of the work in the progress bar.
         progress: shows the steps.
-        notify: takes a line for each evaluation and alarm.
+        notify: receives a line for each evaluation and alarm.
 
     Raises:
         BadInput: the directory holds a run with other settings, or from other files, or something else; or another
@@ -204,7 +203,7 @@ def write_model(model: SavableModel, folder: Path, tokenizer: Path | None = None
     """Write the result of a run, whole or not at all.
 
     Args:
-        model: what was trained.
+        model: trained model.
         folder: directory to write.
         tokenizer: tokenizer.json to copy, for a model that does not save its own.
     """

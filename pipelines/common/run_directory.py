@@ -1,11 +1,11 @@
-"""The directory of a run: its settings, what they name, and whether a run may begin or continue there.
+"""Directory of a run: its settings and inputs, and whether a run may begin or continue there.
 
-What needs torch is imported where it is used, because the command lines of whole papers import this module.
+Modules with torch are imported in the functions that use them, because the command lines of whole papers import this
+module.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -51,25 +51,21 @@ def record_settings(config: Any, *, has_begun: bool) -> None:
     """
     from ragqa.training import precision
 
-    out: Path = config.out
-    check_directory(out)
+    check_directory(config.out)
     now = json.loads(json.dumps(settings_of(config), default=str)) | {INPUTS: digest_inputs(config)}
     now[PRECISION] = [precision.choose_precision(config.device), describe_hardware()]
-    file, before = out / CONFIG, None
-    if file.is_file():
-        before = read_record(file)
-        differences = _find_differences(before, now)
-        if differences and has_begun:
-            raise BadInput(
-                f"{out} holds a run with other settings ({', '.join(differences)}): choose another directory"
-            )
+    file = config.out / CONFIG
+    before = read_record(file) if file.is_file() else None
+    if before and has_begun and (differences := ", ".join(_find_differences(before, now))):
+        raise BadInput(f"{config.out} holds a run with other settings ({differences}): choose another directory")
     if before != now:
         artefacts.write_text_whole(file, json.dumps(now, indent=1) + "\n")
 
 
 def _find_differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     changed = [k for k in now if k not in (*FREE, INPUTS, PRECISION) and before.get(k) != now[k]]
-    recorded = recorded_inputs(before.get(INPUTS, {}), now[INPUTS])
+    recorded = before.get(INPUTS, {}).keys() & now[INPUTS].keys()
+    # Only the contents of inputs count, not how their paths are spelled.
     same = {name: now[INPUTS][name] == before[INPUTS][name] for name in recorded}
     differences = [f"{name} {before.get(name)}, not {now[name]}" for name in changed if not same.get(name)]
     return differences + [f"what is in {name}" for name in same if not same[name] and name not in changed]
@@ -77,31 +73,22 @@ def _find_differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def check_directory(out: Path) -> None:
     """Raise BadInput if a directory holds something other than a run."""
-    if foreign := _find_foreign(out):
-        raise BadInput(f"{out} is no run, but holds {foreign} of something else: choose another directory")
-
-
-def _find_foreign(out: Path) -> str | None:
-    """Return the name of a visible file or result that no run has put into the directory."""
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file: choose a directory")
-    if not out.is_dir():
-        return None
-    if (out / artefacts.MANIFEST).is_file():
-        return artefacts.MANIFEST
-    if (out / CONFIG).is_file():
-        return None if "out" in read_record(out / CONFIG) else CONFIG  # a model has a config.json, too
-    paths = sorted(path for path in out.iterdir() if not path.name.startswith((".", *_BEFORE_A_RUN)))
-    return next((path.name for path in paths if path.is_file() or path.name in _RESULTS), None)
-
-
-def recorded_inputs(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
-    """Return the inputs with a digest at both times: only their contents count, not how their paths are spelled."""
-    return before.keys() & now.keys()
+    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if artefacts.MANIFEST in names:
+        foreign = [artefacts.MANIFEST]
+    elif CONFIG in names:
+        foreign = [] if "out" in read_record(out / CONFIG) else [CONFIG]  # a model has a config.json, too
+    else:
+        visible = [name for name in names if not name.startswith((".", *_BEFORE_A_RUN))]
+        foreign = [name for name in visible if (out / name).is_file() or name in _RESULTS]
+    if foreign:
+        raise BadInput(f"{out} is no run, but holds {foreign[0]} of something else: choose another directory")
 
 
 def digest_inputs(config: Any) -> dict[str, str]:
-    """Return a digest of each existing file or directory that the settings name, except ``out``."""
+    """Return a digest of each existing file or directory among the settings, except ``out``."""
     digests = {}
     for name, value in settings_of(config).items():
         paths = [path for path in (value if isinstance(value, tuple) else (value,)) if isinstance(path, Path)]
@@ -131,8 +118,8 @@ def read_record(file: Path) -> dict[str, Any]:
 def choose_precision(config: TrainingConfig) -> str | None:
     """Return the precision of a run on a CPU, None on a GPU.
 
-    A run keeps the precision that it began with as long as it stays on the same machine, because bfloat16 is chosen by
-    a timing that may come out differently. All processes follow the first.
+    A run keeps its first precision as long as it stays on the same machine, because bfloat16 is chosen by a timing that
+    may come out differently. All processes follow the first.
     """
     from ragqa.training import parallel, precision
 
@@ -146,14 +133,14 @@ def choose_precision(config: TrainingConfig) -> str | None:
 
 
 def lock_directory(out: Path) -> AbstractContextManager[None]:
-    """Return the lock of a directory in which several runs follow one another; the first process takes it."""
+    """Return a lock for a directory with several runs, one after the other; only the first process takes it."""
     from ragqa.training import parallel
 
     return hold_lock(out / ".lock", wait=False) if parallel.is_first_process() else nullcontext()
 
 
 def has_checkpoint(out: Path) -> bool:
-    """Return whether a run in ``out`` has a checkpoint to continue from."""
+    """Tell whether a run in ``out`` has a checkpoint to continue from."""
     from ragqa.training import checkpoint
 
     return bool(checkpoint.list_checkpoints(out / CHECKPOINTS))

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipelines.common.config import FROM_RECIPE, HeldOutConfig, Unset
-from pipelines.common.run_directory import FREE, INPUTS, digest_inputs, read_record, recorded_inputs
+from pipelines.common.config import FROM_RECIPE, FromRecipe, HeldOutConfig
+from pipelines.common.run_directory import FREE, INPUTS, digest_inputs, read_record
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.progress import Notify, ignore_line
@@ -14,35 +14,35 @@ from ragqa.settings.groups import replace_settings, settings_of
 
 Stage = TypeVar("Stage")
 MARK = "finished.json"
-"""File in the directory of a finished stage: its settings, its inputs and what it made."""
+"""File in the directory of a finished stage: its settings, its inputs and its result."""
 _EVALUATION = ("dev", "sample", "eval_every")
 """Settings of a recipe's evaluations. They are not part of a stage's identity: other held-out questions do not undo
 finished work."""
 
 
 def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
-    """Return the settings of a stage with the recipe's values wherever the stage has none of its own.
+    """Return the settings of a stage, with the recipe's values in place of those that the user has not given.
 
-    A value that somebody gave stays, also where it equals the default.
+    Given values stay, even if they equal the default (see ``FromRecipe``).
     """
-    own = settings_of(stage)
-    return replace_settings(stage, **{name: value for name, value in settings.items() if _is_unset(own[name])})
 
+    def is_unset(value: Any) -> bool:
+        return value in (None, FROM_RECIPE) or value is False or isinstance(value, FromRecipe)
 
-def _is_unset(value: Any) -> bool:
-    return value is None or value is False or value == FROM_RECIPE or isinstance(value, Unset)
+    before = settings_of(stage)
+    return replace_settings(stage, **{name: value for name, value in settings.items() if is_unset(before[name])})
 
 
 def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_line) -> Path:
-    """Return what ``main(config)`` makes in ``config.out``, without repeating what is finished.
+    """Return the path that ``main(config)`` makes in ``config.out``, without repeating a finished stage.
 
-    A stage is finished if it was made there with the same settings and inputs. An input that is gone cannot have
-    changed: a stage stays finished without what it was made from.
+    A stage is finished if it was made there with the same settings and inputs. It stays finished when its inputs are
+    deleted.
     """
     mark, settings, inputs = config.out / MARK, _identity(config), _inputs(config)
     if mark.is_file():
         before = read_record(mark)
-        recorded = recorded_inputs(before.get(INPUTS, {}), inputs)
+        recorded = before.get(INPUTS, {}).keys() & inputs.keys()
         same = all(before["settings"].get(name) == value for name, value in settings.items() if name not in recorded)
         if same and inputs.items() <= before.get(INPUTS, inputs).items():
             made: Path = config.out / before["made"]
@@ -58,7 +58,7 @@ def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_
 
 
 def _identity(config: Any) -> dict[str, Any]:
-    """Return the settings that decide what a stage makes, as JSON has them."""
+    """Return the settings that decide the result of a stage, as JSON has them."""
     row: dict[str, Any] = json.loads(json.dumps(settings_of(config), default=str))
     return {name: value for name, value in row.items() if name not in (*FREE, *_evaluation(config))}
 

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pipelines.common.config import (
     FROM_RECIPE,
+    STAGE_DEFAULTS,
+    STAGE_INDEX,
     HeldOutConfig,
     Rules,
     TrainingConfig,
@@ -129,7 +131,5 @@ class FineTuneConfig(TrainingConfig):
         }
 
 
-CLOZE = InverseClozeConfig(corpus=FROM_RECIPE, encoder=FROM_RECIPE, out=FROM_RECIPE)
-TUNE = FineTuneConfig(
-    corpus=FROM_RECIPE, retriever=FROM_RECIPE, encoder=FROM_RECIPE, questions=FROM_RECIPE, out=FROM_RECIPE
-)
+CLOZE = InverseClozeConfig(**STAGE_DEFAULTS)
+TUNE = FineTuneConfig(**STAGE_DEFAULTS, retriever=FROM_RECIPE, questions=FROM_RECIPE, index=STAGE_INDEX)

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pipelines.common.config import (
     FROM_RECIPE,
+    STAGE_DEFAULTS,
+    STAGE_INDEX,
     HeldOutConfig,
     MaskingConfig,
     RefreshConfig,
@@ -130,4 +132,4 @@ class PretrainConfig(TrainingConfig):
         )
 
 
-PRETRAIN = PretrainConfig(corpus=FROM_RECIPE, encoder=FROM_RECIPE, retriever=FROM_RECIPE, out=FROM_RECIPE)
+PRETRAIN = PretrainConfig(**STAGE_DEFAULTS, retriever=FROM_RECIPE, index=STAGE_INDEX)
