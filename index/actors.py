@@ -1,7 +1,7 @@
 """Ray actors that build versions of an index while training goes on elsewhere."""
 
 import os
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
@@ -16,25 +16,27 @@ ATTEMPTS = 3
 """Number of failed attempts without a finished shard after which a version is given up."""
 _LOAD_RETRIES = 10
 """Retries of loading the weights into an actor that is being restarted."""
+_NICE = 10
+"""Niceness of the actors, so that training gets more of shared cores."""
 
 
 class RayBuilder:
-    """Builds versions by a coordinator actor, which distributes their shards among encoding actors."""
+    """Builder with a coordinator actor, which distributes the shards of a version among encoding actors."""
 
     attempts = ATTEMPTS
 
-    def __init__(self, plan: VersionPlan, workers: int, gpus: bool, nice: int) -> None:
+    def __init__(self, plan: VersionPlan, workers: int, gpus: bool) -> None:
         connect("a refresh during training")
         import ray
 
-        self._ray, self._plan, self._nice = ray, plan, nice
+        self._ray, self._plan = ray, plan
         resources = {"num_cpus": 0, "num_gpus": 1} if gpus else {"num_cpus": 1}
         actor = ray.remote(EncodingActor).options(**resources, max_restarts=-1)
-        self._encoders = [actor.remote(plan, "cuda" if gpus else "cpu", nice) for _ in range(workers)]
+        self._encoders = [actor.remote(plan, "cuda" if gpus else "cpu") for _ in range(workers)]
         self._coordinator = self._start_coordinator()
 
     def _start_coordinator(self) -> Any:
-        return self._ray.remote(CoordinatorActor).options(num_cpus=0).remote(self._plan, self._nice)
+        return self._ray.remote(CoordinatorActor).options(num_cpus=0).remote(self._plan)
 
     def start(self, step: int) -> None:
         """Start building the version of ``step``."""
@@ -60,10 +62,10 @@ class RayBuilder:
 
 
 class CoordinatorActor:
-    """Builds versions from the shards of the encoding actors, outside the training process."""
+    """Actor that builds versions from the shards of the encoding actors, outside the training process."""
 
-    def __init__(self, plan: VersionPlan, nice: int) -> None:
-        os.nice(nice)
+    def __init__(self, plan: VersionPlan) -> None:
+        os.nice(_NICE)
         self._plan = plan
 
     def build(self, step: int, encoders: list[Any]) -> BuildSeconds | str:
@@ -75,7 +77,7 @@ class CoordinatorActor:
 
 
 class _EncodingPool:
-    """Distributes shards among encoding actors, and the shard of a dead actor to another one."""
+    """Embedder that distributes shards among actors, and the shard of a dead actor to another one."""
 
     def __init__(self, actors: list[Any]) -> None:
         import ray
@@ -83,17 +85,15 @@ class _EncodingPool:
         self._ray, self._actors = ray, actors
         self._busy: dict[Any, tuple[Any, EmbeddingShard | None]] = {}
         self._idle: list[Any] = []
-        self._deaths: dict[EmbeddingShard, int] = {}
+        self._deaths = Counter[EmbeddingShard]()
 
     def load(self, snapshot: Path) -> str:
-        self._snapshot = str(snapshot)
+        self._snapshot, self._fingerprint = str(snapshot), ""
         for actor in self._actors:
             self._start_loading(actor)
-        while True:
-            _, fingerprint = self._wait_for_actor()
-            if fingerprint is not None:
-                self._fingerprint: str = fingerprint
-                return fingerprint
+        while not self._fingerprint:
+            self._wait_for_actor()
+        return self._fingerprint
 
     def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
         queue = deque(shards)
@@ -102,16 +102,15 @@ class _EncodingPool:
                 actor, shard = self._idle.pop(), queue.popleft()
                 task = actor.embed.remote(self._snapshot, self._fingerprint, str(folder), shard)
                 self._busy[task] = actor, shard
-            lost, _ = self._wait_for_actor()
-            if lost is not None:
+            if (lost := self._wait_for_actor()) is not None:
                 queue.appendleft(lost)
 
     def _start_loading(self, actor: Any) -> None:
         """Start loading the weights; each attempt while the actor is still being restarted costs a retry."""
         self._busy[actor.load.options(max_task_retries=_LOAD_RETRIES).remote(self._snapshot)] = actor, None
 
-    def _wait_for_actor(self) -> tuple[EmbeddingShard | None, str | None]:
-        """Wait for an actor; return the shard lost by its death, or the fingerprint of its weights.
+    def _wait_for_actor(self) -> EmbeddingShard | None:
+        """Wait for an actor and note the fingerprint of its weights; return the shard lost by its death, if any.
 
         Raises:
             RefreshFailed: an actor returned an error, or actors die repeatedly.
@@ -121,34 +120,27 @@ class _EncodingPool:
         done, _ = self._ray.wait(list(self._busy), num_returns=1)
         actor, shard = self._busy.pop(done[0])
         try:
-            fingerprint, failure = self._ray.get(done[0])
+            self._fingerprint, failure = self._ray.get(done[0])
         except self._ray.exceptions.RayActorError as error:
-            return self._handle_death(actor, shard, error), None
+            if shard is not None:
+                self._deaths[shard] += 1
+                if self._deaths[shard] == ATTEMPTS:
+                    rows = f"rows {shard.first} to {shard.last - 1}"
+                    raise RefreshFailed(f"{ATTEMPTS} actors died embedding {rows}: {describe_error(error)}") from error
+                self._start_loading(actor)  # into the restarted actor
+            return shard
         if failure:
             raise RefreshFailed(failure)
         self._idle.append(actor)
-        return None, fingerprint
-
-    def _handle_death(self, actor: Any, shard: EmbeddingShard | None, error: Exception) -> EmbeddingShard | None:
-        """Count the deaths caused by a shard and load the weights into the restarted actor."""
-        if shard is None:
-            return None
-        self._deaths[shard] = self._deaths.get(shard, 0) + 1
-        if self._deaths[shard] == ATTEMPTS:
-            rows = f"rows {shard.first} to {shard.last - 1}"
-            raise RefreshFailed(f"{ATTEMPTS} actors died embedding {rows}: {describe_error(error)}") from error
-        self._start_loading(actor)
-        return shard
+        return None
 
 
 class EncodingActor:
     """Actor that embeds shards with the passages open and the newest weights loaded."""
 
-    def __init__(self, plan: VersionPlan, device: str, nice: int) -> None:
-        os.nice(nice)
-        self._plan, self._device = plan, device
-        self._embedder: LocalEmbedder | None = None
-        self._fingerprint = ""
+    def __init__(self, plan: VersionPlan, device: str) -> None:
+        os.nice(_NICE)
+        self._plan, self._device, self._fingerprint = plan, device, ""
 
     def load(self, snapshot: str) -> tuple[str, str]:
         """Load the weights; return their fingerprint, and an error message or an empty string."""
@@ -164,7 +156,7 @@ class EncodingActor:
                 return "", f"{snapshot} has changed while it was in use"
             target = Path(folder)
             with hold_lock(target / f".{shard.vectors}.lock", wait=True):
-                if not read_shard_record(target, shard, fingerprint) and self._embedder is not None:
+                if not read_shard_record(target, shard, fingerprint):
                     self._embedder.embed(target, [shard])
             return fingerprint, ""
         except (RagqaError, OSError) as error:

@@ -14,31 +14,15 @@ files in ``work``, and ``index/refresher.py`` the figures.
 
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 
 from index.actors import RayBuilder
-from index.refresher import IndexRefresher, Swap
-from index.version_build import (
-    BuildSeconds,
-    LocalEmbedder,
-    RefreshSettings,
-    VersionPlan,
-    describe_error,
-    make_version,
-    plan_versions,
-)
+from index.refresher import IndexRefresher as IndexRefresher
+from index.refresher import Swap as Swap
+from index.version_build import BuildSeconds, LocalEmbedder, VersionPlan, describe_error, make_version, plan_versions
+from index.version_build import RefreshSettings as RefreshSettings
 from index.versions import Versions
 from ragqa.errors import BadInput, RagqaError
 from ragqa.retrieval.vectors.mips import Mips
-
-__all__ = [
-    "IndexRefresher",
-    "RefreshSettings",
-    "Swap",
-    "make_version_opener",
-    "open_blocking_refresher",
-    "open_ray_refresher",
-]
 
 
 def open_blocking_refresher(
@@ -49,7 +33,6 @@ def open_blocking_refresher(
     device: str = "cpu",
     version: int | None = None,
     step: int | None = None,
-    clock: Callable[[], float] = perf_counter,
 ) -> IndexRefresher:
     """Open a refresher that builds versions in this process, inside ``refresh``.
 
@@ -62,7 +45,6 @@ def open_blocking_refresher(
         device: device on which passages are encoded.
         version: version to continue with, as named by a checkpoint; by default the newest.
         step: training step of that checkpoint, by default ``version``; versions of later steps are deleted.
-        clock: returns seconds.
 
     Raises:
         BadInput: an argument is out of range, another process trains with ``work``, or ``version`` does not exist.
@@ -70,10 +52,7 @@ def open_blocking_refresher(
         ArtefactError, DamagedArtefact: ``corpus`` is not a complete index.
     """
     plan = plan_versions(corpus, work, settings or RefreshSettings())
-    versions = Versions(plan)
-    return IndexRefresher(
-        versions, lambda: _BlockingBuilder(plan, device, clock), version=version, step=step, clock=clock
-    )
+    return IndexRefresher(Versions(plan), lambda: _BlockingBuilder(plan, device), version=version, step=step)
 
 
 def open_ray_refresher(
@@ -83,7 +62,6 @@ def open_ray_refresher(
     *,
     workers: int = 1,
     gpus: bool = False,
-    nice: int = 10,
     version: int | None = None,
     step: int | None = None,
 ) -> IndexRefresher:
@@ -97,8 +75,6 @@ def open_ray_refresher(
         settings: settings of the index.
         workers: number of encoding actors.
         gpus: one GPU per actor; otherwise one CPU thread per actor.
-        nice: niceness of the actors, 0 to 19; with higher values training gets more of shared cores, and a refresh
-            takes longer.
         version: see ``open_blocking_refresher``.
         step: see ``open_blocking_refresher``.
 
@@ -109,10 +85,7 @@ def open_ray_refresher(
     if workers < 1:
         raise BadInput(f"workers = {workers}: at least one is needed")
     plan = plan_versions(corpus, work, settings or RefreshSettings())
-    versions = Versions(plan)
-    return IndexRefresher(
-        versions, lambda: RayBuilder(plan, workers, gpus, nice), version=version, step=step, clock=perf_counter
-    )
+    return IndexRefresher(Versions(plan), lambda: RayBuilder(plan, workers, gpus), version=version, step=step)
 
 
 def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> Callable[[int], Mips]:
@@ -122,22 +95,21 @@ def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> 
         BadInput, ArtefactError, DamagedArtefact: as ``open_blocking_refresher``.
     """
     versions = Versions(plan_versions(corpus, work, settings))
-    return lambda step: versions.open(step)[0]
+    return versions.open
 
 
 class _BlockingBuilder:
-    """Builds a version inside ``start``."""
+    """Builder that makes a version inside ``start``."""
 
     attempts = 1
 
-    def __init__(self, plan: VersionPlan, device: str, clock: Callable[[], float]) -> None:
-        self._plan, self._clock = plan, clock
-        self._embedder = LocalEmbedder(plan.open_passages(), device)
+    def __init__(self, plan: VersionPlan, device: str) -> None:
+        self._plan, self._embedder = plan, LocalEmbedder(plan.open_passages(), device)
         self._result: BuildSeconds | str | None = None
 
     def start(self, step: int) -> None:
         try:
-            self._result = make_version(self._plan, step, self._embedder, self._clock)
+            self._result = make_version(self._plan, step, self._embedder)
         except (RagqaError, OSError) as error:
             self._result = describe_error(error)
 

@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from time import perf_counter
 from typing import Any, Protocol
 
 from index.version_build import BuildSeconds
-from index.versions import SavableModel, Versions
+from index.versions import RESUME_HINT, SavableModel, Versions
 from ragqa.artefacts.lock import hold_lock
 from ragqa.errors import BadInput, RefreshFailed, StaleIndex
 from ragqa.retrieval.vectors.mips import Mips
@@ -22,22 +23,19 @@ logger = logging.getLogger("ragqa.refresh")
 
 
 class VersionBuilder(Protocol):
-    """Builds one version after the other, in this process or elsewhere."""
+    """Builder of one version after the other, in this process or elsewhere."""
 
     attempts: int
     """Attempts at a version before it is given up."""
 
     def start(self, step: int) -> None:
         """Start building the version of ``step`` from its snapshot."""
-        ...
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
         """Return the times of the finished version, one line if it failed, or None after ``timeout`` seconds."""
-        ...
 
     def close(self) -> None:
         """Stop all processes."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -76,16 +74,15 @@ class Swap:
 
 
 class StepTimer:
-    """Measures steps with and without a running refresh, and the pauses of training."""
+    """Timer of steps with and without a running refresh, and of the pauses of training."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._without: deque[float] = deque(maxlen=_STEPS)
-        self._during: list[float] = []
+        self._clock, self._paused = clock, 0.0
+        self._times: dict[bool, deque[float]] = {False: deque(maxlen=_STEPS), True: deque()}
+        """Seconds of each step without and with a running refresh."""
         self._step_start: float | None = None
-        self._is_refreshing: bool | None = None
         self._pause_start: float | None = None
-        self._paused = 0.0
+        self._is_refreshing: bool | None = None
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -94,14 +91,13 @@ class StepTimer:
         try:
             yield
         finally:
-            paused = self._clock() - self._pause_start
-            self._pause_start = None
+            paused, self._pause_start = self._clock() - self._pause_start, None
             self._paused += paused
             if self._step_start is not None:
                 self._step_start += paused
 
-    def start_step(self, is_refreshing: bool | None) -> None:
-        """Start a step; ``is_refreshing`` is None if it changes within the step."""
+    def start_step(self, is_refreshing: bool) -> None:
+        """Start a step, with or without a running refresh."""
         self._step_start, self._is_refreshing = self._clock(), is_refreshing
 
     def mark_change(self) -> None:
@@ -111,23 +107,21 @@ class StepTimer:
     def end_step(self, is_refreshing: bool) -> None:
         """End a step; called within the ``pause`` after it."""
         if self._step_start is not None and self._pause_start is not None and self._is_refreshing == is_refreshing:
-            (self._during if is_refreshing else self._without).append(self._pause_start - self._step_start)
+            self._times[is_refreshing].append(self._pause_start - self._step_start)
         self._step_start = None
 
     def take_totals(self) -> tuple[float, float | None]:
-        """Return the seconds of pauses and the slowdown since the last call."""
-        current = 0.0 if self._pause_start is None else self._clock() - self._pause_start
-        slowdown = None
-        if self._without and self._during:
-            slowdown = statistics.median(self._during) / statistics.median(self._without)
-        total = self._paused + current
-        self._paused = -current  # pause() will add the whole block, of which this part is counted already
-        self._during.clear()
-        return total, slowdown
+        """Return the seconds of pauses and the slowdown since the last call; called within a ``pause``."""
+        assert self._pause_start is not None
+        current = self._clock() - self._pause_start
+        total, self._paused = self._paused + current, -current  # pause() will add the whole block
+        without, during = map(list, self._times.values())
+        self._times[True].clear()
+        return total, statistics.median(during) / statistics.median(without) if without and during else None
 
 
 class IndexRefresher:
-    """Keeps an index of the passages close to the weights in training.
+    """Index of the passages that is kept close to the weights in training.
 
     It manages the index in use, the version being built and the snapshot waiting to be built. Only one process at a
     time can train with a directory. ``index.refresh`` has the functions that open a refresher.
@@ -140,7 +134,7 @@ class IndexRefresher:
         *,
         version: int | None,
         step: int | None,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         """Lock the directory and continue from the previous run.
 
@@ -157,9 +151,6 @@ class IndexRefresher:
         """
         self.log: list[Swap] = []
         """All swaps since opening."""
-        self.version: int | None = None
-        """Step of the weights of the index in use, recorded in checkpoints; None before the first."""
-        self._index: Mips | None = None
         self._versions, self._max_staleness = versions, versions.plan.settings.max_staleness
         self._checkpointed: list[int] = []
         self._timer = StepTimer(clock)
@@ -170,20 +161,15 @@ class IndexRefresher:
         self._error: RefreshFailed | None = None
         with ExitStack() as resources:
             resources.enter_context(hold_lock(versions.plan.work / ".lock", wait=False))
-            pending = self._resume(version, step)
+            self.version, pending = versions.resume(version, step)
+            """Step of the weights of the index in use, recorded in checkpoints; None before the first."""
+            self._index = None if self.version is None else versions.open(self.version)
             self._builder = open_builder()
             resources.callback(self._builder.close)
             if pending:
                 self._start(pending[0])
                 self._waiting = pending[-1] if len(pending) > 1 else None
             self._resources = resources.pop_all()
-
-    def _resume(self, version: int | None, step: int | None) -> list[int]:
-        """Open the version to continue with and return the steps that still have to be built."""
-        newest, pending = self._versions.resume(version, step)
-        if newest is not None:
-            self._index, self.version = self._versions.open(newest)[0], newest
-        return pending
 
     def close(self) -> None:
         """Stop building and unlock the directory; the next refresher continues."""
@@ -202,7 +188,10 @@ class IndexRefresher:
             self._collect()
             self._versions.write_snapshot(model, step)
             if step not in (self.version, self._building, self._waiting, self._ready and self._ready[0]):
-                self._queue(step)
+                self._waiting = step
+                self._prune()
+                if self._building is None:
+                    self._start_next()
             self._collect()
             self._timer.mark_change()
 
@@ -233,13 +222,6 @@ class IndexRefresher:
         """Keep exactly these versions, which checkpoints name, in addition to the last two."""
         self._checkpointed = list(versions)
         self._prune()
-
-    def _queue(self, step: int) -> None:
-        """Build ``step`` next, instead of an older waiting snapshot."""
-        self._waiting = step
-        self._prune()
-        if self._building is None:
-            self._start_next()
 
     def _prune(self) -> None:
         ready = self._ready and self._ready[0]
@@ -276,24 +258,18 @@ class IndexRefresher:
             self._builder.start(step)
             return
         logger.error("version %d is given up: %s", step, reason)
-        self._error = RefreshFailed(
-            f"no index could be made from the weights of step {step}: {reason}; the previous index stays in use "
-            "until a later refresh succeeds"
-        )
+        what = f"no index could be made from the weights of step {step}: {reason}"
+        self._error = RefreshFailed(f"{what}; the previous index stays in use until a later refresh succeeds")
         self._start_next()
 
     def _wait_until_fresh(self, step: int) -> None:
         """Wait until the index in use or the next one is fresh enough."""
         if self.version is not None and self.version > step:
-            raise BadInput(
-                f"the index is of step {self.version}, later than {step}: resume with the version of a checkpoint, "
-                "or start in an empty directory"
-            )
+            raise BadInput(f"the index is of step {self.version}, later than {step}: {RESUME_HINT}")
         while self._error is None and (reason := self._describe_staleness(step)):
             if self._building is None:
-                raise StaleIndex(
-                    f"step {step}: {reason}, and none is being built: call refresh(model, step) before poll"
-                )
+                hint = "call refresh(model, step) before poll"
+                raise StaleIndex(f"step {step}: {reason}, and none is being built: {hint}")
             logger.warning("step %d: %s: training waits for version %d", step, reason, self._building)
             self._collect(_WARN_EVERY)
 
@@ -308,12 +284,9 @@ class IndexRefresher:
 
     def _swap(self, step: int, version: int, seconds: BuildSeconds) -> None:
         self._ready = None
-        index, _ = self._versions.open(version)
+        index = self._versions.open(version)
         before = None if self.version is None else step - self.version
         self._index, self.version = index, version
         self._prune()
-        stood, slowdown = self._timer.take_totals()
-        self.log.append(
-            Swap(step, version, before, step - version, seconds.embedding, seconds.building, stood, slowdown)
-        )
+        self.log.append(Swap(step, version, before, step - version, *seconds, *self._timer.take_totals()))
         logger.info("%s", self.log[-1])

@@ -2,13 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any, NamedTuple, Protocol
 
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
@@ -110,23 +107,20 @@ def plan_versions(corpus: Path, work: Path, settings: RefreshSettings) -> Versio
 
 
 class PassageEmbedder(Protocol):
-    """Embeds passages, in this process or elsewhere."""
+    """Embedder of passages, in this process or elsewhere."""
 
     def load(self, snapshot: Path) -> str:
         """Load the weights in ``snapshot`` and return the encoder's fingerprint."""
-        ...
 
     def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
         """Write shards into the prepared ``folder`` with the last loaded weights."""
-        ...
 
 
-class LocalEmbedder:
-    """Embeds passages in this process."""
+class LocalEmbedder(PassageEmbedder):
+    """Embedder of passages in this process."""
 
     def __init__(self, store: PassageStore, device: str) -> None:
         self._store, self._device = store, device
-        self._encoder: TextEncoder | None = None
 
     def load(self, snapshot: Path) -> str:
         """Load the weights in ``snapshot`` and return the encoder's fingerprint."""
@@ -134,8 +128,7 @@ class LocalEmbedder:
         return self._encoder.fingerprint
 
     def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
-        """Write shards into ``folder``."""
-        assert self._encoder is not None
+        """Write shards into ``folder`` with the last loaded weights."""
         for shard in shards:
             embed_shard(self._store, self._encoder, folder, shard)
 
@@ -153,8 +146,7 @@ def _load_encoder(snapshot: Path, device: str) -> TextEncoder:
         return load_encoder(snapshot, device=device, precision=precision.choose_precision(device))
 
 
-@dataclass(frozen=True)
-class BuildSeconds:
+class BuildSeconds(NamedTuple):
     """Wall time of the attempt that built a version."""
 
     embedding: float
@@ -163,12 +155,15 @@ class BuildSeconds:
     """Seconds from the vectors to the finished index."""
 
 
-def make_version(
-    plan: VersionPlan, step: int, embedder: PassageEmbedder, clock: Callable[[], float] = perf_counter
-) -> BuildSeconds:
+def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> BuildSeconds:
     """Build ``plan.index(step)`` from ``plan.snapshot(step)``; finished shards are not embedded again.
 
     It can be called again after a kill at any time. Processes that build the same version take turns.
+
+    Args:
+        plan: inputs and folders of the run.
+        step: training step of the weights.
+        embedder: embedder of the passages.
 
     Raises:
         BadInput: a file cannot be written.
@@ -176,7 +171,7 @@ def make_version(
     """
     target, folder = plan.index(step), plan.build_folder(step)
     with artefacts.report_write_errors(folder), hold_lock(folder.with_suffix(".lock"), wait=True):
-        start = clock()
+        start = perf_counter()
         artefacts.read_manifest(plan.corpus, "index")  # cheap unless a file has changed
         rows, encoder = len(plan.open_passages()), embedder.load(plan.snapshot(step))
         parents = {"corpus": plan.fingerprint, "encoder": encoder}
@@ -185,9 +180,10 @@ def make_version(
             _claim_folder(folder, {**parents, "shard_rows": plan.settings.shard_rows})
             shards = split_into_shards(rows, plan.settings.shard_rows)
             _embed_shards(folder / "shards", shards, encoder, embedder)
-            embedded = clock()
+            embedded = perf_counter()
             config = {"step": step, "rows": rows, **_build_index(plan, step, folder)}
-            config["seconds"] = asdict(BuildSeconds(round(embedded - start, 3), round(clock() - embedded, 3)))
+            seconds = BuildSeconds(round(embedded - start, 3), round(perf_counter() - embedded, 3))
+            config["seconds"] = seconds._asdict()
             artefacts.write_manifest(folder / "made", VECTORS_ARTEFACT, config, parents)
             artefacts.swap_into_place(folder / "made", target)
         shutil.rmtree(folder, ignore_errors=True)
@@ -201,16 +197,11 @@ def _build_index(plan: VersionPlan, step: int, folder: Path) -> dict[str, Any]:
     made.mkdir()
     vectors = open_shards(folder / "shards", len(plan.open_passages()))
     _check_not_zero(vectors)
-    queries = _encode_queries(plan, step)
+    queries = None
+    if settings.questions is not None:
+        queries = encode_sample_questions(settings.questions, _load_encoder(plan.snapshot(step), "cpu"))
     tuned = mips.build(vectors, settings.kind, made, recall=settings.recall, queries=queries)
     return {"kind": settings.kind, "search": tuned and tuned.as_dict(), "width": vectors.shape[1]}
-
-
-def _encode_queries(plan: VersionPlan, step: int) -> np.ndarray | None:
-    """Encode the sample questions [B, D] with the weights of ``step``."""
-    if plan.settings.questions is None:
-        return None
-    return encode_sample_questions(plan.settings.questions, _load_encoder(plan.snapshot(step), "cpu"))
 
 
 def _claim_folder(folder: Path, identity: dict[str, Any]) -> None:
@@ -248,9 +239,9 @@ def _drop_damaged(folder: Path, shards: list[EmbeddingShard], encoder: str) -> l
 
 def _check_not_zero(vectors: Vectors) -> None:
     for chunk, done in iter_chunks(vectors):
-        filled = chunk.any(axis=1)
-        if not filled.all():
-            row = done - len(chunk) + int(filled.argmin())
+        nonzero = chunk.any(axis=1)
+        if not nonzero.all():
+            row = done - len(chunk) + int(nonzero.argmin())
             raise DamagedArtefact(f"the vector of passage {row} is zero: the weights are broken")
 
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from index.version_build import VersionPlan
 from ragqa import artefacts
-from ragqa.artefacts import Manifest
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RefreshFailed
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
@@ -30,6 +29,7 @@ from ragqa.retrieval.vectors.store import open_built_vectors
 KEEP = 2
 """Number of versions to keep on disk."""
 _NAME = re.compile(r"\.?(snapshot|index)-(\d{8,})(\.making|\.writing)?")
+RESUME_HINT = "resume with the version of a checkpoint, or start in an empty directory"
 _PROBES = 64
 """Number of vectors checked before an index is used."""
 logger = logging.getLogger("ragqa.refresh")
@@ -39,12 +39,11 @@ class SavableModel(Protocol):
     """Model that can save its weights, such as a passage tower in training."""
 
     def save(self, folder: Path, /) -> None:
-        """Write into an empty ``folder``, for a tower in the format of ``load_encoder``."""
-        ...
+        """Write into an empty ``folder``; a tower writes the format of ``load_encoder``."""
 
 
 class Versions:
-    """Versions of a run in the training process, the only one that writes snapshots and deletes versions."""
+    """Versions of a run; only the training process has them, which writes snapshots and deletes versions."""
 
     def __init__(self, plan: VersionPlan) -> None:
         self.plan = plan
@@ -53,9 +52,7 @@ class Versions:
 
     def list_steps(self, kind: str) -> list[int]:
         """Return the steps of all complete folders of a kind, ``snapshot`` or ``index``, in order."""
-        return sorted(
-            step for name, step, path in self._folders() if path.name == f"{name}-{step:08d}" and name == kind
-        )
+        return sorted(step for _, step, path in self._folders() if path.name == f"{kind}-{step:08d}")
 
     def resume(self, version: int | None, step: int | None = None) -> tuple[int | None, list[int]]:
         """Return the version to continue with, and the steps of the snapshots that still have to be built.
@@ -83,9 +80,8 @@ class Versions:
         versions = self.list_steps("index")
         if version not in versions:
             present = ", ".join(map(str, versions)) or "none"
-            raise BadInput(
-                f"version {version} is not in {self.plan.work} (it has {present}): start in an empty directory"
-            )
+            what = f"version {version} is not in {self.plan.work} (it has {present})"
+            raise BadInput(f"{what}: start in an empty directory")
         self._check(artefacts.read_manifest(self.plan.index(version), VECTORS_ARTEFACT), version)
         for _, other, path in self._folders():
             if other > step:
@@ -111,12 +107,8 @@ class Versions:
             BadInput: there are other weights of this step, or a snapshot or index of a later one.
         """
         target = self.plan.snapshot(step)
-        later = [other for kind in ("snapshot", "index") for other in self.list_steps(kind) if other > step]
-        if later:
-            raise BadInput(
-                f"{self.plan.work} holds step {max(later)}, later than {step}: "
-                "resume with the version of a checkpoint, or start in an empty directory"
-            )
+        if (newest := max((*self.list_steps("snapshot"), *self.list_steps("index")), default=step)) > step:
+            raise BadInput(f"{self.plan.work} holds step {newest}, later than {step}: {RESUME_HINT}")
         temporary = target.with_name(f".{target.name}.writing")
         try:
             _save_model(model, temporary)
@@ -127,7 +119,7 @@ class Versions:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
-    def open(self, step: int) -> tuple[Mips, Manifest]:
+    def open(self, step: int) -> Mips:
         """Check that the index of ``step`` is complete and of these passages, and map it into memory.
 
         Only sizes are compared, since training would wait for checksums, which were compared after the build. An
@@ -137,21 +129,27 @@ class Versions:
             ArtefactError: the version is incomplete.
         """
         try:
-            return self._open(step)
+            return self._open(self.plan.index(step), step)
         except ArtefactError:
             shutil.rmtree(self.plan.index(step), ignore_errors=True)
             raise
 
-    def _open(self, step: int) -> tuple[Mips, Manifest]:
-        folder = self.plan.index(step)
-        manifest = artefacts.peek_manifest(folder)
+    def _open(self, folder: Path, step: int) -> Mips:
+        manifest, settings = artefacts.peek_manifest(folder), self.plan.settings
         self._check(manifest, step)
         for name, expected in manifest.files.items():
-            if (size := _file_size(folder / name)) != expected["size"]:
+            try:
+                size = (folder / name).stat().st_size
+            except OSError as error:
+                raise DamagedArtefact(f"{folder / name} is damaged: {error.strerror}") from error
+            if size != expected["size"]:
                 raise DamagedArtefact(f"{folder / name} is damaged: {size} bytes instead of {expected['size']}")
-        self._check_vectors(folder, manifest.config["width"])
-        settings = self.plan.settings
-        index = mips.open_index(
+        vectors = open_built_vectors(folder)
+        if vectors.shape != (self._rows, manifest.config["width"]):
+            raise DamagedArtefact(f"{folder} holds vectors {vectors.shape} for {self._rows} passages")
+        if not vectors[np.linspace(0, self._rows - 1, _PROBES).astype(int)].any(axis=1).all():
+            raise DamagedArtefact(f"{folder} holds vectors that are zero")
+        return mips.open_index(
             folder,
             manifest.config["kind"],
             effort=Effort.from_manifest(manifest.config["search"]),
@@ -159,20 +157,11 @@ class Versions:
             engine=settings.engine,
             deleted=self._deleted,
         )
-        return index, manifest
 
-    def _check_vectors(self, folder: Path, width: int) -> None:
-        vectors = open_built_vectors(folder)
-        if vectors.shape != (self._rows, width):
-            raise DamagedArtefact(f"{folder} holds vectors {vectors.shape} for {self._rows} passages")
-        if not vectors[np.linspace(0, self._rows - 1, _PROBES).astype(int)].any(axis=1).all():
-            raise DamagedArtefact(f"{folder} holds vectors that are zero")
-
-    def _check(self, manifest: Manifest, step: int) -> None:
+    def _check(self, manifest: artefacts.Manifest, step: int) -> None:
         if manifest.kind != VECTORS_ARTEFACT or manifest.parents["corpus"] != self.plan.fingerprint:
-            raise Mismatch(
-                f"{self.plan.index(step)} is not of the passages of {self.plan.corpus}: use another directory"
-            )
+            what = f"{self.plan.index(step)} is not of the passages of {self.plan.corpus}"
+            raise Mismatch(f"{what}: use another directory")
         if (manifest.config["step"], manifest.config["rows"]) != (step, self._rows):
             raise DamagedArtefact(f"{self.plan.index(step)} does not hold the {self._rows} passages at step {step}")
 
@@ -192,13 +181,6 @@ class Versions:
         for path in sorted(self.plan.work.iterdir()):
             if path.is_dir() and (match := _NAME.fullmatch(path.name)):
                 yield match[1], int(match[2]), path
-
-
-def _file_size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError as error:
-        raise DamagedArtefact(f"{file} is damaged: {error.strerror}") from error
 
 
 def _save_model(model: SavableModel, folder: Path) -> None:

@@ -54,11 +54,9 @@ class Ranker(Protocol):
     @property
     def scoring(self) -> Scoring:
         """Origin of the scores."""
-        ...
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
         """Return at most ``k`` rows for each question."""
-        ...
 
 
 class Retriever(Protocol):
@@ -66,7 +64,6 @@ class Retriever(Protocol):
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, best first; ``PartialHits`` if a shard did not answer."""
-        ...
 
 
 @dataclass(frozen=True)
