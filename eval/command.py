@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ragqa.settings.command_line import parse_config, report_errors
+from ragqa.settings.command_line import main_module, parse_config, report_errors
 
 Config = TypeVar("Config")
 
@@ -23,18 +23,13 @@ def run_command(
         description: text above the options in the help.
         positional: take fields without a default as positional arguments.
     """
-    with report_errors(_main_module()):
+    with report_errors(main_module()):
         main(parse_config(ConfigClass, description, positional=positional))
 
 
 def format_command_line() -> str:
     """Return the running command as it is typed in the checkout, with relative paths."""
-    return f"python -m {_main_module()} {shlex.join(map(_make_relative, sys.argv[1:]))}"
-
-
-def _main_module() -> str:
-    spec = sys.modules["__main__"].__spec__
-    return spec.name if spec else Path(sys.argv[0]).stem
+    return f"python -m {main_module()} {shlex.join(map(_make_relative, sys.argv[1:]))}"
 
 
 def _make_relative(argument: str) -> str:

@@ -21,7 +21,7 @@ from ragqa.indexing.embed import (
     read_shard_record,
     split_into_shards,
 )
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import Vectors, iter_chunks

@@ -1,4 +1,4 @@
-"""Errors that ragqa raises on purpose: one line that says what is wrong, where, and what to do."""
+"""Errors that ragqa raises on purpose; each message is one line: what is wrong, where, and what to do."""
 
 
 class RagqaError(Exception):
@@ -11,19 +11,19 @@ def summarize_error(error: Exception) -> str:
 
 
 class BadInput(RagqaError):
-    """A question, document, option or file that cannot be used as it is."""
+    """Question, document, option or file that cannot be used as it is."""
 
 
 class BadLine(BadInput):
-    """A malformed record of a corpus file; names the file and the line."""
+    """Malformed record of a file; the message names the file and the line."""
 
 
 class ArtefactError(RagqaError):
-    """A directory that is not an artefact of the expected kind, or is incomplete."""
+    """Directory that is missing, incomplete, or not an artefact of the expected kind."""
 
 
 class DamagedArtefact(ArtefactError):
-    """An artefact whose files are not those its manifest describes."""
+    """Artefact with files that differ from its manifest."""
 
 
 class Mismatch(ArtefactError):
@@ -31,7 +31,7 @@ class Mismatch(ArtefactError):
 
 
 class MissingExtra(RagqaError):
-    """A feature needs an optional extra of the package that is not installed."""
+    """Optional extra of the package that a feature needs and that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
@@ -40,23 +40,23 @@ class MissingExtra(RagqaError):
 
 
 class MissingPackage(MissingExtra):
-    """A package of the core is not installed, as on a machine that was set up for training only."""
+    """Package of the core that is not installed, for example on a machine for training only."""
 
     def __init__(self, feature: str, package: str) -> None:
         RagqaError.__init__(self, f"{feature} needs the package '{package}'; install it: pip install {package}")
 
 
 class RemoteError(RagqaError):
-    """A server that cannot be reached, answers incorrectly, or lacks a shard."""
+    """Server that cannot be reached, answers incorrectly, or lacks a shard."""
 
 
 class NonFiniteLoss(RagqaError):
-    """A loss or gradient is not finite; training stopped before it changed the weights."""
+    """Loss or gradient that is not finite; training stopped before it changed the weights."""
 
 
 class StaleIndex(RagqaError):
-    """The index is older than training allows, and no newer one is being built."""
+    """Index that is older than training allows, while no newer one is being built."""
 
 
 class RefreshFailed(RagqaError):
-    """Building an index from a snapshot of the weights failed; the previous index is still in use."""
+    """Failed build of an index from a snapshot of the weights; the previous index is still in use."""

@@ -4,20 +4,15 @@ Rules: SQuAD 1.1 (Rajpurkar et al. 2016, official script), ORQA and NQ-open (Lee
 ``orqa/utils/eval_utils.py``), DPR (Karpukhin et al. 2020, ``qa_validation.py``). Shares are in [0, 1].
 """
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
-from ragqa.matching import patterns
-from ragqa.matching.patterns import compile_pattern
+from ragqa.matching.patterns import compile_pattern, compile_search, fold_case
+from ragqa.text import join_tokens, split_words, to_nfd
 from ragqa.text import normalize_answer as normalize_answer  # part of the public interface
-from ragqa.text import split_words
-
-_SEPARATOR = "\x1f"
-"""Separator of tokens: a control character, which no token contains."""
 
 
 def exact_match(
@@ -82,49 +77,30 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
     _check_answers(answers)
     if regex:
         text = to_nfd(passage_text)
-        folded = patterns.fold_case(text)
-        searches = (patterns.compile_search(to_nfd(answer)) for answer in answers if answer.strip())
+        folded = fold_case(text)
+        searches = (compile_search(to_nfd(answer)) for answer in answers if answer.strip())
         return any(search.matches(text, folded) for search in searches if search)
-    sequences = [sequence for answer in answers if (sequence := _tokenize_answer(answer))]
     folded = _fold(passage_text)
     # Most passages lack some token of every answer, which a substring search shows without tokenizing them.
-    sequences = [sequence for sequence in sequences if all(token in folded for token in sequence.folded)]
-    if not sequences:
+    possible = [
+        joined for joined, tokens in map(_split_answer, answers) if tokens and all(token in folded for token in tokens)
+    ]
+    if not possible:
         return False
     text = join_tokens(split_words(passage_text))
-    return any(sequence.joined in text for sequence in sequences)
-
-
-class _TokenSequence:
-    """The tokens of an answer in the two forms in which a passage is searched for them."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self.joined = join_tokens(tokens)
-        self.folded = [_fold(token) for token in tokens]
+    return any(joined in text for joined in possible)
 
 
 @lru_cache(4096)
-def _tokenize_answer(answer: str) -> _TokenSequence | None:
+def _split_answer(answer: str) -> tuple[str, list[str]]:
+    """Return the tokens of an answer joined, and each folded."""
     tokens = split_words(answer)
-    return _TokenSequence(tokens) if tokens else None
-
-
-def join_tokens(tokens: list[str]) -> str:
-    """Join tokens to one text, which contains the joined tokens of an answer if the answer stands in it."""
-    return _SEPARATOR + _SEPARATOR.join(tokens) + _SEPARATOR
+    return join_tokens(tokens), [_fold(token) for token in tokens]
 
 
 def _fold(text: str) -> str:
     # The lower case of a capital sigma depends on its neighbours, and so on where the text is cut into tokens.
     return to_nfd(text).lower().replace("ς", "σ")
-
-
-def to_nfd(text: str) -> str:
-    """Return Unicode's canonical decomposition, which separates letters from their accents.
-
-    A pattern may become invalid by it, such as one with an escaped accent: CuratedTREC has a few.
-    """
-    return unicodedata.normalize("NFD", text)
 
 
 def first_rank(marks: Iterable[bool]) -> int | None:

@@ -1,4 +1,4 @@
-"""A question-answering system: retrieve, read, answer."""
+"""Question-answering pipelines: retrieve, read, answer."""
 
 import json
 import unicodedata
@@ -24,11 +24,11 @@ MAX_QUESTION_CHARS = 10_000
 
 @dataclass(frozen=True)
 class OpenedIndex:
-    """An index that a pipeline searches: a directory, or a served one."""
+    """Index that a pipeline searches: a directory, or a served one."""
 
     retriever: Retriever
     origin: str | None
-    """Fingerprint that updates do not change; None where a shard of a served index is missing."""
+    """Fingerprint that updates do not change; None if a shard of a served index is missing."""
     description: dict[str, Any]
     """Entries of ``Pipeline.describe`` about the index."""
 
@@ -41,20 +41,14 @@ class OpenedIndex:
 
 
 class Pipeline:
-    """Answers questions from the passages that its retriever finds, with a reader that marks or writes answers."""
+    """Question-answering system: a retriever that finds passages, and a reader that answers from them."""
 
     def __init__(self, retriever: Retriever, reader: Reader, *, k: int | None = None) -> None:
-        """Put a pipeline together from its parts.
-
-        Args:
-            retriever: finds passages.
-            reader: answers from them.
-            k: passages to read for a question; by default as many as the reader was trained with, or 10.
-        """
+        """Put a pipeline together; ``k`` is by default as many passages as the reader was trained with, or 10."""
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
-        """A warning for the user about how the parts go together."""
+        """Warning for the user about parts that do not fit well together."""
         self._settings: PipelineSettings | None = None
         self._loaded_parts: tuple[object, ...] = ()
         self._index: OpenedIndex | None = None
@@ -73,50 +67,43 @@ class Pipeline:
         decoding: Decoding | None = None,
         device: str = "cpu",
     ) -> "Pipeline":
-        """Load the pipeline of an index (with the default reader) or of a pipeline directory.
+        """Load a pipeline directory, or an index with the default reader.
 
         Args:
             path: an index or a pipeline directory, or ``http://host:port`` of a served index.
-            retriever: ``dense``, ``bm25``, ``hybrid`` or another kind; by default all that the index can do. A served
-                index is searched as its server was started: any other value is refused.
-            reader: a reader in place of the pipeline's own: a directory, the name of one of its ``readers``, or
+            retriever: kind of retriever, such as ``dense``, ``bm25`` or ``hybrid``; by default that of the index. A
+                served index takes no other than its server's.
+            reader: reader in place of the pipeline's: a directory, the name of one of its ``readers``, or
                 ``KIND:SOURCE`` for a seq2seq that is used as rag-token, rag-sequence, fid or closed-book.
-            encoder: another form of the encoder that made the index: its export, its torch weights.
-            fusion: how a hybrid retriever merges scores: ``weighted`` (the default) or ``rrf``.
-            k: passages to read for a question; by default the pipeline's number for its own reader, or the number that
+            encoder: another form of the encoder that made the index: its export, or its torch weights.
+            fusion: fusion of scores in a hybrid retriever, ``weighted`` (the default) or ``rrf``.
+            k: passages to read for a question; by default the pipeline's number for its reader, or the number that
                 the reader was trained with.
             readers: readers by the names span, rag-token, rag-sequence, fid, closed-book; ``save`` keeps them.
-            decoding: how a generative reader searches for answers; by default the pipeline's for its own reader.
-            device: where the index is searched and torch models run; exports run on the CPU.
+            decoding: search settings of a generative reader; by default the pipeline's for its reader.
+            device: device of index search and torch models; exports run on the CPU.
 
         Raises:
-            ArtefactError, DamagedArtefact: no such directory, or not whole.
+            ArtefactError: there is no such directory.
+            DamagedArtefact: it is not whole.
             Mismatch: the index was made with another encoder, or lacks what ``retriever`` needs.
-            BadInput: ``decoding`` is not for this reader, there is no reader of this name, or ``readers`` holds an
-                unknown name.
-            RemoteError: no such server, or it does not answer.
+            BadInput: ``decoding`` is not for this reader, or a name of a reader is unknown.
+            RemoteError: there is no such server, or it does not answer.
         """
         if not isinstance(path, str | Path):
             raise BadInput(f"expected an index or a pipeline directory, not {path!r:.80}")
         saved, parents = read_settings(path)
-        settings = saved.override(
-            reader=reader,
-            readers=readers,
-            where=path,
-            retriever=retriever,
-            encoder=encoder,
-            fusion=fusion,
-            k=k,
-            decoding=decoding,
-        )
+        others = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k, "decoding": decoding}
+        settings = saved.override(path, reader, readers, **others)
         index = _open_served(settings) if parse_url(settings.index) else _open_directory(settings, device)
         opened_reader = registry.open_reader(
             settings.reader, decoding=settings.decoding, device=device, scored_by=index.identity
         )
-        fingerprints = {"index": index.origin, "reader": opened_reader.fingerprint}
-        for part, fingerprint in parents.items():
-            is_replaced = part == "reader" and settings.reader != saved.reader
-            if fingerprints[part] != fingerprint and not is_replaced:
+        fingerprints = {"index": index.origin}
+        if settings.reader == saved.reader:
+            fingerprints["reader"] = opened_reader.fingerprint
+        for part, fingerprint in fingerprints.items():
+            if parents.get(part, fingerprint) != fingerprint:
                 raise Mismatch(f"the {part} of {path} is not the one it was saved with: save the pipeline again")
         pipeline = cls(index.retriever, opened_reader, k=settings.k)
         if isinstance(opened_reader, AnswerGenerator):
@@ -146,11 +133,11 @@ class Pipeline:
 
     @property
     def is_loaded(self) -> bool:
-        """True if the parts are those that ``load`` opened; ``describe`` then identifies the pipeline."""
+        """True if the parts are still those that ``load`` opened, so that ``describe`` identifies the pipeline."""
         return self._index is not None and self._loaded_parts == (self.retriever, self.reader)
 
     def describe(self) -> dict[str, Any]:
-        """Describe the parts by fingerprint; a pipeline that was put together by hand knows only some of them."""
+        """Return the parts by fingerprint; of a retriever that was not loaded, only the class is known."""
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
         if isinstance(self.reader, AnswerGenerator):
             parts["decoding"] = asdict(self.reader.decoding)
@@ -162,10 +149,9 @@ class Pipeline:
     def stream(
         self, question: str, *, k: int | None = None, min_confidence: float | None = None
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer while the reader writes it, then the answer.
+        """Yield pieces of the answer while the reader writes it, then the answer; see ``ask`` for the arguments.
 
-        A reader that cannot stream yields the answer alone. An answer that is declined in the end may have been
-        written by then. Arguments and errors are those of ``ask``.
+        A reader that cannot stream yields the answer alone. The pieces may be those of an answer that is declined.
         """
         if not isinstance(self.reader, AnswerGenerator) or not self.reader.can_stream:
             yield self.ask(question, k=k, min_confidence=min_confidence)
@@ -188,9 +174,9 @@ class Pipeline:
 
         Args:
             questions: one question, or a list.
-            k: passages to read for each; by default the pipeline's own number.
-            min_confidence: an answer with less confidence, in [0, 1], is declined: its ``text`` is None, its sources
-                are the nearest passages. By default the reader's calibrated threshold; with 0 nothing is declined.
+            k: passages to read for each; by default the pipeline's number.
+            min_confidence: confidence, in [0, 1], below which an answer is declined: its ``text`` is None, its
+                sources are the nearest passages. By default the reader's calibrated threshold; 0 declines nothing.
 
         Raises:
             BadInput: a question is empty or not text, ``k`` is less than 1, or ``min_confidence`` is not in [0, 1].
@@ -212,7 +198,7 @@ class Pipeline:
         return threshold
 
     def _retrieve(self, questions: list[str], k: int | None) -> tuple[list[str], list[list[Hit]]]:
-        """Return the cleaned questions and the hits of each, none for a reader that reads no passages."""
+        """Return the cleaned questions, and the hits of each; a reader without passages gets none."""
         depth = self.k if k is None else k
         if not isinstance(depth, int) or depth < 1:
             raise BadInput(f"k = {depth!r}: it must be a whole number of at least 1")
@@ -223,7 +209,7 @@ class Pipeline:
 
 
 def _finish_answer(question: str, answer: Answer, hits: list[Hit], threshold: float) -> Answer:
-    """Decline an answer below the threshold, and note the question and missing shards."""
+    """Decline an answer below the threshold; add the question and the missing shards."""
     if answer.text is not None and answer.confidence < threshold:
         reason = f"the best has confidence {answer.confidence:.2f}, below {threshold:.2f}"
         nearest = tuple(Source(hit, None, 0.0) for hit in hits)
@@ -232,7 +218,6 @@ def _finish_answer(question: str, answer: Answer, hits: list[Hit], threshold: fl
 
 
 def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:
-    """Open the index directory of a pipeline."""
     path = Path(settings.index)
     opened = open_retriever(path, settings.retriever, encoder=settings.encoder, fusion=settings.fusion, device=device)
     index = artefacts.peek_manifest(path)
@@ -252,7 +237,7 @@ def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:
 
 
 def _open_served(settings: PipelineSettings) -> OpenedIndex:
-    """Open the served index of a pipeline; raise BadInput if a setting differs from the server's."""
+    """Open a served index; raise BadInput if a setting differs from the server's."""
     from ragqa.retrieval.remote import RemoteRetriever
 
     opened = RemoteRetriever(settings.index)
@@ -265,10 +250,10 @@ def _open_served(settings: PipelineSettings) -> OpenedIndex:
 
 
 def clean_question(question: str) -> str:
-    """Return the question as one line of text: control characters become spaces, an excessive length is cut.
+    """Return the question as one line without control characters, cut at ``MAX_QUESTION_CHARS``.
 
     Raises:
-        BadInput: nothing is left, or it is not text.
+        BadInput: the result is empty, or the question is not text.
     """
     if not isinstance(question, str):
         raise BadInput(f"a question must be text, not {question!r:.80}")

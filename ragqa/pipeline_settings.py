@@ -16,12 +16,11 @@ from ragqa.reading.base import Decoding
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
-    """Parts and options of a pipeline; None stands for the default of the index or the reader."""
+    """Parts and options of a pipeline; None means the default of the index or the reader."""
 
     reader: str | None = None
     """A directory, or ``KIND:SOURCE``."""
     retriever: str | None = None
-    """Kind of retriever."""
     encoder: str | None = None
     """Another form of the encoder that made the index: a path or a hub name."""
     fusion: str | None = None
@@ -42,7 +41,7 @@ class PipelineSettings:
         values = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
         if values.get("decoding"):
             values["decoding"] = Decoding(**values["decoding"])
-        # An encoder may be a name on the hub; as a path it was saved with a dot in front.
+        # An encoder may be a name on the hub; a path was saved with a dot in front.
         return cls(**values)._move_places(lambda place: str(folder / place), lambda encoder: encoder.startswith("."))
 
     def to_json(self, folder: Path) -> dict[str, Any]:
@@ -57,20 +56,15 @@ class PipelineSettings:
         return asdict(self._move_places(to_folder, lambda encoder: Path(encoder).exists()))
 
     def override(
-        self,
-        *,
-        reader: str | Path | None,
-        readers: Mapping[str, str | Path] | None,
-        where: object,
-        **others: Any,
+        self, path: object, reader: str | Path | None, readers: Mapping[str, str | Path] | None, **others: Any
     ) -> Self:
         """Return the settings with the given values in place of the saved ones.
 
         Args:
-            reader: a reader, or the name of one among ``readers``. Another reader than the saved one is used
-                without the saved ``k`` and ``decoding``, which were chosen for that one.
+            path: the pipeline, for error messages.
+            reader: a reader, or the name of one among ``readers``. A reader other than the saved one is used without
+                the saved ``k`` and ``decoding``, which were chosen for that one.
             readers: readers to add by name.
-            where: the pipeline, for error messages.
             others: other fields; None keeps the saved value.
 
         Raises:
@@ -81,7 +75,7 @@ class PipelineSettings:
         by_name = {**self.readers, **{name: str(place) for name, place in (readers or {}).items()}}
         settings = replace(self, readers=by_name)
         if reader is not None:
-            chosen = registry.resolve_setting(str(reader), by_name, where)
+            chosen = registry.resolve_setting(str(reader), by_name, path)
             if chosen != self.reader:
                 settings = replace(settings, reader=chosen, k=None, decoding=None)
         return replace(settings, **{name: value for name, value in others.items() if value is not None})
@@ -100,10 +94,8 @@ class PipelineSettings:
 def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
     """Return the settings at ``path`` and the fingerprints of the parts they were saved with.
 
-    An index directory or the URL of a served index has no saved settings and no parents.
-
-    Raises:
-        ArtefactError, DamagedArtefact: no such directory, or not whole.
+    An index directory or the URL of a served index has no saved settings and no parents. Errors are those of
+    ``artefacts.read_manifest``.
     """
     if url := parse_url(path):
         return PipelineSettings(index=url), {}

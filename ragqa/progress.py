@@ -17,11 +17,10 @@ def ignore_line(line: str) -> None:
 
 
 class Step(Protocol):
-    """A running piece of work."""
+    """Running piece of work."""
 
     def advance_to(self, done: int, status: str = "") -> None:
         """Report that ``done`` units of the announced total are finished; ``status`` is shown with it."""
-        ...
 
 
 class Progress(Protocol):
@@ -31,12 +30,11 @@ class Progress(Protocol):
         """Return a context manager around a piece of work.
 
         Args:
-            name: of the work.
+            name: name of the work.
             total: number of units.
-            unit: what is counted; B stands for bytes.
-            done: units that an earlier run has finished.
+            unit: what is counted, for example passages; B means bytes.
+            done: number of units that an earlier run has finished.
         """
-        ...
 
 
 class Silent:
@@ -50,6 +48,9 @@ class Silent:
         """Show nothing."""
 
 
+SILENT = Silent()
+
+
 class Bars:
     """Bars with rate and time left on standard error, by Rich; plain lines if that is no terminal."""
 
@@ -60,69 +61,58 @@ class Bars:
         from rich.console import Console
 
         console = Console(stderr=True)
-        scale, unit = (1_000_000, "MB") if unit == "B" else (1, unit)
-        with progress.Progress(
+        columns = [
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
             progress.TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
             progress.TextColumn("{task.fields[rate]}"),
             progress.TimeRemainingColumn(),
             progress.TextColumn("{task.fields[status]}"),
-            console=console,
-            disable=not console.is_terminal,
-        ) as bars:
-            task = bars.add_task(name, total=max(1, total) / scale, unit=unit, rate="", status="")
-            bars.update(task, completed=done / scale)
-            pace = _Pace(done / scale, max(1, total) / scale, unit)
+        ]
+        pace = _Pace(max(1, total), unit, done)
+        with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+            task = bars.add_task(name, total=pace.total, unit=pace.unit, rate="", status="")
+            bars.update(task, completed=pace.done)
 
             class Bar:
-                done = 0.0
                 last_line = pace.start
 
                 def advance_to(self, done: int, status: str = "") -> None:
-                    self.done = done / scale
-                    bars.update(task, completed=self.done, rate=pace.rate(self.done), status=status)
+                    pace.done = done / pace.scale
+                    bars.update(task, completed=pace.done, rate=pace.format_rate(), status=status)
                     if not console.is_terminal and monotonic() - self.last_line >= PLAIN_EVERY:
                         self.last_line = monotonic()
-                        line = f"{name}: {pace.describe(self.done)}" + (f", {status}" if status else "")
+                        line = f"{name}: {pace.describe()}" + (f", {status}" if status else "")
                         print(line, file=console.file, flush=True)
 
-            bar = Bar()
-            bar.done = done / scale
-            yield bar
+            yield Bar()
         if not console.is_terminal:
             seconds = monotonic() - pace.start
-            print(f"{name}: {bar.done - pace.first:,.0f} {unit} in {seconds:.1f} s", file=console.file)
+            print(f"{name}: {pace.done - pace.first:,.0f} {pace.unit} in {seconds:.1f} s", file=console.file)
 
 
 class _Pace:
-    """Speed of a piece of work."""
+    """Speed of a piece of work, with bytes counted in megabytes."""
 
-    def __init__(self, first: float, total: float, unit: str) -> None:
-        self.first, self.total, self.unit, self.start = first, total, unit, monotonic()
+    def __init__(self, total: int, unit: str, done: int) -> None:
+        self.scale, self.unit = (1_000_000, "MB") if unit == "B" else (1, unit)
+        self.total, self.first, self.start = total / self.scale, done / self.scale, monotonic()
+        self.done = self.first
 
-    def per_second(self, done: float) -> float:
-        """Return units per second since the work was started or resumed."""
-        return (done - self.first) / max(1e-9, monotonic() - self.start)
+    def _per_second(self) -> float:
+        return (self.done - self.first) / max(1e-9, monotonic() - self.start)
 
-    def rate(self, done: float) -> str:
+    def format_rate(self) -> str:
         """Format the speed; below one unit per second, as seconds per unit."""
-        speed = self.per_second(done)
+        speed = self._per_second()
         if 0 < speed < 1:
             return f"{1 / speed:.1f} s/{self.unit.removesuffix('s')}"
         return f"{speed:,.{0 if speed >= 10 else 1}f} {self.unit}/s"
 
-    def time_left(self, done: float) -> str:
-        """Format the remaining time at this speed as h:mm:ss."""
-        speed = self.per_second(done)
-        if speed <= 0:
-            return "-:--:--"
-        minutes, seconds = divmod(round((self.total - done) / speed), 60)
-        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-
-    def describe(self, done: float) -> str:
-        """Describe the progress, the speed and the remaining time in one line."""
-        return f"{done:,.0f}/{self.total:,.0f} {self.unit}, {self.rate(done)}, {self.time_left(done)} left"
-
-
-SILENT = Silent()
+    def describe(self) -> str:
+        """Describe the progress, the speed and the remaining time (h:mm:ss) in one line."""
+        speed, time_left = self._per_second(), "-:--:--"
+        if speed > 0:
+            minutes, seconds = divmod(round((self.total - self.done) / speed), 60)
+            time_left = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+        return f"{self.done:,.0f}/{self.total:,.0f} {self.unit}, {self.format_rate()}, {time_left} left"

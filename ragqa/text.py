@@ -8,6 +8,18 @@ from typing import Any, Literal
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_SEPARATOR = "\x1f"
+"""Separator of tokens: a control character, which no token contains."""
+
+
+def to_nfd(text: str) -> str:
+    """Return Unicode's canonical decomposition, which separates letters from their accents.
+
+    A pattern may become invalid by it, such as one with an escaped accent: CuratedTREC has a few.
+    """
+    return unicodedata.normalize("NFD", text)
+
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -33,7 +45,12 @@ def split_words(text: str) -> list[str]:
 
     This is DPR's tokenizer (Karpukhin et al. 2020), which decides whether a passage holds an answer.
     """
-    return [token.lower() for token in _token_pattern().findall(unicodedata.normalize("NFD", text))]
+    return [token.lower() for token in _token_pattern().findall(to_nfd(text))]
+
+
+def join_tokens(tokens: list[str]) -> str:
+    """Join tokens to one text, which contains the joined tokens of an answer if the answer stands in it."""
+    return _SEPARATOR + _SEPARATOR.join(tokens) + _SEPARATOR
 
 
 def locate_answer(text: str, answer: str) -> tuple[int, int] | None:
@@ -46,7 +63,7 @@ def locate_answer(text: str, answer: str) -> tuple[int, int] | None:
     if not tokens:
         return None
     spans = [(match.start(), match.end()) for match in _token_pattern().finditer(text)]
-    text_tokens = [unicodedata.normalize("NFD", text[start:end]).lower() for start, end in spans]
+    text_tokens = [to_nfd(text[start:end]).lower() for start, end in spans]
     for first in range(len(text_tokens) - len(tokens) + 1):
         if text_tokens[first : first + len(tokens)] == tokens:
             return spans[first][0], spans[first + len(tokens) - 1][1]

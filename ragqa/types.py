@@ -6,19 +6,19 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A block of a document: the unit that is indexed, retrieved and read.
+    """Block of a document: the unit that is indexed, retrieved and read.
 
-    ``text`` is ``source[start:end]`` of the document at ``path``, in characters as decoded.
+    ``text`` stands at the characters ``start`` to ``end`` of the document at ``path``.
     """
 
     id: int
     """Row in the passage store, 0 … N - 1."""
     document: str
-    """The document's own id: the record's ``id``, or the file's path."""
+    """Id of the document: the ``id`` of its record, or the path of its file."""
     title: str
     text: str
     path: str
-    """File the document was read from; for records, the file that holds them."""
+    """File that holds the document; the records of a file share it."""
     start: int
     end: int
 
@@ -30,7 +30,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its gold answers and gold passages, where known."""
+    """Question with its gold answers and gold passages, where known."""
 
     text: str
     answers: tuple[str, ...] = ()
@@ -41,12 +41,12 @@ class Question:
     passages: tuple[str, ...] = ()
     """Texts of the gold passages."""
     titles: tuple[str, ...] = field(default=(), compare=False)
-    """Titles of the gold passages, empty if unknown; two questions that differ in them only are equal."""
+    """Titles of the gold passages, empty if unknown; they do not count when questions are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A retrieved passage and its score; higher is better, comparable within one search only."""
+    """Retrieved passage and its score; higher is better, comparable within one search only."""
 
     passage: Passage
     score: float
@@ -54,7 +54,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters ``start … end`` of a passage's text."""
+    """Characters ``start`` to ``end`` (exclusive) of a passage's text."""
 
     start: int
     end: int
@@ -62,10 +62,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A passage that supports an answer: the answer's span in it, and its share of the answer's weight.
+    """Passage that supports an answer: the answer's span in it, and its share of the answer's weight.
 
-    For a generated answer the weight is the passage's posterior p(z|x,y), and the span is None if the answer does
-    not stand in the passage.
+    The weight of a passage for a generated answer is its posterior p(z|x,y); the span is None if the passage does not
+    contain the answer.
     """
 
     hit: Hit
@@ -73,7 +73,7 @@ class Source:
     weight: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the source as JSON values; positions are characters of the document at ``path``."""
+        """Return the source as JSON values, with positions in characters of the document at ``path``."""
         passage, span = self.hit.passage, self.span
         return {
             "title": passage.title,
@@ -90,7 +90,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A less likely answer."""
+    """Less likely answer."""
 
     text: str
     confidence: float
@@ -99,17 +99,17 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one question, or a declined one.
-
-    ``text`` is None if the question is declined; ``sources`` are then the nearest passages.
-    ``score`` is the reader's own number, ``confidence`` the calibrated probability of being right.
-    """
+    """Answer to one question."""
 
     question: str
     text: str | None
+    """None if the question is declined."""
     score: float
+    """Score by the reader, comparable between answers of one reader only."""
     confidence: float
+    """Calibrated probability that the answer is right."""
     sources: tuple[Source, ...] = ()
+    """Passages that support the answer; the nearest passages if the question is declined."""
     alternatives: tuple[Alternative, ...] = ()
     missing: tuple[str, ...] = ()
     """Shards of a served index that did not answer; the answer may stand there."""
@@ -118,7 +118,7 @@ class Answer:
     reason: str | None = None
     """Reason for declining or for an unsupported answer, in a few words."""
     note: str | None = None
-    """A remark for the user, such as that a long question was cut."""
+    """Remark for the user, for example that a long question was cut."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as JSON values: the object that ``ragqa ask --json`` prints.

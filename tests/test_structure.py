@@ -41,7 +41,7 @@ MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
     "ragqa.metrics": (*MODELS, *FILES, "ragqa.runtime"),
     "ragqa.corpus": (*MODELS, "ragqa.runtime", "onnxruntime"),
     "ragqa.models": ("faiss", "ragqa.retrieval", "ragqa.reading", "ragqa.cli.main"),
-    "ragqa.objectives": ("ragqa.models", "ragqa.corpus", "ragqa.questions", "transformers", "datasets"),
+    "ragqa.objectives": ("ragqa.models", "ragqa.corpus", "ragqa.question_files", "transformers", "datasets"),
     "ragqa.runtime": ("ragqa.retrieval", "ragqa.reading", "ragqa.training"),
     "ragqa.retrieval": ("ragqa.reading", "ragqa.training"),
     "ragqa.reading": ("ragqa.retrieval", "ragqa.training"),

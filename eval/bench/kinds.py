@@ -25,7 +25,7 @@ from ragqa import artefacts
 from ragqa.indexing.build import encode_sample_questions
 from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Bars
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import SelectedVectors
 from ragqa.retrieval.vectors.kinds import Effort, FlatEngine, IndexKind

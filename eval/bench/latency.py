@@ -22,7 +22,7 @@ from eval.command import run_command
 from ragqa.artefacts.paths import demo_dir
 from ragqa.demo import demo_index
 from ragqa.pipeline import Pipeline
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import VECTORS_FOLDER
 from ragqa.runtime.encoder import load_encoder

@@ -29,7 +29,7 @@ from eval.command import run_command
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.embed import EmbeddingShard, ShardRecord, open_shards, split_into_shards
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.hybrid import Hybrid

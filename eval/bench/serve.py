@@ -20,7 +20,7 @@ from eval.command import run_command
 from ragqa.corpus.sources import read_documents
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.base import Retriever, missing_shards
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind

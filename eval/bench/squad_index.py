@@ -25,7 +25,7 @@ class SquadIndexConfig:
 def main(config: SquadIndexConfig) -> None:
     """Make the index."""
     from pipelines.calibrate.conditions import build_paragraph_index
-    from ragqa.questions import read_squad
+    from ragqa.question_files import read_squad
 
     files = (config.squad / "train-v1.1.json.xz", config.squad / "dev-a-v1.1.json.xz")
     build_paragraph_index([paragraph for file in files for paragraph in read_squad(file)], config.out)

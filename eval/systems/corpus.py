@@ -32,7 +32,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
-from ragqa.questions import read_questions, read_squad, write_documents
+from ragqa.question_files import read_questions, read_squad, write_documents
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.text import normalize_answer
 from ragqa.types import Question

@@ -175,7 +175,7 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
 def measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> dict[str, Any]:
     """Return answer recall of an arm's retriever on questions of NQ dev, and what its training took."""
     from ragqa.evaluation import evaluate
-    from ragqa.questions import read_questions
+    from ragqa.question_files import read_questions
 
     stages = ARMS[name].stages
     figures = evaluate(

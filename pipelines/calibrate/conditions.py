@@ -13,7 +13,7 @@ from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import exact_match, f1, has_answer
 from ragqa.progress import Bars
-from ragqa.questions import SquadParagraph, write_documents
+from ragqa.question_files import SquadParagraph, write_documents
 from ragqa.reading.span import SpanAnswer
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.registry import DEFAULT_RETRIEVER

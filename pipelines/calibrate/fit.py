@@ -52,7 +52,7 @@ from ragqa import artefacts
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Bars, Progress
-from ragqa.questions import read_squad
+from ragqa.question_files import read_squad
 from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.reading.calibration import SPAN_FEATURES, Calibration, Evidence
 from ragqa.reading.span import ExtractiveReader, SpanAnswer

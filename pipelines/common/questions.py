@@ -11,7 +11,7 @@ import numpy as np
 from pipelines.common.config import HeldOutConfig
 from ragqa.errors import BadInput
 from ragqa.progress import Notify, Progress, ignore_line
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.text import normalize_answer
 from ragqa.types import Question
 

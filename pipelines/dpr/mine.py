@@ -15,7 +15,7 @@ from pipelines.common.examples.negatives import RetrievalExample
 from pipelines.dpr.config import DprConfig
 from ragqa import artefacts
 from ragqa.progress import Notify, Progress
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.base import PassageRetriever
 from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.live import open_retriever

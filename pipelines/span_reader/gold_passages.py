@@ -14,7 +14,7 @@ from pathlib import Path
 from pipelines.common.examples.negatives import list_titled_gold_passages
 from ragqa.artefacts import replace_file, report_write_errors
 from ragqa.errors import BadInput
-from ragqa.questions import read_questions, write_documents
+from ragqa.question_files import read_questions, write_documents
 
 
 def write_gold_passages(files: Sequence[Path], out: Path) -> int:

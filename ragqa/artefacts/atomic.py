@@ -14,10 +14,7 @@ from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 
 @contextmanager
 def replace_directory(target: Path) -> Iterator[Path]:
-    """Yield a new folder that replaces ``target`` if the block ends without an error.
-
-    Whatever stood at ``target`` stays readable until then, and for good if the block fails.
-    """
+    """Yield a new folder that replaces ``target`` if the block ends without an error; until then ``target`` stays."""
     target = target.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}.writing")
     with report_write_errors(target):
@@ -98,7 +95,7 @@ def check_no_other_files(folder: Path, own: Collection[str]) -> None:
 
 @contextmanager
 def report_write_errors(path: Path) -> Iterator[None]:
-    """Turn a failure to write ``path`` (full disk, no permission) into BadInput with one clear line."""
+    """Turn a failure to write ``path`` (full disk, no permission) into BadInput with one line."""
     try:
         yield
     except OSError as error:
@@ -114,7 +111,7 @@ def report_write_errors(path: Path) -> Iterator[None]:
 
 
 def _is_elsewhere(name: object, path: Path) -> bool:
-    """Return whether an error names a file that is not ``path``, inside or above it, or its temporary form."""
+    """Tell whether an error names a file that is not ``path``, inside or above it, or its temporary form."""
     if not isinstance(name, str) or Path(name) in path.parents:
         return False
     return not name.startswith((str(path), str(path.with_name(f".{path.name}."))))

@@ -1,4 +1,4 @@
-"""The machine on which a figure was measured."""
+"""Description of the machine on which a figure was measured."""
 
 import os
 import platform

@@ -1,7 +1,7 @@
-"""Manifests: the file that makes a directory an artefact, and the checks against it.
+"""Manifests, and the checks of artefacts against them.
 
-A directory is an artefact of some kind (index, pipeline, encoder, reader …) when it holds a ``manifest.json`` that
-names every other file with its size and checksum, and itself by its fingerprint.
+A directory is an artefact (index, pipeline, encoder, reader …) if its ``manifest.json`` names every other file with its
+size and checksum, and itself by its fingerprint.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ FORMAT = 1
 """Version of the layout; a newer one is refused."""
 MANIFEST = "manifest.json"
 CALIBRATION = "calibration.json"
-"""File beside a reader's weights from which its confidence is computed."""
+"""File next to a reader's weights from which its confidence is computed."""
 TYPICAL_FILES = {
     "index": ("passages",),
     "pipeline": ("pipeline.json",),
@@ -38,12 +38,12 @@ TYPICAL_FILES = {
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a ``manifest.json``."""
+    """Content of a ``manifest.json``."""
 
     kind: str
     config: dict[str, Any]
     parents: dict[str, str] = field(default_factory=dict)
-    """Fingerprints of the artefacts it was made from, by role (``encoder``, ``corpus`` …)."""
+    """Fingerprints of the artefacts that it was made from, by role (``encoder``, ``corpus`` …)."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Relative path to ``size`` (bytes) and ``sha256``."""
     created_by: str = f"ragqa {__version__}"
@@ -51,12 +51,12 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that change with anything in the manifest, and so with any file."""
+        """Digest of the manifest, and so of all files: 16 hexadecimal digits."""
         return hashlib.sha256(json.dumps(vars(self), sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def origin(self) -> str:
-        """Fingerprint of the first version of an updated artefact; its own if it was never updated."""
+        """Fingerprint of the first version of an updated artefact, or of an artefact that was never updated."""
         return self.parents.get("origin", self.fingerprint)
 
 
@@ -78,10 +78,10 @@ def write_manifest(
 
     Args:
         folder: the directory; its ``*.lock`` files are left out.
-        kind: kind of artefact.
-        config: settings it was made with.
-        parents: fingerprints of the artefacts it was made from, by role.
-        known: entries of files whose size and checksum are known, by relative path; they are not read.
+        kind: kind of artefact, such as ``index``.
+        config: settings that it was made with.
+        parents: fingerprints of the artefacts that it was made from, by role.
+        known: entries of files that need not be read, by relative path.
     """
     files = {}
     for path in sorted(folder.rglob("*")):
@@ -101,7 +101,8 @@ def read_manifest(path: Path, kind: str) -> Manifest:
     Files whose size, times and inode are those of the last full check are not read again.
 
     Raises:
-        ArtefactError: ``path`` is not an artefact of this kind, or of a newer format.
+        ArtefactError: ``path`` is not an artefact of this kind.
+        Mismatch: a newer version of ragqa wrote it.
         DamagedArtefact: a file is missing, truncated or changed; the message names it.
     """
     manifest = peek_manifest(path)
@@ -118,14 +119,23 @@ def read_manifest(path: Path, kind: str) -> Manifest:
 
 def peek_manifest(path: Path) -> Manifest:
     """Return the manifest at ``path`` without checking the files; raise as ``read_manifest`` does."""
-    text = _read_text(path)
     file = path / MANIFEST
     try:
-        row = json.loads(text)
+        if not path.exists():
+            raise ArtefactError(f"{path} does not exist")
+        if not file.is_file():
+            raise ArtefactError(
+                f"{path} is not a ragqa directory (no {MANIFEST}): ragqa index makes an index, ragqa eval a report"
+            )
+        row = json.loads(file.read_text(encoding="utf-8"))
         expected = row.pop("fingerprint")
         manifest = Manifest(**row)
         is_newer = int(manifest.format) > FORMAT
         is_whole = manifest.fingerprint == expected
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DamagedArtefact(f"{file} is damaged: it is not text; build it again") from error
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise DamagedArtefact(f"{file} is damaged: {error!r}; build it again") from error
     if is_newer:
@@ -135,25 +145,8 @@ def peek_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _read_text(path: Path) -> str:
-    """Return the text of the manifest in the directory ``path``."""
-    file = path / MANIFEST
-    try:
-        if not path.exists():
-            raise ArtefactError(f"{path} does not exist")
-        if not file.is_file():
-            raise ArtefactError(
-                f"{path} is not a ragqa directory (no {MANIFEST}): ragqa index makes an index, ragqa eval a report"
-            )
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DamagedArtefact(f"{file} is damaged: it is not text; build it again") from error
-
-
 def is_artefact(folder: Path) -> bool:
-    """Return whether ragqa made ``folder``, so that it is not indexed as a document."""
+    """Tell whether ragqa made ``folder``, so that it is not indexed as a document."""
     try:
         return (folder / MANIFEST).is_file() and has_typical_file(folder, *TYPICAL_FILES)
     except OSError:  # a folder that may not be entered
@@ -161,20 +154,20 @@ def is_artefact(folder: Path) -> bool:
 
 
 def has_typical_file(folder: Path, *kinds: str) -> bool:
-    """Return whether ``folder`` holds a typical file of an artefact of one of ``kinds``."""
+    """Tell whether ``folder`` holds a typical file of an artefact of one of ``kinds``."""
     return any((folder / name).exists() for kind in kinds for name in TYPICAL_FILES[kind])
 
 
 def mark_checked(path: Path) -> None:
-    """Record that the artefact at ``path`` is whole; called right after writing it."""
+    """Record that the artefact at ``path``, which was just written, is whole."""
     _write_stamp(path, _file_states(path, peek_manifest(path)))
 
 
 @contextmanager
 def keep_checked(path: Path, manifest: Manifest) -> Iterator[None]:
-    """Keep the record of the last full check while files of an artefact get or lose hard links elsewhere.
+    """Keep the record of the last full check while files of an artefact get or lose hard links.
 
-    A new link changes a file's times, so the next reader would check everything again. The artefact is marked as
+    A link changes a file's times, so that the next reader would check all files again. The artefact is marked as
     checked at the end of the block if its files are still the same.
     """
     before = _link_independent_states(path, manifest)
@@ -182,10 +175,8 @@ def keep_checked(path: Path, manifest: Manifest) -> Iterator[None]:
         yield
     finally:
         with suppress(ArtefactError):
-            if (
-                peek_manifest(path).fingerprint == manifest.fingerprint
-                and _link_independent_states(path, manifest) == before
-            ):
+            is_same = peek_manifest(path).fingerprint == manifest.fingerprint
+            if is_same and _link_independent_states(path, manifest) == before:
                 mark_checked(path)
 
 
@@ -212,9 +203,7 @@ def _write_stamp(path: Path, states: str) -> None:
     stamp = _stamp_file(path)
     with suppress(OSError):  # a cache that cannot be written costs time, nothing else
         stamp.parent.mkdir(parents=True, exist_ok=True)
-        temporary = stamp.with_suffix(f".{os.getpid()}")
-        temporary.write_text(states)
-        temporary.rename(stamp)
+        write_text_whole(stamp, states)
 
 
 def _file_states(path: Path, manifest: Manifest) -> str:

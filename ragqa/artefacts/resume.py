@@ -1,9 +1,9 @@
-"""Resumable builds: a workspace beside the target, from which the next run continues after a kill.
+"""Resumable builds: a workspace next to the target, from which the next run continues after a kill.
 
-.NAME.building/begun     signature of the input; work starts again when the input differs
+.NAME.building/begun     signature of the input; work starts again if the input differs
 .NAME.building/made/     the directory that becomes NAME at the end, in one step
-.NAME.building/sealed    identity of made/, written when it is whole: after made/ and the old NAME were swapped,
-                         a later run uses it to find out which of the two is new
+.NAME.building/sealed    identity of the finished made/; after made/ and the old NAME were swapped, it tells a
+later run which of the two is new
 """
 
 import shutil
@@ -22,10 +22,10 @@ SIGNATURE_FILE, BUILD_FOLDER, IDENTITY_FILE = "begun", "made", "sealed"
 
 @contextmanager
 def open_workspace(target: Path, signature: str) -> Iterator[Path]:
-    """Yield the locked folder in which ``target`` is built, emptied if its input was not ``signature``.
+    """Yield the locked folder in which ``target`` is built, emptied if its signature is another.
 
-    The block fills ``made/`` and writes its manifest, unless ``is_complete``, and calls ``move_into_place``. After
-    the block ``target`` is marked as checked, and the workspace is deleted.
+    The block fills ``made/`` and writes its manifest, unless ``is_complete``, and calls ``move_into_place``.
+    Afterwards ``target`` is marked as checked, and the workspace is deleted.
 
     Raises:
         BadInput: another process works there, or a file cannot be written.
@@ -45,7 +45,7 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
 
 
 def is_complete(work: Path) -> bool:
-    """Return whether ``made/`` is whole or already in its place, so that nothing is left to build."""
+    """Tell whether ``made/`` is whole or already in its place, so that nothing remains to be built."""
     return (work / IDENTITY_FILE).is_file()
 
 

@@ -4,28 +4,19 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ragqa.cli.options import (
-    OWN_THRESHOLD,
+    READER_DEFAULT,
     SETTINGS,
-    BeamsOption,
     DefaultCommandGroup,
-    EncoderOption,
-    FastOption,
     FiguresAsJsonOption,
-    FusionOption,
-    IndexOption,
-    KOption,
-    MaxAnswerOption,
-    MinAnswerOption,
-    ReaderOption,
-    RetrieverOption,
-    single_index,
+    PipelineOptions,
+    add_pipeline_options,
 )
-from ragqa.cli.output import complain, say
+from ragqa.cli.output import say
 from ragqa.errors import BadInput
 
 if TYPE_CHECKING:
@@ -50,9 +41,10 @@ app = typer.Typer(
 
 
 @app.command("questions", epilog=_EXAMPLE)
+@add_pipeline_options
 def score(
+    pipeline_options: PipelineOptions,
     questions: Annotated[Path, typer.Argument(help="JSON lines, DPR's TSV, or a SQuAD file; 'demo' for the demo's.")],
-    index: IndexOption = None,
     predictions: Annotated[
         Path | None, typer.Option(help="Score another system's answers in this file instead of an index.")
     ] = None,
@@ -62,24 +54,14 @@ def score(
     rule: Annotated[
         str | None, typer.Option(help="Scoring rule: nq (Unicode NFD), squad or regex.  [default: by the file]")
     ] = None,
-    k: KOption = None,
     depth: Annotated[int, typer.Option(min=1, help="Number of hits to search for answers.")] = 100,
     batch: Annotated[int, typer.Option(min=1, help="Number of questions to ask together.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Ask only this many questions, drawn at random.")] = None,
-    retriever: RetrieverOption = None,
-    reader: ReaderOption = None,
-    beams: BeamsOption = None,
-    fast: FastOption = None,
-    max_answer: MaxAnswerOption = None,
-    min_answer: MinAnswerOption = None,
-    fusion: FusionOption = None,
-    encoder: EncoderOption = None,
-    device: Annotated[str | None, typer.Option(help="Device of index search: cpu or cuda.  [default: cpu]")] = None,
     corpus: Annotated[str | None, typer.Option(help="Name of the corpus in the report.")] = None,
     split: Annotated[str, typer.Option(help="Split of the data set, such as dev or test.")] = "",
     min_confidence: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help=f"Confidence below which declining is reported.{OWN_THRESHOLD}"),
+        typer.Option(min=0, max=1, help=f"Confidence below which declining is reported.{READER_DEFAULT}"),
     ] = None,
     no_read: Annotated[bool, typer.Option("--no-read", help="Score retrieval alone.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Discard the rows of an interrupted run.")] = False,
@@ -91,7 +73,7 @@ def score(
     from ragqa.evaluation import EvaluationSettings, evaluate
     from ragqa.progress import Bars
 
-    place, is_demo = single_index(index), str(questions) == DEMO
+    place, is_demo = pipeline_options.find_index(), str(questions) == DEMO
     question_set = _open_questions(questions, split).sample(limit)
     if is_demo and place is None and predictions is None:
         place, corpus = demo_index(progress=Bars()), corpus or "demo encyclopedia"
@@ -102,7 +84,7 @@ def score(
         corpus=corpus,
         regex=scoring.regex,
         unicode=scoring.unicode,
-        k=k,
+        k=pipeline_options.k,
         depth=depth,
         batch=batch,
         min_confidence=min_confidence,
@@ -111,13 +93,11 @@ def score(
         resume=False if restart else None,
         about={"command": f"ragqa {shlex.join(sys.argv[1:])}"},
     )
-    options = {"retriever": retriever, "reader": reader, "fusion": fusion, "encoder": encoder, "device": device}
-    decoding = {"beams": beams, "fast": fast, "max_answer": max_answer, "min_answer": min_answer}
     system: Pipeline | System
     if place is not None and predictions is None:
-        system = _load_pipeline(place, options, decoding)
+        system = pipeline_options.load_pipeline(place)
     elif predictions is not None and place is None:
-        system = _open_predictions(predictions, settings, {**options, **decoding, "k": k}, limit)
+        system = _open_predictions(predictions, settings, pipeline_options, is_complete=limit is None)
     else:
         raise BadInput("give --index DIR to ask, or --predictions FILE to score another system's answers")
     out = out or _default_report(question_set.name, (place or predictions or questions).resolve().name)
@@ -162,34 +142,22 @@ def _open_questions(file: Path, split: str) -> "QuestionSet":
     return QuestionSet.from_file(file, split=split)
 
 
-def _load_pipeline(index: Path, options: dict[str, Any], decoding: dict[str, Any]) -> "Pipeline":
-    from ragqa.pipeline import Pipeline
-    from ragqa.reading.base import Decoding
-
-    options = {**options, "device": options["device"] or "cpu"}
-    pipeline = Pipeline.load(index, decoding=Decoding.from_options(**decoding), **options)
-    if pipeline.note:
-        complain(pipeline.note)
-    return pipeline
-
-
 def _open_predictions(
-    file: Path, settings: "EvaluationSettings", pipeline_options: dict[str, Any], limit: int | None
+    file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
 ) -> "System":
     """Open a file of predictions; raise BadInput if options of a pipeline were given, too."""
     from ragqa.evaluation.systems import Predictions
 
-    names = [name.replace("_", "-") for name, value in pipeline_options.items() if value is not None]
-    if names:
+    if names := [name.replace("_", "-") for name, value in vars(pipeline_options).items() if value is not None]:
         options = ", ".join(f"--{name}" if len(name) > 1 else f"-{name}" for name in names)
         raise BadInput(f"{options} cannot change predictions that were made already: leave it out")
-    return Predictions(file, depth=settings.depth, read=settings.read, is_complete=limit is None)
+    return Predictions(file, depth=settings.depth, read=settings.read, is_complete=is_complete)
 
 
 def _choose_rule(name: str | None, file: Path) -> "Rule":
     """Return the scoring rule of this name; by default SQuAD's for its own files, else that of NQ-open."""
     from ragqa.evaluation.rows import Rule
-    from ragqa.questions import is_squad
+    from ragqa.question_files import is_squad
 
     if name is None:
         name = "squad" if is_squad(file) else "nq"

@@ -11,21 +11,12 @@ import typer
 from ragqa.cli import evaluate as evaluate_commands
 from ragqa.cli import index as index_commands
 from ragqa.cli.options import (
-    OWN_THRESHOLD,
+    READER_DEFAULT,
     SETTINGS,
-    BeamsOption,
-    EncoderOption,
-    FastOption,
-    FusionOption,
-    IndexOption,
-    KOption,
-    MaxAnswerOption,
-    MinAnswerOption,
     MultiValueCommand,
+    PipelineOptions,
     QuestionGroup,
-    ReaderOption,
-    RetrieverOption,
-    single_index,
+    add_pipeline_options,
 )
 from ragqa.cli.output import ANSWERED, BAD, BUG, DECLINED, INTERRUPTED, complain, say
 from ragqa.errors import BadInput, RagqaError
@@ -51,49 +42,27 @@ def root(
 
 
 @app.command(epilog='Example: ragqa ask "Who built the first reflecting telescope?"')
+@add_pipeline_options
 def ask(
+    pipeline_options: PipelineOptions,
     question: Annotated[
         str | None, typer.Argument(help="Question; without one, each line of standard input, or a prompt.")
     ] = None,
-    index: IndexOption = None,
-    k: KOption = None,
-    retriever: RetrieverOption = None,
-    reader: ReaderOption = None,
-    beams: BeamsOption = None,
-    fast: FastOption = None,
-    max_answer: MaxAnswerOption = None,
-    min_answer: MinAnswerOption = None,
-    fusion: FusionOption = None,
-    encoder: EncoderOption = None,
-    device: Annotated[str, typer.Option(help="Device of index search and torch models: cpu or cuda.")] = "cpu",
     min_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, help=f"Decline answers below this confidence.{OWN_THRESHOLD}")
+        float | None, typer.Option(min=0, max=1, help=f"Decline answers below this confidence.{READER_DEFAULT}")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Answer a question from an index; without --index, from the demo encyclopedia."""
     from ragqa.cli import ask as asking
-    from ragqa.pipeline import Pipeline
-    from ragqa.reading.base import Decoding
 
-    place = single_index(index)
+    place = pipeline_options.find_index()
     if place is None:
         from ragqa.demo import demo_index
         from ragqa.progress import Bars
 
         place = demo_index(progress=Bars())
-    pipeline = Pipeline.load(
-        place,
-        retriever=retriever,
-        reader=reader,
-        encoder=encoder,
-        fusion=fusion,
-        k=k,
-        decoding=Decoding.from_options(beams=beams, fast=fast, max_answer=max_answer, min_answer=min_answer),
-        device=device,
-    )
-    if pipeline.note:
-        complain(pipeline.note)
+    pipeline = pipeline_options.load_pipeline(place)
     format_result = asking.format_json if as_json else asking.format_text
     if question is not None:
         answer = asking.ask_one(pipeline, question, min_confidence, format_result, say)

@@ -1,14 +1,22 @@
 """Options that several commands share, and the classes of commands with special arguments."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from ragqa.cli.output import complain
 from ragqa.errors import BadInput
 from ragqa.reading.registry import READERS
 from ragqa.retrieval.registry import Fusion, RetrieverKind
+
+if TYPE_CHECKING:
+    from ragqa.pipeline import Pipeline
 
 SETTINGS: dict[str, Any] = {
     "add_completion": False,
@@ -18,44 +26,96 @@ SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 """Settings of every group of commands."""
-READER_HELP = f"Reader: a directory, KIND:MODEL, or one saved in the pipeline: {', '.join(READERS)}."
-OWN_THRESHOLD = "  [default: the reader's own]"
-IndexOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--index",
-        "--pipeline",
-        metavar="PATH",
-        help="Index or pipeline directory; or http://HOST:PORT, a served index.",
-    ),
-]
-KOption = Annotated[
-    int | None,
-    typer.Option("-k", min=1, help="Passages to read; by default as many as the reader was trained with, or 10."),
-]
-RetrieverOption = Annotated[str | None, typer.Option(help=f"{', '.join(RetrieverKind)}.  [default: the index's]")]
-ReaderOption = Annotated[str | None, typer.Option(help=READER_HELP)]
-FusionOption = Annotated[str | None, typer.Option(help=f"Fusion of scores (hybrid retriever): {' or '.join(Fusion)}.")]
-EncoderOption = Annotated[str | None, typer.Option(help="Another form of the encoder that made the index.")]
-BeamsOption = Annotated[int | None, typer.Option(min=1, help="Beams of the search (generative readers); 1 is greedy.")]
-FastOption = Annotated[bool | None, typer.Option("--fast", help="Decode fast instead of thoroughly (rag-sequence).")]
-MaxAnswerOption = Annotated[int | None, typer.Option(help="Maximum answer length in tokens (generative readers).")]
-MinAnswerOption = Annotated[
-    int | None, typer.Option(min=0, help="Minimum answer length in tokens (generative readers).")
-]
+READER_DEFAULT = "  [default: the reader's own]"
 SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Skip and count malformed records.")]
 BuildDeviceOption = Annotated[str, typer.Option(help="Device of torch encoders and FAISS: cpu or cuda.")]
 CountsAsJsonOption = Annotated[bool, typer.Option("--json", help="Print the counts as one JSON object.")]
 FiguresAsJsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")]
 
 
-def single_index(places: list[Path] | None) -> Path | None:
-    """Return the index or pipeline; raise BadInput if both options were given."""
-    if places and len(places) > 1:
-        raise BadInput(
-            f"{' and '.join(map(str, places))}: --index and --pipeline name the same thing, give one of them"
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions:
+    """Options of the commands that load a pipeline."""
+
+    index: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--index",
+            "--pipeline",
+            metavar="PATH",
+            help="Index or pipeline directory; or http://HOST:PORT, a served index.",
+        ),
+    ] = None
+    k: Annotated[
+        int | None,
+        typer.Option("-k", min=1, help="Passages to read; by default as many as the reader was trained with, or 10."),
+    ] = None
+    retriever: Annotated[str | None, typer.Option(help=f"{', '.join(RetrieverKind)}.  [default: the index's]")] = None
+    reader: Annotated[
+        str | None,
+        typer.Option(help=f"Reader: a directory, KIND:MODEL, or one saved in the pipeline: {', '.join(READERS)}."),
+    ] = None
+    beams: Annotated[int | None, typer.Option(min=1, help="Beams of the search (generative readers); 1 is greedy.")] = (
+        None
+    )
+    fast: Annotated[bool | None, typer.Option("--fast", help="Decode fast instead of thoroughly (rag-sequence).")] = (
+        None
+    )
+    max_answer: Annotated[int | None, typer.Option(help="Maximum answer length in tokens (generative readers).")] = None
+    min_answer: Annotated[
+        int | None, typer.Option(min=0, help="Minimum answer length in tokens (generative readers).")
+    ] = None
+    fusion: Annotated[str | None, typer.Option(help=f"Fusion of scores (hybrid retriever): {' or '.join(Fusion)}.")] = (
+        None
+    )
+    encoder: Annotated[str | None, typer.Option(help="Another form of the encoder that made the index.")] = None
+    device: Annotated[
+        str | None, typer.Option(help="Device of index search and torch models: cpu or cuda.  [default: cpu]")
+    ] = None
+
+    def find_index(self) -> Path | None:
+        """Return the index or pipeline; raise BadInput if both options were given."""
+        if self.index and len(self.index) > 1:
+            names = " and ".join(map(str, self.index))
+            raise BadInput(f"{names}: --index and --pipeline name the same thing, give one of them")
+        return self.index[0] if self.index else None
+
+    def load_pipeline(self, place: Path) -> "Pipeline":
+        """Load the pipeline at ``place``, and print its note."""
+        from ragqa.pipeline import Pipeline
+        from ragqa.reading.base import Decoding
+
+        decoding = Decoding.from_options(
+            beams=self.beams, fast=self.fast, max_answer=self.max_answer, min_answer=self.min_answer
         )
-    return places[0] if places else None
+        same = {name: getattr(self, name) for name in ("retriever", "reader", "encoder", "fusion", "k")}
+        pipeline = Pipeline.load(place, decoding=decoding, device=self.device or "cpu", **same)
+        if pipeline.note:
+            complain(pipeline.note)
+        return pipeline
+
+
+def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a Typer command the options of a pipeline, which it gets as its parameter ``pipeline_options``."""
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        shared = {field.name: values.pop(field.name) for field in fields(PipelineOptions)}
+        command(pipeline_options=PipelineOptions(**shared), **values)
+
+    # Typer reads the options from the signature.
+    hints = get_type_hints(PipelineOptions, include_extras=True) | get_type_hints(command, include_extras=True)
+    defaults = {field.name: field.default for field in fields(PipelineOptions)}
+    defaults |= {name: each.default for name, each in inspect.signature(command).parameters.items()}
+    del defaults["pipeline_options"], hints["pipeline_options"]
+    run.__annotations__ = hints
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+            for name, default in defaults.items()
+        ]
+    )
+    return run
 
 
 class DefaultCommandGroup(TyperGroup):

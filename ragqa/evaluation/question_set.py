@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ragqa.errors import BadInput
-from ragqa.questions import read_questions, sample_questions
+from ragqa.question_files import read_questions, sample_questions
 from ragqa.types import Question
 
 

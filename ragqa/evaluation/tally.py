@@ -16,8 +16,7 @@ from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.kinds import BREAKDOWNS
 from ragqa.evaluation.rows import Row
 from ragqa.matching.patterns import compile_pattern
-from ragqa.metrics import to_nfd
-from ragqa.text import split_words
+from ragqa.text import split_words, to_nfd
 
 LOSSES = ("right", "not in the corpus", "not retrieved", "not read", "not chosen")
 """Stages at which answers are lost, from the corpus to the answer."""

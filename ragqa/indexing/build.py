@@ -28,7 +28,7 @@ from ragqa.corpus.walk import walk_files
 from ragqa.errors import BadInput
 from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
 from ragqa.progress import SILENT, Progress
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.bm25 import BM25, check_engine
 from ragqa.retrieval.registry import (
     DEFAULT_ENGINE,

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ragqa.matching import patterns
 from ragqa.matching.patterns import Search
-from ragqa.metrics import join_tokens, to_nfd
-from ragqa.text import split_words
+from ragqa.text import join_tokens, split_words, to_nfd
 
 _GRAM = 3
 """Length of the prefixes, in characters, by which most patterns are ruled out for a passage at once."""

@@ -7,7 +7,7 @@ that needs none of them is always searched.
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -66,20 +66,11 @@ def find_needed_texts(pattern: re.Pattern[str]) -> Texts | None:
         parser = import_module("re._parser")  # not public, but it is the parser that re itself uses
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _drop_longer(_analyse_sequence(parser.parse(pattern.pattern, pattern.flags))[1])
+            _, needed = _analyse_sequence(parser.parse(pattern.pattern, pattern.flags))
+            # A text that contains another one need not be searched.
+            return needed and frozenset(t for t in needed if not any(other in t for other in needed - {t}))
     except Exception:  # another Python version may parse differently: then every text is searched
         return None
-
-
-def _drop_longer(texts: Texts | None) -> Texts | None:
-    """Drop texts that contain another one."""
-    if texts is None:
-        return None
-    shortest: list[str] = []
-    for text in sorted(texts, key=len):
-        if not any(shorter in text for shorter in shortest):
-            shortest.append(text)
-    return frozenset(shortest)
 
 
 def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, Texts | None]:
@@ -124,14 +115,10 @@ def _analyse_branches(branches: list[tuple[Texts | None, Texts | None]]) -> tupl
     return texts if texts is not None and len(texts) <= _MAX_TEXTS else None, needed
 
 
-def _unite(sides: Iterable[Texts | None]) -> Texts | None:
+def _unite(sides: Sequence[Texts | None]) -> Texts | None:
     """Return all texts; None if one side is unknown."""
-    united: set[str] = set()
-    for side in sides:
-        if side is None:
-            return None
-        united |= side
-    return frozenset(united)
+    known = [side for side in sides if side is not None]
+    return frozenset[str]().union(*known) if len(known) == len(sides) else None
 
 
 def _analyse_repeat(minimum: int, maximum: int, parts: Any) -> tuple[Texts | None, Texts | None]:

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -44,26 +44,23 @@ def parse_config(
         BadInput: an option is unknown, missing or of another type; for a file, all that is wrong is named.
         MissingExtra: tyro is needed and not installed.
     """
-    rest = list(sys.argv[1:] if arguments is None else arguments)
-    if "--config" not in rest:
-        return _parse_options(ConfigClass, description, rest, positional, default=None)
-    position = rest.index("--config")
-    if position + 1 == len(rest):
+    options = list(sys.argv[1:] if arguments is None else arguments)
+    if "--config" not in options:
+        return _parse_options(ConfigClass, description, options, positional)
+    position = options.index("--config")
+    if position + 1 == len(options):
         raise BadInput("--config needs the name of a JSON file")
-    file = Path(rest[position + 1])
-    del rest[position : position + 2]
-    problems: list[str] = []
-    values = _merge(ConfigClass, _read_file(file), None, "", problems)
-    if not rest:
-        problems += [f"{name} is not given" for name in _find_missing(values)]
-    if problems:
-        raise BadInput(f"{file}: {'; '.join(problems)}")
-    if not rest:
-        return _construct(values)
-    return _parse_options(ConfigClass, description, rest, positional, default=values)
+    file = Path(options[position + 1])
+    del options[position : position + 2]
+    if options:
+        missing = _import_tyro().MISSING  # the command line may give what the file does not
+        default = _read_config(ConfigClass, file, missing)
+        return _parse_options(ConfigClass, description, options, positional, default=default)
+    return _construct(_read_config(ConfigClass, file, MISSING))
 
 
-def _read_file(file: Path) -> dict[str, Any]:
+def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
+    """Return an unchecked instance with the options in ``file``, and ``missing`` for those without a value."""
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -72,43 +69,62 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise BadInput(f"{file} is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise BadInput(f"{file} is not a JSON object of options")
-    return values
+    problems: list[str] = []
+    config = _decode_config(ConfigClass, values, MISSING, "", missing, problems)
+    if problems:
+        raise BadInput(f"{file}: {'; '.join(problems)}")
+    return config
 
 
-def _merge(ConfigClass: Any, values: dict[str, Any], base: Any, prefix: str, problems: list[str]) -> Any:
+def _decode_config(
+    ConfigClass: Any, values: dict[str, Any], base: Any, prefix: str, missing: Any, problems: list[str]
+) -> Any:
     """Return an instance with ``values`` over those of ``base``, or over the defaults of the class.
 
-    Its ``__post_init__`` has not run, since options on the command line may still change it. Fields without a value
-    are MISSING. What is wrong with ``values`` is added to ``problems``.
+    Its ``__post_init__`` has not run, since options on the command line may still change it. Options without a value
+    are ``missing``; if that is MISSING, they are among the problems.
     """
-    types = get_type_hints(ConfigClass)
-    merged = {
-        field.name: field_default(field) if base is None else getattr(base, field.name) for field in fields(ConfigClass)
-    }
-    groups = flat_groups(ConfigClass)
-    for name in groups.keys() & {name for name, value in merged.items() if value is MISSING}:
-        merged[name] = _merge(groups[name], {}, None, prefix, problems)
-    values = nest_settings(ConfigClass, {key.replace("-", "_"): value for key, value in values.items()})
-    for name, value in values.items():
-        if name in merged:
-            merged[name] = _decode(value, types[name], merged[name], prefix + name, problems)
+    types, groups = get_type_hints(ConfigClass), flat_groups(ConfigClass)
+    defaults = {field.name: field_default(field) for field in fields(ConfigClass)}
+    options = defaults if base is MISSING else dict(vars(base))
+    nested = nest_settings(ConfigClass, {key.replace("-", "_"): value for key, value in values.items()})
+    for name, value in ({group: {} for group in groups} | nested).items():
+        if name not in options:
+            problems.append(f"unknown option {prefix}{name}; the options are {', '.join(options)}")
+        elif is_dataclass(types[name]) and isinstance(value, dict):
+            inner = prefix if name in groups else f"{prefix}{name}."
+            options[name] = _decode_config(types[name], value, options[name], inner, missing, problems)
         else:
-            problems.append(f"unknown option {prefix}{name}; the options are {', '.join(merged)}")
-    return _unchecked(ConfigClass, merged)
+            try:
+                options[name] = _decode(value, types[name])
+            except TypeError:
+                problems.append(f"{prefix}{name} = {json.dumps(value)} is not of the type of the option (see --help)")
+    for name in [name for name, value in options.items() if value is MISSING]:
+        options[name] = missing
+        problems += [f"{prefix}{name} is not given"] * (missing is MISSING)
+    config = object.__new__(ConfigClass)
+    vars(config).update(options)
+    return config
 
 
-def _find_missing(instance: Any) -> list[str]:
-    """Return the names of the options without a value, those of flat groups among them."""
-    groups = flat_groups(type(instance))
-    nested = [name for group in groups for name in _find_missing(getattr(instance, group))]
-    return [name for name, value in vars(instance).items() if value is MISSING] + nested
-
-
-def _unchecked(ConfigClass: Any, values: dict[str, Any]) -> Any:
-    instance = object.__new__(ConfigClass)
-    for name, value in values.items():
-        object.__setattr__(instance, name, value)
-    return instance
+def _decode(value: Any, expected: Any) -> Any:
+    """Turn a JSON value into one of type ``expected``: text may be a path, a list a tuple; raise TypeError."""
+    origin, members = get_origin(expected), get_args(expected)
+    if origin in (Union, UnionType):
+        for member in members:
+            with suppress(TypeError):
+                return _decode(value, member)
+    elif origin is tuple and isinstance(value, list):
+        return tuple(_decode(item, members[0]) for item in value)
+    elif expected is Path and isinstance(value, str):
+        return Path(value)
+    elif (
+        (origin is Literal and value in members)
+        or type(value) is expected
+        or (expected is float and type(value) is int)
+    ):
+        return value
+    raise TypeError
 
 
 def _construct(instance: Any) -> Any:
@@ -117,52 +133,33 @@ def _construct(instance: Any) -> Any:
     return type(instance)(**values)
 
 
-def _decode(value: Any, expected: Any, base: Any, name: str, problems: list[str]) -> Any:
-    """Turn a JSON value into one of type ``expected``: text may be a path, a list a tuple, an object a dataclass."""
-    if isinstance(expected, UnionType) or get_origin(expected) is Union:
-        for member in get_args(expected):
-            attempt: list[str] = []
-            decoded = _decode(value, member, base, name, attempt)
-            if not attempt:
-                return decoded
-    elif get_origin(expected) is Literal:
-        if value in get_args(expected):
-            return value
-    elif get_origin(expected) is tuple:
-        if isinstance(value, list):
-            return tuple(_decode(item, get_args(expected)[0], None, name, problems) for item in value)
-    elif is_dataclass(expected):
-        if isinstance(value, dict):
-            return _merge(expected, value, None if base is MISSING else base, f"{name}.", problems)
-    elif expected is Path and isinstance(value, str):
-        return Path(value)
-    elif type(value) is expected or (expected is float and type(value) is int):
-        return value
-    problems.append(f"{name} = {json.dumps(value)} is not of the type of the option (see --help)")
-    return value
-
-
-def _parse_options(
-    ConfigClass: type[Config], description: str | None, arguments: list[str], positional: bool, default: Any
-) -> Config:
-    """Parse options with tyro; those with a value in ``default`` are optional."""
+def _import_tyro() -> Any:
     try:
         import tyro
     except ImportError as error:
         raise MissingExtra("a command line of options (--config FILE.json does without)", "torch") from error
+    return tyro
+
+
+def _parse_options(
+    ConfigClass: type[Config], description: str | None, arguments: list[str], positional: bool, **default: Any
+) -> Config:
+    """Parse options with tyro; those with a value in ``default`` are optional."""
+    tyro = _import_tyro()
     markers = (tyro.conf.FlagCreatePairsOff, *((tyro.conf.PositionalRequiredArgs,) if positional else ()))
     _remove_prefixes(ConfigClass, tyro.conf.arg(name=""))
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):
-            return tyro.cli(
+            config: Config = tyro.cli(
                 ConfigClass,
-                prog=f"python -m {_main_module()}",
+                prog=f"python -m {main_module()}",
                 args=arguments,
-                **({} if default is None else {"default": _replace_missing(default, tyro.MISSING)}),
                 description=f"{(description or '').partition('Legend:')[0].rstrip()}\n\n{_HELP}",
                 config=markers,
+                **default,
             )
+            return config
     except SystemExit as error:
         if not error.code:
             raise
@@ -183,23 +180,14 @@ def _remove_prefixes(ConfigClass: Any, no_prefix: Any) -> None:
             _remove_prefixes(hint, no_prefix)
 
 
-def _replace_missing(instance: Any, missing: Any) -> Any:
-    """Replace each MISSING by the marker ``missing`` of tyro, in nested dataclasses too."""
-    values = {
-        name: missing if value is MISSING else _replace_missing(value, missing) if is_dataclass(value) else value
-        for name, value in vars(instance).items()
-    }
-    return _unchecked(type(instance), values)
-
-
-def _main_module() -> str:
+def main_module() -> str:
     """Return the name of the module that ``python -m`` runs."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
 
 
 def _unframe(message: str) -> str:
-    """Return the text of an error as one line, without the frame that tyro draws (by lines, or only spaces)."""
+    """Return an error of tyro as one line, without the frame around it (of lines, or of spaces only)."""
     title, *lines = [line.strip("│┃╭╮╰╯─ ") for line in message.strip("\n").splitlines()]
     text = " ".join(line for line in lines if line.strip("-")).partition("For full helptext")[0]
     return f"{' '.join((text or title).split())}; --help lists the options"

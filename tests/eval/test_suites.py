@@ -13,7 +13,7 @@ from eval.squad import SQUAD
 from eval.suite import Suite, read_split
 from eval.webq import WEBQ
 from ragqa.errors import BadInput
-from ragqa.questions import read_questions, read_squad
+from ragqa.question_files import read_questions, read_squad
 
 SUITES = [NQ, WEBQ, CURATEDTREC, SQUAD]
 STANDARD_TEST = {"nq": ("test", 3_610), "webq": ("test", 2_032), "curatedtrec": ("test", 694), "squad": ("dev", 10_570)}

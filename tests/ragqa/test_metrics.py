@@ -26,7 +26,7 @@ from ragqa.metrics import (
     mean_reciprocal_rank,
     normalize_answer,
 )
-from ragqa.questions import read_questions, read_squad
+from ragqa.question_files import read_questions, read_squad
 from tests.oracles import dpr, orqa, squad
 
 COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"

@@ -14,7 +14,7 @@ import pytest
 
 from ragqa.corpus.sources import Document, read_documents
 from ragqa.errors import BadInput, BadLine
-from ragqa.questions import SquadParagraph, SquadQuestion, read_questions, read_squad, write_documents
+from ragqa.question_files import SquadParagraph, SquadQuestion, read_questions, read_squad, write_documents
 from ragqa.types import Question
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".xz": lzma.compress, ".gz": gzip.compress}

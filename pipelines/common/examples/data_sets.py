@@ -11,7 +11,7 @@ from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.questions import drop_known
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
-from ragqa.questions import is_squad, read_questions
+from ragqa.question_files import is_squad, read_questions
 from ragqa.text import normalize_answer
 from ragqa.types import Hit, Passage, Question
 

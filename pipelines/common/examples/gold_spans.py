@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ragqa.matching.patterns import compile_pattern
-from ragqa.metrics import exact_match, to_nfd
+from ragqa.metrics import exact_match
 from ragqa.reading.windows import Window
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.text import split_words
+from ragqa.text import split_words, to_nfd
 
 WordpieceSpan = tuple[int, int]
 """First and last wordpiece of a span, counted among the passage's own wordpieces in a window."""

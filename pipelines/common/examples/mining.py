@@ -27,7 +27,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.indexing.embed import open_shards
 from ragqa.progress import SILENT, Progress
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.text import normalize_answer

@@ -10,7 +10,7 @@ from eval.systems import corpus
 from eval.systems.corpus import CorpusConfig, detokenize
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from tests.helpers.data_sets import HELD_OUT, TRAINED, write_data_sets
 
 

@@ -43,7 +43,7 @@ from pipelines.span_reader.config import ReaderConfig
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.evaluation.statistics import calibration_error, refusal_rates
-from ragqa.questions import read_questions, read_squad
+from ragqa.question_files import read_questions, read_squad
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.span import SpanAnswer
 from ragqa.types import Hit, Passage, Question

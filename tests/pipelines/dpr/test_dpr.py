@@ -34,7 +34,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.pipeline import Pipeline
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import TextTokenizer

@@ -8,7 +8,7 @@ import pytest
 from pipelines.calibrate.conditions import build_paragraph_index
 from pipelines.span_reader.exam import main
 from ragqa.artefacts.paths import weights_dir
-from ragqa.questions import read_squad
+from ragqa.question_files import read_squad
 from tests.helpers import towns
 
 

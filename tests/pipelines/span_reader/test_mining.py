@@ -17,7 +17,7 @@ from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.mining import select_trainable
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.metrics import has_answer
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.retrieval.live import open_retriever
 from tests.helpers import tiny
 from tests.helpers.span_reader import make_config, mine_all

@@ -22,7 +22,7 @@ from ragqa.artefacts.machine import describe_hardware
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.span_readers import SpanReader
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.runtime.export import export

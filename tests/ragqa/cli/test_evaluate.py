@@ -8,7 +8,7 @@ from conftest import run
 
 from ragqa import Pipeline
 from ragqa.evaluation import Report, evaluate
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 
 ROWS = [
     {"question": "Who built Skarvik Lighthouse?", "answers": ["Ada Holm"], "documents": ["lighthouse.md"]},
@@ -127,7 +127,7 @@ def test_a_comparison_page_replaces_only_another_one(report: Path, questions: Pa
         (["questions.jsonl", "--index", "INDEX", "--out", "precious"], "not a ragqa report"),
         (["questions.jsonl", "--index", "INDEX", "--reader", "precious"], "precious"),
         (["questions.jsonl", "--predictions", "p.jsonl"], "ends before the questions do"),
-        (["questions.jsonl", "--predictions", "p.jsonl", "-k", "3", "--reader", "x"], "--reader, -k cannot change"),
+        (["questions.jsonl", "--predictions", "p.jsonl", "-k", "3", "--reader", "x"], "-k, --reader cannot change"),
         (["questions.jsonl", "--predictions", "p.jsonl", "--fast", "--max-answer", "3"], "--fast, --max-answer cannot"),
         (["questions.jsonl", "--index", "INDEX", "--beams", "3"], "this one marks spans: leave them out"),
         (["demo", "--index", "INDEX", "--predictions", "p.jsonl"], "--index DIR"),

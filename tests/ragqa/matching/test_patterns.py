@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ragqa.artefacts.paths import demo_dir
 from ragqa.matching import patterns
 from ragqa.matching.answer_finder import AnswerFinder
-from ragqa.metrics import has_answer, to_nfd
+from ragqa.metrics import has_answer
+from ragqa.text import to_nfd
 
 
 def search_without_filter(pattern: str, text: str) -> bool:

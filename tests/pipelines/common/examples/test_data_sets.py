@@ -10,7 +10,7 @@ from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.questions import question_keys
 from pipelines.span_reader.config import ReaderConfig
 from ragqa.errors import BadInput
-from ragqa.questions import read_questions
+from ragqa.question_files import read_questions
 from tests.helpers import tiny
 from tests.helpers.span_reader import make_config
 
