@@ -165,10 +165,10 @@ def train_step(
     questions, answers = generation.draw_questions(training, batch=config.batch, seed=config.seed, step=run.step)
     texts = [question.text for question in questions]
     hits = [found[: generator.passages] for found in find_passages(texts)]
-    inputs = generator.inputs(texts, [[hit.passage for hit in own] for own in hits]).to(config.device)
-    labels_BT = generator.seq2seq.tokens.labels(answers, config.writing.max_answer).to(config.device)
+    inputs = generator.make_inputs(texts, [[hit.passage for hit in own] for own in hits]).to(config.device)
+    labels_BT = generator.seq2seq.tokens.make_labels(answers, config.writing.max_answer).to(config.device)
     with autocast(config.device):
-        loss = generator.nll(inputs, generation.stack_scores(hits, config.device), labels_BT).mean()
+        loss = generator.compute_nll(inputs, generation.stack_scores(hits, config.device), labels_BT).mean()
     weight = parallel.compute_loss_weight(torch.ones(len(questions), device=config.device))
     rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     read, written = inputs.ids_NL.numel(), labels_BT.numel()

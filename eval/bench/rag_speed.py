@@ -171,7 +171,7 @@ def compare_steps(
     more = ours.max_input - inputs.ids_NL.shape[1]
     fixed = Inputs(grow(inputs.ids_NL, (0, more), value=rules.pad), grow(inputs.mask_NL, (0, more)))
     sides = {
-        "ours": lambda: step(updates[0], lambda scores_BK: ours.nll(inputs, scores_BK, labels_BT)),
+        "ours": lambda: step(updates[0], lambda scores_BK: ours.compute_nll(inputs, scores_BK, labels_BT)),
         "transformers": lambda: step(updates[1], lambda scores_BK: peer_loss(inputs, scores_BK)),
         f"transformers_{ours.max_input}": lambda: step(updates[1], lambda scores_BK: peer_loss(fixed, scores_BK)),
     }

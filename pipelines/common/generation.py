@@ -134,7 +134,7 @@ def write_answers(
     """Return answers by greedy decoding, without dropout; an empty answer is ''."""
     training = generator.training
     generator.eval()
-    inputs = generator.inputs(texts, passages).to(relevance_BK.device)
+    inputs = generator.make_inputs(texts, passages).to(relevance_BK.device)
     with autocast(relevance_BK.device):
         candidates = generator.generate(inputs, relevance_BK, SearchSettings(longest=generator.max_answer))
     generator.train(training)
@@ -200,7 +200,7 @@ def evaluate_generator(
             answers = write_answers(generator, texts, passages, stack_scores(read, device))
             right += count_exact_matches(answers, batch, regex=regex)
     em = {"em": right / len(questions)} if write else {}
-    if generator.template.closed:
+    if generator.template.is_closed_book:
         return em
     gold = [list(question.answers) for question in questions]
     recall = answer_recall(texts_found, gold, list(KS), regex=regex)

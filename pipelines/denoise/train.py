@@ -195,7 +195,7 @@ def _open_texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> Denoised
 def _nll(model: Seq2Seq, batch: DenoisingBatch) -> Tensor:
     """Return the mean negative log-likelihood of the ids to write, in nats a token."""
     written_BT = batch.labels_BT != IGNORED
-    logits_MV = model.logits(model.encode(batch.x), model.decoder_inputs(batch.labels_BT), written_BT)
+    logits_MV = model.compute_logits(model.encode(batch.x), model.shift_labels(batch.labels_BT), written_BT)
     return cross_entropy(logits_MV, batch.labels_BT[written_BT])
 
 

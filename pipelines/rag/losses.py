@@ -79,13 +79,13 @@ def score_answers(
     passages = [index.passages(rows) for rows in rows_BK]
     rows_BK = rows_BK[:, : max(1, *map(len, passages))]
     relevance_BK = generation.mask_missing(index.score(query_BD, rows_BK), rows_BK)
-    labels_BT = generator.seq2seq.tokens.labels(answers, config.writing.max_answer).to(config.device)
-    inputs = generator.inputs(texts, passages).to(config.device)
-    alone = generator.inputs(texts, [[] for _ in texts]).to(config.device)
+    labels_BT = generator.seq2seq.tokens.make_labels(answers, config.writing.max_answer).to(config.device)
+    inputs = generator.make_inputs(texts, passages).to(config.device)
+    alone = generator.make_inputs(texts, [[] for _ in texts]).to(config.device)
     with autocast(config.device):
-        nll_B, gold_BKT = generator.scores(inputs, relevance_BK, labels_BT, smoothing=config.smoothing)
+        nll_B, gold_BKT = generator.score_labels(inputs, relevance_BK, labels_BT, smoothing=config.smoothing)
         with torch.no_grad():  # measuring what retrieval is worth costs about one part in 3 K of the step
-            _, alone_B1T = generator.scores(alone, torch.zeros_like(relevance_BK[:, :1]), labels_BT)
+            _, alone_B1T = generator.score_labels(alone, torch.zeros_like(relevance_BK[:, :1]), labels_BT)
     read_flops, write_flops = model.token_flops
     tokens = inputs.ids_NL.numel() + rows_BK.size * labels_BT.shape[1]
     # A pass without gradient is a third of the operations of a training pass.

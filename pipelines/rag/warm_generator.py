@@ -107,7 +107,7 @@ class WarmGeneratorConfig(TrainingConfig):
     def rules(self) -> Rules:
         """Return the rules of all settings."""
         encoder = self.encoder_lr
-        is_closed = self.template is not None and Template(self.template).closed
+        is_closed = self.template is not None and Template(self.template).is_closed_book
         return {
             **super().rules(),
             **schedule_rules(self.steps, self.lr, self.warmup),
@@ -169,14 +169,14 @@ class GoldBatch:
     def make_examples(self, generator: RagGenerator, limit: int) -> list[Example]:
         """Return the inputs, the answers, and the places of the answers in the inputs."""
         tokens = generator.seq2seq.tokens
-        rows = generator.inputs(self.texts, [[passage] for passage in self.passages])
+        rows = generator.make_inputs(self.texts, [[passage] for passage in self.passages])
         pairs = zip(self.texts, self.passages, strict=True)
-        openings = tokens.ids([generator.template.text_before(*pair) for pair in pairs])
+        openings = tokens.encode([generator.template.text_before(*pair) for pair in pairs])
         examples = []
         for row, mask, opening, answer in zip(rows.ids_NL, rows.mask_NL, openings, self.answers, strict=True):
             ids = row[mask.bool()].tolist()
             first = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ids, opening, strict=False)))
-            examples.append(make_example(ids, tokens.labels([answer, f" {answer}"], limit), first))
+            examples.append(make_example(ids, tokens.make_labels([answer, f" {answer}"], limit), first))
         return examples
 
 
@@ -239,7 +239,7 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
     labels_BT = stack_labels(examples).to(config.device)
     counted_BT = labels_BT != IGNORED
     with autocast(config.device), attention.record_weights() as recorded:
-        logits_MV = seq2seq.logits(seq2seq.encode(inputs), seq2seq.decoder_inputs(labels_BT), counted_BT)
+        logits_MV = seq2seq.compute_logits(seq2seq.encode(inputs), seq2seq.shift_labels(labels_BT), counted_BT)
     nll = cross_entropy(logits_MV, labels_BT[counted_BT])
     guided = compute_attention_nll(recorded[-1], examples) if config.guide else torch.zeros_like(nll)
     weight = parallel.compute_loss_weight(counted_BT)

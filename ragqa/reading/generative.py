@@ -104,7 +104,7 @@ class GenerativeReader:
     @property
     def is_closed_book(self) -> bool:
         """True if it reads no passages."""
-        return self._generator.template.closed
+        return self._generator.template.is_closed_book
 
     @property
     def passages(self) -> int:
@@ -181,7 +181,7 @@ class GenerativeReader:
         """Return the generator's inputs and the prior [B, K], -inf where a question has fewer passages."""
         import torch
 
-        inputs = self._generator.inputs(questions, [[hit.passage for hit in passages] for passages in hits])
+        inputs = self._generator.make_inputs(questions, [[hit.passage for hit in passages] for passages in hits])
         if self.is_closed_book:
             return inputs.to(self._device), torch.zeros(len(questions), 1, device=self._device)
         relevance_BK = np.full((len(hits), max(map(len, hits))), -np.inf, np.float32)
@@ -232,7 +232,7 @@ class GenerativeReader:
     def _locate(self, question: str, hit: Hit, text: str) -> Span | None:
         """Return the first span of the passage that is the answer, if the generator read that far."""
         edges = locate_answer(hit.passage.text, text)
-        return Span(*edges) if edges and self._generator.reads(question, hit.passage, edges[1]) else None
+        return Span(*edges) if edges and self._generator.can_read(question, hit.passage, edges[1]) else None
 
     def _compute_confidence(self, candidate: "Candidate") -> float:
         return self._calibration.compute_confidence(_make_evidence(candidate))

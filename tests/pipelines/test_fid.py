@@ -110,7 +110,7 @@ def test_the_loss_of_a_closed_book_is_that_of_the_question_alone(config: FidConf
     tokens, wanted = generator.seq2seq.tokens, []
     for question, answer in zip(asked, answers, strict=True):
         labels = torch.tensor([[*tokens.encode_bare(answer), tokens.end]])
-        ids = torch.tensor(tokens.ids([question.text]))
+        ids = torch.tensor(tokens.encode([question.text]))
         before = torch.tensor([[generator.seq2seq.conventions.start, *labels[0, :-1].tolist()]])
         with torch.no_grad():
             logits = generator.seq2seq.model.eval()(input_ids=ids, decoder_input_ids=before).logits
@@ -131,13 +131,13 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
 
     def opened(*arguments: Any, **options: Any) -> Any:
         generator = assembled(*arguments, **options)
-        inputs = generator.inputs
+        make_inputs = generator.make_inputs
 
         def seen(questions: list[str], passages: list[list[Passage]]) -> Any:
             read.append(passages)
-            return inputs(questions, passages)
+            return make_inputs(questions, passages)
 
-        monkeypatch.setattr(generator, "inputs", seen)
+        monkeypatch.setattr(generator, "make_inputs", seen)
         return generator
 
     monkeypatch.setattr(fid.generation, "load_for_training", opened)

@@ -84,7 +84,7 @@ def initialise_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int 
         BadInput: there are no texts, or the model does not have the layers of BERT or RoBERTa.
     """
     parts = _find_layers(model)
-    rows = [row[:max_tokens] for row in model.tokens.ids(texts) if len(row) > 2]
+    rows = [row[:max_tokens] for row in model.tokens.encode(texts) if len(row) > 2]
     if not rows:
         raise BadInput("no texts to fit a generator's attention to: give some hundred passages")
     _fit_copying(model, parts, rows)
@@ -262,7 +262,7 @@ def _iter_states(
         first_NT[:, 0] = True  # logits cost more than everything else and are not needed
         with torch.no_grad(), _record_inputs(cross) as recorded:
             states = model.encode(inputs)
-            model.logits(states, ids_NT, first_NT)
+            model.compute_logits(states, ids_NT, first_NT)
         for ids, decoder_ids, encoder_LD, decoder_TD in zip(
             part, decoder_rows, states.hidden_NLD.float().cpu(), recorded[0].float().cpu(), strict=True
         ):

@@ -1,7 +1,7 @@
 """Decoding of RAG: RAG-Token over the mixture of passages, RAG-Sequence over the union of the passages' beams.
 
-Legend: B questions, K passages per question, G searches, P passages that a search mixes (K or 1), W beams,
-C candidates, T tokens, M scored positions, V vocabulary.
+Legend: B questions, K passages per question, G searches, P passages that a search mixes (K or 1), C candidates,
+T tokens, M scored positions, V vocabulary.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from ragqa.errors import BadInput
-from ragqa.models.generation.search import SearchSettings, collect_answers, cut_at_end, search_beams, search_greedily
+from ragqa.models.generation.search import (
+    Ids,
+    PassageMixture,
+    SearchSettings,
+    cut_at_end,
+    search_beams,
+    search_greedily,
+)
 from ragqa.models.generation.seq2seq import DecoderRun, EncoderStates, Seq2Seq
 from ragqa.objectives import IGNORED, sequence_nll, token_nll
 
@@ -19,8 +26,6 @@ _MAX_LOGITS = 1 << 26
 """Maximum number of logits computed at once, unless a single question needs more."""
 MAX_CACHED = 1 << 28
 """Maximum number of keys and values, or attention weights, in memory (1 GiB), unless one question needs more."""
-
-Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -30,45 +35,9 @@ class Candidate:
     ids: Ids
     """Tokens of the answer, the end included."""
     log_prob: float
-    """log p(y|x) in nats, forced tokens included; for the first token see ``score_candidates``."""
+    """log p(y|x) in nats, forced tokens included; for the first token see ``_score_candidates``."""
     posterior: tuple[float, ...]
     """p(z|x,y) of each passage of the question; sums to 1."""
-
-
-class PassageMixture:
-    """Token scorer of G searches, each of which mixes the probabilities of P passages by their priors."""
-
-    def __init__(self, run: DecoderRun, prior_GP: Tensor) -> None:
-        self._run, self._prior_GP = run, prior_GP
-
-    def score_next(self, tokens_GW: Tensor) -> Tensor:
-        """Append one token to each beam and return log-probabilities ``[G, W, V]`` of the next one."""
-        searches, passages = self._prior_GP.shape
-        rows = tokens_GW.unsqueeze(1).expand(-1, passages, -1).flatten()
-        log_probs = self._run.step(rows).log_softmax(-1).view(searches, passages, tokens_GW.shape[1], -1)
-        if passages == 1:
-            return log_probs[:, 0]
-        return (log_probs + self._prior_GP[..., None, None]).logsumexp(1)
-
-    def reorder(self, parents_GW: Tensor) -> None:
-        """Continue beam w of a search from the tokens of its beam ``parents_GW[g, w]``."""
-        texts = self._prior_GP.numel()
-        beams = self._run.rows // texts  # 1 at the first step, where all beams are equal
-        first = torch.arange(texts, device=parents_GW.device) * beams
-        parents = parents_GW.clamp_max(beams - 1).repeat_interleave(self._prior_GP.shape[1], 0)
-        self._run.reorder((first.unsqueeze(1) + parents).flatten())
-
-    def select(self, searches: Tensor) -> "PassageMixture":
-        """Return a scorer for some of the searches; this one must not be used again."""
-        passages = self._prior_GP.shape[1]
-        texts = _expand_groups(searches, passages)
-        beams = self._run.rows // self._prior_GP.numel()
-        return PassageMixture(self._run.select(texts, _expand_groups(texts, beams)), self._prior_GP[searches])
-
-
-def _expand_groups(groups: Tensor, size: int) -> Tensor:
-    """Return the row numbers of the members of some groups of ``size`` rows each."""
-    return (groups.unsqueeze(1) * size + torch.arange(size, device=groups.device)).flatten()
 
 
 @torch.no_grad()
@@ -93,10 +62,10 @@ def decode_token(
         BadInput: a question has no passage.
     """
     scored = []
-    for run, prior_BK in _split_questions(model, states, _compute_prior(relevance_BK), search):
-        answers = _search(model, run, prior_BK, search)
+    for run, prior_BK in _split_questions(model, states, relevance_BK, search):
+        answers = _search(run, prior_BK, search)
         ids = [[ids for ids, _ in row[: search.returned]] for row in answers]
-        scored += score_candidates(model, run, prior_BK, ids, marginal="token")
+        scored += _score_candidates(run, prior_BK, ids, marginal="token")
     return scored
 
 
@@ -105,16 +74,14 @@ def stream_token(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
     """Yield the tokens ``[B]`` of a greedy ``decode_token`` step by step, and return its candidates."""
-    prior_BK = _compute_prior(relevance_BK)
-    run = DecoderRun(model, states)
+    run, prior_BK = DecoderRun(model, states), _compute_prior(relevance_BK)
     tokens = []
-    scorer = PassageMixture(run, prior_BK)
-    for token_B, _ in search_greedily(scorer, len(prior_BK), model.conventions, search, prior_BK.device):
+    for token_B, _ in search_greedily(PassageMixture(run, prior_BK), search):
         tokens.append(token_B)
         yield token_B
     rows = torch.stack(tokens, 1).tolist()
     ids = [[cut_at_end(row, model.conventions.ends)] for row in rows]
-    return score_candidates(model, run, prior_BK, ids, marginal="token")
+    return _score_candidates(run, prior_BK, ids, marginal="token")
 
 
 @torch.no_grad()
@@ -128,19 +95,17 @@ def decode_sequence(
     Arguments, result and errors are those of ``decode_token``.
     """
     scored = []
-    for run, prior_BK in _split_questions(model, states, _compute_prior(relevance_BK), search):
-        answers = _search(model, run, torch.zeros_like(prior_BK).view(-1, 1), search)
-        exists = prior_BK.isfinite().flatten().tolist()
-        answers = [row if real else [] for row, real in zip(answers, exists, strict=True)]
-        passages = prior_BK.shape[1]
-        per_question = [answers[start : start + passages] for start in range(0, len(answers), passages)]
+    for run, prior_BK in _split_questions(model, states, relevance_BK, search):
+        answers = iter(_search(run, torch.zeros_like(prior_BK).view(-1, 1), search))
+        priors = prior_BK.tolist()  # -inf for a missing passage, whose answers do not count
+        found = [
+            [row if prior > -torch.inf else [] for prior, row in zip(row_K, answers, strict=False)] for row_K in priors
+        ]
         if fast:
-            scored += [
-                _merge_fast(rows, prior, search) for rows, prior in zip(per_question, prior_BK.tolist(), strict=True)
-            ]
+            scored += [_merge_fast(rows, prior_K, search) for rows, prior_K in zip(found, priors, strict=True)]
         else:
-            ids = [list(dict.fromkeys(ids for row in rows for ids, _ in row)) for rows in per_question]
-            scored += score_candidates(model, run, prior_BK, ids, marginal="sequence")
+            ids = [list(dict.fromkeys(ids for row in rows for ids, _ in row)) for rows in found]
+            scored += _score_candidates(run, prior_BK, ids, marginal="sequence")
     return [sorted(row, key=lambda candidate: -candidate.log_prob)[: search.returned] for row in scored]
 
 
@@ -152,27 +117,27 @@ def _compute_prior(relevance_BK: Tensor) -> Tensor:
 
 
 def _split_questions(
-    model: Seq2Seq, states: EncoderStates, prior_BK: Tensor, search: SearchSettings
+    model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Iterator[tuple[DecoderRun, Tensor]]:
     """Yield decoder runs and priors for as many questions at a time as memory allows."""
-    passages = prior_BK.shape[1]
+    passages = relevance_BK.shape[1]
     logits = passages * max(search.beams, search.longest) * model.vocabulary
     cached = 2 * model.layers * passages * states.hidden_NLD[0].numel()
     at_once = max(1, min(_MAX_LOGITS // logits, MAX_CACHED // cached))
-    for begin in range(0, len(prior_BK), at_once):
-        own = prior_BK[begin : begin + at_once]
-        yield DecoderRun(model, states[slice(begin * passages, (begin + len(own)) * passages)]), own
+    for number, prior_BK in enumerate(_compute_prior(relevance_BK).split(at_once)):
+        begin = number * at_once * passages
+        yield DecoderRun(model, states[slice(begin, begin + prior_BK.numel())]), prior_BK
 
 
-def _search(model: Seq2Seq, run: DecoderRun, prior_GP: Tensor, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
+def _search(run: DecoderRun, prior_GP: Tensor, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
     """Return the answers of each search, best first, and their scores."""
-    scorer, rules = PassageMixture(run, prior_GP), model.conventions
+    mixture = PassageMixture(run, prior_GP)
     if search.beams > 1:
-        return collect_answers(*search_beams(scorer, len(prior_GP), rules, search, prior_GP.device), rules)
-    steps = list(search_greedily(scorer, len(prior_GP), rules, search, prior_GP.device))
-    rows = [cut_at_end(row, rules.ends) for row in torch.stack([token_G for token_G, _ in steps], 1).tolist()]
-    gains = torch.stack([gain_G for _, gain_G in steps]).sum(0).tolist()
-    return [[(ids, gain / len(ids) ** search.length_penalty)] for ids, gain in zip(rows, gains, strict=True)]
+        return search_beams(mixture, search)
+    tokens, gains = zip(*search_greedily(mixture, search), strict=True)
+    rows = [cut_at_end(row, mixture.rules.ends) for row in torch.stack(tokens, 1).tolist()]
+    scores = torch.stack(gains).sum(0).tolist()
+    return [[(ids, score / len(ids) ** search.length_penalty)] for ids, score in zip(rows, scores, strict=True)]
 
 
 def _merge_fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], search: SearchSettings) -> list[Candidate]:
@@ -185,19 +150,20 @@ def _merge_fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], searc
     return [Candidate(ids, float(log_K.logsumexp(0)), tuple(log_K.softmax(0).tolist())) for ids, log_K in joint.items()]
 
 
-@torch.no_grad()
-def score_candidates(
-    model: Seq2Seq, run: DecoderRun, prior_BK: Tensor, candidates: Sequence[Sequence[Ids]], *, marginal: str
+def _score_candidates(
+    run: DecoderRun, prior_BK: Tensor, candidates: Sequence[Sequence[Ids]], *, marginal: str
 ) -> list[list[Candidate]]:
     """Compute p(y|x) and p(z|x,y) of each question's candidates under all its passages.
 
     A first token that marks the beginning does not count if all candidates of a question begin with it, as in
     ``RagSequenceForGeneration``. Unlike there, the prior also counts for an answer of a single token.
     """
-    labels_BCT = _make_labels(candidates, model.conventions.bos, prior_BK.device)
-    gold_BCKT = _score_labels(
-        model, run, labels_BCT, _pad(candidates, model.conventions.pad).to(prior_BK.device), prior_BK
-    )
+    rules = run.model.conventions
+    labels_BCT = _pad(candidates, IGNORED).to(prior_BK.device)
+    for row_CT, answers in zip(labels_BCT, candidates, strict=True):
+        if all(ids[0] == rules.bos for ids in answers):
+            row_CT[:, 0] = IGNORED
+    gold_BCKT = _score_labels(run, labels_BCT, _pad(candidates, rules.pad).to(prior_BK.device), prior_BK.shape[1])
     counted, prior_BCK = labels_BCT != IGNORED, prior_BK.unsqueeze(1).expand(*labels_BCT.shape[:2], -1)
     flat = gold_BCKT.flatten(0, 1), prior_BCK.flatten(0, 1), counted.flatten(0, 1)
     if marginal == "token":
@@ -212,16 +178,16 @@ def score_candidates(
     return [[Candidate(ids, log_prob, tuple(post)) for ids, log_prob, post in zip(*row, strict=False)] for row in rows]
 
 
-def _score_labels(model: Seq2Seq, run: DecoderRun, labels_BCT: Tensor, ids_BCT: Tensor, prior_BK: Tensor) -> Tensor:
+def _score_labels(run: DecoderRun, labels_BCT: Tensor, ids_BCT: Tensor, passages: int) -> Tensor:
     """Return log-probabilities ``[B, C, K, T]`` of the labels under each passage.
 
     Candidates of a question often share their first tokens. The distribution that follows a prefix under a passage is
     computed once, by the first candidate with this prefix (its owner), and all others look it up.
     """
     questions, count, length = labels_BCT.shape
-    passages, counted_BCT, owner_BCT = prior_BK.shape[1], labels_BCT != IGNORED, _find_owners(labels_BCT, ids_BCT)
-    inputs_BCT = torch.cat([torch.full_like(ids_BCT[..., :1], model.conventions.start), ids_BCT[..., :-1]], -1)
-    at_once = max(1, _MAX_LOGITS // (questions * passages * length * model.vocabulary))
+    counted_BCT, owner_BCT = labels_BCT != IGNORED, _find_owners(labels_BCT, ids_BCT)
+    inputs_BCT = torch.cat([torch.full_like(ids_BCT[..., :1], run.model.conventions.start), ids_BCT[..., :-1]], -1)
+    at_once = max(1, _MAX_LOGITS // (questions * passages * length * run.model.vocabulary))
     gold_BKCT = torch.zeros(questions, passages, count, length, device=labels_BCT.device)
     number_C1 = torch.arange(count, device=labels_BCT.device).unsqueeze(-1)
     for begin in range(0, count, at_once):
@@ -245,27 +211,20 @@ def _repeat_per_passage(values_BCT: Tensor, passages: int) -> Tensor:
 
 def _find_owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
     """Return for each position ``[B, C, T]`` the first candidate of the question with the same prefix."""
-    owner_BCT = torch.zeros_like(labels_BCT)
-    rows = zip(owner_BCT, labels_BCT.tolist(), ids_BCT.tolist(), strict=True)
-    for owner_CT, labels, ids in rows:
+    owners = []
+    for labels_CT, ids_CT in zip(labels_BCT.tolist(), ids_BCT.tolist(), strict=True):
         first: dict[Ids, int] = {}
-        own = [
-            [first.setdefault(tuple(row[:t]), c) if label[t] != IGNORED else c for t in range(len(row))]
-            for c, (label, row) in enumerate(zip(labels, ids, strict=True))
-        ]
-        owner_CT.copy_(torch.tensor(own))
-    return owner_BCT
-
-
-def _make_labels(candidates: Sequence[Sequence[Ids]], bos: int | None, device: torch.device) -> Tensor:
-    labels_BCT = _pad(candidates, IGNORED).to(device)
-    for row, ids in zip(labels_BCT, candidates, strict=True):
-        if all(candidate[0] == bos for candidate in ids):
-            row[:, 0] = IGNORED
-    return labels_BCT
+        owners.append(
+            [
+                [first.setdefault(tuple(ids[:t]), c) if label != IGNORED else c for t, label in enumerate(labels)]
+                for c, (labels, ids) in enumerate(zip(labels_CT, ids_CT, strict=True))
+            ]
+        )
+    return torch.tensor(owners, device=labels_BCT.device)
 
 
 def _pad(candidates: Sequence[Sequence[Ids]], fill: int) -> Tensor:
+    """Return ids ``[B, C, T]``, padded with ``fill`` to the longest and to the largest number of candidates."""
     count = max(map(len, candidates))
     length = max(len(ids) for row in candidates for ids in row)
     rows = [[[*ids, *[fill] * (length - len(ids))] for ids in row] for row in candidates]

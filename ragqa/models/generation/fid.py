@@ -4,70 +4,51 @@ Legend: B questions, K passages per question, L tokens of a pair, S tokens of al
 T tokens of an answer, D width, H heads.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ragqa.models.generation import attention
 from ragqa.models.generation.decoding import MAX_CACHED, Candidate, decode_token, stream_token
-from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT, GeneratorKind
-from ragqa.models.generation.rag import score_answers
+from ragqa.models.generation.kinds import GeneratorKind
+from ragqa.models.generation.rag import PassageGenerator, score_answers
 from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
-from ragqa.models.generation.template import FID, Template, assemble_inputs, fits_input
-from ragqa.models.inputs import Inputs
-from ragqa.types import Passage
+from ragqa.models.generation.template import FID, Template
+from ragqa.models.inputs import Inputs, pad_rows
 
 
-class FusionInDecoder(nn.Module):
+class FusionInDecoder(PassageGenerator):
     """Fusion-in-Decoder over a seq2seq, with the interface of ``RagGenerator``."""
 
     kind = GeneratorKind.FID
 
-    def __init__(
-        self,
-        seq2seq: Seq2Seq,
-        *,
-        template: Template = FID,
-        passages: int = 10,
-        max_input: int = MAX_INPUT,
-        max_answer: int = MAX_ANSWER,
-    ) -> None:
-        """Wrap ``seq2seq``; the arguments are those of ``RagGenerator``."""
-        super().__init__()
-        self.seq2seq, self.template = seq2seq, template
-        self.passages, self.max_input = passages, min(max_input, seq2seq.max_tokens)
-        self.max_answer = min(max_answer, seq2seq.max_tokens)
-        self.retriever: str | None = None
+    def __init__(self, seq2seq: Seq2Seq, *, template: Template = FID, passages: int = 10, **settings: Any) -> None:
+        """Wrap ``seq2seq``; the arguments are those of ``PassageGenerator``."""
+        super().__init__(seq2seq, template=template, passages=passages, **settings)
 
-    def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
-        """Encode the pairs of questions and passages with ``assemble_inputs``."""
-        return assemble_inputs(self.seq2seq.tokens, self.template, questions, passages, self.max_input)
-
-    def reads(self, question: str, passage: Passage, end: int) -> bool:
-        """Tell whether the input contains the passage up to the character ``end``."""
-        return fits_input(self.seq2seq.tokens, self.template, question, passage, end, self.max_input)
-
-    def nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return -log p(y|x, all passages) of each answer ``[B]``; relevance only marks missing passages by -inf."""
         states, _ = self._fuse(inputs, relevance_BK)
         alone_B1 = torch.zeros_like(relevance_BK[:, :1])
         return score_answers(self.seq2seq, states, alone_B1, labels_BT, "token", smoothing)[0]
 
+    @torch.no_grad()
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings) -> list[list[Candidate]]:
         """Return the best answers of each question, with attention in place of the posterior."""
-        with torch.no_grad():
-            states, owner_BS = self._fuse(inputs, relevance_BK)
+        states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = decode_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
         return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])
 
+    @torch.no_grad()
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
         """Yield the tokens of a greedy search step by step, as ``stream_token`` does."""
-        with torch.no_grad():
-            states, owner_BS = self._fuse(inputs, relevance_BK)
+        states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
         return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])
 
@@ -82,7 +63,6 @@ class FusionInDecoder(nn.Module):
         hidden_BSD = hidden_BSD.gather(1, order_BS.unsqueeze(-1).expand(-1, -1, hidden_BSD.shape[-1]))
         return EncoderStates(hidden_BSD, mask_BS.gather(1, order_BS)), order_BS // mask_BKL.shape[2]
 
-    @torch.no_grad()
     def _attribute_passages(
         self, states: EncoderStates, owner_BS: Tensor, candidates_B: list[list[Candidate]], passages: int
     ) -> list[list[Candidate]]:
@@ -91,25 +71,21 @@ class FusionInDecoder(nn.Module):
         It is the share of the decoder's attention, averaged over layers, heads and the tokens of the answer, which is
         the best indicator of a passage's relevance (Izacard & Grave 2021b, section 3.1).
         """
-        pad, start = self.seq2seq.conventions.pad, self.seq2seq.conventions.start
-        flat = [(row, candidate) for row, candidates in enumerate(candidates_B) for candidate in candidates]
-        length = max(len(candidate.ids) for _, candidate in flat)
-        ids = [[start, *answer.ids, *[pad] * (length - len(answer.ids))][:length] for _, answer in flat]
-        rows = torch.tensor([row for row, _ in flat], device=owner_BS.device)
-        own = states[rows]
-        inputs_RT = torch.tensor(ids, device=rows.device)
-        weights = self.seq2seq.layers * length * self.seq2seq.heads * own.mask_NL.shape[1]
+        rules, device = self.seq2seq.conventions, owner_BS.device
+        answers = [(row, candidate) for row, candidates in enumerate(candidates_B) for candidate in candidates]
+        inputs = pad_rows([[rules.start, *answer.ids[:-1]] for _, answer in answers], rules.pad).to(device)
+        rows_R = torch.tensor([row for row, _ in answers], device=device)
+        states_R = states[rows_R]
+        weights = self.seq2seq.layers * self.seq2seq.heads * inputs.ids_NL.shape[1] * states.mask_NL.shape[1]
         parts = []
-        for part in torch.arange(len(rows), device=rows.device).split(max(1, MAX_CACHED // weights)):
+        for part in torch.arange(len(answers), device=device).split(max(1, MAX_CACHED // weights)):
             with attention.record_weights() as layers:
-                self.seq2seq.logits(own[part], inputs_RT[part])
+                self.seq2seq.compute_logits(states_R[part], inputs.ids_NL[part])
             parts.append(torch.stack([layer.mean(1) for layer in layers]).mean(0))
         weight_RTS = torch.cat(parts)
-        counted_RT = torch.tensor([[t < len(answer.ids) for t in range(length)] for _, answer in flat]).to(rows.device)
-        mean_RS = (weight_RTS * counted_RT.unsqueeze(-1)).sum(1) * own.mask_NL
-        share_RK = mean_RS.new_zeros(len(flat), passages).scatter_add_(1, owner_BS[rows], mean_RS)
+        mean_RS = (weight_RTS * inputs.mask_NL.unsqueeze(-1)).sum(1) * states_R.mask_NL
+        share_RK = mean_RS.new_zeros(len(answers), passages).scatter_add_(1, owner_BS[rows_R], mean_RS)
         shares = iter((share_RK / share_RK.sum(-1, keepdim=True)).tolist())
         return [
-            [Candidate(answer.ids, answer.log_prob, tuple(next(shares))) for answer in answers]
-            for answers in candidates_B
+            [replace(answer, posterior=tuple(next(shares))) for answer in candidates] for candidates in candidates_B
         ]

@@ -63,12 +63,12 @@ def make_generator(
     if kind not in TEMPLATES:
         raise BadInput(f"generator {kind!r}: choose one of {', '.join(TEMPLATES)}")
     template = template or TEMPLATES[kind]
-    if template.closed != (kind == GeneratorKind.CLOSED_BOOK):
+    if template.is_closed_book != (kind == GeneratorKind.CLOSED_BOOK):
         raise BadInput(f"template {template.text!r} is not for {kind}: every kind but closed-book needs {{passage}}")
     sizes: dict[str, Any] = {"template": template, "max_input": max_input, "max_answer": max_answer}
     if kind == GeneratorKind.FID:
         return FusionInDecoder(seq2seq, passages=passages or 10, **sizes)
-    if template.closed:
+    if template.is_closed_book:
         return RagGenerator(seq2seq, passages=1, **sizes)
     marginal: Any = "token" if kind == GeneratorKind.RAG_TOKEN else "sequence"
     sizes |= {"retriever": retriever, "question_tokens": question_tokens}

@@ -4,7 +4,7 @@ Legend: B questions, K passages per question, N = B * K pairs, T tokens of an an
 """
 
 from collections.abc import Generator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from ragqa.models.generation.decoding import Candidate, decode_sequence, decode_
 from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT, GeneratorKind
 from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
-from ragqa.models.generation.template import RAG, Template, assemble_inputs, fits_input
+from ragqa.models.generation.template import RAG, PairEncoder, Template
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs
 from ragqa.objectives import IGNORED, gold_log_probs, label_means, rag_token_nll, sequence_nll, token_nll
@@ -23,7 +23,53 @@ from ragqa.types import Passage
 Marginal = Literal["token", "sequence"]
 
 
-class RagGenerator(nn.Module):
+class PassageGenerator(nn.Module):
+    """Base of the generators: a seq2seq that reads pairs of question and passage, and the settings of its training."""
+
+    def __init__(
+        self,
+        seq2seq: Seq2Seq,
+        *,
+        template: Template,
+        passages: int,
+        max_input: int = MAX_INPUT,
+        max_answer: int = MAX_ANSWER,
+        retriever: str | None = None,
+        question_tokens: Seq2SeqTokenizer | None = None,
+    ) -> None:
+        """Combine a seq2seq and the settings of its training.
+
+        Args:
+            seq2seq: the model.
+            template: text of a pair.
+            passages: number of passages per question, K.
+            max_input: maximum length of a pair in tokens.
+            max_answer: maximum length of an answer in tokens.
+            retriever: fingerprint of the dual encoder whose scores were the prior; None if unknown.
+            question_tokens: tokenizer of the question tower, if questions were respelled by it.
+        """
+        super().__init__()
+        self.seq2seq, self.template, self.passages = seq2seq, template, passages
+        self.max_input, self.max_answer = min(max_input, seq2seq.max_tokens), min(max_answer, seq2seq.max_tokens)
+        self.retriever, self.question_tokens = retriever, question_tokens
+
+    def make_inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
+        """Encode the pairs of questions and passages, see ``PairEncoder.encode``."""
+        return self._pairs.encode(self._respell(questions), passages)
+
+    def can_read(self, question: str, passage: Passage, end: int) -> bool:
+        """Tell whether the input contains the passage up to the character ``end``."""
+        return self._pairs.can_read(self._respell([question])[0], passage, end)
+
+    @property
+    def _pairs(self) -> PairEncoder:
+        return PairEncoder(self.seq2seq.tokens, self.template, self.max_input)
+
+    def _respell(self, questions: Sequence[str]) -> Sequence[str]:
+        return questions if self.question_tokens is None else self.question_tokens.respell(questions)
+
+
+class RagGenerator(PassageGenerator):
     """RAG-Token or RAG-Sequence over a seq2seq; with a template without passage (K = 1), the closed-book reader."""
 
     def __init__(
@@ -33,114 +79,74 @@ class RagGenerator(nn.Module):
         marginal: Marginal = "token",
         template: Template = RAG,
         passages: int = 5,
-        max_input: int = MAX_INPUT,
-        max_answer: int = MAX_ANSWER,
-        retriever: str | None = None,
-        question_tokens: Seq2SeqTokenizer | None = None,
+        **settings: Any,
     ) -> None:
-        """Wrap ``seq2seq`` with the settings of its training.
-
-        Args:
-            seq2seq: the model.
-            marginal: ``token`` or ``sequence``.
-            template: text of a pair.
-            passages: number of passages per question, K.
-            max_input: maximum length of a pair in tokens.
-            max_answer: maximum length of an answer in tokens.
-            retriever: fingerprint of the dual encoder whose scores were the prior; None if unknown.
-            question_tokens: tokenizer of the question tower, if questions were respelled by it.
-        """
-        super().__init__()
+        """Set the marginal, ``token`` or ``sequence``; the other arguments are those of ``PassageGenerator``."""
         if marginal not in ("token", "sequence"):
             raise BadInput(f"marginal {marginal!r}: choose token or sequence")
-        self.seq2seq, self.marginal, self.template = seq2seq, marginal, template
-        self.passages, self.max_input = passages, min(max_input, seq2seq.max_tokens)
-        self.max_answer, self.retriever = min(max_answer, seq2seq.max_tokens), retriever
-        self.question_tokens = question_tokens
+        super().__init__(seq2seq, template=template, passages=passages, **settings)
+        self.marginal = marginal
 
     @property
     def kind(self) -> GeneratorKind:
-        """Kind of reader: RAG-Token, RAG-Sequence or closed book."""
-        if self.template.closed:
+        """Kind of generator: RAG-Token, RAG-Sequence or closed book."""
+        if self.template.is_closed_book:
             return GeneratorKind.CLOSED_BOOK
         return GeneratorKind.RAG_TOKEN if self.marginal == "token" else GeneratorKind.RAG_SEQUENCE
 
-    def inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
-        """Encode the pairs of questions and passages with ``assemble_inputs``."""
-        return assemble_inputs(self.seq2seq.tokens, self.template, self._respell(questions), passages, self.max_input)
-
-    def _respell(self, questions: Sequence[str]) -> Sequence[str]:
-        return questions if self.question_tokens is None else self.question_tokens.respell(questions)
-
-    def reads(self, question: str, passage: Passage, end: int) -> bool:
-        """Tell whether the input contains the passage up to the character ``end``."""
-        return fits_input(
-            self.seq2seq.tokens, self.template, self._respell([question])[0], passage, end, self.max_input
-        )
-
-    def nll(
-        self,
-        inputs: Inputs,
-        relevance_BK: Tensor,
-        labels_BT: Tensor,
-        *,
-        marginal: Marginal | None = None,
-        smoothing: float = 0.0,
-    ) -> Tensor:
+    def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return -log p(y|x) of each answer ``[B]``, see ``objectives.rag_token_nll`` and ``rag_sequence_nll``.
 
         Args:
             inputs: N pairs.
             relevance_BK: live scores, whose gradient trains the towers; -inf where there is no passage.
             labels_BT: labels, ``IGNORED`` after the answer's end.
-            marginal: by default the generator's own.
             smoothing: share of label smoothing.
         """
-        return self.scores(inputs, relevance_BK, labels_BT, marginal=marginal, smoothing=smoothing)[0]
+        return self.score_labels(inputs, relevance_BK, labels_BT, smoothing=smoothing)[0]
 
-    def scores(
-        self,
-        inputs: Inputs,
-        relevance_BK: Tensor,
-        labels_BT: Tensor,
-        *,
-        marginal: Marginal | None = None,
-        smoothing: float = 0.0,
+    def score_labels(
+        self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Return ``nll``, and log p(y_i|x,z,y_<i) of the labels ``[B, K, T]``; 0 at positions that do not count."""
+        """Return ``compute_nll``, and log p(y_i|x,z,y_<i) of the labels ``[B, K, T]``; 0 where labels do not count."""
         states = self.seq2seq.encode(inputs)
-        return score_answers(self.seq2seq, states, relevance_BK, labels_BT, marginal or self.marginal, smoothing)
+        return score_answers(self.seq2seq, states, relevance_BK, labels_BT, self.marginal, smoothing)
 
+    @torch.no_grad()
     def generate(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings, *, fast: bool = False
     ) -> list[list[Candidate]]:
-        """Return the best answers of each question; ``fast`` is for RAG-Sequence, see ``decoding.decode_sequence``.
+        """Return the best answers of each question.
+
+        Args:
+            inputs: N pairs.
+            relevance_BK: scores of the passages; -inf where there is none.
+            search: settings of the search.
+            fast: for RAG-Sequence, see ``decoding.decode_sequence``.
 
         Raises:
             BadInput: a question has no passage.
         """
-        with torch.no_grad():
-            states = self.seq2seq.encode(inputs)
+        states = self.seq2seq.encode(inputs)
         if self.marginal == "token":
             return decode_token(self.seq2seq, states, relevance_BK, search)
         return decode_sequence(self.seq2seq, states, relevance_BK, search, fast=fast)
 
+    @torch.no_grad()
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
         """Yield the tokens of greedy RAG-Token step by step, as ``stream_token`` does."""
-        with torch.no_grad():
-            states = self.seq2seq.encode(inputs)
-        return (yield from stream_token(self.seq2seq, states, relevance_BK, search))
+        return (yield from stream_token(self.seq2seq, self.seq2seq.encode(inputs), relevance_BK, search))
 
 
 def score_answers(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute ``RagGenerator.scores`` from encoded pairs; with K = 1 the two marginals are equal."""
+    """Compute ``RagGenerator.score_labels`` from encoded pairs; with K = 1 the two marginals are equal."""
     passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED
     labels_NT = labels_BT.repeat_interleave(passages, 0)
-    logits_MV = model.logits(states, model.decoder_inputs(labels_NT), labels_NT != IGNORED)
+    logits_MV = model.compute_logits(states, model.shift_labels(labels_NT), labels_NT != IGNORED)
     chosen_BKT = counted_BT.unsqueeze(1).expand(-1, passages, -1)
     labels_M1 = labels_BT.unsqueeze(1).expand_as(chosen_BKT)[chosen_BKT].unsqueeze(1)
     gold_BKT = _scatter(gold_log_probs(logits_MV[:, None, None], labels_M1), chosen_BKT)

@@ -1,20 +1,22 @@
-"""Greedy and beam search over any source of next-token probabilities, equal to ``generate`` of transformers.
+"""Greedy and beam search over a mixture of passages, with one passage equal to ``generate`` of transformers.
 
-Legend: G searches at once, W beams of each, V vocabulary, T tokens.
+Legend: G searches at once, P passages that each of them mixes, W beams, V vocabulary, T tokens.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from ragqa.errors import BadInput
-from ragqa.models.generation.seq2seq import Conventions
+from ragqa.models.generation.seq2seq import Conventions, DecoderRun
 
 _NEVER = -1e9
 """Score of excluded beams, as in ``generate``; with -inf, ties would be broken in another order."""
+
+Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -38,20 +40,39 @@ class SearchSettings:
             raise BadInput(f"{self}: beams, longest and returned must be at least 1, and shortest less than longest")
 
 
-class TokenScorer(Protocol):
-    """Source of next-token probabilities that remembers the tokens of every beam."""
+class PassageMixture:
+    """Token scorer of G searches, each of which mixes the probabilities of P passages by their priors."""
+
+    def __init__(self, run: DecoderRun, prior_GP: Tensor) -> None:
+        self.run, self.prior_GP, self.rules = run, prior_GP, run.model.conventions
 
     def score_next(self, tokens_GW: Tensor) -> Tensor:
         """Append one token to each beam and return log-probabilities ``[G, W, V]`` of the next one."""
-        ...
+        searches, passages = self.prior_GP.shape
+        rows = tokens_GW.unsqueeze(1).expand(-1, passages, -1).flatten()
+        log_probs = self.run.step(rows).log_softmax(-1).view(searches, passages, tokens_GW.shape[1], -1)
+        if passages == 1:
+            return log_probs[:, 0]
+        return (log_probs + self.prior_GP[..., None, None]).logsumexp(1)
 
     def reorder(self, parents_GW: Tensor) -> None:
-        """Continue beam w of a search from the tokens of its beam ``parents_GW[g, w]``, or of its only beam."""
-        ...
+        """Continue beam w of a search from the tokens of its beam ``parents_GW[g, w]``."""
+        texts = self.prior_GP.numel()
+        beams = self.run.rows // texts  # 1 at the first step, where all beams are equal
+        first = torch.arange(texts, device=parents_GW.device) * beams
+        parents = parents_GW.clamp_max(beams - 1).repeat_interleave(self.prior_GP.shape[1], 0)
+        self.run.reorder((first.unsqueeze(1) + parents).flatten())
 
-    def select(self, searches: Tensor) -> "TokenScorer":
+    def select(self, searches: Tensor) -> "PassageMixture":
         """Return a scorer for some of the searches; this one must not be used again."""
-        ...
+        texts = _expand_groups(searches, self.prior_GP.shape[1])
+        beams = self.run.rows // self.prior_GP.numel()
+        return PassageMixture(self.run.select(texts, _expand_groups(texts, beams)), self.prior_GP[searches])
+
+
+def _expand_groups(groups: Tensor, size: int) -> Tensor:
+    """Return the row numbers of the members of some groups of ``size`` rows each."""
+    return (groups.unsqueeze(1) * size + torch.arange(size, device=groups.device)).flatten()
 
 
 @dataclass(frozen=True)
@@ -68,9 +89,9 @@ class _Beams:
     """True if a running beam may still beat the worst finished one."""
 
     @classmethod
-    def begin(cls, searches: int, beams: int, longest: int, fill: int, device: torch.device) -> Self:
-        ids = torch.full((searches, beams, longest), fill, device=device)
-        score = torch.full((searches, beams), _NEVER, device=device)
+    def begin(cls, searches: int, search: SearchSettings, fill: int, device: torch.device) -> Self:
+        ids = torch.full((searches, search.beams, search.longest), fill, device=device)
+        score = torch.full((searches, search.beams), _NEVER, device=device)
         first = score.clone()
         first[:, 0] = 0.0  # all beams start equal, so the others are excluded
         none = torch.zeros_like(score, dtype=torch.bool)
@@ -81,11 +102,17 @@ class _Beams:
 
 
 def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: SearchSettings) -> Tensor:
-    """Restrict the log-probabilities ``[..., V]`` of token number ``step`` to allowed tokens."""
-    if rules.never:
-        log_probs = log_probs.index_fill(-1, log_probs.new_tensor(rules.never, dtype=torch.long), -torch.inf)
-    if step < search.shortest:
-        log_probs = log_probs.index_fill(-1, log_probs.new_tensor(rules.ends, dtype=torch.long), -torch.inf)
+    """Restrict log-probabilities to the tokens that a model's conventions and the settings allow.
+
+    Args:
+        log_probs: ``[..., V]``.
+        step: number of the token, from 0.
+        rules: conventions of the model.
+        search: settings, for the shortest and the longest answer.
+    """
+    for excluded in (rules.never, rules.ends if step < search.shortest else ()):
+        if excluded:
+            log_probs = log_probs.index_fill(-1, log_probs.new_tensor(excluded, dtype=torch.long), -torch.inf)
     for forced, is_due in ((rules.first, step == 0), (rules.last, step == search.longest - 1)):
         if is_due and forced is not None:
             log_probs = torch.full_like(log_probs, -torch.inf)
@@ -93,18 +120,17 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
     return log_probs
 
 
-def search_greedily(
-    scorer: TokenScorer, searches: int, rules: Conventions, search: SearchSettings, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
+def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the most probable token of each search ``[G]`` and its log-probability ``[G]``, step by step.
 
     Ends are included. After an end comes padding with log-probability 0.
     """
-    token_G = torch.full((searches,), rules.start, device=device)
+    rules, device = mixture.rules, mixture.prior_GP.device
+    token_G = torch.full((len(mixture.prior_GP),), rules.start, device=device)
     ends = torch.tensor(rules.ends, device=device)
     over_G = torch.zeros_like(token_G, dtype=torch.bool)
     for step in range(search.longest):
-        gain_G, best_G = apply_rules(scorer.score_next(token_G[:, None]), step, rules, search)[:, 0].max(-1)
+        gain_G, best_G = apply_rules(mixture.score_next(token_G[:, None]), step, rules, search)[:, 0].max(-1)
         token_G = best_G.masked_fill(over_G, rules.pad)
         yield token_G, gain_G.masked_fill(over_G, 0.0)
         over_G = over_G | torch.isin(token_G, ends)
@@ -112,32 +138,34 @@ def search_greedily(
             return
 
 
-def search_beams(
-    scorer: TokenScorer, searches: int, rules: Conventions, search: SearchSettings, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Run beam search; return ids ``[G, W, T]``, best first, and their scores ``[G, W]``.
+def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
+    """Run beam search; return the answers of each search up to their ends, best first, with their scores.
 
     It equals ``generate`` with ``early_stopping=False``: finished answers compete by log-probability over length to
     the power of ``length_penalty``, and a search ends when its best running beam, at its current length, beats none of
-    them. Searches that have ended leave the batch when they are half of it. ``collect_answers`` cuts at the ends.
+    them. Searches that have ended leave the batch when they are half of it.
     """
-    state = _Beams.begin(searches, search.beams, search.longest, rules.pad, device)
+    rules, device, searches = mixture.rules, mixture.prior_GP.device, len(mixture.prior_GP)
+    state = _Beams.begin(searches, search, rules.pad, device)
     ids_GWT, score_GW = state.done_GWT.clone(), state.done_score_GW.clone()
     where = torch.arange(searches, device=device)
     token_GW = torch.full((searches, 1), rules.start, device=device)  # one beam suffices while all are equal
     for step in range(search.longest):
-        log_probs_GWV = apply_rules(scorer.score_next(token_GW), step, rules, search).expand(-1, search.beams, -1)
+        log_probs_GWV = apply_rules(mixture.score_next(token_GW), step, rules, search).expand(-1, search.beams, -1)
         state, parents_GW, token_GW = _advance(state, log_probs_GWV, step, rules, search)
-        running = int(state.open_G.sum())
-        if running <= len(where) // 2 or step == search.longest - 1:
+        running, is_last = int(state.open_G.sum()), step == search.longest - 1
+        if running <= len(where) // 2 or is_last:
             ids_GWT[where], score_GW[where] = state.done_GWT, state.done_score_GW
-        if running == 0 or step == search.longest - 1:
+        if running == 0 or is_last:
             break
-        scorer.reorder(parents_GW)
+        mixture.reorder(parents_GW)
         if running <= len(where) // 2:
             open_ = state.open_G.nonzero()[:, 0]
-            state, where, token_GW, scorer = state.pick(open_), where[open_], token_GW[open_], scorer.select(open_)
-    return ids_GWT, score_GW
+            state, where, token_GW, mixture = state.pick(open_), where[open_], token_GW[open_], mixture.select(open_)
+    return [
+        [(cut_at_end(ids, rules.ends), score) for ids, score in zip(*row, strict=True) if score > _NEVER / 10]
+        for row in zip(ids_GWT.tolist(), score_GW.tolist(), strict=True)
+    ]
 
 
 def _advance(
@@ -175,16 +203,7 @@ def _take(values_GWT: Tensor, index_GW: Tensor) -> Tensor:
     return values_GWT.gather(1, index_GW.unsqueeze(-1).expand(-1, -1, values_GWT.shape[-1]))
 
 
-def collect_answers(ids_GWT: Tensor, score_GW: Tensor, rules: Conventions) -> list[list[tuple[tuple[int, ...], float]]]:
-    """Return the answers of each search up to their ends, with their scores, without empty ones."""
-    searches = zip(ids_GWT.tolist(), score_GW.tolist(), strict=True)
-    return [
-        [(cut_at_end(row, rules.ends), score) for row, score in zip(rows, scores, strict=True) if score > _NEVER / 10]
-        for rows, scores in searches
-    ]
-
-
-def cut_at_end(ids: list[int], ends: tuple[int, ...]) -> tuple[int, ...]:
+def cut_at_end(ids: list[int], ends: tuple[int, ...]) -> Ids:
     """Return ``ids`` up to and including the first end."""
     stop = next((place for place, token in enumerate(ids) if token in ends), len(ids) - 1)
     return tuple(ids[: stop + 1])

@@ -4,8 +4,6 @@ Legend: N texts, R decoder rows (R / N consecutive ones read the same text), L t
 M selected positions, V vocabulary, D width.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -78,7 +76,7 @@ class EncoderStates:
     @property
     def bias(self) -> Tensor:
         """Padding mask ``[N, 1, 1, L]`` to be added to attention scores."""
-        return _bias(self.mask_NL, self.hidden_NLD.dtype)
+        return _make_bias(self.mask_NL, self.hidden_NLD.dtype)
 
 
 class Seq2Seq(nn.Module):
@@ -93,9 +91,8 @@ class Seq2Seq(nn.Module):
         self.model = cast(Any, model)
         self.tokens = tokens
         self.model.set_attn_implementation(attention.NAME)
-        self.conventions = _read_conventions(self.model)
-        _check_tokenizer(self.model, tokens, self.conventions)
-        rules = self.conventions
+        self.conventions = rules = _read_conventions(self.model)
+        _check_tokenizer(self.model, tokens, rules)
         tokens.start, tokens.ends = rules.start, rules.ends
         special = (rules.start, rules.pad, rules.bos, *rules.ends)
         tokens.silent = frozenset(token for token in special if token is not None)
@@ -141,47 +138,46 @@ class Seq2Seq(nn.Module):
         most = None if torch.is_grad_enabled() else _MAX_ENCODED
         groups = [*group_by_length(lengths, _MIN_SAVING.get(mask_NL.device.type, 8192), most)]
         parts = []
-        for (begin, end), texts in zip(groups, embedded_NLE.split([end - begin for begin, end in groups]), strict=True):
-            longest = lengths[begin]
-            even = lengths[end - 1] == longest
-            bias = None if even else _bias(mask_NL[order_N[begin:end], :longest], texts.dtype)
+        for begin, end in groups:
+            texts, longest = embedded_NLE[begin:end], lengths[begin]
+            is_even = lengths[end - 1] == longest
+            bias = None if is_even else _make_bias(mask_NL[order_N[begin:end], :longest], texts.dtype)
             states = encoder(inputs_embeds=texts[:, :longest], attention_mask=bias).last_hidden_state
             parts.append(pad(states, (0, 0, 0, lengths[0] - longest)))
         hidden_NLD = torch.cat(parts)[order_N.argsort()]
         return EncoderStates(hidden_NLD, mask_NL[:, : lengths[0]])
 
-    def decoder_inputs(self, labels_BT: Tensor) -> Tensor:
+    def shift_labels(self, labels_BT: Tensor) -> Tensor:
         """Shift labels to the right, after the decoder's start token, as the model does."""
         if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
             return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
         ids_BT = labels_BT.masked_fill(labels_BT == IGNORED, self.conventions.pad)
         return torch.cat([torch.full_like(ids_BT[:, :1], self.conventions.start), ids_BT[:, :-1]], -1)
 
-    def logits(self, states: EncoderStates, inputs_RT: Tensor, chosen_RT: Tensor | None = None) -> Tensor:
-        """Return logits ``[R, T, V]`` after each token of ``inputs_RT``, or ``[M, V]`` at the chosen positions."""
-        return self._run(states, inputs_RT, chosen_RT, use_cache=False)
+    def compute_logits(
+        self, states: EncoderStates, inputs_RT: Tensor, chosen_RT: Tensor | None = None, **options: Any
+    ) -> Tensor:
+        """Return logits ``[R, T, V]`` after each token of ``inputs_RT``, or ``[M, V]`` at the chosen positions.
 
-    def _run(self, states: EncoderStates, inputs_RT: Tensor, chosen_RT: Tensor | None, **options: Any) -> Tensor:
-        with self._head_at(chosen_RT):
-            logits = self.model(
+        Args:
+            states: encoded texts.
+            inputs_RT: decoder inputs, see ``shift_labels``.
+            chosen_RT: bool, M of them true; None for all positions.
+            options: further arguments of the transformers model.
+        """
+
+        # Logits at positions that are not needed may cost more than the rest of the model.
+        def choose_positions(head: nn.Module, arguments: tuple[Tensor]) -> tuple[Tensor]:
+            return arguments if chosen_RT is None else (arguments[0][chosen_RT],)
+
+        with self._head.register_forward_pre_hook(choose_positions):
+            logits: Tensor = self.model(
                 encoder_outputs=BaseModelOutput(last_hidden_state=states.hidden_NLD),
                 attention_mask=states.bias,
                 decoder_input_ids=inputs_RT,
-                **options,
+                **{"use_cache": False, **options},
             ).logits
-        return cast(Tensor, logits).float()
-
-    @contextmanager
-    def _head_at(self, chosen_RT: Tensor | None) -> Iterator[None]:
-        """Compute logits at the chosen positions only, since all of them may cost more than the rest of the model."""
-        if chosen_RT is None:
-            yield
-            return
-        hook = self._head.register_forward_pre_hook(lambda _, arguments: (arguments[0][chosen_RT],))
-        try:
-            yield
-        finally:
-            hook.remove()
+        return logits.float()
 
     def save(self, path: Path) -> None:
         """Write a directory in transformers' format, tokenizer included."""
@@ -210,31 +206,33 @@ class DecoderRun:
         """Start a run; raises Mismatch if the model is in training mode."""
         if model.model.training:
             raise Mismatch("the generator is in training mode, and dropout would spoil its answers: call eval() first")
-        self._model, self._states = model, states
+        self.model, self._states = model, states
         self._cross = DynamicCache() if cross is None else cross
-        self.start()
+        self._restart()
 
     @property
     def rows(self) -> int:
         """Number of decoder rows, R, after the first step."""
         return int(self._cache.self_attention_cache.layers[0].keys.shape[0])
 
-    def start(self) -> None:
+    def _restart(self) -> None:
         """Discard the decoded tokens and keep the texts."""
         self._cache = EncoderDecoderCache(DynamicCache(), self._cross)
 
     def step(self, tokens_R: Tensor) -> Tensor:
         """Append one token per row and return logits ``[R, V]``; R must not change between steps."""
-        return self._model._run(
-            self._states, tokens_R[:, None], None, past_key_values=self._cache, use_cache=True
-        ).squeeze(1)
+        return self._compute_logits(tokens_R[:, None]).squeeze(1)
 
     def score(self, inputs_RT: Tensor, chosen_RT: Tensor) -> Tensor:
         """Return logits ``[M, V]`` at the chosen positions of whole rows; decoded tokens are discarded."""
-        self.start()
-        logits = self._model._run(self._states, inputs_RT, chosen_RT, past_key_values=self._cache, use_cache=True)
-        self.start()
+        self._restart()
+        logits = self._compute_logits(inputs_RT, chosen_RT)
+        self._restart()
         return logits
+
+    def _compute_logits(self, inputs_RT: Tensor, chosen_RT: Tensor | None = None) -> Tensor:
+        cache = {"past_key_values": self._cache, "use_cache": True}
+        return self.model.compute_logits(self._states, inputs_RT, chosen_RT, **cache)
 
     def reorder(self, rows_R: Tensor) -> None:
         """Continue row r from the tokens of row ``rows_R[r]``, which must be of the same text."""
@@ -245,24 +243,24 @@ class DecoderRun:
         cross = DynamicCache()
         for number, layer in enumerate(self._cross.layers):
             cross.update(layer.keys[texts], layer.values[texts], number)
-        run = DecoderRun(self._model, self._states[texts], cross)
-        own = self._cache.self_attention_cache
-        own.batch_select_indices(rows)
-        run._cache = EncoderDecoderCache(own, cross)
+        run = DecoderRun(self.model, self._states[texts], cross)
+        decoded = self._cache.self_attention_cache
+        decoded.batch_select_indices(rows)
+        run._cache = EncoderDecoderCache(decoded, cross)
         return run
 
 
-def _bias(mask_NL: Tensor, dtype: torch.dtype) -> Tensor:
+def _make_bias(mask_NL: Tensor, dtype: torch.dtype) -> Tensor:
     return (~mask_NL[:, None, None, :]).to(dtype) * torch.finfo(dtype).min
 
 
 def _read_conventions(model: Any) -> Conventions:
     def get(name: str) -> Any:
-        own = getattr(model.generation_config, name, None)
-        return own if own is not None else getattr(model.config, name, None)
+        value = getattr(model.generation_config, name, None)
+        return getattr(model.config, name, None) if value is None else value
 
-    ends = get("eos_token_id")
-    start = next((get(name) for name in ("decoder_start_token_id", "bos_token_id") if get(name) is not None), None)
+    ends, start = get("eos_token_id"), get("decoder_start_token_id")
+    start = get("bos_token_id") if start is None else start
     if start is None or ends is None or get("pad_token_id") is None:
         raise ArtefactError(
             f"a {model.config.model_type} without decoder_start_token_id, eos_token_id or pad_token_id cannot generate"

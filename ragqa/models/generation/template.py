@@ -28,8 +28,8 @@ class Template:
             raise BadInput(f"template {self.text!r}: use {{question}} once and {{passage}} at most once")
 
     @property
-    def closed(self) -> bool:
-        """True if the template has no passage (closed book)."""
+    def is_closed_book(self) -> bool:
+        """True if the template has no passage."""
         return "{passage}" not in self.text
 
     def fill(self, question: str, passage: Passage | None = None) -> str:
@@ -60,86 +60,67 @@ CLOSED_BOOK = Template("{question}")
 """Roberts et al. 2020; their checkpoints for a single task have no prefix."""
 
 
-def assemble_inputs(
-    tokens: Seq2SeqTokenizer,
-    template: Template,
-    questions: Sequence[str],
-    passages: Sequence[Sequence[Passage]],
-    max_tokens: int,
-) -> Inputs:
-    """Encode the N pairs of questions and passages, ordered by question.
+@dataclass(frozen=True)
+class PairEncoder:
+    """Tokenizer of pairs of a question and a passage, which cuts pairs that are too long.
 
-    K is the largest number of passages of a question, or 1 for a closed book. A question with fewer passages gets
-    empty ones, whose relevance must be -inf. A pair that is too long loses the end of its passage; the question is cut
-    only if it does not fit without a passage.
-
-    Args:
-        tokens: tokenizer of the generator.
-        template: text of a pair.
-        questions: B texts.
-        passages: passages of each question.
-        max_tokens: maximum length of a pair.
-
-    Raises:
-        BadInput: the template alone is too long.
+    A pair loses the end of its passage; the question is cut only if it does not fit without a passage.
     """
-    count = 1 if template.closed else max(1, *map(len, passages))
-    pairs: list[tuple[str, Passage | None]] = []
-    for question, own_passages in zip(questions, passages, strict=True):
-        hits = [] if template.closed else list(own_passages)
-        pairs += [(question, passage) for passage in [*hits, *[None] * (count - len(hits))]]
-    rows = tokens.ids([template.fill(*pair) for pair in pairs])
-    return tokens.pad_rows(
-        [
-            row if len(row) <= max_tokens else _cut_passage(tokens, template, row, *pair, max_tokens)
-            for row, pair in zip(rows, pairs, strict=True)
-        ]
-    )
 
+    tokens: Seq2SeqTokenizer
+    template: Template
+    max_tokens: int
+    """Maximum length of a pair."""
 
-def fits_input(
-    tokens: Seq2SeqTokenizer, template: Template, question: str, passage: Passage, end: int, max_tokens: int
-) -> bool:
-    """Tell whether the input of ``assemble_inputs`` contains the passage up to the character ``end``."""
-    read = replace(passage, text=passage.text[:end])
-    question = _fit_question(tokens, template, question, max_tokens)
-    return len(tokens.ids([template.fill(question, read)])[0]) <= max_tokens
+    def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
+        """Encode the N pairs of B questions and their passages, ordered by question.
 
+        K is the largest number of passages of a question, or 1 for a closed book. A question with fewer passages gets
+        empty ones, whose relevance must be -inf.
 
-def _fit_question(tokens: Seq2SeqTokenizer, template: Template, question: str, max_tokens: int) -> str:
-    """Return the question, shortened if it is too long even without a passage."""
-    if len(tokens.ids([template.fill(question)])[0]) <= max_tokens:
-        return question
-    return _shorten_question(tokens, template, question, max_tokens)
+        Raises:
+            BadInput: the template alone is too long.
+        """
+        is_closed = self.template.is_closed_book
+        count = 1 if is_closed else max(1, *map(len, passages))
+        pairs: list[tuple[str, Passage | None]] = []
+        for question, found in zip(questions, passages, strict=True):
+            row = [] if is_closed else list(found)
+            pairs += [(question, passage) for passage in [*row, *[None] * (count - len(row))]]
+        rows = self.tokens.encode([self.template.fill(*pair) for pair in pairs])
+        return self.tokens.pad_rows([self._cut(ids, *pair) for ids, pair in zip(rows, pairs, strict=True)])
 
+    def can_read(self, question: str, passage: Passage, end: int) -> bool:
+        """Tell whether the encoded pair contains the passage up to the character ``end``."""
+        beginning = replace(passage, text=passage.text[:end])
+        return self._count_tokens(self._cut_question(question), beginning) <= self.max_tokens
 
-def _cut_passage(
-    tokens: Seq2SeqTokenizer,
-    template: Template,
-    row: list[int],
-    question: str,
-    passage: Passage | None,
-    max_tokens: int,
-) -> list[int]:
-    """Return ``row`` without the end of the passage that does not fit."""
-    fitting = _fit_question(tokens, template, question, max_tokens)
-    if fitting != question:
-        question, row = fitting, tokens.ids([template.fill(fitting, passage)])[0]
-        if len(row) <= max_tokens:
-            return row
-    closing = len(tokens.ids([""])[0]) - tokens.opening
-    tail = len(tokens.encode_bare(template.text_after(question, passage))) + closing
-    return [*row[: max_tokens - tail], *row[len(row) - tail :]]
+    def _cut(self, ids: list[int], question: str, passage: Passage | None) -> list[int]:
+        """Return the ids of a pair, without the end of the passage that does not fit."""
+        if len(ids) <= self.max_tokens:
+            return ids
+        if (shorter := self._cut_question(question)) != question:
+            question, ids = shorter, self.tokens.encode([self.template.fill(shorter, passage)])[0]
+            if len(ids) <= self.max_tokens:
+                return ids
+        closing = len(self.tokens.encode([""])[0]) - self.tokens.opening
+        tail = len(self.tokens.encode_bare(self.template.text_after(question, passage))) + closing
+        return [*ids[: self.max_tokens - tail], *ids[len(ids) - tail :]]
 
+    def _cut_question(self, question: str) -> str:
+        """Return the longest beginning of a question that fits; if there are passages, into half of the input."""
 
-def _shorten_question(tokens: Seq2SeqTokenizer, template: Template, question: str, max_tokens: int) -> str:
-    """Return the longest beginning of a question that fits into the input, or into half of it if there are passages."""
+        def count(characters: int) -> int:
+            return self._count_tokens(question[:characters])
 
-    def length(characters: int) -> int:
-        return len(tokens.ids([template.fill(question[:characters])])[0])
+        if count(len(question)) <= self.max_tokens:
+            return question
+        if count(0) > self.max_tokens:
+            raise BadInput(
+                f"template {self.template.text!r} alone is longer than the {self.max_tokens} tokens of the input"
+            )
+        room = self.max_tokens if self.template.is_closed_book else (self.max_tokens + count(0)) // 2
+        return question[: max(0, bisect_right(range(len(question)), room, key=count) - 1)]
 
-    room = max_tokens if template.closed else (max_tokens + length(0)) // 2
-    if length(0) > max_tokens:
-        raise BadInput(f"template {template.text!r} alone is longer than the {max_tokens} tokens of the input")
-    characters = bisect_right(range(len(question)), room, key=length) - 1
-    return question[: max(characters, 0)]
+    def _count_tokens(self, question: str, passage: Passage | None = None) -> int:
+        return len(self.tokens.encode([self.template.fill(question, passage)])[0])

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -53,26 +52,23 @@ class Seq2SeqTokenizer:
     @property
     def end(self) -> int | None:
         """Id of the token that ends a text; [SEP] for BERT."""
-        own = self.tokenizer.eos_token_id
-        return self.tokenizer.sep_token_id if own is None else own
+        eos = self.tokenizer.eos_token_id
+        return self.tokenizer.sep_token_id if eos is None else eos
 
     @property
     def opening(self) -> int:
         """Number of special tokens before a text."""
-        piece = self.encode_bare("a")[0]
-        return self.ids(["a"])[0].index(piece)
+        return self.encode(["a"])[0].index(self.encode_bare("a")[0])
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text with its special tokens, without truncation."""
-        return self._ids(texts, add_special_tokens=True) if texts else []
+        rows: list[list[int]] = self.tokenizer(list(texts), verbose=False)["input_ids"] if texts else []
+        return rows
 
     def encode_bare(self, text: str) -> list[int]:
         """Encode a text without special tokens."""
-        return self._ids([text], add_special_tokens=False)[0]
-
-    def _ids(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
-        rows: list[list[int]] = self.tokenizer(list(texts), verbose=False, **options)["input_ids"]
-        return rows
+        ids: list[int] = self.tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"]
+        return ids
 
     def respell(self, texts: Sequence[str]) -> list[str]:
         """Encode and decode each text, which for an uncased BERT removes capitals and accents.
@@ -80,13 +76,13 @@ class Seq2SeqTokenizer:
         Spaces before punctuation are removed again, as transformers did by default when RAG was trained.
         """
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": True}
-        return [self.tokenizer.decode(row, **options) for row in self.ids(texts)]
+        return [self.tokenizer.decode(row, **options) for row in self.encode(texts)]
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> Inputs:
         """Pad rows of ids to one batch."""
         return pad_rows(rows, self.pad or 0)
 
-    def labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
+    def make_labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
         """Return labels ``[B, T]`` of the answers, cut to ``max_tokens``; ``IGNORED`` after their ends.
 
         They equal those of transformers with two exceptions. The decoder's start is not repeated, as it would be for a
@@ -96,14 +92,12 @@ class Seq2SeqTokenizer:
         rows = [row[1:] if row[:1] == [self.start] else row for row in rows]
         rows = [row if not self.ends or (row[-1:] and row[-1] in self.ends) else [*row, self.ends[0]] for row in rows]
         rows = [row if len(row) <= max_tokens else [*row[: max_tokens - 1], row[-1]] for row in rows]
-        longest = max(map(len, rows))
-        return torch.tensor([[*row, *[IGNORED] * (longest - len(row))] for row in rows])
+        return pad_rows(rows, IGNORED).ids_NL
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids, without special tokens."""
-        text: str = self.tokenizer.decode(
-            [token for token in ids if token not in self.silent], skip_special_tokens=True
-        )
+        spoken = [token for token in ids if token not in self.silent]
+        text: str = self.tokenizer.decode(spoken, skip_special_tokens=True)
         return text.strip()
 
     def save(self, path: Path) -> None:

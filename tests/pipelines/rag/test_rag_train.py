@@ -89,7 +89,7 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
             assert len(labels) == 3  # two words and the end
 
             def said(passage: Passage | None, question: Question = question, labels: Any = labels) -> Tensor:
-                ids = torch.tensor(seq2seq.tokens.ids([RAG.fill(question.text, passage)]))
+                ids = torch.tensor(seq2seq.tokens.encode([RAG.fill(question.text, passage)]))
                 before = torch.tensor([[seq2seq.conventions.start, *labels[:-1]]])
                 logits = seq2seq.model(input_ids=ids, decoder_input_ids=before).logits[0]
                 return logits.softmax(-1)[torch.arange(3), torch.tensor(labels)]

@@ -148,7 +148,7 @@ def test_the_recipes_of_generators_open_the_result(config: WarmGeneratorConfig) 
     asks = WritingConfig(generator=out)
     for kind in ("rag-sequence", "fid"):
         assert generation.load_for_training(kind, config, asks, 3).template == generator.template
-    assert generation.load_for_training("closed-book", config, asks, 1).template.closed
+    assert generation.load_for_training("closed-book", config, asks, 1).template.is_closed_book
 
 
 def test_training_improves_attention_and_answers(config: WarmGeneratorConfig) -> None:

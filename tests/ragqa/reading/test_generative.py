@@ -49,7 +49,7 @@ class FixedGenerator:
         kind: str = "rag-token",
     ) -> None:
         self.kind = kind
-        self.answers, self.template, self.retriever = answers, SimpleNamespace(closed=closed), retriever
+        self.answers, self.template, self.retriever = answers, SimpleNamespace(is_closed_book=closed), retriever
         self.words = sorted({word for text, _, _ in answers for word in text.split()})
         tokens = SimpleNamespace(decode=lambda ids: joined.join(self.words[n] for n in ids))
         self.seq2seq = SimpleNamespace(tokens=tokens, max_tokens=64)
@@ -61,10 +61,10 @@ class FixedGenerator:
     def eval(self) -> "FixedGenerator":
         return self
 
-    def inputs(self, questions: list[str], passages: list[list[Any]]) -> Any:
+    def make_inputs(self, questions: list[str], passages: list[list[Any]]) -> Any:
         return SimpleNamespace(to=lambda device: (questions, passages))
 
-    def reads(self, question: str, passage: Any, end: int) -> bool:
+    def can_read(self, question: str, passage: Any, end: int) -> bool:
         return end <= self.read
 
     def generate(self, inputs: Any, relevance_BK: torch.Tensor, search: Any) -> list[list[Candidate]]:
@@ -242,7 +242,7 @@ def test_with_one_passage_every_kind_answers_as_transformers_does(
 ) -> None:
     reader = GenerativeReader.load(bart, kind, decoding=Decoding(max_answer=6))
     (answer,) = reader.read([QUESTION], [hits_by_question[0][:1]])
-    inputs = reader._generator.inputs([QUESTION], [[hits_by_question[0][0].passage]])
+    inputs = reader._generator.make_inputs([QUESTION], [[hits_by_question[0][0].passage]])
     read = {"input_ids": inputs.ids_NL, "attention_mask": inputs.mask_NL}
     reference = BartForConditionalGeneration.from_pretrained(bart).eval()
     with torch.no_grad():
@@ -319,7 +319,7 @@ def test_decoding_options_of_the_command_line_are_applied(
         ) and "fast decoding is for rag-sequence only: rag-token has a single search" in error
         return
     generator: Any = load_generator(bart, kind).eval()
-    inputs = generator.inputs([QUESTION], [[hit.passage for hit in hits_by_question[0]]])
+    inputs = generator.make_inputs([QUESTION], [[hit.passage for hit in hits_by_question[0]]])
     relevance = torch.tensor([[hit.score for hit in hits_by_question[0]]])
     search = SearchSettings(beams=3, longest=6, shortest=2, returned=5 if kind == "rag-sequence" else 3)
     (wanted,) = generator.generate(inputs, relevance, search, **({"fast": True} if fast else {}))

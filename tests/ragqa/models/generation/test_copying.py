@@ -30,10 +30,10 @@ def texts(count: int, seed: int) -> list[str]:
 
 def copy_texts(model: Seq2Seq, given: list[str]) -> tuple[Tensor, Tensor]:
     """Return the logits while each text is copied, and its ids."""
-    ids_NL = model.tokens.pad_rows(model.tokens.ids(given)).ids_NL
+    ids_NL = model.tokens.pad_rows(model.tokens.encode(given)).ids_NL
     with torch.no_grad():
-        states = model.eval().encode(model.tokens.pad_rows(model.tokens.ids(given)))
-        return model.logits(states, ids_NL), ids_NL
+        states = model.eval().encode(model.tokens.pad_rows(model.tokens.encode(given)))
+        return model.compute_logits(states, ids_NL), ids_NL
 
 
 def measure_copying(model: Seq2Seq, given: list[str]) -> float:
@@ -103,7 +103,7 @@ def answered(count: int, seed: int) -> list[tuple[str, str]]:
 
 def examples(model: Seq2Seq, rows: list[tuple[str, str]]) -> list[Example]:
     made = []
-    for ids, (_, answer) in zip(model.tokens.ids([text for text, _ in rows]), rows, strict=True):
+    for ids, (_, answer) in zip(model.tokens.encode([text for text, _ in rows]), rows, strict=True):
         (piece,) = model.tokens.encode_bare(answer)
         made.append(Example(ids, [piece, model.conventions.ends[0]], [ids.index(piece)]))
     return made
@@ -116,7 +116,7 @@ def test_answers_begin_where_the_encoder_expects_them(small: Path) -> None:
     ids_NL = model.tokens.pad_rows([each.ids for each in asked])
     start_N1 = torch.full((len(asked), 1), model.conventions.start)
     with torch.no_grad(), attention.record_weights() as seen:
-        best_N = model.logits(model.encode(ids_NL), start_N1)[:, 0].argmax(-1)
+        best_N = model.compute_logits(model.encode(ids_NL), start_N1)[:, 0].argmax(-1)
     places = torch.tensor([each.places[0] for each in asked])
     looked_N = seen[-1].mean(1)[torch.arange(len(asked)), 0, places]
     assert looked_N.mean() > 0.6  # of 22 places

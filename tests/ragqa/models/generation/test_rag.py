@@ -79,7 +79,7 @@ def test_losses_and_gradients_agree_with_transformers(make: Any, marginal: str, 
     started = torch.cat([torch.full((B, 1), rules.start), labels.masked_fill(labels == IGNORED, rules.pad)], 1)
     pairs = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL}
     expected = theirs.eval()(**pairs, doc_scores=given, labels=started, n_docs=K).loss
-    loss = ours.nll(inputs, live, labels, smoothing=smoothing)
+    loss = ours.compute_nll(inputs, live, labels, smoothing=smoothing)
     assert torch.allclose(loss, expected, rtol=1e-5, atol=1e-5)
     expected.sum().backward()
     loss.sum().backward()
@@ -94,10 +94,10 @@ def test_with_one_passage_all_generators_have_the_same_loss(smoothing: float) ->
     inputs, _, labels = batch(1)
     one = Inputs(inputs.ids_NL[:B], inputs.mask_NL[:B])
     losses = [
-        RagGenerator(model).nll(one, torch.zeros(B, 1), labels, smoothing=smoothing, marginal=marginal)
+        RagGenerator(model, marginal=marginal).compute_nll(one, torch.zeros(B, 1), labels, smoothing=smoothing)
         for marginal in ("token", "sequence")
     ]
-    losses.append(FusionInDecoder(model).nll(one, torch.zeros(B, 1), labels, smoothing=smoothing))
+    losses.append(FusionInDecoder(model).compute_nll(one, torch.zeros(B, 1), labels, smoothing=smoothing))
     assert torch.allclose(losses[0], losses[1], rtol=1e-5) and torch.allclose(losses[0], losses[2], rtol=1e-5)
 
 
@@ -108,7 +108,10 @@ def test_missing_passages_are_not_read() -> None:
     first = torch.tensor([row for row in range(B * K) if row % K < 2])
     fewer = Inputs(inputs.ids_NL[first], inputs.mask_NL[first])
     for generator in (RagGenerator(model), RagGenerator(model, marginal="sequence"), FusionInDecoder(model)):
-        losses = generator.nll(inputs, relevance, labels), generator.nll(fewer, relevance[:, :2], labels)
+        losses = (
+            generator.compute_nll(inputs, relevance, labels),
+            generator.compute_nll(fewer, relevance[:, :2], labels),
+        )
         assert torch.allclose(*losses, rtol=1e-5), generator.kind
 
 
@@ -117,7 +120,7 @@ def test_fusion_agrees_with_separate_encoding_and_joint_decoding(make: Any) -> N
     """Encode each pair alone with transformers, and decode over all of them."""
     theirs, ours = make(), FusionInDecoder(Seq2Seq(make(), wordless()))
     inputs, relevance, labels = batch(ours.seq2seq.conventions.pad)
-    losses = ours.nll(inputs, relevance, labels)
+    losses = ours.compute_nll(inputs, relevance, labels)
     with torch.no_grad():
         for question in range(B):
             alone = [
@@ -179,7 +182,7 @@ def test_a_saved_generator_is_loaded_with_its_settings(kind: str, tmp_path: Path
         assert getattr(again, name) == getattr(generator, name)
     assert again.retriever == ("0123" if kind.startswith("rag-") else None)
     found = [[passage("Genji", "a novel"), passage("Heian", "a court")], [passage("Genji", "a novel")]]
-    inputs = generator.inputs(["who?", "when?"], found)
+    inputs = generator.make_inputs(["who?", "when?"], found)
     relevance = torch.zeros(2, 1) if kind == "closed-book" else torch.tensor([[0.0, 0.0], [0.0, -torch.inf]])
     answers = [each.generate(inputs, relevance, SearchSettings(longest=4)) for each in (generator, again)]
     assert answers[0] == answers[1]
@@ -211,12 +214,12 @@ def test_published_t5_checkpoints_are_loaded(tmp_path: Path) -> None:
     (tmp_path / "t5" / "spiece.model").write_bytes(written.getvalue())
     generator = load_generator(tmp_path / "t5", "closed-book").eval()
     question = "who wrote the novel"
-    assert generator.inputs([question], [[]]).ids_NL.tolist() == [[*pieces.encode(question), 1]]
-    assert generator.seq2seq.tokens.labels(["a lady"], 9).tolist() == [[*pieces.encode("a lady"), 1]]
+    assert generator.make_inputs([question], [[]]).ids_NL.tolist() == [[*pieces.encode(question), 1]]
+    assert generator.seq2seq.tokens.make_labels(["a lady"], 9).tolist() == [[*pieces.encode("a lady"), 1]]
     assert generator.seq2seq.tokens.decode([0, *pieces.encode("a lady"), 1]) == "a lady"
     save_generator(generator, tmp_path / "saved")
     again = load_generator(tmp_path / "saved")
-    assert torch.equal(again.inputs([question], [[]]).ids_NL, generator.inputs([question], [[]]).ids_NL)
+    assert torch.equal(again.make_inputs([question], [[]]).ids_NL, generator.make_inputs([question], [[]]).ids_NL)
     before = fingerprint_generator(tmp_path / "t5")
     (tmp_path / "t5" / "spiece.model").write_bytes(written.getvalue() + b" ")
     assert fingerprint_generator(tmp_path / "t5") != before
@@ -257,14 +260,14 @@ def test_published_rag_checkpoints_are_loaded(marginal: str, old: bool, tmp_path
     assert (generator.kind, generator.passages, generator.max_input) == (f"rag-{marginal}", 3, 99)
     assert generator.template.text == "{title} : {passage} // {question}"
     assert generator.seq2seq.conventions.first == 0
-    inputs = generator.inputs(["w3 w9"], [[passage("Genji", "a novel"), passage("Heian", "a court")]])
+    inputs = generator.make_inputs(["w3 w9"], [[passage("Genji", "a novel"), passage("Heian", "a court")]])
     assert generator.seq2seq.tokens.decode(inputs.ids_NL[0].tolist()) == "Genji : a novel // w3 w9"
-    labels, relevance = generator.seq2seq.tokens.labels(["a lady"], 9), torch.tensor([[0.3, 0.1]])
+    labels, relevance = generator.seq2seq.tokens.make_labels(["a lady"], 9), torch.tensor([[0.3, 0.1]])
     pairs = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL, "n_docs": 2}
     with torch.no_grad():
         started = torch.cat([torch.tensor([[2]]), labels], 1)
         expected = model(**pairs, doc_scores=relevance, labels=started).loss
-        assert torch.allclose(generator.nll(inputs, relevance, labels), expected, rtol=1e-5)
+        assert torch.allclose(generator.compute_nll(inputs, relevance, labels), expected, rtol=1e-5)
         ids = torch.tensor([read.question_tokens.encode_bare("w1 w2")])
         vector = read.questions.eval()(ids, torch.ones_like(ids))
         assert torch.allclose(vector, model.rag.question_encoder(ids).pooler_output, atol=1e-6)
@@ -293,7 +296,7 @@ def test_a_published_rag_reads_questions_respelled_by_its_question_tower(tmp_pat
     found = [[passage(*pair) for pair in zip(docs["title"], docs["text"], strict=True)]]
     save_generator(generator, tmp_path / "saved")
     for each in (generator, load_generator(tmp_path / "saved")):
-        inputs = each.inputs([question], found)
+        inputs = each.make_inputs([question], found)
         length = inputs.ids_NL.shape[1]
         assert torch.equal(inputs.ids_NL, expected["context_input_ids"][:, :length])
         assert expected["context_attention_mask"].sum() == inputs.mask_NL.sum()

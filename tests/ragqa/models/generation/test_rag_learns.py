@@ -69,7 +69,7 @@ def test_retriever_and_generator_learn_together(marginal: Literal["token", "sequ
     for _ in range(200):
         inputs, relevance_BK, labels_BT, _ = read()
         optimizer.zero_grad()
-        generator.nll(inputs, relevance_BK, labels_BT).mean().backward()
+        generator.compute_nll(inputs, relevance_BK, labels_BT).mean().backward()
         optimizer.step()
     inputs, relevance_BK, labels_BT, right_BK = read()
     assert (relevance_BK.softmax(-1) * right_BK).sum(-1).mean() > 0.9  # 1/4 by chance

@@ -26,7 +26,7 @@ from ragqa.models.generation import seq2seq
 from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.generators import load_rag
 from ragqa.models.generation.seq2seq import DecoderRun, Seq2Seq
-from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, Template, assemble_inputs, fits_input
+from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, PairEncoder, Template
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs
 from ragqa.models.pretrained import SEQ2SEQS, load_encoder_module, load_masked_lm, make_masked_lm, set_dropout
@@ -65,7 +65,7 @@ def test_logits_and_gradients_agree_with_transformers(family: str, monkeypatch: 
     labels[1, 4:] = -100
     chosen = labels != -100
     expected = theirs(input_ids=inputs.ids_NL, attention_mask=inputs.mask_NL, labels=labels).logits[chosen]
-    got = model.logits(model.encode(inputs), model.decoder_inputs(labels), chosen)
+    got = model.compute_logits(model.encode(inputs), model.shift_labels(labels), chosen)
     assert torch.allclose(got, expected, atol=1e-4)
     for logits in (expected, got):
         torch.nn.functional.cross_entropy(logits, labels[chosen]).backward()
@@ -81,7 +81,7 @@ def test_decoding_token_by_token_gives_the_same_logits(family: str) -> None:
     with torch.no_grad():
         states = model.encode(make_texts(model.conventions.pad))
         said = torch.randint(5, 60, (8, 4))
-        whole = model.logits(states, said)
+        whole = model.compute_logits(states, said)
         run = DecoderRun(model, states)
         first = run.step(said[:, 0])
         swapped = torch.tensor([1, 0, 2, 3, 4, 4, 6, 7])
@@ -120,10 +120,10 @@ def test_transformers_loads_saved_models(write: Any, tmp_path: Path) -> None:
     model.save(tmp_path / "saved")
     again, theirs = Seq2Seq.load(tmp_path / "saved").eval(), AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "saved")
     assert again.conventions == model.conventions
-    inputs = model.tokens.pad_rows(model.tokens.ids(["who wrote it", "in 1008"]))
-    labels = model.tokens.labels(["a lady", "x"], 8)
+    inputs = model.tokens.pad_rows(model.tokens.encode(["who wrote it", "in 1008"]))
+    labels = model.tokens.make_labels(["a lady", "x"], 8)
     with torch.no_grad():
-        logits = [each.logits(each.encode(inputs), each.decoder_inputs(labels)) for each in (model, again)]
+        logits = [each.compute_logits(each.encode(inputs), each.shift_labels(labels)) for each in (model, again)]
         own = theirs.eval()(input_ids=inputs.ids_NL, attention_mask=inputs.mask_NL, labels=labels).logits
     assert torch.equal(*logits) and torch.allclose(own, logits[0], atol=1e-4)
 
@@ -155,16 +155,16 @@ def test_weights_stored_in_half_precision_are_loaded_as_float32(
 
 def test_labels_agree_with_transformers(tmp_path: Path, small: Path) -> None:
     bart, byt5 = Seq2Seq.load(write_bart(tmp_path / "bart")), Seq2Seq.load(write_byt5(tmp_path / "t5"))
-    labels = bart.tokens.labels(["a", "tale"], 9)
+    labels = bart.tokens.make_labels(["a", "tale"], 9)
     a = bart.tokens.encode_bare("a")[0]
     assert labels[0].tolist()[:4] == [0, a, 2, *([-100] if labels.shape[1] > 3 else [])][:4]
-    assert bart.decoder_inputs(labels)[0].tolist()[:3] == [2, 0, a]
-    assert byt5.tokens.labels(["abc", "z"], 9).tolist() == [[100, 101, 102, 1], [125, 1, -100, -100]]
-    assert byt5.decoder_inputs(byt5.tokens.labels(["abc"], 9)).tolist() == [[0, 100, 101, 102]]
-    assert byt5.tokens.labels(["abcdef"], 3).tolist() == [[100, 101, 1]]  # cut, and ended all the same
+    assert bart.shift_labels(labels)[0].tolist()[:3] == [2, 0, a]
+    assert byt5.tokens.make_labels(["abc", "z"], 9).tolist() == [[100, 101, 102, 1], [125, 1, -100, -100]]
+    assert byt5.shift_labels(byt5.tokens.make_labels(["abc"], 9)).tolist() == [[0, 100, 101, 102]]
+    assert byt5.tokens.make_labels(["abcdef"], 3).tolist() == [[100, 101, 1]]  # cut, and ended all the same
     bert = make_from_encoder(small)
-    assert bert.tokens.labels(["w1 w2"], 9).tolist() == [[6, 7, 3]]
-    assert bert.decoder_inputs(torch.tensor([[6, 7, 3]])).tolist() == [[2, 6, 7]]
+    assert bert.tokens.make_labels(["w1 w2"], 9).tolist() == [[6, 7, 3]]
+    assert bert.shift_labels(torch.tensor([[6, 7, 3]])).tolist() == [[2, 6, 7]]
 
 
 def test_a_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_an_encoder_becomes_an_encoder_decoder(small: Path, tmp_path: Path) -> N
     own, copied = encoder.encoder.layer[0].state_dict(), decoder.encoder.layer[0].state_dict()
     assert all(torch.equal(value, copied[name]) for name, value in own.items())
     assert {name.split(".")[0] for name in copied.keys() - own.keys()} == {"crossattention"}
-    assert model.tokens.ids(["w1 w2"]) == [[2, 6, 7, 3]] and model.tokens.decode([6, 7, 3]) == "w1 w2"
+    assert model.tokens.encode(["w1 w2"]) == [[2, 6, 7, 3]] and model.tokens.decode([6, 7, 3]) == "w1 w2"
     model.save(tmp_path)
     again = Seq2Seq.load(tmp_path)
-    assert again.conventions == model.conventions and again.tokens.ids(["w1"]) == [[2, 6, 3]]
+    assert again.conventions == model.conventions and again.tokens.encode(["w1"]) == [[2, 6, 3]]
     assert all(torch.equal(value, again.model.state_dict()[name]) for name, value in model.model.state_dict().items())
 
 
@@ -197,10 +197,10 @@ def test_encoders_of_other_families_become_decoders(family: str, tmp_path: Path)
     bart_tokenizer().save_pretrained(tmp_path)
     model = make_from_encoder(tmp_path).eval()
     inputs, labels = (
-        model.tokens.pad_rows(model.tokens.ids(["who wrote it", "in"])),
-        model.tokens.labels(["a lady"] * 2, 9),
+        model.tokens.pad_rows(model.tokens.encode(["who wrote it", "in"])),
+        model.tokens.make_labels(["a lady"] * 2, 9),
     )
-    said = model.decoder_inputs(labels)
+    said = model.shift_labels(labels)
     given = {"input_ids": inputs.ids_NL, "attention_mask": inputs.mask_NL, "decoder_input_ids": said}
     with torch.no_grad():
         run = DecoderRun(model, model.encode(inputs))
@@ -287,7 +287,7 @@ def test_pairs_have_the_form_of_rag() -> None:
     texts = {"title": [each.title for each in found], "text": [each.text for each in found]}
     retriever = SimpleNamespace(config=RagConfig(max_combined_length=80), generator_tokenizer=tokenizer)
     expected, _ = RagRetriever.postprocess_docs(retriever, [texts], ["who wrote it"], None, 2, return_tensors="pt")
-    inputs = assemble_inputs(Seq2SeqTokenizer(tokenizer), RAG, ["who wrote it"], [found], 80)
+    inputs = PairEncoder(Seq2SeqTokenizer(tokenizer), RAG, 80).encode(["who wrote it"], [found])
     assert torch.equal(inputs.ids_NL, expected[:, : inputs.ids_NL.shape[1]])
     assert torch.all(expected[:, inputs.ids_NL.shape[1] :] == 1)
 
@@ -299,8 +299,8 @@ def test_long_pairs_lose_the_end_of_the_passage(template: Template, kind: str, t
 
     tokens = Seq2SeqTokenizer(bart_tokenizer() if kind == "bart" else ByT5Tokenizer())
     found = passage("Genji", "the tale of the court " * 20)
-    whole = assemble_inputs(tokens, template, ["who wrote it?"], [[found]], 10_000).ids_NL[0].tolist()
-    cut = assemble_inputs(tokens, template, ["who wrote it?"], [[found]], 90).ids_NL[0].tolist()
+    whole = PairEncoder(tokens, template, 10_000).encode(["who wrote it?"], [[found]]).ids_NL[0].tolist()
+    cut = PairEncoder(tokens, template, 90).encode(["who wrote it?"], [[found]]).ids_NL[0].tolist()
     assert len(cut) == 90 and cut[-1] == whole[-1] == tokens.end
     text = tokens.decode(cut)
     assert "who wrote it?" in text and "Genji" in text and "the tale of" in text
@@ -308,13 +308,13 @@ def test_long_pairs_lose_the_end_of_the_passage(template: Template, kind: str, t
 
 @pytest.mark.parametrize("question", ["who wrote it?", "who wrote it? " * 40])
 @pytest.mark.parametrize("template", [RAG, FID])
-def test_fits_input_tells_how_much_of_a_passage_is_read(template: Template, question: str) -> None:
+def test_a_generator_tells_how_much_of_a_passage_it_can_read(template: Template, question: str) -> None:
     tokens, found = Seq2SeqTokenizer(bart_tokenizer()), passage("Genji", "".join(f"{n:03} " for n in range(100)))
-    text = tokens.decode(assemble_inputs(tokens, template, [question], [[found]], 120).ids_NL[0].tolist())
+    text = tokens.decode(PairEncoder(tokens, template, 120).encode([question], [[found]]).ids_NL[0].tolist())
     ends = [found.text.index(f"{n:03}") + 3 for n in range(100)]
     said = [f"{n:03}" in text for n in range(100)]
     assert True in said and False in said
-    assert [fits_input(tokens, template, question, found, end, 120) for end in ends] == said
+    assert [PairEncoder(tokens, template, 120).can_read(question, found, end) for end in ends] == said
 
 
 @pytest.mark.parametrize("template", [RAG, FID, CLOSED_BOOK])
@@ -325,31 +325,33 @@ def test_long_questions_are_cut_and_leave_room_for_the_passage(template: Templat
 
     tokens = Seq2SeqTokenizer(bart_tokenizer() if kind == "bart" else ByT5Tokenizer())
     asked, found = ["who wrote it?", "when was it that " * 20], passage("Genji", "the tale of the court " * 20)
-    rows = assemble_inputs(tokens, template, asked, [[found], [found]], 90).ids_NL
-    alone = assemble_inputs(tokens, template, asked[:1], [[found]], 90).ids_NL
+    rows = PairEncoder(tokens, template, 90).encode(asked, [[found], [found]]).ids_NL
+    alone = PairEncoder(tokens, template, 90).encode(asked[:1], [[found]]).ids_NL
     assert rows[0, : alone.shape[1]].tolist() == alone[0].tolist()
     assert 80 <= rows.shape[1] <= 90 and tokens.end in rows[1].tolist()
-    text, around = tokens.decode(rows[1].tolist()), len(tokens.ids([template.fill("")])[0])
-    room = 90 - around if template.closed else (90 - around) // 2
+    text, around = tokens.decode(rows[1].tolist()), len(tokens.encode([template.fill("")])[0])
+    room = 90 - around if template.is_closed_book else (90 - around) // 2
     said = max(end for end in range(len(asked[1])) if asked[1][:end] in text)  # of the question
     assert room - 3 <= len(tokens.encode_bare(asked[1][:said])) <= room + 3
-    assert ("the tale" in text) == (not template.closed)
+    assert ("the tale" in text) == (not template.is_closed_book)
     with pytest.raises(BadInput, match="alone is longer than the 0 tokens of the input"):
-        assemble_inputs(tokens, template, asked, [[found], [found]], 0)
+        PairEncoder(tokens, template, 0).encode(asked, [[found], [found]])
 
 
 def test_missing_passages_are_replaced_by_empty_ones() -> None:
     tokens = Seq2SeqTokenizer(bart_tokenizer())
-    inputs = assemble_inputs(tokens, RAG, ["a", "b"], [[passage("t", "x"), passage("t", "y")], [passage("t", "z")]], 50)
+    inputs = PairEncoder(tokens, RAG, 50).encode(
+        ["a", "b"], [[passage("t", "x"), passage("t", "y")], [passage("t", "z")]]
+    )
     assert [tokens.decode(row) for row in inputs.ids_NL.tolist()] == [
         "t / x // a",
         "t / y // a",
         "t / z // b",
         "/ // b",
     ]
-    alone = assemble_inputs(tokens, CLOSED_BOOK, ["a", "b"], [[passage("t", "x")], []], 50)
+    alone = PairEncoder(tokens, CLOSED_BOOK, 50).encode(["a", "b"], [[passage("t", "x")], []])
     assert [tokens.decode(row) for row in alone.ids_NL.tolist()] == ["a", "b"]
-    assert assemble_inputs(tokens, Template("nq: {question}"), ["{title}"], [[]], 50).ids_NL.shape[0] == 1
+    assert PairEncoder(tokens, Template("nq: {question}"), 50).encode(["{title}"], [[]]).ids_NL.shape[0] == 1
     with pytest.raises(BadInput, match=r"use \{question\} once and \{passage\} at most once"):
         Template("{passage}")
 
@@ -362,11 +364,11 @@ def test_labels_get_the_models_end_if_the_tokenizer_adds_none(kind: str, tmp_pat
         file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     bare, whole = (Seq2Seq.load(tmp_path / name, fresh=True) for name in ("bare", "whole"))
     end = bare.conventions.ends[0]
-    labels = bare.tokens.labels(["W1 W2 W3", "W4", ""], 3)
+    labels = bare.tokens.make_labels(["W1 W2 W3", "W4", ""], 3)
     pieces = [bare.tokens.encode_bare(text) for text in ("W1 W2", "W4", "")]
     rows = [[each for each in row if each != IGNORED] for row in labels.tolist()]
     assert rows == [[*row, end] for row in pieces]
     if kind != "bart":  # whose labels begin with <s>
-        assert torch.equal(labels, whole.tokens.labels(["W1 W2 W3", "W4", ""], 3))
+        assert torch.equal(labels, whole.tokens.make_labels(["W1 W2 W3", "W4", ""], 3))
     rules = bare.conventions
     assert bare.tokens.decode([rules.start, *pieces[0], end, rules.pad]) == "W1 W2"
