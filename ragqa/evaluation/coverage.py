@@ -3,6 +3,7 @@
 No retriever can find what the corpus lacks, so coverage bounds the scores.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +13,6 @@ from ragqa.evaluation.rows import Row, text_digest
 from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
 from ragqa.text import split_words
-from ragqa.types import Passage
 
 _BATCH = 1000
 
@@ -22,7 +22,7 @@ class Missing:
     """Numbers of the questions whose answers or gold texts the corpus lacks."""
 
     answers: frozenset[int]
-    """Questions whose answers no passage holds (``metrics.has_answer``) and that were not answered correctly."""
+    """Questions whose answers no passage holds (``metrics.has_answer``) and that were answered wrongly."""
     passages: frozenset[int]
     """Questions without a gold passage in the corpus."""
     documents: frozenset[int]
@@ -41,9 +41,13 @@ class Missing:
 def find_missing(
     passages: PassageStore, rows: Iterable[Row], *, regex: bool = False, progress: Progress = SILENT
 ) -> Missing:
-    """Search the whole corpus for answers and gold passages that no hit of ``rows`` holds.
+    """Search the whole corpus, once, for answers and gold passages that no hit of ``rows`` holds.
 
-    Every passage is read once. Each pattern costs a search in every passage until it is found.
+    Args:
+        passages: the corpus.
+        rows: questions with their hits.
+        regex: answers are patterns; each costs a search in every passage until it is found.
+        progress: shows the number of passages read.
     """
     answers, texts, documents = _MissingAnswers(regex), _MissingNames(), _MissingNames()
     for row in rows:
@@ -57,19 +61,14 @@ def find_missing(
         with progress.step("searching the corpus", len(passages), "passages") as step:
             for batch in passages.iter_batches(size=_BATCH):
                 for passage in batch:
-                    answers.mark_seen(passage)
+                    answers.mark_seen(passage.text)
                     if texts.missing:
                         texts.mark_seen([text_digest(passage.text)])
-                    if documents.missing:
-                        documents.mark_seen(_list_names(passage.document))
+                    if documents.missing:  # a question may name the id of a document or any end of its path
+                        parts = passage.document.split("/")
+                        documents.mark_seen("/".join(parts[n:]) for n in range(len(parts)))
                 step.advance_to(batch[-1].id + 1)
     return Missing(frozenset(answers.missing), frozenset(texts.missing), frozenset(documents.missing))
-
-
-def _list_names(document: str) -> list[str]:
-    """Return the id of a document and all ends of its path, by which a question may name it."""
-    parts = document.split("/")
-    return ["/".join(parts[n:]) for n in range(len(parts))]
 
 
 class _MissingNames:
@@ -77,12 +76,12 @@ class _MissingNames:
 
     def __init__(self) -> None:
         self.missing: set[int] = set()
-        self._questions: dict[str, set[int]] = {}
+        self._questions: defaultdict[str, set[int]] = defaultdict(set)
 
     def add(self, number: int, names: Iterable[str]) -> None:
         self.missing.add(number)
         for name in names:
-            self._questions.setdefault(name, set()).add(number)
+            self._questions[name].add(number)
 
     def mark_seen(self, names: Iterable[str]) -> None:
         for name in names:
@@ -95,22 +94,19 @@ class _MissingAnswers:
     def __init__(self, regex: bool) -> None:
         self.missing: dict[int, tuple[str, ...]] = {}
         self._regex = regex
-        self._by_token: dict[str, set[int]] = {}
+        self._by_token: defaultdict[str, set[int]] = defaultdict(set)
 
     def add(self, number: int, answers: tuple[str, ...]) -> None:
         self.missing[number] = answers
         for answer in () if self._regex else answers:
             if tokens := split_words(answer):  # a passage must have the longest, likely the rarest, to hold the answer
-                self._by_token.setdefault(max(tokens, key=len), set()).add(number)
+                self._by_token[max(tokens, key=len)].add(number)
 
-    def mark_seen(self, passage: Passage) -> None:
-        for number in self._candidates(passage):
-            if number in self.missing and has_answer(passage.text, self.missing[number], regex=self._regex):
+    def mark_seen(self, text: str) -> None:
+        candidates = list(self.missing)
+        if candidates and not self._regex:
+            tokens = self._by_token.keys() & set(split_words(text))
+            candidates = [number for token in tokens for number in self._by_token[token]]
+        for number in candidates:
+            if number in self.missing and has_answer(text, self.missing[number], regex=self._regex):
                 del self.missing[number]
-
-    def _candidates(self, passage: Passage) -> list[int]:
-        """Return the questions that the passage may answer."""
-        if self._regex or not self.missing:
-            return list(self.missing)
-        tokens = self._by_token.keys() & set(split_words(passage.text))
-        return [number for token in tokens for number in self._by_token[token]]

@@ -31,7 +31,7 @@ def bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
     """Return the mean of N values with its 95 % interval, by resampling questions (Efron 1979).
 
     Raises:
-        ValueError: there are no values.
+        ValueError: no values are given.
     """
     values = np.asarray(values_N, np.float64)
     if not len(values):
@@ -84,10 +84,9 @@ def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest
 
 def _sign_test(wins: int, changed: int) -> float:
     """Return the two-sided probability of ``wins`` or a less even number of heads among ``changed`` fair coins."""
-    fewer = min(wins, changed - wins)
     ways, tail = 1, 1
-    for n in range(1, fewer + 1):
-        ways = ways * (changed - n + 1) // n
+    for n in range(1, min(wins, changed - wins) + 1):
+        ways = ways * (changed - n + 1) // n  # the binomial coefficient from the one before
         tail += ways
     return min(1.0, float(Fraction(2 * tail, 2**changed)))
 
@@ -155,13 +154,11 @@ def reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: in
     """Return the non-empty bins of equal width, by rising confidence."""
     confidence, right = np.asarray(confidence_N, np.float64), np.asarray(right_N, np.float64)
     place = np.minimum((confidence * bins).astype(int), bins - 1)
-    return [
-        ReliabilityBin(
-            b / bins, (b + 1) / bins, int(inside.sum()), float(confidence[inside].mean()), float(right[inside].mean())
-        )
-        for b in sorted(set(place.tolist()))
-        for inside in (place == b,)
-    ]
+    table = []
+    for n in np.unique(place).tolist():
+        sure, is_right = confidence[place == n], right[place == n]
+        table.append(ReliabilityBin(n / bins, (n + 1) / bins, len(sure), float(sure.mean()), float(is_right.mean())))
+    return table
 
 
 def calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> float:
@@ -172,7 +169,7 @@ def calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bi
 
 
 def percentiles(seconds_N: npt.ArrayLike) -> dict[str, float]:
-    """Return the mean, median, 95th and 99th percentile."""
+    """Return the mean, median, 95th and 99th percentile of N durations in seconds."""
     seconds = np.asarray(seconds_N, np.float64)
     p50, p95, p99 = np.percentile(seconds, [50, 95, 99])
     return {"mean": float(seconds.mean()), "p50": float(p50), "p95": float(p95), "p99": float(p99)}

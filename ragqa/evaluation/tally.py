@@ -4,10 +4,10 @@ Shapes: N questions.
 """
 
 import sys
-from array import array
 from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +20,10 @@ from ragqa.text import split_words, to_nfd
 
 LOSSES = ("right", "not in the corpus", "not retrieved", "not read", "not chosen")
 """Stages at which answers are lost, from the corpus to the answer."""
-_NO_RANK = 0
-_COLUMNS = {
-    "em": "b",
-    "answerable": "b",
-    "predicted": "b",
-    "covered": "b",
-    "f1": "d",
-    "confidence": "d",
-    "rank": "i",
-    "passage_rank": "i",
-    "document_rank": "i",
-    "retrieve_seconds": "d",
-    "read_seconds": "d",
-}
+_FLAGS = ("em", "answerable", "predicted", "covered")
+_RANKS = ("rank", "passage_rank", "document_rank")
+_NUMBERS = ("f1", "confidence", "retrieve_seconds", "read_seconds")
+_TYPES = [*((flag, "?") for flag in _FLAGS), *((rank, "i4") for rank in _RANKS), *((name, "f8") for name in _NUMBERS)]
 
 
 class Tally:
@@ -45,12 +35,10 @@ class Tally:
         Args:
             rows: consumed one by one.
             regex: answers are patterns, which have neither type nor length.
-            missing: what the corpus lacks; None if it was not searched.
+            missing: questions that the corpus cannot answer; None if it was not searched.
         """
-        self._columns: dict[str, array] = {name: array(code) for name, code in _COLUMNS.items()}
-        self._kinds: dict[str, list[str]] = {
-            name: [] for name in BREAKDOWNS if not (regex and name.startswith("answer"))
-        }
+        names = [name for name in BREAKDOWNS if not (regex and name.startswith("answer"))]
+        self._kinds: dict[str, list[str]] = {name: [] for name in names}
         self._digest = blake2b(digest_size=8)
         self.losses: Counter[str] = Counter()
         self.gold: dict[str, list[int]] = {"passage_rank": [], "document_rank": []}
@@ -58,11 +46,12 @@ class Tally:
         self.blank = self.invalid = self.invalid_in_text = self.no_prediction = self.no_confidence = self.most_hits = 0
         """Numbers of questions with a gold answer without tokens, with an invalid pattern, with one invalid in NFD,
         answerable without a prediction, and with a prediction but no confidence; largest number of hits."""
-        for row in rows:
-            self._add(row, regex, missing)
+        self._table = np.fromiter(
+            (self._add(position, row, regex, missing) for position, row in enumerate(rows)), np.dtype(_TYPES)
+        )
 
     def __len__(self) -> int:
-        return len(self._columns["em"])
+        return len(self._table)
 
     @property
     def digest(self) -> str:
@@ -75,48 +64,39 @@ class Tally:
         The columns are em · answerable (has gold answers) · predicted (has an answer) · covered (right, or a hit holds
         an answer) · f1 · confidence · retrieve_seconds · read_seconds.
         """
-        return np.asarray(self._columns[name], np.float64)
+        return np.asarray(self._table[name], np.float64)
 
     def ranks(self, name: str) -> list[int | None]:
         """Return [N] ranks from 1, None if there is none: rank (of an answer), passage_rank, document_rank."""
-        return [rank or None for rank in self._columns[name]]
+        return [rank or None for rank in self._table[name].tolist()]
 
     def kinds(self) -> dict[str, npt.NDArray[np.str_]]:
         """Return the [N] kinds of questions for each breakdown."""
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 
-    def _add(self, row: Row, regex: bool, missing: Missing | None) -> None:
-        values = (
-            row.em,
-            bool(row.answers),
-            row.prediction is not None,
-            row.em or row.rank is not None or row.loss == "not chosen",
-            row.f1,
-            row.confidence,
-            row.rank or _NO_RANK,
-            row.passage_rank or _NO_RANK,
-            row.document_rank or _NO_RANK,
-            row.retrieve_seconds,
-            row.read_seconds,
-        )
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(np.nan if value is None else value)
+    def _add(self, position: int, row: Row, regex: bool, missing: Missing | None) -> tuple[Any, ...]:
+        """Count a row and return its values, in the order of the columns."""
         for name, kinds in self._kinds.items():
             kinds.append(sys.intern(BREAKDOWNS[name](row.as_question)))
         for name, gold in (("passage_rank", row.passages), ("document_rank", row.documents)):
             if gold:
-                self.gold[name].append(len(self) - 1)
+                self.gold[name].append(position)
         self._digest.update(row.digest.encode())
         if row.loss:
             self.losses[find_loss(row, missing)] += 1
         self._count_anomalies(row, regex)
+        is_covered = row.em or row.rank is not None or row.loss == "not chosen"
+        flags = (row.em, bool(row.answers), row.prediction is not None, is_covered)
+        ranks = (getattr(row, name) or 0 for name in _RANKS)
+        numbers = (getattr(row, name) for name in _NUMBERS)
+        return (*flags, *ranks, *(np.nan if number is None else number for number in numbers))
 
     def _count_anomalies(self, row: Row, regex: bool) -> None:
         self.blank += any(not answer.strip() if regex else not split_words(answer) for answer in row.answers)
         if regex:
-            valid = all(compile_pattern(answer) for answer in row.answers)
-            self.invalid += not valid
-            self.invalid_in_text += valid and not all(compile_pattern(to_nfd(answer)) for answer in row.answers)
+            is_valid = all(compile_pattern(answer) for answer in row.answers)
+            self.invalid += not is_valid
+            self.invalid_in_text += is_valid and not all(compile_pattern(to_nfd(answer)) for answer in row.answers)
         self.no_prediction += row.prediction is None and bool(row.answers)
         self.no_confidence += row.prediction is not None and row.confidence is None
         self.most_hits = max(self.most_hits, len(row.hits))
