@@ -11,7 +11,7 @@ from eval.command import run_command
 from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
-from ragqa.evaluation.report.summary import corpus, heading
+from ragqa.evaluation.report.summary import describe_corpus, describe_questions
 from ragqa.evaluation.tally import find_loss
 
 _IN_SUITE = ("published", "source", "caution", "answer_type")
@@ -42,7 +42,13 @@ def export_figures(report: Report, out: Path) -> None:
     check_place(out)
     about = {key: value for key, value in report.figures["about"].items() if key not in _IN_SUITE}
     first = {key: about.pop(key, None) for key in ("date", "command", "hardware")}
-    record = {**first, "corpus": corpus(about), "questions": heading(about), **report.figures, "about": about}
+    record = {
+        **first,
+        "corpus": describe_corpus(about),
+        "questions": describe_questions(about),
+        **report.figures,
+        "about": about,
+    }
     missing = report.missing()
     lines = ["id\tem\tf1\tconfidence\trank\tloss"]
     for row in report.rows():

@@ -14,7 +14,7 @@ from typing import Any
 
 from eval.command import run_command
 from ragqa.errors import BadInput
-from ragqa.evaluation.report.summary import percent
+from ragqa.evaluation.report.summary import format_percent
 from ragqa.evaluation.statistics import wilson_interval
 from ragqa.models.generation.kinds import GeneratorKind
 from ragqa.reading.registry import read_kind
@@ -44,9 +44,11 @@ def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None)
         str(system.get("retriever", "")) if uses_passages else "–",
         _describe_reader(figures),
         format_interval(figures["em"]),
-        percent(figures["f1"]["value"]) if figures["f1"] else "–",
-        " / ".join(percent(recall[k]["value"]) if uses_passages and k in recall else "–" for k in ("1", "20", "100")),
-        percent(bound["corpus"]) if bound and bound["corpus"] is not None else "–",
+        format_percent(figures["f1"]["value"]) if figures["f1"] else "–",
+        " / ".join(
+            format_percent(recall[k]["value"]) if uses_passages and k in recall else "–" for k in ("1", "20", "100")
+        ),
+        format_percent(bound["corpus"]) if bound and bound["corpus"] is not None else "–",
         format_gain(figures, closed_book) if closed_book and figures["em"] else "–",
     ]
 
@@ -102,7 +104,7 @@ def format_interval(figure: Mapping[str, float] | None) -> str:
     """Return a share with its interval in percent, or a dash."""
     if figure is None:
         return "–"
-    return f"{percent(figure['value'])} ({percent(figure['low'])} to {percent(figure['high'])})"
+    return f"{format_percent(figure['value'])} ({format_percent(figure['low'])} to {format_percent(figure['high'])})"
 
 
 def format_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

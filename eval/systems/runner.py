@@ -22,7 +22,7 @@ from pipelines.common.closed_world import init_generator
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.errors import BadInput
-from ragqa.evaluation.report.summary import percent
+from ragqa.evaluation.report.summary import format_percent
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import Bars
 from ragqa.settings.groups import list_settings, make_config, replace_settings, settings_of
@@ -312,4 +312,4 @@ def format_figure(figure: Any) -> str:
         return f"{100 * figure['difference']['value']:+.1f} (p {figure['p']:.2g})"
     if figure is None or isinstance(figure, Mapping):
         return format_interval(figure)
-    return percent(figure) if isinstance(figure, float) else str(figure)
+    return format_percent(figure) if isinstance(figure, float) else str(figure)

@@ -16,7 +16,7 @@ from ragqa.evaluation.figures import is_reading
 from ragqa.evaluation.report import plots
 from ragqa.evaluation.report.sample import SIZE, common_depth, is_read, is_regex, sample_pairs, sample_questions
 from ragqa.evaluation.report.store import Report
-from ragqa.evaluation.report.summary import RULES, gold_figures, gold_note, percent, probability
+from ragqa.evaluation.report.summary import RULES, describe_gold, format_percent, format_probability, list_gold_figures
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 
 if TYPE_CHECKING:
@@ -48,18 +48,18 @@ def render_page(report: Report) -> str:
         about=about,
         read=is_read(report),
         regex=is_regex(report),
-        tiles=[tile for tile in _tiles(figures) if tile],
+        tiles=_list_tiles(figures),
         corpus_warning=_warn_about_corpus(about),
         setting=[row for row in _list_settings(about) if row[1] is not None],
-        scores=list(_scores(figures)),
-        confidence=figures["confidence"] and list(_confidence(figures["confidence"])),
-        golds=gold_figures(figures),
+        scores=list(_list_scores(figures)),
+        confidence=figures["confidence"] and list(_list_confidence(figures["confidence"])),
+        golds=list_gold_figures(figures),
         depths=sorted(figures["answer_recall"], key=int),
         losses=figures["loss"],
-        meaning=_meaning(figures),
+        meaning=_explain_groups(figures),
         groups=sample_questions(report),
         sample_size=SIZE,
-        plots=_draw_plots(plots.report_plots, figures),
+        plots=_draw_plots(plots.draw_report_plots, figures),
         no_plots=_NO_PLOTS.format(command="ragqa eval page DIR"),
     )
 
@@ -80,13 +80,13 @@ def render_comparison_page(comparison: Comparison) -> str:
         read_b=is_read(b),
         regex=is_regex(a),
         corpus_warning=_warn_about_corpus(smaller),
-        tests=plots.differences(figures),
-        settings=_side_by_side(_list_settings(figures["a"]), _list_settings(figures["b"])),
-        untested=_side_by_side(_untested(a.figures), _untested(b.figures)),
+        tests=plots.list_tests(figures),
+        settings=_join_sides(_list_settings(figures["a"]), _list_settings(figures["b"])),
+        untested=_join_sides(_list_untested(a.figures), _list_untested(b.figures)),
         titles={**titles, "unanswerable": "no gold answers"},
         groups=sample_pairs(comparison),
         sample_size=SIZE,
-        plots=_draw_plots(plots.comparison_plots, figures, a.figures, b.figures),
+        plots=_draw_plots(plots.draw_comparison_plots, figures, a.figures, b.figures),
         no_plots=_NO_PLOTS.format(command="ragqa eval compare A B --html FILE"),
     )
 
@@ -127,32 +127,32 @@ def _warn_about_corpus(about: Figures) -> str:
     )
 
 
-def _tiles(figures: Figures) -> Iterator[dict[str, str] | None]:
-    """Yield the headline figures."""
+def _list_tiles(figures: Figures) -> list[tuple[str, str, str, str]]:
+    """Return name, value, unit and explanation of the headline figures."""
     bound, seconds, system = figures["coverage_bound"], figures["seconds"], figures["about"]["system"]
-    yield _interval_tile("Exact match (EM)", figures["em"])
-    covered = bound and (bound["retrieved"] if bound["corpus"] is None else bound["corpus"])
-    where = "the corpus" if bound and bound["corpus"] is not None else f"the top {system.get('depth')} passages"
-    yield bound and _tile("Coverage bound", percent(covered), "%", f"questions with an answer in {where}")
-    yield _interval_tile("F1", figures["f1"])
+    scores = {"Exact match (EM)": figures["em"], "F1": figures["f1"]}
     k = max((d for d in map(int, figures["answer_recall"]) if d <= (system.get("k") or 20)), default=None)
     if k is not None:
-        yield _interval_tile(f"Answer recall@{k}", figures["answer_recall"][str(k)])
+        scores[f"Answer recall@{k}"] = figures["answer_recall"][str(k)]
+    tiles = [
+        (name, format_percent(interval["value"]), "%", f"95 % interval {_format_edges(interval) or '–'}")
+        for name, interval in scores.items()
+        if interval
+    ]
+    if bound:
+        is_searched = bound["corpus"] is not None
+        where = "the corpus" if is_searched else f"the top {system.get('depth')} passages"
+        covered = format_percent(bound["corpus" if is_searched else "retrieved"])
+        tile = ("Coverage bound", covered, "%", f"questions with an answer in {where}")
+        tiles.insert(1 if figures["em"] else 0, tile)  # right after exact match, which it bounds
     if seconds:
         last = list(seconds)[-1]
         share = "median" if figures["about"]["batch"] == 1 else "median share of a batch"
-        yield _tile("Time per question", _milliseconds(seconds[last]["p50"]), "ms", f"{share}, {last}")
+        tiles.append(("Time per question", _format_milliseconds(seconds[last]["p50"]), "ms", f"{share}, {last}"))
+    return tiles
 
 
-def _tile(name: str, value: str, unit: str, explanation: str) -> dict[str, str]:
-    return {"name": name, "value": value, "unit": unit, "explanation": explanation}
-
-
-def _interval_tile(name: str, interval: Figures | None) -> dict[str, str] | None:
-    return interval and _tile(name, percent(interval["value"]), "%", f"95 % interval {_edges(interval) or '–'}")
-
-
-def _scores(figures: Figures) -> Iterator[tuple[str, float, Figures | None]]:
+def _list_scores(figures: Figures) -> Iterator[tuple[str, float, Figures | None]]:
     """Yield name, share and interval of the scores of answers, and of their bound."""
     for name, key in (("exact match (EM)", "em"), ("F1", "f1")):
         if figures[key]:
@@ -163,7 +163,7 @@ def _scores(figures: Figures) -> Iterator[tuple[str, float, Figures | None]]:
         yield f"an answer occurs in the top {figures['about']['system'].get('depth')}", bound["retrieved"], None
 
 
-def _meaning(figures: Figures) -> dict[str, str]:
+def _explain_groups(figures: Figures) -> dict[str, str]:
     """Return the meaning of each group of questions."""
     bound, depth = figures["coverage_bound"], figures["about"]["system"].get("depth", 0)
     meaning = {name: text.format(depth=depth) for name, text in _MEANING.items()}
@@ -172,23 +172,23 @@ def _meaning(figures: Figures) -> dict[str, str]:
     return {**meaning, "not retrieved": meaning["not retrieved"] + others}
 
 
-def _confidence(confidence: Figures) -> Iterator[tuple[str, str]]:
+def _list_confidence(confidence: Figures) -> Iterator[tuple[str, str]]:
     declining = confidence["declining"]
     below = f"{declining['below']:g}"
     yield "expected calibration error (ECE), 0 is best", f"{confidence['calibration_error']:.3f}"
     yield "area under the risk–coverage curve (AURC), 0 is best", f"{confidence['area_under_risk']:.3f}"
-    yield "right among the surer half", _percent_sign(confidence["right_at_half_coverage"])
-    yield f"answered if declining below {below}", _percent_sign(declining["answered"])
-    yield "… of these right", _percent_sign(declining["right_of_answered"])
-    yield "… questions with gold answers declined", _percent_sign(declining["answerable_declined"])
+    yield "right among the surer half", _format_share(confidence["right_at_half_coverage"])
+    yield f"answered if declining below {below}", _format_share(declining["answered"])
+    yield "… of these right", _format_share(declining["right_of_answered"])
+    yield "… questions with gold answers declined", _format_share(declining["answerable_declined"])
     if declining["unanswerable"]:
         name = f"… of {declining['unanswerable']:,} questions without gold answers declined"
-        yield name, _percent_sign(declining["unanswerable_declined"])
-    yield "… EM, a declined answer being wrong", _percent_sign(declining["em"])
+        yield name, _format_share(declining["unanswerable_declined"])
+    yield "… EM, a declined answer being wrong", _format_share(declining["em"])
 
 
-def _percent_sign(share: float | None) -> str:
-    return "–" if share is None else f"{percent(share)} %"
+def _format_share(share: float | None) -> str:
+    return "–" if share is None else f"{format_percent(share)} %"
 
 
 def _list_settings(about: Figures) -> list[tuple[str, Any]]:
@@ -201,7 +201,7 @@ def _list_settings(about: Figures) -> list[tuple[str, Any]]:
         ("split", about["split"] or "not named"),
         ("questions", f"{about['questions']:,}, {about['answerable']:,} of them with gold answers"),
         ("scoring rule", RULES[about["rule"]] if is_reading(about) else None),
-        *_system_parts(system),
+        *_list_parts(system),
         ("hits searched for answers (depth)", system.get("depth")),
         ("questions asked together", about["batch"]),
         ("date", about["date"]),
@@ -210,55 +210,47 @@ def _list_settings(about: Figures) -> list[tuple[str, Any]]:
     ]
 
 
-def _system_parts(system: Figures) -> list[tuple[str, Any]]:
+def _list_parts(system: Figures) -> list[tuple[str, Any]]:
     if "predictions" in system:
         return [("predictions of another system", system["predictions"])]
+    retriever, index = system.get("retriever"), (system.get("kind"), system.get("index"))
     return [
-        ("retriever", system.get("retriever")),
-        (
-            "fusion",
-            system.get("fusion") or (DEFAULT_FUSION if system.get("retriever") == RetrieverKind.HYBRID else None),
-        ),
-        ("index", _describe_index(system)),
+        ("retriever", retriever),
+        ("fusion", system.get("fusion") or (DEFAULT_FUSION if retriever == RetrieverKind.HYBRID else None)),
+        ("index", ", ".join(str(part) for part in index if part) or None),
         ("encoder", system.get("encoder")),
         ("reader", system.get("reader", "not known") or "none: retrieval alone is scored"),
         ("passages read (k)", system.get("k") or None),
     ]
 
 
-def _describe_index(system: Figures) -> str | None:
-    """Return kind and fingerprint of the index."""
-    parts = [str(part) for part in (system.get("kind"), system.get("index")) if part]
-    return ", ".join(parts) or None
-
-
-def _side_by_side(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
+def _join_sides(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
     """Join rows by name, without those that neither side has."""
     rows_a, rows_b = dict(a), dict(b)
     rows = [(name, rows_a.get(name), rows_b.get(name)) for name in dict.fromkeys([*rows_a, *rows_b])]
     return [row for row in rows if row[1:] != (None, None)]
 
 
-def _untested(figures: Figures) -> Iterator[tuple[str, str]]:
+def _list_untested(figures: Figures) -> Iterator[tuple[str, str]]:
     """Yield figures that are shown side by side without a test of their difference."""
     if bound := figures["coverage_bound"]:
-        yield "an answer occurs in the corpus (coverage bound)", _percent_sign(bound["corpus"])
-        yield "an answer occurs in the hits searched", _percent_sign(bound["retrieved"])
-    for name, gold in gold_figures(figures):
+        yield "an answer occurs in the corpus (coverage bound)", _format_share(bound["corpus"])
+        yield "an answer occurs in the hits searched", _format_share(bound["retrieved"])
+    for name, gold in list_gold_figures(figures):
         if gold["accuracy"]:
             yield f"mean reciprocal rank (MRR) of the {name}, top {gold['depth']}", f"{gold['mrr']:.3f}"
-    yield from list(_confidence(figures["confidence"]))[:3] if figures["confidence"] else ()
+    yield from list(_list_confidence(figures["confidence"]))[:3] if figures["confidence"] else ()
     if seconds := figures["seconds"]:
         last = list(seconds)[-1]
         for name, key in (("median", "p50"), ("95th percentile", "p95")):
-            yield f"time per question ({last}), {name}, ms", _milliseconds(seconds[last][key])
+            yield f"time per question ({last}), {name}, ms", _format_milliseconds(seconds[last][key])
 
 
 # --- format of values ---
 
 
 @cache
-def _environment() -> "Environment":
+def _make_environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -273,21 +265,21 @@ def _environment() -> "Environment":
         counted=_describe_basis,
         cut=_cut,
         cut_left=_cut_left,
-        edges=_edges,
-        gold_note=gold_note,
-        ms=_milliseconds,
+        edges=_format_edges,
+        gold_note=describe_gold,
+        ms=_format_milliseconds,
         number="{:,}".format,
         one_decimal="{:.1f}".format,
-        percent=percent,
-        probability=probability,
-        signed=_signed,
-        signed_edges=_signed_edges,
+        percent=format_percent,
+        probability=format_probability,
+        signed=_format_signed,
+        signed_edges=_format_signed_edges,
     )
     return environment
 
 
 def _render(template: str, **values: Any) -> str:
-    return _environment().get_template(template).render(values)
+    return _make_environment().get_template(template).render(values)
 
 
 # Characters that HTML does not allow or that are invisible, and those that reverse the text after them.
@@ -316,22 +308,22 @@ def _cut_left(text: str, length: int) -> str:
     return text if len(text) <= length else "…" + text[1 - length :]
 
 
-def _edges(interval: Figures | None) -> str | None:
+def _format_edges(interval: Figures | None) -> str | None:
     """Return the interval, or None if all questions score alike: resampling them tells nothing about others."""
     if interval is None or interval["low"] == interval["high"]:
         return None
-    return f"{percent(interval['low'])}–{percent(interval['high'])}"
+    return f"{format_percent(interval['low'])}–{format_percent(interval['high'])}"
 
 
-def _milliseconds(seconds: float) -> str:
+def _format_milliseconds(seconds: float) -> str:
     time = 1000 * seconds
     return f"{time:,.0f}" if time >= 100 else f"{time:.1f}" if time >= 1 else f"{time:.3f}"
 
 
-def _signed(share: float) -> str:
+def _format_signed(share: float) -> str:
     """Return a share in percent with its sign, and without a minus before a rounded zero."""
     return f"{round(100 * share, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
 
 
-def _signed_edges(interval: Figures) -> str:
-    return f"{_signed(interval['low'])} to {_signed(interval['high'])}"
+def _format_signed_edges(interval: Figures) -> str:
+    return f"{_format_signed(interval['low'])} to {_format_signed(interval['high'])}"

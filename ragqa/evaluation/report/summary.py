@@ -18,40 +18,39 @@ def format_summary(report: Report) -> str:
     """Return the headline figures of a report as text, and what they were measured on."""
     figures = report.figures
     about = figures["about"]
-    lines = [
-        heading(about),
-        f"corpus: {corpus(about)}",
-        f"rule {RULES[about['rule']]}",
-        "",
-        *_interval_line("exact match", figures["em"]),
-        *_interval_line("F1", figures["f1"]),
-        *[
-            line
-            for k, recall in figures["answer_recall"].items()
-            for line in _interval_line(f"answer recall @{k}", recall)
-        ],
-    ]
+    scores = {"exact match": figures["em"], "F1": figures["f1"], **_name_recalls(figures)}
+    lines = [describe_questions(about), f"corpus: {describe_corpus(about)}", f"rule {RULES[about['rule']]}", ""]
+    lines += [_format_interval(name, interval) for name, interval in scores.items() if interval]
     if bound := figures["coverage_bound"]:
-        in_corpus = "not searched" if bound["corpus"] is None else f"{percent(bound['corpus'])} %"
-        in_hits = f"among the hits {percent(bound['retrieved'])} %"
+        in_corpus = "not searched" if bound["corpus"] is None else f"{format_percent(bound['corpus'])} %"
+        in_hits = f"among the hits {format_percent(bound['retrieved'])} %"
         lines.append(
             f"{'answer in the corpus':24}{in_corpus:>7}   {in_hits}; a system over it is hardly right more often"
         )
-    lines += [line for name, gold in gold_figures(figures) for line in _gold_lines(name, gold)]
+    lines += [_format_gold(name, gold) for name, gold in list_gold_figures(figures)]
     if loss := figures["loss"]:
         lines.append(f"{'questions':24}" + " · ".join(f"{name} {count}" for name, count in loss.items()))
-    lines += _confidence(figures["confidence"]) + _seconds(figures["seconds"], about["batch"])
+    lines += _format_confidence(figures["confidence"]) if figures["confidence"] else []
+    if figures["seconds"]:
+        last = list(figures["seconds"].values())[-1]
+        shares = f", shares of batches of {about['batch']}" if about["batch"] > 1 else ""
+        times = " / ".join(f"{1000 * last[key]:,.0f}" for key in ("p50", "p95", "p99"))
+        lines.append(f"{'time p50 / p95 / p99':24}{times} ms a question{shares}")
     lines += [f"note: {warning}" for warning in figures["warnings"]]
     return "\n".join(lines)
 
 
-def gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the figures of gold passages and gold documents by name, as far as there are any."""
+def _name_recalls(figures: dict[str, Any]) -> dict[str, Any]:
+    return {f"answer recall @{k}": recall for k, recall in figures["answer_recall"].items()}
+
+
+def list_gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the figures of gold passages and gold documents by name; those that were not scored are left out."""
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 
 
-def gold_note(gold: dict[str, Any], name: str) -> str:
+def describe_gold(gold: dict[str, Any], name: str) -> str:
     """Describe the number of questions with gold passages, and the reciprocal rank."""
     counts = f"{name.capitalize()}s: {gold['questions']:,} questions name some"
     counts += "" if gold["in_corpus"] is None else f", for {gold['in_corpus']:,} of them they are in the corpus"
@@ -60,15 +59,15 @@ def gold_note(gold: dict[str, Any], name: str) -> str:
     return f"{counts}; mean reciprocal rank (MRR) among the first {gold['depth']}: {gold['mrr']:.3f}."
 
 
-def _gold_lines(name: str, gold: dict[str, Any]) -> list[str]:
+def _format_gold(name: str, gold: dict[str, Any]) -> str:
     if gold["accuracy"] is None:
-        return [f"{name:24}{gold_note(gold, name)}"]
-    accuracy = " ".join(f"@{k} {percent(share)}" for k, share in gold["accuracy"].items())
+        return f"{name:24}{describe_gold(gold, name)}"
+    accuracy = " ".join(f"@{k} {format_percent(share)}" for k, share in gold["accuracy"].items())
     count = gold["questions"] if gold["in_corpus"] is None else gold["in_corpus"]
-    return [f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {count:,} questions"]
+    return f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {count:,} questions"
 
 
-def heading(about: dict[str, Any]) -> str:
+def describe_questions(about: dict[str, Any]) -> str:
     """Return name, split and number of the questions."""
     split = f", {about['split']}" if about["split"] else ""
     unanswerable = about["questions"] - about["answerable"]
@@ -78,78 +77,58 @@ def heading(about: dict[str, Any]) -> str:
     )
 
 
-def corpus(about: dict[str, Any]) -> str:
+def describe_corpus(about: dict[str, Any]) -> str:
     """Return name and number of the passages."""
     passages = about["system"].get("passages")
     return about["corpus"] + (f", {passages:,} passage{'s' * (passages != 1)}" if passages else "")
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Format a share in percent with one decimal."""
     return f"{100 * share:.1f}"
 
 
-def probability(p: float) -> str:
+def format_probability(p: float) -> str:
     """Format a probability with four decimals, or as < 0.0001."""
     return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
 
 
-def _interval_line(name: str, interval: dict[str, float] | None) -> list[str]:
-    if interval is None:
-        return []
-    value, low, high = (percent(interval[key]) for key in ("value", "low", "high"))
+def _format_interval(name: str, interval: dict[str, float]) -> str:
+    value, low, high = (format_percent(interval[key]) for key in ("value", "low", "high"))
     between = f"95 % interval {low} to {high}" if low != high else "no interval: all questions score alike"
-    return [f"{name:24}{value:>5} %   {between}"]
+    return f"{name:24}{value:>5} %   {between}"
 
 
-def _confidence(confidence: dict[str, Any] | None) -> list[str]:
-    if confidence is None:
-        return []
+def _format_confidence(confidence: dict[str, Any]) -> list[str]:
     declining, half = confidence["declining"], confidence["right_at_half_coverage"]
-    lines = [
-        f"{'confidence':24}calibration error {confidence['calibration_error']:.3f}"
-        + ("" if half is None else f"; of the surer half {percent(half)} % are right")
-    ]
-    if declining["right_of_answered"] is not None:
-        lines.append(
-            f"{'declined below ' + str(declining['below']):24}{percent(1 - declining['answered'])} %; of the rest "
-            f"{percent(declining['right_of_answered'])} % are right"
-        )
-    if declining["unanswerable_declined"] is not None:
-        lines.append(
-            f"{'without an answer':24}{percent(declining['unanswerable_declined'])} % of "
-            f"{declining['unanswerable']} declined"
-        )
+    surer = "" if half is None else f"; of the surer half {format_percent(half)} % are right"
+    lines = [f"{'confidence':24}calibration error {confidence['calibration_error']:.3f}{surer}"]
+    if (right := declining["right_of_answered"]) is not None:
+        share = f"{format_percent(1 - declining['answered'])} %; of the rest {format_percent(right)} % are right"
+        lines.append(f"{'declined below ' + str(declining['below']):24}{share}")
+    if (declined := declining["unanswerable_declined"]) is not None:
+        lines.append(f"{'without an answer':24}{format_percent(declined)} % of {declining['unanswerable']} declined")
     return lines
-
-
-def _seconds(seconds: dict[str, dict[str, float]] | None, batch: int) -> list[str]:
-    if seconds is None:
-        return []
-    last = seconds[list(seconds)[-1]]
-    shares = f", shares of batches of {batch}" if batch > 1 else ""
-    times = " / ".join(f"{1000 * last[key]:,.0f}" for key in ("p50", "p95", "p99"))
-    return [f"{'time p50 / p95 / p99':24}{times} ms a question{shares}"]
 
 
 def format_comparison(comparison: Comparison) -> str:
     """Return both systems' figures, differences with intervals, and the probability of chance, as text."""
     figures = comparison.figures
     lines = [f"a: {comparison.a.path}", f"b: {comparison.b.path}", ""]
-    lines += [f"{name}: {heading(figures[name])}; corpus: {corpus(figures[name])}" for name in ("a", "b")]
+    lines += [
+        f"{name}: {describe_questions(figures[name])}; corpus: {describe_corpus(figures[name])}" for name in ("a", "b")
+    ]
     lines += ["", f"{'':24}{'a':>7}{'b':>7}{'a - b':>8}   95 % interval      p"]
-    named = [("exact match", figures["em"]), ("F1", figures["f1"])]
-    named += [(f"answer recall @{k}", recall) for k, recall in figures["answer_recall"].items()]
-    for name, test in named:
+    for name, test in {"exact match": figures["em"], "F1": figures["f1"], **_name_recalls(figures)}.items():
         if test is not None:
-            value, low, high = (percent(test["difference"][key]) for key in ("value", "low", "high"))
+            value, low, high = (format_percent(test["difference"][key]) for key in ("value", "low", "high"))
             lines.append(
-                f"{name:24}{percent(test['a']):>7}{percent(test['b']):>7}{value:>8}   "
-                f"{f'{low} to {high}':18} {probability(test['p'])}"
+                f"{name:24}{format_percent(test['a']):>7}{format_percent(test['b']):>7}{value:>8}   "
+                f"{f'{low} to {high}':18} {format_probability(test['p'])}"
             )
     if right := figures["right"]:
         lines.append(f"{'right':24}" + " · ".join(f"{name} {count}" for name, count in right.items()))
     for name, report in (("a", comparison.a), ("b", comparison.b)):
         if (bound := report.figures["coverage_bound"]) and bound["corpus"] is not None:
-            lines.append(f"{'answer in the corpus, ' + name:24}{percent(bound['corpus'])} %")
+            lines.append(f"{'answer in the corpus, ' + name:24}{format_percent(bound['corpus'])} %")
     return "\n".join([*lines, *(f"note: {note}" for note in figures["notes"])])

@@ -550,9 +550,9 @@ def test_the_same_report_gives_the_same_bytes(full_report: Report) -> None:
 
 @pytest.mark.usefixtures("with_plots")
 def test_plots_show_the_figures(full_report: Report) -> None:
-    from ragqa.evaluation.report.plots import report_plots
+    from ragqa.evaluation.report.plots import draw_report_plots
 
-    drawn = {plot.title.split(" (")[0]: plot for plot in report_plots(full_report.figures)}
+    drawn = {plot.title.split(" (")[0]: plot for plot in draw_report_plots(full_report.figures)}
     assert list(drawn) == [
         "Answer recall by number of passages",
         "Where answers are lost",
@@ -576,11 +576,11 @@ def test_plots_show_the_figures(full_report: Report) -> None:
 
 @pytest.mark.usefixtures("with_plots")
 def test_labels_of_plots_are_escaped(full_report: Report) -> None:
-    from ragqa.evaluation.report.plots import report_plots
+    from ragqa.evaluation.report.plots import draw_report_plots
 
     kind = '$x^2$ <b> id="q" href="#q" <!-- \\frac'
     kinds = {"question word": [{**full_report.figures["breakdown"]["question word"][0], "kind": kind}]}
-    plot = report_plots({**full_report.figures, "breakdown": kinds})[-1]
+    plot = draw_report_plots({**full_report.figures, "breakdown": kinds})[-1]
     assert ParsedPage(plot.svg).tags and "$x^2$ <b>" in "".join(ParsedPage(plot.svg).all("text"))
 
 
