@@ -38,7 +38,7 @@ from pipelines.common.config import (
 )
 from pipelines.common.generation import PassageFinder
 from pipelines.common.learning_rates import compute_rate
-from pipelines.common.processes import device_of, train_in_processes
+from pipelines.common.processes import train_in_processes
 from pipelines.common.questions import read_training_questions
 from pipelines.common.retrieval_eval import KS
 from pipelines.common.run import BatchLoss, Run, open_run
@@ -206,7 +206,7 @@ def publish(
     notify: Notify = ignore_line,
 ) -> Path:
     """Calibrate the trained generator and write the pipeline directory of it and an index."""
-    model, device, held_out = config.out / "model", device_of(config), config.held_out
+    model, device, held_out = config.out / "model", config.single_device, config.held_out
     retriever = None if config.is_closed_book else config.retriever
     if held_out.dev and config.calibrate:
         unseen = select_unseen_questions(held_out.dev, config.questions, held_out.sample or 0, config.seed)

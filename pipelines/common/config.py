@@ -137,6 +137,11 @@ class TrainingConfig:
             rules |= getattr(self, name).rules()
         check(self, rules)
 
+    @property
+    def single_device(self) -> str:
+        """Device of a single process: a GPU also if only ``gpus`` asks for one."""
+        return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
+
     def rules(self) -> Rules:
         """Return the rules of all settings; a recipe adds its own."""
         return {

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from threading import Thread
@@ -19,33 +19,37 @@ from ragqa.training import parallel
 
 Settings = TypeVar("Settings", bound=TrainingConfig)
 
-_PATIENCE = 7 * 24 * 3600
+_TIMEOUT = 7 * 24 * 3600
 """Seconds that processes wait for the first, which may embed a corpus; a lost one is noticed at once by other means."""
-_PAUSE = 0.2
-"""Seconds between two messages about the progress of a piece of work."""
+_MESSAGE_INTERVAL = 0.2
+"""Least seconds between two messages about the progress of a piece of work."""
 
 
 def train_in_processes(main: Callable[..., Path], config: Settings, **options: Any) -> Path:
     """Call ``main(config, **options)`` in ``config.processes`` processes of a Ray cluster, or here if that is 1.
 
-    Each process has a CPU core or, if ``config.gpus``, a GPU of its own; all machines see the paths of the config. A
-    process that is lost ends the run; the same command continues from its newest checkpoint.
+    Each process has a CPU core or, if ``config.gpus``, a GPU. All machines must see the paths of the config. A lost
+    process ends the run; the same command continues from its newest checkpoint.
 
     Args:
-        main: a recipe.
-        config: its settings.
+        main: recipe.
+        config: settings of the recipe.
         options: ``progress`` and ``notify``, which follow the first process.
 
     Returns:
-        What ``main`` returns in the first process.
+        The result of ``main`` in the first process.
 
     Raises:
         MissingExtra: Ray is not installed.
         RagqaError: as ``main`` does, or a process was lost.
     """
     if config.processes == 1:
-        config = replace(config, device=device_of(config))
-        set_device(config.device)
+        config = replace(config, device=config.single_device)
+        check_device(config.device)
+        if config.device.startswith("cuda:"):
+            import torch
+
+            torch.cuda.set_device(config.device)
         return main(config, **options)
     if config.device != "cpu" and not config.gpus:
         raise BadInput(f"device {config.device} in {config.processes} processes: --gpus gives each of them its own")
@@ -62,7 +66,7 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
             scaling_config=ScalingConfig(num_workers=config.processes, use_gpu=config.gpus),
             run_config=RunConfig(name="ray", storage_path=str(config.out)),
             # Figures, which are on the CPU, are summed as gradients are.
-            torch_config=TorchConfig("cpu:gloo,cuda:nccl" if config.gpus else "gloo", timeout_s=_PATIENCE),
+            torch_config=TorchConfig("cpu:gloo,cuda:nccl" if config.gpus else "gloo", timeout_s=_TIMEOUT),
         )
         try:
             result: Any = trainer.fit()
@@ -70,20 +74,6 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
             reason = describe_failure(error)
             raise RagqaError(f"training in {config.processes} processes ended: {reason}") from error
     return Path(result.return_value)
-
-
-def device_of(config: TrainingConfig) -> str:
-    """Return the device of a single process: a GPU also if only ``gpus`` asks for one."""
-    return "cuda" if config.gpus and config.device == "cpu" else str(config.device)
-
-
-def set_device(device: str) -> None:
-    """Make this GPU torch's default; raise BadInput if torch sees no such device."""
-    check_device(device)
-    if device.startswith("cuda:"):
-        import torch
-
-        torch.cuda.set_device(device)
 
 
 def _make_absolute(value: Any) -> Any:
@@ -111,22 +101,22 @@ def _run_process(loop: dict[str, Any]) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return one line about a failed worker: the words of our own errors, of others the end of the message."""
+    """Return one line about a failed worker: the message of a RagqaError, or the end of that of another error."""
     while error.__cause__ is not None:
         error = error.__cause__
-    ours = re.findall(r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE)  # at the end of a worker's traceback
-    return ours[-1].strip() if ours else " ".join(str(error).split())[-300:]
+    found = re.findall(r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE)  # last line of a worker's traceback
+    return found[-1].strip() if found else " ".join(str(error).split())[-300:]
 
 
 class ProgressSender:
-    """A ``Progress`` that sends what it is told as messages, for ``replay_messages``."""
+    """Progress that is sent as messages to ``replay_messages`` in another process."""
 
     def __init__(self, send: Callable[[tuple[Any, ...]], object]) -> None:
         self._send, self._last, self._sent_at = send, (0, ""), float("-inf")
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Send the begin and the end of a piece of work."""
+        """Send the beginning and the end of a piece of work."""
         self._last = done, ""
         self._send(("begin", name, total, unit, done))
         try:
@@ -138,7 +128,7 @@ class ProgressSender:
     def advance_to(self, done: int, status: str = "") -> None:
         """Send how far the work is, at most a few times a second."""
         self._last, now = (done, status), monotonic()
-        if now - self._sent_at >= _PAUSE:
+        if now - self._sent_at >= _MESSAGE_INTERVAL:
             self._sent_at = now
             self._send(("at", *self._last))
 
@@ -147,21 +137,28 @@ class ProgressSender:
         self._send(("notify", line))
 
 
-def replay_messages(messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify) -> None:
-    """Show what a ``ProgressSender`` sent, until there are no more messages; it may have died within a step."""
-    steps: list[tuple[ExitStack, Step]] = []
-    for kind, *rest in messages:
+def replay_messages(
+    messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify, step: Step | None = None
+) -> None:
+    """Show the messages of a ``ProgressSender`` until there are none, also if the sender died within a step.
+
+    Args:
+        messages: messages in their order.
+        progress: shows the pieces of work.
+        notify: receives the lines for the user.
+        step: piece of work that the messages begin in; they are read to its end.
+    """
+    messages = iter(messages)
+    for kind, *values in messages:
         if kind == "begin":
-            opened = ExitStack()
-            steps.append((opened, opened.enter_context(progress.step(*rest))))
-        elif kind == "at":
-            steps[-1][1].advance_to(*rest)
-        elif kind == "end":
-            steps.pop()[0].close()
+            with progress.step(*values) as inner:
+                replay_messages(messages, progress, notify, inner)
+        elif kind == "at" and step is not None:
+            step.advance_to(*values)
+        elif kind == "notify":
+            notify(*values)
         else:
-            notify(*rest)
-    for opened, _ in reversed(steps):
-        opened.close()
+            return
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from pipelines.common import generation
 from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.best import BestWeights
-from pipelines.common.processes import device_of
 from pipelines.common.questions import read_training_questions
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.training_index import RefreshedIndex, check_corpus_size
@@ -297,6 +296,6 @@ def plan_pipeline(config: JointConfig) -> AssembleConfig:
         regex=config.held_out.regex,
         taught=config.questions,
         judged_by=config.held_out.sample or 0,
-        device=device_of(config),
+        device=config.single_device,
         seed=config.seed,
     )

@@ -25,7 +25,6 @@ from pipelines.common.command import run_recipe
 from pipelines.common.examples.gold_spans import GoldSpans
 from pipelines.common.examples.spans import make_reader_batch, score_spans
 from pipelines.common.learning_rates import compute_rate, limit_warmup
-from pipelines.common.processes import device_of
 from pipelines.common.questions import draw_step, read_training_questions
 from pipelines.common.retrieval_eval import KS, encode_questions
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
@@ -259,7 +258,7 @@ def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
         regex=config.held_out.regex,
         taught=config.questions,
         judged_by=config.held_out.sample or 0,
-        device=device_of(config),
+        device=config.single_device,
         seed=config.seed,
     )
 

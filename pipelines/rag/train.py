@@ -20,7 +20,6 @@ from pipelines.common import generation
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.best import BestWeights
 from pipelines.common.command import run_recipe
-from pipelines.common.processes import device_of
 from pipelines.common.questions import read_training_questions
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.tokenized_passages import TokenizedPassages
@@ -165,7 +164,7 @@ def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
         regex=config.held_out.regex,
         taught=config.questions,
         judged_by=config.held_out.sample or 0,
-        device=device_of(config),
+        device=config.single_device,
         seed=config.seed,
     )
 
