@@ -20,12 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 
 from pipelines.common import generation
 from pipelines.common.best import BestWeights
-from pipelines.common.calibration import calibrate_reader, select_unseen_questions
 from pipelines.common.command import run_recipe
 from pipelines.common.config import (
     HeldOutConfig,
@@ -40,6 +38,7 @@ from pipelines.common.generation import PassageFinder
 from pipelines.common.learning_rates import compute_rate
 from pipelines.common.processes import train_in_processes
 from pipelines.common.questions import read_training_questions
+from pipelines.common.recipe_calibration import calibrate_reader, select_unseen_questions
 from pipelines.common.retrieval_eval import KS
 from pipelines.common.run import BatchLoss, Run, open_run
 from pipelines.common.training_index import check_corpus_size
@@ -209,12 +208,12 @@ def publish(
     model, device, held_out = config.out / "model", config.single_device, config.held_out
     retriever = None if config.is_closed_book else config.retriever
     if held_out.dev and config.calibrate:
-        unseen = select_unseen_questions(held_out.dev, config.questions, held_out.sample or 0, config.seed)
-        order = np.random.default_rng(config.seed).permutation(len(unseen))[: config.calibrate]
         line = calibrate_reader(
             model,
             open_retriever(index, retriever, device=device),
-            [unseen[at] for at in np.sort(order)],
+            select_unseen_questions(
+                held_out.dev, config.questions, held_out.sample or 0, config.seed, config.calibrate
+            ),
             None,
             name=held_out.dev.name,
             regex=held_out.regex,

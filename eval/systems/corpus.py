@@ -24,7 +24,7 @@ import numpy as np
 
 from eval.command import run_command
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
-from pipelines.common.questions import drop_known, question_keys
+from pipelines.common.questions import drop_known, make_question_keys
 from ragqa import artefacts
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.corpus.sources import read_documents
@@ -134,7 +134,7 @@ def choose_articles(config: CorpusConfig, gold: list[tuple[str, str]]) -> Iterat
 def write_questions(config: CorpusConfig) -> dict[str, int]:
     """Write the three files of questions and return how many each holds."""
     rng, tests = np.random.default_rng(config.seed), [config.data / name for name in TESTS]
-    known = question_keys(file for file in tests if file.is_file())
+    known = make_question_keys(file for file in tests if file.is_file())
     candidates = drop_known(list(read_questions(config.data / "nq/dev.jsonl")), known)
     if len(candidates) < config.recall + config.dev:
         raise BadInput(f"--recall {config.recall} --dev {config.dev}: NQ dev has {len(candidates)} questions to choose")

@@ -44,10 +44,10 @@ from pipelines.calibrate.conditions import (
     search_passages,
 )
 from pipelines.calibrate.report import choose_threshold, measure_refusals, plot_figures, summarise_answers
-from pipelines.common.calibration import MIN_ANSWERS, CrossFit, cross_fit, install_calibration
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.plot import check_plot
-from pipelines.common.questions import drop_known, iterate_batches, question_keys, read_answerable
+from pipelines.common.questions import drop_known, iterate_batches, make_question_keys, read_answerable
+from pipelines.common.recipe_calibration import MIN_ANSWERS, CrossFit, cross_fit, install_calibration
 from ragqa import artefacts
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput
@@ -214,7 +214,7 @@ def make_squad_sets(config: CalibrateConfig, squad: Path) -> list[CalibrationSet
 def select_questions(questions: Sequence[Question], config: CalibrateConfig, file: Path) -> list[Question]:
     """Return at most ``count`` questions that did not select the weights; raise BadInput if none is left."""
     others = split_held_out(questions, config.selection_sample, config.seed)[1]
-    selected = drop_known(others, question_keys(config.exclude))[: config.count]
+    selected = drop_known(others, make_question_keys(config.exclude))[: config.count]
     if not selected:
         used = f"of {len(questions)} held-out questions --selection-sample {config.selection_sample} chose the weights"
         raise BadInput(f"{file}: {used}: none is left to calibrate on")

@@ -1,7 +1,7 @@
 r"""Make a pipeline of trained models: export them, index the passages, calibrate the reader.
 
     python -m pipelines.common.assemble --corpus wiki.index --retriever runs/tuned/model --reader runs/tuned/reader \
-        --vectors runs/tuned/vectors --dev dev.jsonl --taught train.jsonl --out system
+        --vectors runs/tuned/vectors --dev dev.jsonl --train train.jsonl --out system
     ragqa ask --pipeline system/pipeline "…"
 
 The pipeline answers without torch, except by the ``--generators`` that pipelines.rag.train, fid and joint train; those
@@ -13,15 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from index.build import BuildConfig, build
 from index.embed import EmbedConfig, embed
 from index.reuse import reuse_vectors
-from pipelines.common.calibration import calibrate_reader, select_unseen_questions
 from pipelines.common.command import run_recipe
-from pipelines.common.config import above_0, at_least_0, check, one_of
+from pipelines.common.config import (
+    HeldOutConfig,
+    TrainingConfig,
+    TrainingIndexConfig,
+    above_0,
+    at_least_0,
+    check,
+    one_of,
+)
 from pipelines.common.questions import read_answerable
+from pipelines.common.recipe_calibration import calibrate_reader, select_unseen_questions
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.models.generation.generators import read_generator_kind
@@ -47,8 +53,7 @@ class AssembleConfig:
     out: Path
     """Directory of the parts: encoder, reader, vectors, index, and pipeline, which names them."""
     reader: Path | None = None
-    """Directory of the trained reader; by default the first generator answers, or else the reader that comes with
-    ragqa."""
+    """Directory of the trained reader; by default the first generator answers, or else the reader of ragqa."""
     generators: tuple[Path, ...] = ()
     """Directories of trained generators, each of another kind."""
     vectors: Path | None = None
@@ -64,26 +69,53 @@ class AssembleConfig:
     the answer."""
     regex: bool = False
     """Treat their answers as regular expressions (CuratedTREC)."""
-    taught: Path | None = None
+    train: Path | None = None
     """File of the training questions; questions of ``dev`` that ask the same are left out."""
-    judged_by: int = 0
-    """Number of questions of ``dev``, drawn by ``seed``, that selected the weights; they are left out if enough others
-    remain."""
+    selection_sample: int = 0
+    """Number of questions of ``dev``, drawn by ``seed``, that selected the weights (``--sample`` of the training). They
+    are left out if enough others remain."""
     calibrate: int = 1000
     """Most held-out questions that confidence is calibrated on."""
     device: str = "cpu"
+    """Device to embed and to generate on: cpu, cuda or cuda:N."""
     seed: int = 0
+    """Seed of the training."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
         rules = {
             "read": above_0(self.read),
-            "judged_by": at_least_0(self.judged_by),
+            "selection_sample": at_least_0(self.selection_sample),
             "workers": at_least_0(self.workers),
+            "calibrate": at_least_0(self.calibrate),
+            "kind": one_of(self.kind, tuple(IndexKind)),
         }
-        rules |= {"calibrate": at_least_0(self.calibrate), "kind": one_of(self.kind, tuple(IndexKind))}
         check(self, rules)
         mips.check_kind(self.kind, "cpu")
+
+    @classmethod
+    def after_training(
+        cls, config: TrainingConfig, index: TrainingIndexConfig, held_out: HeldOutConfig, **parts: Any
+    ) -> "AssembleConfig":
+        """Return the settings of a pipeline of a finished run.
+
+        Args:
+            config: settings of the recipe.
+            index: settings of the recipe's index.
+            held_out: held-out questions of the recipe, which calibrate the reader.
+            parts: the other settings.
+        """
+        return cls(
+            retriever=config.out / "model",
+            kind=index.kind,
+            workers=index.workers,
+            dev=held_out.dev,
+            regex=held_out.regex,
+            selection_sample=held_out.sample or 0,
+            device=config.single_device,
+            seed=config.seed,
+            **parts,
+        )
 
 
 def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
@@ -91,12 +123,12 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
 
     Raises:
         BadInput, ArtefactError, DamagedArtefact, Mismatch: a directory is not what it should be.
-        MissingExtra: exporting, or this kind of index, needs what is not installed.
+        MissingExtra: exporting, or this kind of index, needs a package that is not installed.
     """
-    for file in (config.dev, config.taught):
+    for file in (config.dev, config.train):
         if file is not None:
             read_answerable(file)
-    generators_by_kind(config.generators)
+    generators = sort_generators(config.generators)
     out = config.out.resolve()
     encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
     if config.vectors:  # first, so that missing vectors are noticed before minutes of exporting
@@ -104,20 +136,16 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
     export(config.retriever, encoder)
     if config.reader:
         export(config.reader, out / "reader")
-    for kind, generator in generators_by_kind(config.generators).items():
+    for kind, generator in generators.items():
         with artefacts.replace_directory(out / kind) as folder:
             shutil.copytree(generator, folder, dirs_exist_ok=True)
     gpus = config.device.startswith("cuda")
-    embed(
-        EmbedConfig(
-            corpus=config.corpus, out=vectors, encoder=str(config.retriever), workers=config.workers, gpus=gpus
-        ),
-        progress=progress,
+    embedding = EmbedConfig(
+        corpus=config.corpus, out=vectors, encoder=str(config.retriever), workers=config.workers, gpus=gpus
     )
-    build(
-        BuildConfig(corpus=config.corpus, vectors=vectors, out=index, kind=config.kind, encoder=str(encoder)),
-        progress=progress,
-    )
+    embed(embedding, progress=progress)
+    indexing = BuildConfig(corpus=config.corpus, vectors=vectors, out=index, kind=config.kind, encoder=str(encoder))
+    build(indexing, progress=progress)
     return save_pipeline(config, progress=progress, notify=notify)
 
 
@@ -125,41 +153,42 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
     """Calibrate the readers of the exported parts, and write the pipeline directory that names them."""
     out = config.out.resolve()
     readers: dict[str, Path] = {registry.SPAN: out / "reader"} if config.reader else {}
-    readers |= {kind: out / kind for kind in generators_by_kind(config.generators)}
-    first = next(iter(readers.values()), None)
-    parts: dict[str, Any] = {"retriever": RetrieverKind.DENSE, "encoder": str(out / "encoder"), "reader": first}
-    parts["k"] = config.read if config.reader else None
-    parts["readers"] = readers if config.generators else {}
+    readers |= {kind: out / kind for kind in sort_generators(config.generators)}
     retriever = open_retriever(out / "index", RetrieverKind.DENSE, encoder=str(out / "encoder"))
     for name, reader in readers.items():
         line = calibrate_part(config, reader, retriever, progress)
         notify(f"{name}: {line}" if len(readers) > 1 else line)
-    Pipeline.load(out / "index", **parts).save(out / "pipeline")
+    pipeline = Pipeline.load(
+        out / "index",
+        retriever=RetrieverKind.DENSE,
+        encoder=str(out / "encoder"),
+        reader=next(iter(readers.values()), None),
+        k=config.read if config.reader else None,
+        readers=readers if config.generators else {},
+    )
+    pipeline.save(out / "pipeline")
     return out / "pipeline"
 
 
-def generators_by_kind(generators: tuple[Path, ...]) -> dict[str, Path]:
+def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
     """Return the directories of generators by their kinds; raise BadInput if two are of the same kind."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in generators:
         kind = read_generator_kind(path)
-        if kind in found:
-            raise BadInput(f"{found[kind]} and {path} are both {kind}: a pipeline has one generator of each kind")
-        found[kind] = path
-    return found
+        if kind in paths:
+            raise BadInput(f"{paths[kind]} and {path} are both {kind}: a pipeline has one generator of each kind")
+        paths[kind] = path
+    return paths
 
 
 def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, progress: Progress) -> str:
     """Calibrate an exported reader on held-out questions; return a line about the result."""
     if config.dev is None or not config.calibrate:
         return "confidence is the raw probability: no held-out questions to fit it on"
-    fresh = select_unseen_questions(config.dev, config.taught, config.judged_by, config.seed)
-    order = np.random.default_rng(config.seed).permutation(len(fresh))[: config.calibrate]
-    questions = [fresh[at] for at in np.sort(order)]
     return calibrate_reader(
         reader,
         retriever,
-        questions,
+        select_unseen_questions(config.dev, config.train, config.selection_sample, config.seed, config.calibrate),
         None if registry.is_generator(reader) else config.read,
         name=config.dev.name,
         regex=config.regex,

@@ -19,23 +19,28 @@ Item = TypeVar("Item")
 
 
 def read_answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
-    """Return the questions of a file that have answers, or ``sample`` of them, drawn at random.
+    """Return the questions of a file that have answers, or ``sample`` of them, drawn at random by ``seed``.
 
     Blank answers do not count. Raises BadInput if no question has an answer.
     """
-    pairs = (
-        (question, tuple(answer for answer in question.answers if answer.strip())) for question in read_questions(file)
-    )
-    questions = [replace(question, answers=answers) for question, answers in pairs if answers]
+    questions = []
+    for question in read_questions(file):
+        if answers := tuple(answer for answer in question.answers if answer.strip()):
+            questions.append(replace(question, answers=answers))
     if not questions:
         raise BadInput(f"no questions with answers in {file}")
-    if sample is None:
+    return sample_questions(questions, sample, seed)
+
+
+def sample_questions(questions: list[Question], count: int | None, seed: int) -> list[Question]:
+    """Draw ``count`` questions at random, in their order; None takes all."""
+    if count is None:
         return questions
-    order = np.random.default_rng(seed).permutation(len(questions))[:sample]
+    order = np.random.default_rng(seed).permutation(len(questions))[:count]
     return [questions[number] for number in np.sort(order)]
 
 
-def question_keys(files: Iterable[Path]) -> set[str]:
+def make_question_keys(files: Iterable[Path]) -> set[str]:
     """Return the questions of files without case, punctuation and articles, for ``drop_known``."""
     return {normalize_answer(question.text) for file in files for question in read_questions(file)}
 
@@ -52,9 +57,9 @@ def read_training_questions(
 
     Args:
         questions: file of training questions.
-        held_out: file of held-out questions, and how many are drawn.
-        seed: of the drawing.
-        notify: takes a line if some training questions are left out because the held-out file asks the same.
+        held_out: file of held-out questions, and the number that is drawn.
+        seed: seed of the draw.
+        notify: receives a line if some training questions are left out because the held-out file asks the same.
 
     Raises:
         BadInput: a file has no questions with answers, or all training questions are held out.
@@ -63,7 +68,7 @@ def read_training_questions(
     if dev is None:
         return training, []
     sample = read_answerable(dev, held_out.sample, seed)
-    remaining = drop_known(training, question_keys([dev]))
+    remaining = drop_known(training, make_question_keys([dev]))
     if not remaining:
         raise BadInput(f"all questions of {questions} are asked in {dev}, too: hold others out")
     if len(remaining) < len(training):
@@ -74,7 +79,7 @@ def read_training_questions(
 def iterate_batches(
     items: Sequence[Item], progress: Progress, title: str, size: int = 16, *, done: int = 0
 ) -> Iterator[Sequence[Item]]:
-    """Yield batches of questions, or of their results, from number ``done`` on, and report progress."""
+    """Yield batches of ``size`` questions, or of their results, from number ``done`` on, and report progress."""
     with progress.step(title, len(items), "questions", done) as step:
         for first in range(done, len(items), size):
             yield items[first : first + size]
@@ -82,7 +87,7 @@ def iterate_batches(
 
 
 def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
-    """Return the numbers of a step's questions, of ``count``: a pure function of (seed, step).
+    """Return the numbers of a step's questions, each below ``count``: a pure function of seed and step.
 
     Each epoch has its own order.
     """
@@ -90,7 +95,7 @@ def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
 
 
 def draw_stretch(count: int, seed: int, first: int, number: int) -> list[int]:
-    """Return a stretch of the endless order in which ``count`` questions are drawn, from place ``first`` on."""
+    """Return ``number`` places of the endless order in which ``count`` questions are drawn, from place ``first`` on."""
     places = (divmod(place, count) for place in range(first, first + number))
     return [int(_order(seed, epoch, count)[rank]) for epoch, rank in places]
 

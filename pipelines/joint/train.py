@@ -283,19 +283,14 @@ def write_models(config: JointConfig, model: Joint) -> None:
 def plan_pipeline(config: JointConfig) -> AssembleConfig:
     """Return the settings of the pipeline, which can mark answers and write them."""
     *_, marked = split_config(config)
-    return AssembleConfig(
+    return AssembleConfig.after_training(
+        config,
+        config.index,
+        config.held_out,
         corpus=config.corpus,
-        retriever=config.out / "model",
         reader=config.out / "reader" if config.span else None,
         generators=(config.out / "generator",),
         out=config.out / "system",
-        kind=config.index.kind,
         read=marked.read,
-        workers=config.index.workers,
-        dev=config.held_out.dev,
-        regex=config.held_out.regex,
-        taught=config.questions,
-        judged_by=config.held_out.sample or 0,
-        device=config.single_device,
-        seed=config.seed,
+        train=config.questions,
     )

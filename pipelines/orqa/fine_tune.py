@@ -245,21 +245,16 @@ def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify 
 
 def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
     """Return the settings that make a pipeline of a finished run."""
-    return AssembleConfig(
+    return AssembleConfig.after_training(
+        config,
+        config.index,
+        config.held_out,
         corpus=config.corpus,
-        retriever=config.out / "model",
         reader=config.out / "reader",
         vectors=config.out / "vectors",
         out=out,
-        kind=config.index.kind,
         read=config.read,
-        workers=config.index.workers,
-        dev=config.held_out.dev,
-        regex=config.held_out.regex,
-        taught=config.questions,
-        judged_by=config.held_out.sample or 0,
-        device=config.single_device,
-        seed=config.seed,
+        train=config.questions,
     )
 
 

@@ -152,20 +152,15 @@ def evaluate(model: Rag, index: TrainingIndex, held_out: list[Question], config:
 
 def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
     """Return the settings that make a pipeline of a finished run."""
-    return AssembleConfig(
+    return AssembleConfig.after_training(
+        config,
+        config.index,
+        config.held_out,
         corpus=config.corpus,
-        retriever=config.out / "model",
         generators=(config.out / "generator",),
         vectors=None if config.learn_passages else config.out / "vectors",
         out=out,
-        kind=config.index.kind,
-        workers=config.index.workers,
-        dev=config.held_out.dev,
-        regex=config.held_out.regex,
-        taught=config.questions,
-        judged_by=config.held_out.sample or 0,
-        device=config.single_device,
-        seed=config.seed,
+        train=config.questions,
     )
 
 

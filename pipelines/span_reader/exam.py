@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
-from pipelines.common.questions import drop_known, iterate_batches, question_keys, read_answerable
+from pipelines.common.questions import drop_known, iterate_batches, make_question_keys, read_answerable
 from ragqa.errors import BadInput
 from ragqa.metrics import exact_match, f1
 from ragqa.progress import SILENT, Bars, Progress
@@ -101,7 +101,7 @@ def make_exams(args: argparse.Namespace) -> list[Exam]:
     """Return the exams that the options name; raise BadInput if no question is left."""
     if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-    excluded = question_keys(args.exclude)
+    excluded = make_question_keys(args.exclude)
 
     def select(questions: Sequence[Question], file: Path) -> list[Question]:
         left = drop_known(split_held_out(questions, args.skip, args.seed)[1], excluded)[: args.count]

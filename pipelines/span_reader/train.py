@@ -33,7 +33,7 @@ from pipelines.common.examples.negatives import list_gold_passages
 from pipelines.common.examples.passage_sampler import MinedPassages, PassageMix, PassageSampler, load_splitter
 from pipelines.common.examples.spans import ReaderBatch
 from pipelines.common.learning_rates import compute_rate
-from pipelines.common.questions import drop_known, question_keys, read_answerable
+from pipelines.common.questions import drop_known, make_question_keys, read_answerable
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.span_reader.config import ReaderConfig
@@ -82,8 +82,8 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = 
         limit = f"{config.encoder} reads {reader.max_tokens} wordpieces at most"
         notify(f"{limit}: trained with these, not {config.max_input}")
     config = replace(config, max_input=reader.max_tokens)
-    excluded = question_keys(config.exclude)
-    known = excluded | question_keys([config.dev] if config.dev else [])
+    excluded = make_question_keys(config.exclude)
+    known = excluded | make_question_keys([config.dev] if config.dev else [])
     sets, held_out = read_training_sets(config.files, share=config.held_out, known=known)
     retriever = open_retriever(config.index, config.retriever) if config.index else None
     batches = make_batches(sets, retriever, tokenizer, config, progress=progress, notify=notify)

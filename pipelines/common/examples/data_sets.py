@@ -50,7 +50,7 @@ def read_training_sets(
     Args:
         files: files of questions; those without answers are ignored.
         share: share of the articles of SQuAD files to hold out.
-        known: normalised questions that must not be trained on (see ``pipelines.common.questions.question_keys``).
+        known: normalised questions that must not be trained on (see ``pipelines.common.questions.make_question_keys``).
 
     Raises:
         BadInput, BadLine: a file cannot be read, or nothing is left to train on.

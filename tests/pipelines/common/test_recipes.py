@@ -14,7 +14,7 @@ import torch
 
 from index.embed import EmbedConfig, embed
 from index.reuse import reuse_vectors
-from pipelines.common import assemble, calibration
+from pipelines.common import assemble, recipe_calibration
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.config import FROM_RECIPE
 from pipelines.common.questions import read_answerable
@@ -164,8 +164,8 @@ def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: Or
         fine_tune.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"),
         out=tmp_path / "system",
         dev=tmp_path / "dev.jsonl",
-        taught=None,
-        judged_by=0,
+        train=None,
+        selection_sample=0,
     )
     told: list[str] = []
     answers = Pipeline.load(assemble.save_pipeline(config, notify=told.append)).ask(
@@ -204,14 +204,14 @@ def test_who_was_trained_on_or_chose_the_weights_is_not_asked(tmp_path: Path, mo
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     dev, train = tmp_path / "dev.jsonl", tmp_path / "train.jsonl"
     chose = {question.answers[0] for question in read_answerable(dev, 6, 1)}
-    monkeypatch.setattr(calibration, "MIN_UNSEEN", 10)
-    asked = {question.answers[0] for question in calibration.select_unseen_questions(dev, train, 6, 1)}
+    monkeypatch.setattr(recipe_calibration, "MIN_UNSEEN", 10)
+    asked = {question.answers[0] for question in recipe_calibration.select_unseen_questions(dev, train, 6, 1)}
     assert asked == {str(n) for n in range(5, 23)} - chose and len(chose) == 6
-    monkeypatch.setattr(calibration, "MIN_UNSEEN", 17)  # more than are left
-    assert {q.answers[0] for q in calibration.select_unseen_questions(dev, train, 6, 1)} == {
+    monkeypatch.setattr(recipe_calibration, "MIN_UNSEEN", 17)  # more than are left
+    assert {q.answers[0] for q in recipe_calibration.select_unseen_questions(dev, train, 6, 1)} == {
         str(n) for n in range(5, 23)
     }
-    assert len(calibration.select_unseen_questions(dev, None, 0, 1)) == 20
+    assert len(recipe_calibration.select_unseen_questions(dev, None, 0, 1)) == 20
 
 
 def test_the_passages_were_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> None:

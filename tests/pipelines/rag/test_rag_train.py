@@ -253,6 +253,6 @@ def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders:
     right = generation.count_exact_matches([answer.text or "" for answer in answers], asked, regex=False)
     assert said["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
     with pytest.raises(BadInput, match="are both rag-token"):
-        assemble.generators_by_kind((config.out / "generator", config.out / "system" / "rag-token"))
+        assemble.sort_generators((config.out / "generator", config.out / "system" / "rag-token"))
     with pytest.raises(BadInput, match=r"is not a generator trained with ragqa: it has no readable generator\.json"):
-        assemble.generators_by_kind((folders.encoder,))
+        assemble.sort_generators((folders.encoder,))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.common.calibration import cross_fit
+from pipelines.common.recipe_calibration import cross_fit
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import DamagedArtefact
 from ragqa.reading.calibration import BASIC_FEATURES, SPAN_FEATURES, Calibration, Evidence, fit_calibration

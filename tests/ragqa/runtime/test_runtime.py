@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines import publish
-from pipelines.common.calibration import install_calibration
+from pipelines.common.recipe_calibration import install_calibration
 from ragqa import artefacts
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import ArtefactError, BadInput, Mismatch

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out, read_training_sets
 from pipelines.common.examples.mining import QuestionFile
-from pipelines.common.questions import question_keys
+from pipelines.common.questions import make_question_keys
 from pipelines.span_reader.config import ReaderConfig
 from ragqa.errors import BadInput
 from ragqa.question_files import read_questions
@@ -28,7 +28,7 @@ def config(small: Path, world: tiny.Tiny, tmp_path: Path) -> ReaderConfig:
 def test_held_out_articles_and_known_questions_are_not_trained_on(config: ReaderConfig, world: tiny.Tiny) -> None:
     again = config.out.with_name("again.jsonl")
     again.write_text('{"question": "The w60 w61, w139?", "answers": ["w1"]}\n{"question": "w60", "answers": ["w1"]}\n')
-    known = question_keys([world.dev])  # "w60 w61 w139" among others
+    known = make_question_keys([world.dev])  # "w60 w61 w139" among others
     sets, (held,) = read_training_sets(
         [QuestionFile(config.train[0]), QuestionFile(again, True)], share=0.3, known=known
     )

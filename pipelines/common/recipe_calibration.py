@@ -1,12 +1,22 @@
-"""Calibration of a reader's confidence on held-out questions."""
+"""Calibration of a trained reader's confidence at the end of a recipe.
+
+``pipelines.calibrate`` calibrates the shipped reader under more conditions, and shares the fit.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from pipelines.common.questions import drop_known, iterate_batches, question_keys, read_answerable
+from pipelines.common.questions import (
+    drop_known,
+    iterate_batches,
+    make_question_keys,
+    read_answerable,
+    sample_questions,
+)
 from ragqa.evaluation.statistics import calibration_error
 from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
@@ -20,14 +30,14 @@ from ragqa.runtime.export import amend_export
 from ragqa.types import Question
 
 MIN_ANSWERS = 10
-"""Right answers, and wrong ones, that a fit needs."""
+"""Number of right answers, and of wrong ones, that a fit needs."""
 MIN_UNSEEN = 200
-"""Questions that took no part in selecting the weights; with fewer, those that did are asked as well."""
+"""Least number of questions that did not select the weights; with fewer, those that did are asked as well."""
 
 
 @dataclass(frozen=True)
 class CrossFit:
-    """A calibration, and the confidence of each answer by a fit on the other half of the answers."""
+    """Calibration, with the confidence of each answer by a fit on the other half of the answers."""
 
     calibration: Calibration
     confidence: np.ndarray
@@ -41,8 +51,10 @@ class CrossFit:
         return float(calibration_error(self.confidence, self.right))
 
 
-def select_unseen_questions(file: Path, train: Path | None, selection_sample: int, seed: int) -> list[Question]:
-    """Return the questions of a file that training has not seen.
+def select_unseen_questions(
+    file: Path, train: Path | None, selection_sample: int, seed: int, count: int | None = None
+) -> list[Question]:
+    """Return questions of a file that training has not seen.
 
     Args:
         file: held-out questions; those without answers are left out.
@@ -51,13 +63,12 @@ def select_unseen_questions(file: Path, train: Path | None, selection_sample: in
         selection_sample: number of questions of ``file`` that selected the best weights, drawn by ``seed``. They are
             left out, too, if enough others remain.
         seed: seed of the training.
+        count: number of questions, drawn by ``seed``; by default all.
     """
-    unseen = drop_known(read_answerable(file), question_keys([train] if train else []))
-    selecting = (
-        {question.id for question in read_answerable(file, selection_sample, seed)} if selection_sample else set()
-    )
+    unseen = drop_known(read_answerable(file), make_question_keys([train] if train else []))
+    selecting = {each.id for each in read_answerable(file, selection_sample, seed)} if selection_sample else set()
     others = [question for question in unseen if question.id not in selecting]
-    return others if len(others) >= MIN_UNSEEN else unseen
+    return sample_questions(others if len(others) >= MIN_UNSEEN else unseen, count, seed)
 
 
 def collect_answers(
@@ -69,7 +80,16 @@ def collect_answers(
     *,
     progress: Progress = SILENT,
 ) -> list[tuple[Evidence, bool]]:
-    """Return the evidence for each answer, and whether the answer is right; questions without an answer are skipped."""
+    """Return the evidence for the best answer to each question that has one, and whether the answer is right.
+
+    Args:
+        reader: reader to calibrate.
+        retriever: retriever that finds its passages.
+        questions: questions with gold answers.
+        k: passages that are read for each question.
+        is_right: judges an answer by the gold answers.
+        progress: shows the number of questions.
+    """
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
         texts = [question.text for question in batch]
@@ -138,32 +158,28 @@ def calibrate_reader(
         reader: directory of the reader.
         retriever: retriever that finds its passages.
         questions: questions that it was not trained on.
-        k: passages that are read of each question; None takes the number it was trained with.
+        k: passages that are read for each question; None takes the number it was trained with.
         name: name of the questions.
         regex: whether the answers are regular expressions.
         device: device of a generator.
-        progress: receives the number of questions done.
+        progress: shows the number of questions.
 
     Returns:
-        What was done, in one line.
+        One line about the result.
     """
-
-    def is_right(text: str, answers: Sequence[str]) -> bool:
-        return exact_match(text, answers, regex=regex)
-
     opened: ExtractiveReader | GenerativeReader
     if registry.is_generator(reader):
         opened = GenerativeReader.load(reader, device=device)
     else:
         opened = ExtractiveReader.load(reader)
     k = get_default_passages(opened) if k is None else k
-    rows = collect_answers(opened, retriever, questions, k, is_right, progress=progress)
+    rows = collect_answers(opened, retriever, questions, k, partial(exact_match, regex=regex), progress=progress)
     right = sum(each for _, each in rows)
     if min(right, len(rows) - right) < MIN_ANSWERS:
         return (
             f"confidence is the raw probability: of {len(questions)} held-out questions {len(rows)} were answered, "
-            f"{right} of them rightly, and at least "
-            f"{MIN_ANSWERS} right and {MIN_ANSWERS} wrong ones are needed to fit it"
+            f"{right} of them rightly, and at least {MIN_ANSWERS} right and {MIN_ANSWERS} wrong ones are needed "
+            "to fit it"
         )
     result = cross_fit(rows, f"{len(questions)} questions of {name} that it was not trained on, k = {k}")
     install_calibration(result.calibration, reader)
