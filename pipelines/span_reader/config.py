@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pipelines.common.config import (
     Rules,
@@ -17,8 +17,10 @@ from pipelines.common.config import (
 )
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, list_question_files
 from pipelines.common.examples.mining import QuestionFile
+from pipelines.common.examples.passage_sampler import PassageMix
 from ragqa.errors import BadInput
 from ragqa.reading.span import MAX_ANSWER
+from ragqa.settings.groups import FLAT
 
 MAX_HARD_SHARE = 0.8
 """Largest share of the steps that hard EM takes (Min et al. 2019, released code)."""
@@ -44,19 +46,8 @@ class ReaderConfig(TrainingConfig):
     """Passages of a question that are looked at in mining."""
     pool: int = 20
     """Passages kept of those that hold an answer, and of those that hold none; the best ones."""
-    positives: int = 1
-    """Passages with an answer for a question that has gold passages: those first, then mined ones."""
-    distant: int = 3
-    """Passages with an answer for a question without gold passages; better ones are drawn more often."""
-    negatives: float = 1.0
-    """Mean number of passages without an answer for a question."""
-    hard: float = 0.8
-    """Share of the negatives that are mined or of the same article; the others are random."""
-    whole: float = 0.5
-    """Share of whole paragraphs among the passages, right and wrong, of a question with gold passages; the others are
-    blocks like those of the index, so that the form of a passage does not give it away."""
-    untitled: float = 0.1
-    """Share of the passages that are read without their title."""
+    mix: Annotated[PassageMix, FLAT] = PassageMix()
+    """Passages that a question is read in."""
     loss: Literal["marginal", "hard"] = "marginal"
     """Marginal: any gold span counts; hard: the most probable gold span counts."""
     hard_warmup: float = 0.5
@@ -114,15 +105,13 @@ class ReaderConfig(TrainingConfig):
         files, is_even = len(self.files), self.accumulate > 0 and self.batch % self.accumulate == 0
         has_shares = not self.shares or (len(self.shares) == files and min(self.shares) > 0)
         is_apart_from_teacher = not (self.per_passage and self.teacher)
-        shares = ("hard", "whole", "untitled", "teacher_weight")
-        positive = ("depth", "pool", "positives", "distant", "hard_warmup", "temperature", "batch", "read", "sample")
+        positive = ("depth", "pool", "hard_warmup", "temperature", "batch", "read", "sample", "eval_every", "patience")
         return {
             **super().rules(),
             **schedule_rules(self.steps, self.lr, self.warmup),
-            **{name: share(getattr(self, name)) for name in shares},
-            **{name: above_0(getattr(self, name)) for name in (*positive, "eval_every", "patience")},
+            **{name: above_0(getattr(self, name)) for name in positive},
+            "teacher_weight": share(self.teacher_weight),
             "held_out": share_below_1(self.held_out),
-            "negatives": at_least_0(self.negatives),
             "relevance": at_least_0(self.relevance),
             "accumulate": (is_even, f"a divisor of the batch, {self.batch}"),
             "per_passage": (is_apart_from_teacher, "without a teacher, whose spans are those of all passages"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipelines.common.config import Rules, above_0, at_least_0, share
 from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.negatives import list_titled_gold_passages, to_rows
 from ragqa import artefacts
@@ -20,7 +21,6 @@ from ragqa.corpus.store import PassageStore
 from ragqa.metrics import has_answer
 from ragqa.retrieval.base import Rows
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.types import Question
 
 TitledText = tuple[str, str]
 """Title and text of a passage."""
@@ -36,25 +36,32 @@ class MinedPassages:
     """Passages that hold no answer and are no part of a gold passage that words it differently ("1950s" for "1950")."""
 
 
-NO_PASSAGES = MinedPassages(to_rows([]), to_rows([]))
-
-
 @dataclass(frozen=True, kw_only=True)
 class PassageMix:
     """Numbers and shares of the passages that a question is read in."""
 
-    positives: int
+    positives: int = 1
     """Passages with an answer for a question that has gold passages: those first, then mined ones."""
-    distant: int
-    """Passages with an answer for a question that has no gold passage."""
-    negatives: float
-    """Mean number of passages without an answer."""
-    hard: float
+    distant: int = 3
+    """Passages with an answer for a question without gold passages; better ones are drawn more often."""
+    negatives: float = 1.0
+    """Mean number of passages without an answer for a question."""
+    hard: float = 0.8
     """Share of the negatives that are mined or of the same article; the others are random."""
-    whole: float
-    """Share of whole paragraphs among the passages, right and wrong, of a question with gold passages."""
-    untitled: float
+    whole: float = 0.5
+    """Share of whole paragraphs among the passages, right and wrong, of a question with gold passages; the others are
+    blocks like those of the index, so that the form of a passage does not give it away."""
+    untitled: float = 0.1
     """Share of the passages that are read without their title."""
+
+    def rules(self) -> Rules:
+        """Return the rules of these settings."""
+        return {
+            "positives": above_0(self.positives),
+            "distant": above_0(self.distant),
+            "negatives": at_least_0(self.negatives),
+            **{name: share(getattr(self, name)) for name in ("hard", "whole", "untitled")},
+        }
 
 
 def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
@@ -69,18 +76,8 @@ def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
     return make_splitter(config["blocks"], config["block_size"], tokenizer)
 
 
-class _GoldPassages:
-    """The different gold passages of the questions of a file, also by article."""
-
-    def __init__(self, questions: Sequence[Question]) -> None:
-        self.texts = list(dict.fromkeys(gold for question in questions for gold in list_titled_gold_passages(question)))
-        self.by_article: dict[str, list[TitledText]] = {}
-        for gold in self.texts:
-            self.by_article.setdefault(gold[0], []).append(gold)
-
-
 class PassageSampler:
-    """Draws the passages that questions are read in; the questions of all sets are numbered through."""
+    """Sampler of the passages that questions are read in; the questions of all sets have consecutive numbers."""
 
     def __init__(
         self,
@@ -101,9 +98,16 @@ class PassageSampler:
         """
         self.questions = [(question, each.file.regex) for each in sets for question in each.questions]
         """Each question, and whether its answers are regular expressions."""
-        self._mined = mined or [NO_PASSAGES] * len(self.questions)
+        self._mined = mined or [MinedPassages(to_rows([]), to_rows([]))] * len(self.questions)
         self._golds = [list_titled_gold_passages(question) for question, _ in self.questions]
-        self._files = [_GoldPassages(each.questions) for each in sets]
+        self._paragraphs = [
+            list(dict.fromkeys(gold for question in each.questions for gold in list_titled_gold_passages(question)))
+            for each in sets
+        ]
+        self._by_article: dict[tuple[int, str], list[TitledText]] = {}
+        for file, paragraphs in enumerate(self._paragraphs):
+            for gold in paragraphs:
+                self._by_article.setdefault((file, gold[0]), []).append(gold)
         self._file_of = np.repeat(np.arange(len(sets)), [len(each.questions) for each in sets])
         self._store, self._split, self._mix = store, split, mix
 
@@ -120,7 +124,7 @@ class PassageSampler:
         return len(self._load(int(rows[0]))[1]) if len(rows) else 0
 
     def holds_answer(self, text: str, number: int) -> bool:
-        """Tell whether a text holds an answer of a question, by the rule of mining."""
+        """Tell whether a text holds an answer of a question, as mining does."""
         question, regex = self.questions[number]
         return has_answer(text, question.answers, regex=regex)
 
@@ -158,26 +162,26 @@ class PassageSampler:
 
     def _iter_same_article(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
         """Yield the other gold passages of the question's articles that hold no answer, in random order."""
-        own, by_article = self._golds[number], self._files[self._file_of[number]].by_article
-        titles = dict.fromkeys(title for title, _ in own if title)
-        others = [gold for title in titles for gold in by_article[title] if gold not in own]
+        golds, file = self._golds[number], int(self._file_of[number])
+        titles = dict.fromkeys(title for title, _ in golds if title)
+        others = [gold for title in titles for gold in self._by_article[file, title] if gold not in golds]
         for at in rng.permutation(len(others)):
             if not self.holds_answer(others[at][1], number):
                 yield others[at]
 
     def _iter_mined(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield the mined passages without an answer, in random order."""
+        """Yield the mined passages without an answer, in random order; the order is drawn with the first."""
         yield from (self._load(int(row)) for row in rng.permutation(self._mined[number].negatives))
 
     def _sample_any(self, number: int, rng: np.random.Generator, *, is_whole: bool) -> TitledText:
         """Draw any paragraph of the question's file, or any block of the index or, without one, of such a paragraph."""
         if self._store is not None and not is_whole:
             return self._load(int(self._store.get_live_rows(rng.integers(self._store.live_count))))
-        texts = self._files[self._file_of[number]].texts
-        paragraph = texts[rng.integers(len(texts))]
+        paragraphs = self._paragraphs[self._file_of[number]]
+        passage = paragraphs[rng.integers(len(paragraphs))]
         if is_whole:
-            return paragraph
-        blocks = self._cut_blocks(paragraph)
+            return passage
+        blocks = self._cut_blocks(passage)
         return blocks[rng.integers(len(blocks))]
 
     def _load(self, row: int) -> TitledText:

@@ -38,7 +38,7 @@ from pipelines.calibrate.report import choose_threshold, summarise_answers
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out, make_gold_hits, split_held_out
 from pipelines.common.questions import read_answerable
 from pipelines.common.recipe_calibration import CrossFit, install_calibration
-from pipelines.span_reader import train as span_reader
+from pipelines.span_reader import loop as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from ragqa import artefacts
 from ragqa.errors import BadInput

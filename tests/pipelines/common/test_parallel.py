@@ -35,7 +35,7 @@ from pipelines.rag import warm_generator
 from pipelines.rag.warm_generator import WarmGeneratorConfig
 from pipelines.realm import pretrain, reader_warmup
 from pipelines.realm.config import ReaderWarmupConfig
-from pipelines.span_reader import train as span_reader
+from pipelines.span_reader import loop as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder

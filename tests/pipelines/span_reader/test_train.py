@@ -14,10 +14,10 @@ from torch import Tensor
 
 from pipelines.common import run
 from pipelines.common.learning_rates import compute_rate
-from pipelines.span_reader import train as span_reader
+from pipelines.span_reader import loop as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.exam import make_gold_exam
-from pipelines.span_reader.train import main
+from pipelines.span_reader.loop import main
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.artefacts.paths import weights_dir
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
@@ -28,6 +28,7 @@ from ragqa.reading.span import ExtractiveReader
 from ragqa.runtime.export import export
 from ragqa.runtime.scorer import load_scorer
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
+from ragqa.settings.groups import replace_settings
 from ragqa.training import precision
 from ragqa.training.log import read_rows
 from ragqa.types import Hit, Passage
@@ -377,7 +378,7 @@ def test_bad_input_is_one_clear_line(config: ReaderConfig, tmp_path: Path, case:
 
 def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:
     with pytest.raises(BadInput, match=r"negatives = -1.*: out of range"):
-        replace(config, negatives=-1, batch=0)
+        replace_settings(config, negatives=-1, batch=0)
     with pytest.raises(BadInput, match=r"batch = 0, .*shares = "):
         replace(config, shares=(1.0,), batch=0)
     with pytest.raises(BadInput, match=r"accumulate = 3: out of range \(accumulate: a divisor of the batch, 4\)"):

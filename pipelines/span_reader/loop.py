@@ -1,0 +1,251 @@
+"""Training loop of a span reader: the steps that ``pipelines.span_reader.train`` takes."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipelines.common.best import BestWeights
+from pipelines.common.examples.data_sets import TrainingSet, read_training_sets, split_held_out
+from pipelines.common.examples.mining import PassageSearch
+from pipelines.common.examples.negatives import list_gold_passages
+from pipelines.common.examples.passage_sampler import MinedPassages, PassageSampler, load_splitter
+from pipelines.common.examples.spans import ReaderBatch
+from pipelines.common.learning_rates import compute_rate
+from pipelines.common.questions import drop_known, make_question_keys, read_answerable
+from pipelines.common.run import Run, open_run, write_model
+from pipelines.common.run_directory import check_directory
+from pipelines.span_reader.config import ReaderConfig
+from pipelines.span_reader.data import BatchShape, ReaderBatches
+from pipelines.span_reader.exam import Exam, make_gold_exam, make_open_exam
+from pipelines.span_reader.loss import compute_losses, is_hard_step
+from pipelines.span_reader.mining import mine_passages, select_trainable
+from ragqa import artefacts
+from ragqa.errors import BadInput
+from ragqa.models.encoder_attention import BFLOAT16, choose_attention
+from ragqa.models.pretrained import max_sequence_tokens, set_dropout
+from ragqa.models.span_readers import SpanReader, load_reader, read_reader_kind
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
+from ragqa.reading.calibration import UNCALIBRATED
+from ragqa.reading.span import ExtractiveReader
+from ragqa.retrieval.live import LiveRetriever, open_retriever
+from ragqa.runtime.scorer import make_torch_scorer
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast, is_bfloat16_fast
+from ragqa.training.step import apply_gradients, group_parameters
+from ragqa.types import Question
+
+
+def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
+    """Mine passages and train, or continue a run; return the directory of the reader.
+
+    Raises:
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
+    """
+    check_directory(config.out)
+    tokenizer = TextTokenizer(config.encoder)
+    reader, teacher = load_models(config, tokenizer)
+    if reader.max_tokens < config.max_input:
+        limit = f"{config.encoder} reads {reader.max_tokens} wordpieces at most"
+        notify(f"{limit}: trained with these, not {config.max_input}")
+    config = replace(config, max_input=reader.max_tokens)
+    excluded = make_question_keys(config.exclude)
+    known = excluded | make_question_keys([config.dev] if config.dev else [])
+    sets, held_out = read_training_sets(config.files, share=config.held_out, known=known)
+    retriever = open_retriever(config.index, config.retriever) if config.index else None
+    batches = make_batches(sets, retriever, tokenizer, config, progress=progress, notify=notify)
+    exams = make_exams(held_out, retriever, config, excluded) if parallel.is_first_process() else []
+    optimizer = torch.optim.AdamW(group_parameters(reader, decay=config.weight_decay), lr=config.lr)
+    steps = config.steps
+    with open_run(config, reader, optimizer, steps=steps, name="reader", progress=progress, notify=notify) as run:
+        if config.device == "cpu" and is_bfloat16_fast(config.device):
+            choose_attention(reader, BFLOAT16)
+        best = BestWeights(run, "em")
+        while True:
+            if exams and run.step and run.is_due(config.eval_every):
+                best.report(**evaluate(reader, tokenizer, exams, config))
+            if run.is_due(config.save_every) and run.step:
+                best.save()
+            if run.is_done or (config.patience and is_out_of_patience(best, config)):
+                break
+            run.begin_step()
+            train_step(run, reader, teacher, batches[run.step], config)
+        best.restore()
+    if parallel.is_first_process():
+        write_model(reader, config.out / "model", config.encoder / "tokenizer.json")
+    return config.out / "model"
+
+
+def train_step(
+    run: Run, reader: SpanReader, teacher: SpanReader | None, parts: Sequence[ReaderBatch], config: ReaderConfig
+) -> None:
+    """Take one optimizer step; raise NonFiniteLoss before the weights change."""
+    run.state.optimizer.zero_grad(set_to_none=True)
+    size = config.batch // parallel.count_processes() // len(parts)
+    is_hard, rows, tokens = is_hard_step(run.step, config), [], 0
+    weight = parallel.compute_loss_weight(torch.ones(size, device=config.device)) / len(parts)
+    for part in (part.to(config.device) for part in parts):
+        losses = compute_losses(reader, teacher, part, size, config, is_hard=is_hard)
+        total = losses.total(config)
+        (total * weight).backward()
+        tokens += part.tokens
+        figures = {"loss": total, "span_nll": losses.nll_B, "relevance_bce": losses.relevance_B}
+        figures |= {"right": losses.has_gold_B} | ({"kl": losses.kl_B} if teacher else {})
+        rows.append({name: value.float().mean().item() for name, value in figures.items()})
+    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
+    norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
+    means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+    flops = count_flops(reader, tokens) + (count_flops(teacher, tokens) if teacher else 0.0)
+    run.finish_step(
+        **parallel.average_over_processes(means, weight * len(parts)),
+        lr=rate,
+        grad_norm=norm,
+        tokens=parallel.sum_over_processes(tokens),
+        flops=flops,
+    )
+
+
+def evaluate(
+    reader: SpanReader, tokenizer: TextTokenizer, exams: Sequence[Exam], config: ReaderConfig
+) -> dict[str, float]:
+    """Return the scores of a reader in training in all exams, and ``em``, the mean of their exact matches."""
+    reader.eval()
+    scorer = make_torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
+    answering = ExtractiveReader(scorer, UNCALIBRATED)
+    with autocast(config.device):  # half the time of float32, and as in training
+        scores = {name: value for exam in exams for name, value in exam.grade(answering).items()}
+    reader.train()
+    return {**scores, "em": float(np.mean([scores[f"{exam.name}_em"] for exam in exams]))}
+
+
+def is_out_of_patience(best: BestWeights, config: ReaderConfig) -> bool:
+    """Tell whether the last ``patience`` evaluations were no better than the best one before."""
+    stale = parallel.broadcast_from_first(best.steps_since)
+    assert config.patience is not None
+    return stale is not None and stale >= config.patience * config.eval_every
+
+
+def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
+    """Return the reader at the beginning of training, and its teacher if there is one.
+
+    Raises:
+        BadInput: the encoder or the teacher is an export, or the teacher reads other or fewer wordpieces.
+    """
+    for name, path in (("encoder", config.encoder), ("teacher", config.teacher)):
+        if path and (path / artefacts.MANIFEST).is_file():
+            raise BadInput(f"--{name} {path} is an export: ragqa.runtime.restore makes torch weights of it")
+    torch.manual_seed(config.seed)
+    is_reader = read_reader_kind(config.encoder) == SpanReader.kind
+    reader = SpanReader.load(config.encoder) if is_reader else SpanReader.from_encoder(config.encoder)
+    reader.to(config.device).train()
+    reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span
+    # ``max_tokens`` is the smaller of ``reader_tokens`` and the encoder's positions: that is what is saved.
+    reader.config.reader_tokens = reader.max_tokens
+    set_dropout(reader, config.dropout)
+    if config.freeze_embeddings:
+        encoder: Any = reader.encoder
+        encoder.get_input_embeddings().requires_grad_(False)
+    if config.teacher is None:
+        return reader, None
+    teacher = load_reader(config.teacher)
+    if not isinstance(teacher, SpanReader) or not TextTokenizer(config.teacher).tokenizes_like(tokenizer):
+        raise BadInput(f"--teacher {config.teacher}: a reader of this recipe with the encoder's wordpieces is needed")
+    if (longest := max_sequence_tokens(teacher.config)) < reader.max_tokens:
+        raise BadInput(f"--teacher {config.teacher} reads {longest} wordpieces at most: lower --max-input to that")
+    return reader, teacher.to(config.device).eval().requires_grad_(False)
+
+
+def mine_training_passages(
+    sets: Sequence[TrainingSet], retriever: LiveRetriever, config: ReaderConfig, progress: Progress
+) -> list[MinedPassages]:
+    """Return the passages that the index finds for all questions, once for each question."""
+    assert config.index is not None
+    manifest = artefacts.read_manifest(config.index, "index")
+    identity: dict[str, Any] = {
+        "index": manifest.fingerprint,
+        "retriever": config.retriever or manifest.config["retriever"],
+        "train": [artefacts.checksum(each.file.path) for each in sets],
+        "patterns": [each.file.regex for each in sets],
+        "questions": [len(each.questions) for each in sets],  # the rules by which some are left out may change
+        "dev": config.dev and artefacts.checksum(config.dev),
+        "refuse": [artefacts.checksum(file) for file in config.exclude],  # the option's name when it was written first
+        "held_out": config.held_out,
+        "depth": config.depth,
+        "pool": config.pool,
+    }
+    questions = [(question, each.file.regex) for each in sets for question in each.questions]
+    search = PassageSearch(retriever, config.depth, config.pool)
+    with parallel.take_turns():
+        return mine_passages(questions, search, config.out / "mined", identity, progress=progress)
+
+
+def make_batches(
+    sets: Sequence[TrainingSet],
+    retriever: LiveRetriever | None,
+    tokenizer: TextTokenizer,
+    config: ReaderConfig,
+    *,
+    progress: Progress,
+    notify: Notify,
+) -> ReaderBatches:
+    """Return the batches of the questions that have passages; raise BadInput if others need an index to find some."""
+    mined: list[MinedPassages] = []
+    if retriever is not None:
+        sets, mined = select_trainable(sets, mine_training_passages(sets, retriever, config, progress))
+    elif without := [each.file.path for each in sets if not all(map(list_gold_passages, each.questions))]:
+        raise BadInput(f"{', '.join(map(str, without))}: questions without passages need --index to find some")
+    notify("questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.file.path.name}" for each in sets))
+    shape = BatchShape(
+        batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, max_span=config.max_span
+    )
+    store = retriever.passages if retriever else None
+    sampler = PassageSampler(sets, mined, store, load_splitter(config.index, tokenizer), config.mix)
+    return ReaderBatches(sets, sampler, tokenizer, shape, shares=config.shares, seed=derive_seed(config))
+
+
+def derive_seed(config: ReaderConfig) -> int:
+    """Return the seed of the batches.
+
+    A run that continues from a reader takes another seed: it would otherwise read the same passages in the same order.
+    """
+    if read_reader_kind(config.encoder) is None:
+        return config.seed
+    return config.seed + int(artefacts.checksum(config.encoder / "model.safetensors")[:8], 16)
+
+
+def make_exams(
+    held_out: Sequence[Sequence[Question]],
+    retriever: LiveRetriever | None,
+    config: ReaderConfig,
+    excluded: Collection[str],
+) -> list[Exam]:
+    """Return the exams of the training: on questions of held-out articles, on ``dev``, or on both.
+
+    Args:
+        held_out: questions on the held-out articles of each SQuAD file.
+        retriever: retriever that finds the passages for ``dev``.
+        config: settings of the training.
+        excluded: keys of questions that are not asked.
+
+    Raises:
+        BadInput: all questions of ``dev`` are excluded, or ``patience`` is set and there is no exam.
+    """
+
+    def select(questions: Sequence[Question]) -> list[Question]:
+        return drop_known(split_held_out(questions, config.sample, config.seed)[0], excluded)
+
+    selected = [question for questions in held_out for question in select(questions)]
+    exams = [make_gold_exam(selected)] if selected else []
+    if config.dev and retriever:
+        if not (questions := select(read_answerable(config.dev))):
+            raise BadInput(f"--dev {config.dev}: all questions that would be asked stand in a file of --exclude")
+        exams.append(make_open_exam(questions, retriever, config.read))
+    if config.patience and not exams:
+        raise BadInput("--patience waits for held-out questions: give --dev, or SQuAD's file with --held-out above 0")
+    return exams
