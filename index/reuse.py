@@ -15,7 +15,7 @@ from ragqa.indexing.embed import (
     write_shard_file,
     write_shard_record,
 )
-from ragqa.runtime.encoder import compute_identity, find_towers, load_encoder, load_torch_encoder
+from ragqa.runtime.encoder import compute_identity, find_towers, load_encoder, load_tower
 
 
 def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
@@ -56,7 +56,7 @@ def _identify_passage_tower(name: str) -> str | None:
     if not Path(name).is_dir():
         return None
     try:
-        _, path, settings = load_torch_encoder(find_towers(name)[0])
+        _, path, settings = load_tower(find_towers(name)[0])
         return compute_identity(path, settings)
     except (ArtefactError, OSError):
         return None

@@ -205,7 +205,7 @@ def _get_texts(hits: list[Hit]) -> list[tuple[str, str]]:
 def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[list[_SpanCandidate], float]:
     """Return the best spans over all windows, best first, and the log of the sum of exp(score) over all spans."""
     priors = [float(prior_K[window.passage]) for window in scored.windows]
-    scores = [score.add_prior(prior) for score, prior in zip(scored.scores, priors, strict=True)]
+    scores = [replace(s, relevance=s.relevance + prior) for s, prior in zip(scored.scores, priors, strict=True)]
     tables = [_score_spans(window, score) for window, score in zip(scored.windows, scores, strict=True)]
     flat = np.concatenate([table.ravel() for table in tables])
     top = float(flat.max())

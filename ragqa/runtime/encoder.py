@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +29,19 @@ _OPTIONAL_FILES = (
 
 
 class TextEncoder:
-    """Turns texts into vectors; loaded by ``load_encoder``."""
+    """Encoder of passages and questions; ``load_encoder`` returns one.
+
+    Args:
+        passages, questions: runners of the two towers; the same one if they share a tower.
+        tokenizer: tokenizer of both.
+        config: width, limits and identity of the model.
+        precision: one of ``PRECISIONS``, or ``int8``.
+    """
 
     def __init__(
-        self,
-        runner: Runner,
-        tokenizer: TextTokenizer,
-        config: dict[str, Any],
-        precision: str,
-        questions: Runner | None = None,
+        self, passages: Runner, questions: Runner, tokenizer: TextTokenizer, config: dict[str, Any], precision: str
     ) -> None:
-        """Make an encoder of runners.
-
-        Args:
-            runner: encodes passages, and questions too unless ``questions`` is given.
-            tokenizer: tokenizer of both.
-            config: width, limits and identity of the model.
-            precision: one of ``PRECISIONS``, or ``int8``.
-            questions: runner of a separate question tower.
-        """
-        self._passages, self._questions, self._tokenizer = runner, questions or runner, tokenizer
+        self._passages, self._questions, self._tokenizer = passages, questions, tokenizer
         self.precision = precision
         """One of ``PRECISIONS``, or ``int8``."""
         self.width: int = config["width"]
@@ -60,7 +54,7 @@ class TextEncoder:
         """Digest of weights, pooling and tokenizer; the same for every engine and precision."""
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
-        """Return vectors [N, D] float32 of N passages, of unit length if the model normalises (most do)."""
+        """Return vectors [N, D] float32 of N passages; most models scale them to length 1."""
         return self._run(self._passages, texts, self.max_tokens)
 
     def encode_questions(self, texts: Iterable[str]) -> np.ndarray:
@@ -80,7 +74,7 @@ def load_encoder(
     precision: str | None = None,
     threads: int | None = None,
 ) -> TextEncoder:
-    """Load an encoder.
+    """Load an encoder from an export or, by torch, from its weights.
 
     Args:
         name: export, Hugging Face directory, or hub name; None for the encoder that comes with the package.
@@ -100,8 +94,10 @@ def load_encoder(
         if precision not in (None, "int8"):
             raise BadInput(f"encoder '{name}' is exported in 8 bits and cannot run in {precision}: name torch weights")
         config = artefacts.read_manifest(path, "encoder").config
-        questions = OnnxRunner(path / "questions", config["questions"], threads) if "questions" in config else None
-        return TextEncoder(OnnxRunner(path, config, threads), TextTokenizer(path), config, "int8", questions)
+        passages = OnnxRunner(path, config, threads)
+        has_two_towers = "questions" in config
+        questions = OnnxRunner(path / "questions", config["questions"], threads) if has_two_towers else passages
+        return TextEncoder(passages, questions, TextTokenizer(path), config, "int8")
     if precision == "int8":
         raise BadInput(f"encoder '{name}' is not exported, so it cannot run in int8")
     if path.exists() and not all((Path(part) / "config.json").is_file() for part in find_towers(str(path))):
@@ -121,8 +117,8 @@ def is_export(path: Path) -> bool:
     return (path / artefacts.MANIFEST).is_file()
 
 
-def load_torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
-    """Load an encoder as a torch function (ids, mask, types) -> (vectors,); return it, its directory and its settings.
+def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
+    """Load a torch tower; return it with its directory and its settings.
 
     Pooling, projection and normalisation come from a sentence-transformers directory; a plain encoder is pooled by the
     mean and normalised.
@@ -137,17 +133,17 @@ def load_torch_encoder(name: str) -> tuple[Any, Path, dict[str, Any]]:
         "pooling": tower.pooling,
         "normalise": tower.unit_length,
     }
-    return _TowerFunction(tower), path, settings
+    return tower, path, settings
 
 
 def find_tokenizer(name: str) -> Path:
-    """Return the directory with the ``tokenizer.json`` of an encoder; download it if ``name`` is a hub name."""
+    """Return the directory of an encoder's ``tokenizer.json``, downloaded if ``name`` is a hub name."""
     path = Path(find_towers(str(get_encoder_path(name)))[0])
     return path if path.is_dir() else _download(name)
 
 
 def _download(name: str) -> Path:
-    """Return the directory ``name``, or download configuration and tokenizer of a hub model and return theirs."""
+    """Return the directory of a model; download configuration and tokenizer for a hub name."""
     if Path(name).is_dir():
         return Path(name)
     try:
@@ -176,17 +172,11 @@ def compute_identity(path: Path, settings: dict[str, Any]) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
-class _TowerFunction:
-    """Wrapper of a tower as a function of ids, mask and types."""
-
-    def __init__(self, tower: Any) -> None:
-        self.model = tower
-
-    def __call__(self, ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
-        # In training mode dropout changes the vectors at each call; a single layer left in it is enough.
-        if any(part.training for part in self.model.modules()):
-            raise Mismatch("the encoder is in training mode, and dropout would spoil its vectors: call eval() first")
-        return (self.model(ids, mask),)
+def _run_tower(tower: Any, ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
+    # In training mode dropout changes the vectors at each call; a single layer left in it is enough.
+    if any(part.training for part in tower.modules()):
+        raise Mismatch("the encoder is in training mode, and dropout would spoil its vectors: call eval() first")
+    return (tower(ids, mask),)
 
 
 def _load_torch(name: str, device: str, precision: str, threads: int | None) -> TextEncoder:
@@ -194,29 +184,29 @@ def _load_torch(name: str, device: str, precision: str, threads: int | None) -> 
 
     if threads is not None:
         torch.set_num_threads(threads)
-    runners, path, config = [], Path(name), dict[str, Any]()
+    runners, configs, path = [], [], Path(name)
     for part in find_towers(name):
-        function, path, settings = load_torch_encoder(part)
-        function.model.to(device=device, dtype=getattr(torch, precision))
-        runners.append(TorchRunner(function, device=device))
-        config = join_towers(config, {**settings, "identity": compute_identity(path, settings)})
-    return TextEncoder(runners[0], TextTokenizer(path), config, precision, runners[-1])
+        tower, path, settings = load_tower(part)
+        tower.to(device=device, dtype=getattr(torch, precision))
+        runners.append(TorchRunner(partial(_run_tower, tower), device=device))
+        configs.append({**settings, "identity": compute_identity(path, settings)})
+    return TextEncoder(runners[0], runners[-1], TextTokenizer(path), join_towers(*configs), precision)
 
 
 def find_towers(name: str) -> list[str]:
-    """Return the directories of the passage and the question tower, or ``name`` alone for a shared tower."""
+    """Return the directories of passage and question tower, or ``name`` alone if they are one."""
     towers = [Path(name) / part for part in ("passages", "questions")]
     return [str(tower) for tower in towers] if all(tower.is_dir() for tower in towers) else [name]
 
 
-def join_towers(passages: dict[str, Any], questions: dict[str, Any]) -> dict[str, Any]:
-    """Join the configurations of two towers; without one for passages return that of the questions.
+def join_towers(passages: dict[str, Any], questions: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Join the configurations of two towers, or return that of a shared tower.
 
     Raises:
         Mismatch: their vectors differ in width.
     """
-    if not passages:
-        return questions
+    if questions is None:
+        return passages
     if passages["width"] != questions["width"]:
         widths = f"{questions['width']} and {passages['width']}"
         raise Mismatch(f"the towers of questions and passages have vectors of width {widths}: they must be equal")

@@ -24,15 +24,8 @@ from ragqa.runtime.runner import create_session
 EMBEDDINGS_FILE = "embeddings.bin"
 CARD_FILE = "README.md"
 _KINDS = ("encoder", "reader")
-_FILES = (
-    artefacts.MANIFEST,
-    "model.onnx",
-    EMBEDDINGS_FILE,
-    "tokenizer.json",
-    "questions",
-    artefacts.CALIBRATION,
-    CARD_FILE,
-)
+_SMALL_FILES = (artefacts.CALIBRATION, CARD_FILE)
+_FILES = (artefacts.MANIFEST, "model.onnx", EMBEDDINGS_FILE, "tokenizer.json", "questions", *_SMALL_FILES)
 """Files that the directory of an export may hold."""
 
 
@@ -72,18 +65,17 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
         if second:
             _, module, _, questions = _load_model(second[0])
             config = encoders.join_towers(config, questions)
-            config["questions"] = {
-                "embeddings": _write_model(module, kind, folder / "questions", out / "questions", None)
-            }
+            embeddings = _write_model(module, kind, folder / "questions", out / "questions", None)
+            config["questions"] = {"embeddings": embeddings}
         shutil.copyfile(path / "tokenizer.json", folder / "tokenizer.json")
-        for name, given in {artefacts.CALIBRATION: path / artefacts.CALIBRATION, CARD_FILE: card}.items():
+        for name, given in zip(_SMALL_FILES, (path / artefacts.CALIBRATION, card), strict=True):
             _copy_small_file(folder, name, given, out, config["identity"])
         return artefacts.write_manifest(folder, kind, config, {"weights": config["identity"]})
 
 
 @contextmanager
 def amend_export(path: Path) -> Iterator[Path]:
-    """Yield a copy of an export, to add small files; it replaces the export unless the block raises.
+    """Yield a copy of an export to add files to; it replaces the export unless the block raises.
 
     Raises:
         ArtefactError, DamagedArtefact: ``path`` is not an export, or is incomplete.
@@ -99,7 +91,7 @@ def amend_export(path: Path) -> Iterator[Path]:
 
 
 def _copy_small_file(folder: Path, name: str, given: Path | None, out: Path, identity: str) -> None:
-    """Copy a file into ``folder``: ``given``, or that of an earlier export of the same weights at ``out``."""
+    """Copy ``given``, or else the file of an earlier export of the same weights at ``out``."""
     if given is None or not given.is_file():
         try:
             given = out / name if artefacts.peek_manifest(out).parents.get("weights") == identity else None
@@ -110,7 +102,7 @@ def _copy_small_file(folder: Path, name: str, given: Path | None, out: Path, ide
 
 
 def _write_model(module: Any, kind: str, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Write a model into ``folder``, to be renamed to ``out``; return the description of its embeddings."""
+    """Write a model into ``folder``, to be renamed to ``out``; describe its embeddings."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         model = _quantise(module, kind, Path(scratch))
@@ -120,7 +112,7 @@ def _write_model(module: Any, kind: str, folder: Path, out: Path, share: Path | 
 
 
 def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
-    """Return kind, module (ids, types) -> outputs, directory and config of the model at ``source``."""
+    """Return kind, module (ids, types) -> outputs, directory and config of a model."""
     import torch
 
     from ragqa.models import span_readers
@@ -131,26 +123,26 @@ def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     if path.is_dir() and not weights.is_file():
         raise ArtefactError(f"{path} has no model.safetensors to export")
     is_reader = span_readers.read_reader_kind(path) is not None
+    if is_reader:
+        model = span_readers.load_reader(path).eval()
+        config = {**model.describe(), "identity": artefacts.checksum(weights)[:16]}
+    else:
+        model, path, config = encoders.load_tower(str(source))
+        config["identity"] = encoders.compute_identity(path, config)
+    choose_attention(model, UNPADDED)
 
     class SingleText(torch.nn.Module):
-        """The model for one unpadded text: without a mask, none is computed."""
+        """Model of one unpadded text: without a mask, none is computed."""
 
-        def __init__(self, model: Any, function: Any) -> None:
+        def __init__(self) -> None:
             super().__init__()
-            self.model, self.function = model, function
+            # Exports name the weights of an encoder after the first attribute, and those of a reader after the second.
+            self.model, self.function = model, model if is_reader else None
 
         def forward(self, ids: Any, types: Any) -> Any:
-            return self.function(ids, None if is_reader else torch.ones_like(ids), types)
+            return model(ids, None, types) if is_reader else (model(ids, torch.ones_like(ids)),)
 
-    if is_reader:
-        reader = span_readers.load_reader(path).eval()
-        choose_attention(reader, UNPADDED)
-        config = {**reader.describe(), "identity": artefacts.checksum(weights)[:16]}
-        return "reader", SingleText(reader, reader), path, config
-    function, path, settings = encoders.load_torch_encoder(str(source))
-    choose_attention(function.model, UNPADDED)
-    config = {**settings, "identity": encoders.compute_identity(path, settings)}
-    return "encoder", SingleText(function.model, function), path, config
+    return "reader" if is_reader else "encoder", SingleText(), path, config
 
 
 def _quantise(module: Any, kind: str, scratch: Path) -> Any:
@@ -163,8 +155,7 @@ def _quantise(module: Any, kind: str, scratch: Path) -> Any:
     ids = torch.arange(16).unsqueeze(0)
     outputs = ["vector"] if kind == "encoder" else list(module.model.outputs)
     length = {1: torch.export.Dim.DYNAMIC}
-    with warnings.catch_warnings(), _silence_logging():
-        warnings.simplefilter("ignore")
+    with _silence_warnings():
         torch.onnx.export(
             module,
             (ids, torch.zeros_like(ids)),
@@ -191,7 +182,7 @@ def _quantise(module: Any, kind: str, scratch: Path) -> Any:
 
 
 def _check_runs(model: Path) -> None:
-    """Raise ArtefactError if ONNX Runtime cannot compute the model, such as DeBERTa's position products in 8 bits."""
+    """Raise ArtefactError if ONNX Runtime cannot compute the model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -200,7 +191,7 @@ def _check_runs(model: Path) -> None:
     ids = np.arange(9)[None]
     try:
         loaded.run(None, {item.name: ids if item.name == "input_ids" else ids * 0 for item in loaded.get_inputs()})
-    except Exception as error:  # its own types, which have no common base
+    except Exception as error:  # of its own types, for instance on DeBERTa's position products in 8 bits
         reason = summarize_error(error)[:200]
         raise ArtefactError(
             f"ONNX Runtime cannot compute this model in 8 bits ({reason}): answer with its torch directory"
@@ -208,18 +199,19 @@ def _check_runs(model: Path) -> None:
 
 
 @contextmanager
-def _silence_logging() -> Iterator[None]:
-    """Suppress log lines of exporter and quantiser on missing packages and recommended steps."""
+def _silence_warnings() -> Iterator[None]:
+    """Suppress warnings of exporter and quantiser about missing packages and recommended steps."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        yield
+        with warnings.catch_warnings(action="ignore"):
+            yield
     finally:
         logging.disable(before)
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Move the word embeddings of ``model`` into a file, or refer to the shared one; return their description."""
+    """Move the word embeddings into a file, or refer to the shared one; return their description."""
     from onnx import TensorProto, numpy_helper
 
     tensor = max(model.graph.initializer, key=lambda t: int(np.prod(t.dims)))
@@ -237,10 +229,5 @@ def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -
     for key, value in (("location", EMBEDDINGS_FILE), ("offset", "0"), ("length", str(table.nbytes))):
         entry = tensor.external_data.add()
         entry.key, entry.value = key, value
-    return {
-        "name": tensor.name,
-        "file": location,
-        "dtype": table.dtype.str,
-        "shape": list(table.shape),
-        "sha256": digest,
-    }
+    shape = {"dtype": table.dtype.str, "shape": list(table.shape)}
+    return {"name": tensor.name, "file": location, **shape, "sha256": digest}

@@ -1,10 +1,10 @@
-"""Runners of models behind one interface: ONNX Runtime with one text per call, torch in batches."""
+"""Runners of models: ONNX Runtime with one text per call, torch in batches."""
 
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,36 +16,22 @@ Outputs = tuple[np.ndarray, ...]
 
 # Both replace operators by one that is slower on a CPU than its parts: five times for a sum and its layer norm, one and
 # a half times for a bias and GELU (one core of a Xeon, onnxruntime 1.31).
-DISABLED_FUSIONS = ("SkipLayerNormFusion", "BiasGeluFusion")
-
-
-class Runner(Protocol):
-    """Runs a model on token sequences."""
-
-    engine: ClassVar[str]
-    """Name of the engine."""
-
-    def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
-        """Return the outputs of each sequence, in order."""
-        ...
-
-
-def count_cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_DISABLED_FUSIONS = ("SkipLayerNormFusion", "BiasGeluFusion")
+_BATCH_TOKENS = 16_384
+"""Maximum number of tokens in a batch of torch, with padding."""
 
 
 class OnnxRunner:
-    """Runs an exported model with one text and one thread per call, and calls on all cores.
+    """Runner of an exported model with one text and one thread per call, and calls on all cores.
 
     Dynamic quantisation uses one scale for a whole tensor, so in a batch the result for a text would depend on the
     other texts. On a CPU single texts are also faster.
     """
 
-    engine: ClassVar[str] = "onnx"
+    engine = "onnx"
 
     def __init__(self, path: Path, config: dict[str, Any], threads: int | None = None) -> None:
-        """Load the export at ``path``; ``threads`` is the number of parallel calls, by default one per core."""
+        """Load the export at ``path``, for ``threads`` parallel calls (by default one per core)."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -55,7 +41,8 @@ class OnnxRunner:
         self._table = onnxruntime.OrtValue.ortvalue_from_numpy(_map_embeddings(path, config["embeddings"]))
         options.add_external_initializers([config["embeddings"]["name"]], [self._table])
         self._session = create_session(path / "model.onnx", options)
-        self._pool = ThreadPoolExecutor(threads or count_cores(), thread_name_prefix="onnx")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(threads or cores, thread_name_prefix="onnx")
 
     def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
         """Return the outputs of each sequence, in order, without a batch dimension."""
@@ -70,11 +57,11 @@ class OnnxRunner:
 
 
 def create_session(model: Path, options: Any) -> Any:
-    """Create an ONNX Runtime session of a model on the CPU, without the fusions that make it slower."""
+    """Create an ONNX Runtime session on the CPU, without the fusions that make it slower."""
     import onnxruntime
 
     return onnxruntime.InferenceSession(
-        str(model), options, providers=["CPUExecutionProvider"], disabled_optimizers=DISABLED_FUSIONS
+        str(model), options, providers=["CPUExecutionProvider"], disabled_optimizers=_DISABLED_FUSIONS
     )
 
 
@@ -93,19 +80,12 @@ def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
 
 
 class TorchRunner:
-    """Runs a torch function on batches of sequences that are sorted by length, to save padding."""
+    """Runner of a torch function (ids, mask, types) in batches of sequences of similar length."""
 
-    engine: ClassVar[str] = "torch"
+    engine = "torch"
 
-    def __init__(
-        self,
-        function: Callable[..., tuple[Any, ...]],
-        *,
-        device: str,
-        batch_tokens: int = 16_384,
-    ) -> None:
-        """Run ``function`` (ids, mask, types) on ``device`` in batches of at most ``batch_tokens``."""
-        self._function, self._device, self._batch_tokens = function, device, batch_tokens
+    def __init__(self, function: Callable[..., tuple[Any, ...]], *, device: str) -> None:
+        self._function, self._device = function, device
 
     def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
         """Return the outputs of each sequence, in order; a token dimension keeps its padding."""
@@ -114,9 +94,9 @@ class TorchRunner:
         order = sorted(range(len(inputs)), key=lambda i: -len(inputs[i].ids))
         results: list[Outputs] = [()] * len(inputs)
         while order:
-            size = max(1, self._batch_tokens // len(inputs[order[0]].ids))
+            size = max(1, _BATCH_TOKENS // len(inputs[order[0]].ids))
             rows, order = order[:size], order[size:]
-            batch = _pad([inputs[row] for row in rows])
+            batch = _pad_inputs([inputs[row] for row in rows])
             with torch.inference_mode():
                 outputs = self._function(*(tensor.to(self._device) for tensor in batch))
             arrays = [output.float().cpu().numpy() for output in outputs]
@@ -125,8 +105,11 @@ class TorchRunner:
         return results
 
 
-def _pad(items: list[TokenInput]) -> tuple[Any, Any, Any]:
-    """Return ids, attention mask and token types of sequences, padded to the first, which is the longest."""
+Runner = OnnxRunner | TorchRunner
+
+
+def _pad_inputs(items: list[TokenInput]) -> tuple[Any, Any, Any]:
+    """Return ids, attention mask and token types, padded to the first sequence, the longest."""
     import torch
 
     ids = torch.zeros(len(items), len(items[0].ids), dtype=torch.long)

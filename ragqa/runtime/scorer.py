@@ -1,11 +1,10 @@
-"""Span scorers, which compute the scores of all spans of a sequence by ONNX Runtime or torch.
+"""Span scorers, which score all spans of a sequence by ONNX Runtime or torch.
 
-Legend: L tokens of a sequence, P of them, W longest span in tokens.
+Legend: L tokens of a sequence, P tokens that may start an answer, W longest span in tokens.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +38,13 @@ class SpanScores:
     """Maximum length of a span in tokens, if the reader was trained with one."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
-        """Return [P, W] for the tokens in ``part``: start + end + relevance of the span of w + 1 tokens from p."""
+        """Return [P, W] for the tokens in ``part``: the score of the span of w + 1 tokens from p."""
         longest = min(longest, self.longest or longest)
         start, end = self.start[part].astype(np.float64), self.end[part]
         ends = np.full(len(end) + longest - 1, -np.inf)
         ends[: len(end)] = end
         scores: np.ndarray = start[:, None] + np.lib.stride_tricks.sliding_window_view(ends, longest) + self.relevance
         return scores
-
-    def add_prior(self, prior: float) -> "SpanScores":
-        """Return the scores with a log-prior of the passage added."""
-        return replace(self, relevance=self.relevance + prior)
 
 
 @dataclass(frozen=True)
@@ -66,16 +61,19 @@ class SpanTable:
         scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
         return scores
 
-    def add_prior(self, prior: float) -> "SpanTable":
-        """Return the scores with a log-prior of the passage added."""
-        return replace(self, relevance=self.relevance + prior)
-
 
 Scores = SpanScores | SpanTable
 
 
 class SpanScorer:
-    """Computes span scores of token sequences; loaded by ``load_scorer``."""
+    """Scorer of the spans of token sequences; ``load_scorer`` returns one.
+
+    Args:
+        runner: runner of the reader.
+        tokenizer: tokenizer of the reader.
+        config: kind, limits and identity of the reader.
+        path: directory of the reader.
+    """
 
     def __init__(self, runner: Runner, tokenizer: TextTokenizer, config: dict[str, Any], path: Path) -> None:
         self._runner = runner
@@ -86,11 +84,10 @@ class SpanScorer:
         """Maximum length of a sequence in wordpieces."""
         self.prior: str = config.get("prior", SPREAD)
         """``RAW`` or ``SPREAD``."""
-        longest = config.get("max_span")
-        self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {longest}"
-        """Identity of weights, engine, window length and longest span; 8-bit and float32 weights differ in it."""
-        from_ends = partial(_make_scores, longest)
-        self._make_scores: Callable[..., Scores] = _make_table if config.get("reader") == "mlp" else from_ends
+        self._longest: int | None = config.get("max_span")
+        self._has_table = config.get("reader") == "mlp"
+        self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {self._longest}"
+        """Identity of weights, engine, window length and longest span."""
 
     def score(self, inputs: Sequence[TokenInput]) -> list[Scores]:
         """Return the scores of each sequence, in order."""
@@ -99,15 +96,11 @@ class SpanScorer:
             for item, outputs in zip(inputs, self._runner.run(inputs), strict=True)
         ]
 
-
-def _make_scores(
-    longest: int | None, length: int, start: np.ndarray, end: np.ndarray, relevance: np.ndarray
-) -> SpanScores:
-    return SpanScores(start[:length], end[:length], float(relevance), longest)
-
-
-def _make_table(length: int, spans: np.ndarray) -> SpanTable:
-    return SpanTable(spans[:length])
+    def _make_scores(self, length: int, *outputs: np.ndarray) -> Scores:
+        if self._has_table:
+            return SpanTable(outputs[0][:length])
+        start, end, relevance = outputs
+        return SpanScores(start[:length], end[:length], float(relevance), self._longest)
 
 
 def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
@@ -139,7 +132,15 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
 
 def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:
-    """Return a scorer of a torch reader on ``device``; the reader may be trained between calls."""
+    """Return a scorer of a torch reader, which may be trained between calls.
+
+    Args:
+        reader: reader of ``ragqa.models``, already on ``device``.
+        tokenizer: its tokenizer.
+        path: directory that holds the calibration.
+        identity: digest of the weights.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+    """
 
     def run_reader(ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
         outputs = reader(ids, mask, types)
