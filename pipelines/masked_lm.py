@@ -105,7 +105,7 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify 
         NonFiniteLoss: training would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
-    init_model = KnowledgeAugmentedEncoder.from_config if config.fresh else KnowledgeAugmentedEncoder.from_encoder
+    init_model = KnowledgeAugmentedEncoder.from_config if config.fresh else KnowledgeAugmentedEncoder.load
     has_no_weights = (config.encoder / "config.json").is_file() and not list(config.encoder.glob("*.safetensors"))
     if has_no_weights and not config.fresh:
         raise BadInput(f"{config.encoder} has no weights: --fresh begins from random ones of its shape")

@@ -85,7 +85,7 @@ class Joint(nn.Module):
         super().__init__()
         config, marked = settings.whole, settings.marked
         self.retriever = DualEncoder.load(config.retriever)
-        self.masked = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
+        self.masked = KnowledgeAugmentedEncoder.load(config.encoder)
         pretrain.check_same_tokenizer(self.retriever, TextTokenizer(config.encoder), settings.masked)
         self.generator = load_generator(config, settings.written, notify)
         self.spans = MlpSpanReader.from_encoder(config.encoder, hidden=marked.hidden, max_span=marked.max_span)

@@ -181,7 +181,7 @@ def _hits(index: TrainingIndex, ranking: Ranking, read: int) -> list[Hit]:
 def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
     """Return the model as it begins, and the retriever whose question tower is part of it."""
     retriever = DualEncoder.load(config.retriever)
-    if retriever.shared:  # what is learned of questions must not move the passages
+    if retriever.is_shared:  # what is learned of questions must not move the passages
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
     reader = MlpSpanReader.from_encoder(config.encoder, hidden=config.hidden, max_span=config.max_span)
     reader.config.reader_tokens = config.max_input  # it answers as it was trained

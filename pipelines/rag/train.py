@@ -105,7 +105,7 @@ def train_step(
 def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, DualEncoder]:
     """Return the modules in training, and the retriever that they are part of."""
     retriever = DualEncoder.load(config.retriever)
-    if retriever.shared and not config.learn_passages:
+    if retriever.is_shared and not config.learn_passages:
         # The question tower gets weights of its own: what it learns must not change the vectors of the passages.
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
     generator = generation.load_for_training(f"rag-{config.marginal}", config, config.writing, config.k, notify)

@@ -214,7 +214,7 @@ def main(
     check_directory(config.out)
     torch.manual_seed(config.seed)
     tokenizer = TextTokenizer(config.encoder)
-    model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.from_encoder(config.encoder))
+    model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.load(config.encoder))
     check_same_tokenizer(model.retriever, tokenizer, config)
     config = limit_lengths(config, model)
     model.retriever.passages.config.tower_tokens = config.max_block  # an index embeds no more of a passage either
@@ -267,7 +267,7 @@ def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, co
 
 def check_inputs(config: PretrainConfig) -> None:
     """Raise what ``main`` would raise, but for the retriever, which a stage before makes."""
-    KnowledgeAugmentedEncoder.from_encoder(config.encoder)
+    KnowledgeAugmentedEncoder.load(config.encoder)
     _ = TextTokenizer(config.encoder).mask_id
     for index in (config.corpus, config.texts):
         if index is not None:

@@ -152,7 +152,7 @@ def main(
     """
     check_directory(config.out)
     torch.manual_seed(config.seed)
-    model = KnowledgeAugmentedEncoder.from_encoder(config.encoder).to(config.device)
+    model = KnowledgeAugmentedEncoder.load(config.encoder).to(config.device)
     set_dropout(model.train(), config.dropout)
     text = min(config.masking.max_text, model.max_tokens // 2)
     block = min(config.max_block, model.max_tokens - text - 1)

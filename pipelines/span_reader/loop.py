@@ -26,7 +26,7 @@ from pipelines.span_reader.mining import mine_passages, select_trainable
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.models.encoder_attention import BFLOAT16, choose_attention
-from ragqa.models.pretrained import max_sequence_tokens, set_dropout
+from ragqa.models.pretrained import get_max_sequence, set_dropout
 from ragqa.models.span_readers import SpanReader, load_reader, read_reader_kind
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading.calibration import UNCALIBRATED
@@ -156,7 +156,7 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
     teacher = load_reader(config.teacher)
     if not isinstance(teacher, SpanReader) or not TextTokenizer(config.teacher).tokenizes_like(tokenizer):
         raise BadInput(f"--teacher {config.teacher}: a reader of this recipe with the encoder's wordpieces is needed")
-    if (longest := max_sequence_tokens(teacher.config)) < reader.max_tokens:
+    if (longest := get_max_sequence(teacher.config)) < reader.max_tokens:
         raise BadInput(f"--teacher {config.teacher} reads {longest} wordpieces at most: lower --max-input to that")
     return reader, teacher.to(config.device).eval().requires_grad_(False)
 

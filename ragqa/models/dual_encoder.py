@@ -1,11 +1,11 @@
 """Dual encoder, whose relevance f(x, z) is the inner product of a question vector and a passage vector."""
 
-import shutil
 from pathlib import Path
+from typing import cast
 
 from torch import nn
 
-from ragqa.models.pretrained import check_tokenizer
+from ragqa.models.pretrained import check_tokenizer, copy_tokenizer
 from ragqa.models.tower import Pooling, Tower
 
 QUESTIONS, PASSAGES = "questions", "passages"
@@ -38,26 +38,22 @@ class DualEncoder(nn.Module):
     @property
     def questions(self) -> Tower:
         """Question tower."""
-        tower = self.towers[0]
-        assert isinstance(tower, Tower)
-        return tower
+        return cast(Tower, self.towers[0])
 
     @property
     def passages(self) -> Tower:
         """Passage tower."""
-        tower = self.towers[-1]
-        assert isinstance(tower, Tower)
-        return tower
+        return cast(Tower, self.towers[-1])
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """True if one tower encodes both sides."""
         return len(self.towers) == 1
 
     def limit_tokens(self, questions: int, passages: int) -> None:
         """Limit inputs of the towers to the tokens they were trained on; a shared tower takes the limit of passages."""
-        for tower, longest in ((self.questions, questions), (self.passages, passages)):
-            tower.config.tower_tokens = longest
+        self.questions.config.tower_tokens = questions
+        self.passages.config.tower_tokens = passages
 
     @classmethod
     def from_encoder(
@@ -89,11 +85,11 @@ class DualEncoder(nn.Module):
 
     def save(self, path: Path) -> None:
         """Write the directory ``path``."""
-        if self.shared:
+        if self.is_shared:
             self.save_passages(path)
-            return
-        for tower, name in ((self.questions, QUESTIONS), (self.passages, PASSAGES)):
-            self._save(tower, path / name)
+        else:
+            self._save(self.questions, path / QUESTIONS)
+            self._save(self.passages, path / PASSAGES)
 
     def save_passages(self, path: Path) -> None:
         """Write the passage tower alone, to make an index with it."""
@@ -101,8 +97,7 @@ class DualEncoder(nn.Module):
 
     def _save(self, tower: Tower, path: Path) -> None:
         tower.save(path)
-        if self.tokenizer is not None and self.tokenizer.resolve() != (path / "tokenizer.json").resolve():
-            shutil.copyfile(self.tokenizer, path / "tokenizer.json")
+        copy_tokenizer(self.tokenizer, path)
 
     @classmethod
     def load(cls, path: Path) -> "DualEncoder":

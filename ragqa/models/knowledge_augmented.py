@@ -3,7 +3,6 @@
 Legend: N pairs of text and passage, L tokens, M masked positions, V vocabulary.
 """
 
-import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,15 +11,16 @@ from torch import Tensor, nn
 
 from ragqa.models.pretrained import (
     check_tokenizer,
+    copy_tokenizer,
     load_masked_lm,
     make_masked_lm,
-    segment_inputs,
+    select_segments,
     silence_transformers,
 )
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
-    """Predicts the masked tokens of x in [CLS] x [SEP] z [SEP] with any masked language model of transformers."""
+    """Masked language model of transformers that predicts the masked tokens of x in [CLS] x [SEP] z [SEP]."""
 
     def __init__(self, model: nn.Module, *, tokenizer: Path | None = None) -> None:
         """Wrap ``model``; ``tokenizer`` is the file that ``save`` copies next to the weights.
@@ -50,7 +50,6 @@ class KnowledgeAugmentedEncoder(nn.Module):
         Returns:
             ``[N, M, V]``.
         """
-        types = segment_inputs(self.model.config, token_type_ids)
 
         # The head runs on these positions only; over all of them it would cost more than the encoder.
         def select_positions(module: nn.Module, arguments: Any, outputs: Any) -> Any:
@@ -59,15 +58,13 @@ class KnowledgeAugmentedEncoder(nn.Module):
             outputs["last_hidden_state"] = torch.gather(hidden, 1, index)
             return outputs
 
-        hook = self.model.base_model.register_forward_hook(select_positions)
-        try:
-            logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **types).logits
-        finally:
-            hook.remove()
+        segments = select_segments(self.model.config, token_type_ids)
+        with self.model.base_model.register_forward_hook(select_positions):
+            logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **segments).logits
         return logits
 
     @classmethod
-    def from_encoder(cls, path: Path) -> "KnowledgeAugmentedEncoder":
+    def load(cls, path: Path) -> "KnowledgeAugmentedEncoder":
         """Load the masked language model in the directory ``path``; raises ArtefactError if there is none."""
         return cls(load_masked_lm(path), tokenizer=path / "tokenizer.json")
 
@@ -80,10 +77,4 @@ class KnowledgeAugmentedEncoder(nn.Module):
         """Write a directory in transformers' format, from which encoders can also be loaded."""
         with silence_transformers():
             self.model.save_pretrained(path)
-        if self.tokenizer is not None and self.tokenizer.resolve() != (path / "tokenizer.json").resolve():
-            shutil.copyfile(self.tokenizer, path / "tokenizer.json")
-
-    @classmethod
-    def load(cls, path: Path) -> "KnowledgeAugmentedEncoder":
-        """Load what ``save`` wrote into ``path``."""
-        return cls.from_encoder(path)
+        copy_tokenizer(self.tokenizer, path)

@@ -1,7 +1,8 @@
 """Loading of pretrained transformers models, and settings that apply to all of them."""
 
 import json
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -27,27 +28,23 @@ from transformers.utils import logging
 from ragqa.artefacts.paths import check_model
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch, summarize_error
 
-SEQ2SEQS = (
-    "bart",
-    "blenderbot",
-    "encoder-decoder",
-    "m2m_100",
-    "marian",
-    "mbart",
-    "mt5",
-    "pegasus",
-    "plbart",
-    "t5",
-)
+SEQ2SEQS = ("bart", "blenderbot", "encoder-decoder", "m2m_100", "marian", "mbart", "mt5", "pegasus", "plbart", "t5")
 """Families that are tested to generate what transformers generates; ByT5 is a t5. UMT5 and LongT5 divide the keys of a
 text by the rows of the decoder, so rows cannot share a text as in ``generation.attention``. LED and ProphetNet have
 attention functions of their own."""
 DTYPE = torch.float32
 """Type of all loaded weights. transformers would keep the stored type, and half precision cannot be trained (AdamW's
 eps is 0 in float16)."""
+_POSITIONS_AFTER_PADDING = {
+    *("esm", "ibert", "luke", "xlm-roberta-xl", "xmod", "camembert", "data2vec-text"),
+    *("longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"),
+}
+"""Families whose positions start after the padding id, so that the first rows of their table are unused."""
+_DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
+"""Names under which BART and its relatives keep dropout shares as plain numbers."""
 
 
-def encoder_options(config: PretrainedConfig) -> dict[str, object]:
+def get_encoder_options(config: PretrainedConfig) -> dict[str, object]:
     """Return the loading options of encoders: eager attention, and no pooler, which is unused.
 
     The backward pass of eager attention is faster on a CPU: on 2 cores with 43 x 140 tokens in bfloat16 it reads 3,400
@@ -63,14 +60,15 @@ def load_encoder_module(source: str | Path) -> nn.Module:
     Raises:
         ArtefactError: there is no encoder, or some of its weights are missing.
     """
-    return _load_checked(AutoModel, source, encoder_options, "encoder")
+    config = _load_encoder_config(source, "encoder")
+    return load_weights(AutoModel, source, {"use_safetensors": True, **get_encoder_options(config)}, "encoder")
 
 
 def load_masked_lm(source: str | Path) -> nn.Module:
     """Load the masked language model in a directory or on the hub; raises as ``load_encoder_module``."""
-    return _load_checked(
-        AutoModelForMaskedLM, source, lambda config: {"attn_implementation": "eager"}, "masked language model"
-    )
+    options, what = {"use_safetensors": True, "attn_implementation": "eager"}, "masked language model"
+    _load_encoder_config(source, what)
+    return load_weights(AutoModelForMaskedLM, source, options, what)
 
 
 def make_masked_lm(path: Path) -> nn.Module:
@@ -83,7 +81,7 @@ def make_masked_lm(path: Path) -> nn.Module:
     try:
         with silence_transformers():
             config = AutoConfig.from_pretrained(path)
-            check_encoder(config, path)
+            _check_encoder(config, path)
             return cast(nn.Module, AutoModelForMaskedLM.from_config(config, attn_implementation="eager", dtype=DTYPE))
     except Exception as error:  # transformers raises many types for wrong values
         raise ArtefactError(
@@ -101,6 +99,13 @@ def check_tokenizer(model: Any, tokenizer: Path | None) -> None:
         raise Mismatch(
             f"{tokenizer} has {pieces} pieces, but the model has {rows} embeddings: give the model's own tokenizer"
         )
+
+
+def copy_tokenizer(tokenizer: Path | None, folder: Path) -> None:
+    """Copy the file ``tokenizer`` as tokenizer.json into a folder, unless it is already there."""
+    target = folder / "tokenizer.json"
+    if tokenizer is not None and tokenizer.resolve() != target.resolve():
+        shutil.copyfile(tokenizer, target)
 
 
 def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module:
@@ -122,19 +127,17 @@ def check_family(family: str, source: str | Path) -> None:
         raise ArtefactError(f"{source} is a {family}, not one of the supported seq2seqs: {', '.join(SEQ2SEQS)}")
 
 
-def check_encoder(config: PretrainedConfig, source: str | Path) -> None:
+def _check_encoder(config: PretrainedConfig, source: str | Path) -> None:
     """Raise ArtefactError for a model with a decoder or with causal attention."""
     is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
     if config.is_encoder_decoder or is_causal:
         raise ArtefactError(f"{source} is a {config.model_type}, not an encoder: use a model like BERT or RoBERTa")
 
 
-def _load_checked(
-    ModelClass: Any, source: str | Path, options: Callable[[PretrainedConfig], dict[str, Any]], what: str
-) -> nn.Module:
+def _load_encoder_config(source: str | Path, what: str) -> PretrainedConfig:
     config = load_config(source, what)
-    check_encoder(config, source)
-    return load_weights(ModelClass, source, {"use_safetensors": True, **options(config)}, what)
+    _check_encoder(config, source)
+    return config
 
 
 def load_config(source: str | Path, what: str = "model") -> PretrainedConfig:
@@ -185,20 +188,21 @@ def _make_load_error(source: str | Path, what: str, error: Exception) -> Artefac
 @contextmanager
 def silence_transformers() -> Iterator[None]:
     """Suppress the reports of transformers on unused weights, loading progress and retries of the hub."""
-    before, bar, hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
-    logging.set_verbosity_error()
-    hub_logging.set_verbosity_error()
+    levels = [(module, module.get_verbosity()) for module in (logging, hub_logging)]
+    has_bar = logging.is_progress_bar_enabled()
+    for module, _ in levels:
+        module.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(before)
-        hub_logging.set_verbosity(hub)
-        if bar:
+        for module, level in levels:
+            module.set_verbosity(level)
+        if has_bar:
             logging.enable_progress_bar()
 
 
-def segment_inputs(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
+def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
     """Return the argument that separates question and passage, if the model has two segment types.
 
     RoBERTa has only one type, DistilBERT and ModernBERT have none; they rely on [SEP].
@@ -221,9 +225,8 @@ def fuse_attention(model: nn.Module) -> None:
 
     Eager attention would keep the weights of all pairs of tokens for backward, which takes much GPU memory.
     """
-    for part in model.modules():
-        if isinstance(part, PreTrainedModel) and part.base_model is part and _is_encoder(part.config):
-            part.set_attn_implementation("sdpa")
+    for encoder in _iter_encoders(model):
+        encoder.set_attn_implementation("sdpa")
 
 
 def compile_encoders(model: nn.Module) -> None:
@@ -232,35 +235,19 @@ def compile_encoders(model: nn.Module) -> None:
     Decoders and seq2seqs are left alone. Only ``forward`` is compiled, so that hooks are still called and weights keep
     their names.
     """
+    for encoder in _iter_encoders(model):
+        encoder.forward = torch.compile(encoder.forward, dynamic=True)
+
+
+def _iter_encoders(model: nn.Module) -> Iterator[Any]:
+    part: Any
     for part in model.modules():
-        if isinstance(part, PreTrainedModel) and part.base_model is part and _is_encoder(part.config):
-            part.forward = torch.compile(part.forward, dynamic=True)
+        is_whole = isinstance(part, PreTrainedModel) and part.base_model is part
+        if is_whole and part.config.model_type not in SEQ2SEQS and not getattr(part.config, "is_decoder", False):
+            yield part
 
 
-def _is_encoder(config: Any) -> bool:
-    return config.model_type not in SEQ2SEQS and not getattr(config, "is_decoder", False)
-
-
-_POSITIONS_AFTER_PADDING = {
-    "esm",
-    "ibert",
-    "luke",
-    "xlm-roberta-xl",
-    "xmod",
-    "camembert",
-    "data2vec-text",
-    "longformer",
-    "mpnet",
-    "roberta",
-    "roberta-prelayernorm",
-    "xlm-roberta",
-}
-"""Families whose positions start after the padding id, so that the first rows of their table are unused."""
-_DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
-"""Names under which BART and its relatives keep dropout shares as plain numbers."""
-
-
-def max_sequence_tokens(config: Any) -> int:
+def get_max_sequence(config: Any) -> int:
     """Return the longest sequence that an encoder's positions allow, up to the usual 512 of pretraining."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in _POSITIONS_AFTER_PADDING:
@@ -268,9 +255,9 @@ def max_sequence_tokens(config: Any) -> int:
     return min(512, positions)
 
 
-def max_input_tokens(config: Any, name: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
+def get_max_input(config: Any, name: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
     """Return the longest input of a reader or tower: its configured limit, as far as positions allow."""
-    longest = max_sequence_tokens(config)
+    longest = get_max_sequence(config)
     value = getattr(config, name, longest)
     if not isinstance(value, int) or value < 1:
         raise DamagedArtefact(f"config.json of a model has {name}: {value!r}, not a number of wordpieces")

@@ -16,12 +16,12 @@ from transformers import AutoConfig, AutoModel
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 from ragqa.models.pretrained import (
-    encoder_options,
+    get_encoder_options,
+    get_max_input,
     load_encoder_module,
     load_module_weights,
-    max_input_tokens,
     save_module,
-    segment_inputs,
+    select_segments,
 )
 
 IMPOSSIBLE = -1e4
@@ -51,7 +51,7 @@ class EncoderReader(nn.Module):
     @property
     def max_tokens(self) -> int:
         """Longest sequence in tokens."""
-        return max_input_tokens(self.config)
+        return get_max_input(self.config)
 
     @property
     def max_span(self) -> int | None:
@@ -67,7 +67,7 @@ class EncoderReader(nn.Module):
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """Encode three ``[N, L]`` integer tensors as hidden states ``[N, L, D]``."""
-        segments = segment_inputs(self.config, token_type_ids)
+        segments = select_segments(self.config, token_type_ids)
         hidden_NLD: Tensor = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, **segments
         ).last_hidden_state
@@ -90,7 +90,7 @@ class EncoderReader(nn.Module):
             DamagedArtefact: the weights do not fit the configuration.
         """
         config = AutoConfig.from_pretrained(path)
-        reader = cls(AutoModel.from_config(config, **encoder_options(config)), **cls._read_sizes(config))
+        reader = cls(AutoModel.from_config(config, **get_encoder_options(config)), **cls._read_sizes(config))
         load_module_weights(reader, path)
         return reader
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ragqa.errors import ArtefactError
-from ragqa.models.dpr import make_single_encoder_error
-from ragqa.models.pretrained import load_encoder_module, max_input_tokens
+from ragqa.models.dpr import check_not_dpr
+from ragqa.models.pretrained import get_max_input, load_encoder_module
 
 Pooling = Literal["cls", "mean"]
 _MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
@@ -22,7 +22,7 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 class Tower(nn.Module):
-    """Encodes texts as the first token's hidden state or the mean of all, optionally projected and normalised.
+    """Encoder whose vector is the first token's hidden state or the mean of all, projected and normalised if asked.
 
     ORQA and REALM project [CLS] to 128 values with layer norm (Lee et al. 2019, section 4, and their code), DPR takes
     [CLS] as it is, and most sentence encoders take the mean and scale it to length 1.
@@ -57,7 +57,7 @@ class Tower(nn.Module):
     @property
     def max_tokens(self) -> int:
         """Longest text in tokens, [CLS] and [SEP] included."""
-        return max_input_tokens(self.config, "tower_tokens")
+        return get_max_input(self.config, "tower_tokens")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Encode two ``[N, L]`` integer tensors as vectors ``[N, D]`` in float32."""
@@ -93,7 +93,7 @@ class Tower(nn.Module):
 
     def save(self, path: Path) -> None:
         """Write the directory ``path`` without a tokenizer."""
-        modules = ["Transformer", "Pooling"]
+        folders = {"Transformer": "", "Pooling": "1_Pooling"}
         path.mkdir(parents=True, exist_ok=True)
         (path / "config.json").write_text(json.dumps(self.config.to_dict(), indent=1))
         (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": self.max_tokens}))
@@ -101,25 +101,19 @@ class Tower(nn.Module):
         width = {"word_embedding_dimension": self.config.hidden_size}
         _write_config(path / "1_Pooling", width | {mode: name == self.pooling for name, mode in _MODES.items()})
         if self.project is not None:
-            folder = path / f"{len(modules)}_Dense"
+            folder = folders["Dense"] = f"{len(folders)}_Dense"
             sizes = {"in_features": self.project.in_features, "out_features": self.width}
-            _write_config(folder, {**sizes, "bias": True, "activation_function": _IDENTITY})
-            _save_weights(self.project, folder, "linear.")
-            modules.append("Dense")
+            _write_config(path / folder, {**sizes, "bias": True, "activation_function": _IDENTITY})
+            _save_weights(self.project, path / folder, "linear.")
         if self.norm is not None:
-            folder = path / f"{len(modules)}_LayerNorm"
-            _write_config(folder, {"dimension": self.width})
-            _save_weights(self.norm, folder, "norm.")
-            modules.append("LayerNorm")
-        modules += ["Normalize"] if self.unit_length else []
+            folder = folders["LayerNorm"] = f"{len(folders)}_LayerNorm"
+            _write_config(path / folder, {"dimension": self.width})
+            _save_weights(self.norm, path / folder, "norm.")
+        if self.unit_length:
+            folders["Normalize"] = f"{len(folders)}_Normalize"
         rows = [
-            {
-                "idx": n,
-                "name": str(n),
-                "path": f"{n}_{kind}" if n else "",
-                "type": f"sentence_transformers.models.{kind}",
-            }
-            for n, kind in enumerate(modules)
+            {"idx": n, "name": str(n), "path": folder, "type": f"sentence_transformers.models.{kind}"}
+            for n, (kind, folder) in enumerate(folders.items())
         ]
         (path / "modules.json").write_text(json.dumps(rows, indent=1))
 
@@ -137,9 +131,9 @@ class Tower(nn.Module):
             ArtefactError: there is no such encoder, or it has an unknown module.
             Mismatch: it is one of DPR's two encoders.
         """
-        modules, config = _find_modules(path), _read_config(path)
-        if not (path / "modules.json").is_file() and config.get("model_type") == "dpr":
-            raise make_single_encoder_error(name or path, config.get("architectures") or ())
+        modules = _find_modules(path)
+        if not (path / "modules.json").is_file():
+            check_not_dpr(name or path, path / "config.json")
         dense, norm = modules.get("Dense"), modules.get("LayerNorm")
         tower = cls(
             load_encoder_module(name or path),
@@ -165,13 +159,6 @@ def _find_modules(path: Path) -> dict[str, Path]:
     if unknown := modules.keys() - {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize"}:
         raise ArtefactError(f"{path} has the unknown module {', '.join(sorted(unknown))}")
     return modules
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads((path / "config.json").read_text()))
-    except (OSError, ValueError, TypeError):
-        return {}  # loading the encoder reports what is wrong
 
 
 def _read_pooling(folder: Path | None) -> Pooling:

@@ -18,7 +18,7 @@ from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models.generation import attention
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs, group_by_length
-from ragqa.models.pretrained import load_seq2seq_module, max_input_tokens, silence_transformers
+from ragqa.models.pretrained import get_max_input, load_seq2seq_module, silence_transformers
 from ragqa.objectives import IGNORED
 
 _MIN_SAVING = {"cpu": 64, "cuda": 8192}
@@ -102,7 +102,7 @@ class Seq2Seq(nn.Module):
         """Longest text in tokens that both encoder and decoder accept."""
         config = self.model.config
         if (encoder := getattr(config, "encoder", None)) is not None:
-            return min(max_input_tokens(encoder), max_input_tokens(config.decoder))
+            return min(get_max_input(encoder), get_max_input(config.decoder))
         return min(1024, int(getattr(config, "max_position_embeddings", None) or 1024))  # T5 has no limit
 
     @property

@@ -86,7 +86,7 @@ def test_towers_keep_the_cosines_of_their_encoder(small: Path, tmp_path: Path) -
     """Inner products are ``scale`` times the cosines of the mean hidden states, these less their own mean."""
     made = make_towers(TowersConfig(encoder=small, out=tmp_path, scale=20.0))
     towers, plain = DualEncoder.load(made), DualEncoder.load(small)
-    assert towers.shared
+    assert towers.is_shared
     ids, mask = torch.tensor([[2, 7, 9, 3], [2, 8, 3, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
     with torch.no_grad():
         hidden_NLH = plain.questions.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -159,7 +159,7 @@ def test_an_interrupted_ablation_goes_on(ablation: AblationConfig, monkeypatch: 
     assert rows["bm25"]["less full"]["recall"]["answer_recall"]["20"]["p"] <= 1
     monkeypatch.setattr(TableRunner, "train", lambda *_: pytest.fail("trained again"))
     assert realm_ablation.main(config) == rows
-    encoder = KnowledgeAugmentedEncoder.from_encoder(config.encoder)
+    encoder = KnowledgeAugmentedEncoder.load(config.encoder)
     torch.nn.init.ones_(encoder.model.get_input_embeddings().weight)
     encoder.save(config.encoder)  # rows of another encoder are not its own
     with pytest.raises(pytest.fail.Exception, match="trained again"):

@@ -253,7 +253,7 @@ def test_one_tower_becomes_two(config: FineTuneConfig, small: Path, tmp_path: Pa
     """What is learned of questions must not move the passages, whose vectors stay."""
     DualEncoder.from_encoder(small, width=8, shared=True).save(tmp_path / "one")
     tuned = DualEncoder.load(main(replace_settings(config, retriever=tmp_path / "one", steps=2, dev=None)))
-    assert not tuned.shared
+    assert not tuned.is_shared
     before = DualEncoder.load(tmp_path / "one")
     assert torch.equal(before.passages.project.weight, tuned.passages.project.weight)
     assert not torch.equal(before.questions.project.weight, tuned.questions.project.weight)

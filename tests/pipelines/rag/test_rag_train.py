@@ -145,7 +145,7 @@ def moved(before: nn.Module, after: nn.Module) -> bool:
 
 def test_the_passage_tower_is_fixed_by_default(config: RagConfig) -> None:
     before = DualEncoder.load(config.retriever)
-    assert before.shared
+    assert before.is_shared
     rag.main(frozen_passages(config))
     after = DualEncoder.load(config.out / "model")
     assert not moved(before.passages, after.passages) and moved(before.questions, after.questions)

@@ -110,7 +110,7 @@ def test_it_learns_to_look_into_the_passage(config: ReaderWarmupConfig, tmp_path
     rows = read_rows(config.out)
     last = {name: np.mean([row[name] for row in rows[-20:] if name in row]) for name in ("nll_own", "nll_other")}
     assert last["nll_own"] < 0.5 * last["nll_other"], last
-    KnowledgeAugmentedEncoder.from_encoder(out)
+    KnowledgeAugmentedEncoder.load(out)
 
 
 def test_a_broken_run_goes_on_with_the_very_losses(config: ReaderWarmupConfig) -> None:

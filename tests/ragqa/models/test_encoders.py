@@ -22,10 +22,10 @@ from ragqa.models.generation.generators import load_rag
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.pretrained import (
     compile_encoders,
+    get_max_input,
+    get_max_sequence,
     load_encoder_module,
     load_seq2seq_module,
-    max_input_tokens,
-    max_sequence_tokens,
 )
 from ragqa.models.span_readers import MlpSpanReader
 from ragqa.models.tower import Tower
@@ -110,7 +110,7 @@ def test_the_runtime_loads_saved_dual_encoders(small: Path, tmp_path: Path, shar
             assert np.allclose(encode(TEXTS), torch.stack(alone), atol=1e-5)
     assert np.allclose(encoder.encode(TEXTS), encoder.encode_questions(TEXTS)) == shared
     again = DualEncoder.load(tmp_path / "dual")
-    assert again.shared == shared
+    assert again.is_shared == shared
     for name, value in retriever.state_dict().items():
         assert torch.equal(value, again.state_dict()[name])
 
@@ -311,11 +311,11 @@ def test_unpadded_attention_computes_the_same_without_a_mask(family: str) -> Non
 
 
 def test_families_whose_positions_start_after_padding_have_fewer_positions() -> None:
-    found = {family: max_sequence_tokens(make_tiny_config(family)) for family in FAMILIES}
+    found = {family: get_max_sequence(make_tiny_config(family)) for family in FAMILIES}
     assert found == {**dict.fromkeys(FAMILIES, 40), "roberta": 39}
-    assert max_sequence_tokens(AutoConfig.for_model("roberta", max_position_embeddings=514)) == 512
+    assert get_max_sequence(AutoConfig.for_model("roberta", max_position_embeddings=514)) == 512
     towers = AutoConfig.for_model("bert", tower_tokens=64, reader_tokens=80)
-    assert (max_sequence_tokens(towers), max_input_tokens(towers), max_input_tokens(towers, "tower_tokens")) == (
+    assert (get_max_sequence(towers), get_max_input(towers), get_max_input(towers, "tower_tokens")) == (
         512,
         80,
         64,
