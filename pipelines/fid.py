@@ -32,15 +32,13 @@ from pipelines.common.config import (
     WritingConfig,
     above_0,
     at_least_0,
-    schedule_rules,
 )
 from pipelines.common.generation import PassageFinder
-from pipelines.common.learning_rates import compute_rate
 from pipelines.common.processes import train_in_processes
 from pipelines.common.questions import read_training_questions
 from pipelines.common.recipe_calibration import calibrate_reader, select_unseen_questions
 from pipelines.common.retrieval_eval import KS
-from pipelines.common.run import BatchLoss, Run, open_run
+from pipelines.common.run import BatchLoss, open_run
 from pipelines.common.training_index import check_corpus_size
 from ragqa import artefacts
 from ragqa.models.generation.generators import Generator, read_generator_kind
@@ -49,10 +47,8 @@ from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.live import open_retriever
 from ragqa.settings.groups import FLAT
-from ragqa.training import parallel
 from ragqa.training.health import Health
 from ragqa.training.precision import autocast
-from ragqa.training.step import group_parameters
 from ragqa.types import Hit, Question
 
 
@@ -82,14 +78,11 @@ class FidConfig(TrainingConfig):
     """Optimizer steps."""
     batch: int = 64
     """Questions of a step."""
-    lr: float = 1e-4
-    """Peak learning rate."""
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": above_0(self.batch),
             "calibrate": at_least_0(self.calibrate),
             "k": at_least_0(self.k),
@@ -102,15 +95,7 @@ class FidConfig(TrainingConfig):
 
 
 def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train, or continue a run.
-
-    Args:
-        config: settings of the run.
-        progress: receives the number of steps done.
-        notify: receives lines for the user: evaluations, alarms.
-
-    Returns:
-        The directory of the generator.
+    """Train a generator, or continue; return its directory.
 
     Raises:
         BadInput, ArtefactError, Mismatch: a setting, file or directory cannot be used.
@@ -121,26 +106,28 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
     kind, passages = (GeneratorKind.CLOSED_BOOK, 1) if config.is_closed_book else (GeneratorKind.FID, config.k)
     generator = generation.load_for_training(kind, config, config.writing, passages, notify)
     training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
-    optimizer = torch.optim.AdamW(group_parameters(generator, decay=config.weight_decay), lr=config.lr)
     name = "closed book" if config.is_closed_book else "FiD"
-    with open_run(config, generator, optimizer, steps=config.steps, name=name, progress=progress, notify=notify) as run:
+    with open_run(config, generator, name=name, progress=progress, notify=notify) as run:
         best, health = BestWeights(run, "em"), Health.from_state(run.state.extra.get("health"))
-        while True:
-            if run.is_due(config.save_every) and run.step:
-                best.save(health=health.to_state())
-            if held_out and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
-                scores = generation.evaluate_generator(
-                    generator, find_passages, held_out, device=config.device, regex=config.held_out.regex
-                )
-                best.report(**scores)
-                run.alarm(run.step, health.check_answers(scores["em"], reads=not config.is_closed_book))
-            if run.is_done:
-                break
-            run.begin_step()
-            health.check_step(train_step(run, generator, find_passages, training, config))
+
+        def evaluate() -> None:
+            scores = generation.evaluate_generator(
+                generator, find_passages, held_out, device=config.device, regex=config.held_out.regex
+            )
+            best.report(**scores)
+            run.alarm(run.step, health.check_answers(scores["em"], reads=not config.is_closed_book))
+
+        for step in run.remaining_steps(
+            config.save_every,
+            save=lambda: best.save(health=health.to_state()),
+            evaluate=evaluate if held_out else None,
+            eval_every=config.held_out.eval_every,
+        ):
+            loss = compute_loss(generator, find_passages, training, config, step)
+            run.take_step(loss, rate=config.rate_at(step), clip=config.clip)
+            health.check_step(loss.figures)
         best.restore()
-    if parallel.is_first_process():
-        generation.write_generator(generator, config.out / "model")
+    generation.write_generator(generator, config.out / "model")
     return config.out / "model"
 
 
@@ -157,25 +144,30 @@ def open_passage_finder(config: FidConfig) -> PassageFinder:
     return find_passages
 
 
-def train_step(
-    run: Run, generator: Generator, find_passages: PassageFinder, training: list[Question], config: FidConfig
-) -> dict[str, float]:
-    """Take one optimizer step and return its ``nll``; raise NonFiniteLoss before the weights change."""
-    questions, answers = generation.draw_questions(training, batch=config.batch, seed=config.seed, step=run.step)
+def compute_loss(
+    generator: Generator, find_passages: PassageFinder, training: list[Question], config: FidConfig, step: int
+) -> BatchLoss:
+    """Return the mean negative log-likelihood of the answers in the batch of a step, in nats.
+
+    Args:
+        generator: generator in training.
+        find_passages: search for passages.
+        training: all training questions.
+        config: settings of the run.
+        step: number of the step, by which questions and answers are drawn.
+    """
+    questions, answers = generation.draw_questions(training, batch=config.batch, seed=config.seed, step=step)
     texts = [question.text for question in questions]
     hits = [found[: generator.passages] for found in find_passages(texts)]
-    inputs = generator.make_inputs(texts, [[hit.passage for hit in own] for own in hits]).to(config.device)
+    passages = [[hit.passage for hit in some] for some in hits]
+    inputs = generator.make_inputs(texts, passages).to(config.device)
     labels_BT = generator.seq2seq.tokens.make_labels(answers, config.writing.max_answer).to(config.device)
     with autocast(config.device):
-        loss = generator.compute_nll(inputs, generation.stack_scores(hits, config.device), labels_BT).mean()
-    weight = parallel.compute_loss_weight(torch.ones(len(questions), device=config.device))
-    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
+        nll_B = generator.compute_nll(inputs, generation.stack_scores(hits, config.device), labels_BT)
     read, written = inputs.ids_NL.numel(), labels_BT.numel()
     read_flops, write_flops = generation.count_token_flops(generator.seq2seq)
-    figures = parallel.average_over_processes({"nll": loss.item()}, weight)
     flops = read_flops * read + write_flops * written
-    run.take_step(BatchLoss(loss * weight, figures, read + written, flops), rate=rate, clip=config.clip)
-    return figures
+    return BatchLoss.from_mean(nll_B.mean(), torch.ones_like(nll_B), tokens=read + written, flops=flops)
 
 
 def train_and_publish(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
@@ -197,13 +189,7 @@ def train_closed_book(config: FidConfig, *, progress: Progress = SILENT, notify:
     return train_and_publish(replace(config, k=0), progress=progress, notify=notify)
 
 
-def publish(
-    config: FidConfig,
-    index: Path,
-    *,
-    progress: Progress = SILENT,
-    notify: Notify = ignore_line,
-) -> Path:
+def publish(config: FidConfig, index: Path, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Calibrate the trained generator and write the pipeline directory of it and an index."""
     model, device, held_out = config.out / "model", config.single_device, config.held_out
     retriever = None if config.is_closed_book else config.retriever

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pipelines.common.command import run_recipe
-from pipelines.common.config import Rules, TrainingConfig, above_0, proper_share, schedule_rules, text_length
-from pipelines.common.learning_rates import compute_rate
+from pipelines.common.config import Rules, TrainingConfig, above_0, proper_share, text_length
 from pipelines.common.masked_text import MaskedBatch, MaskedTexts, position_chooser
-from pipelines.common.run import BatchLoss, Run, open_run, write_model
+from pipelines.common.run import BatchLoss, open_run, write_model
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -27,10 +25,8 @@ from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import group_parameters
 
 _MASKINGS = ("words", "spans", "uniform")
 
@@ -45,8 +41,6 @@ class MaskedLMConfig(TrainingConfig):
     """Directory with tokenizer.json and config.json; training begins from its weights unless ``fresh``."""
     fresh: bool = False
     """Begin from random weights."""
-    steps: int = 100_000
-    """Optimizer steps."""
     batch: int = 256
     """Texts a step."""
     masking: str = "words"
@@ -55,14 +49,11 @@ class MaskedLMConfig(TrainingConfig):
     """Share of the wordpieces that are predicted."""
     max_text: int = 128
     """Wordpieces of a text, [CLS] and [SEP] included."""
-    lr: float = 1e-4
-    """Peak learning rate."""
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": above_0(self.batch),
             "masking": (
                 self.masking in _MASKINGS,
@@ -73,36 +64,23 @@ class MaskedLMConfig(TrainingConfig):
         }
 
 
-def compute_nll(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> Tensor:
-    """Return the mean negative log-likelihood of the masked tokens, in nats."""
+def compute_loss(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> BatchLoss:
+    """Return the mean negative log-likelihood of the masked tokens of a batch, in nats."""
     types = torch.zeros_like(batch.x.ids_NL)
-    logits_BMV = model(batch.x.ids_NL, batch.x.mask_NL, types, batch.positions_BM)
-    return cross_entropy(logits_BMV.float().flatten(0, 1), batch.labels_BM.flatten(), ignore_index=IGNORED)
-
-
-def train_step(run: Run, model: KnowledgeAugmentedEncoder, batch: MaskedBatch, config: MaskedLMConfig) -> None:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change."""
-    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
-    with autocast(config.device):
-        loss = compute_nll(model, batch)
-    weight = parallel.compute_loss_weight(batch.labels_BM != IGNORED)
+    with autocast(batch.labels_BM.device):
+        logits_BMV = model(batch.x.ids_NL, batch.x.mask_NL, types, batch.positions_BM)
+        mean = cross_entropy(logits_BMV.float().flatten(0, 1), batch.labels_BM.flatten(), ignore_index=IGNORED)
     tokens = batch.x.ids_NL.numel()
-    figures = parallel.average_over_processes({"nll": loss.item()}, weight)
     flops = count_flops(model, tokens, batch.positions_BM.numel())
-    run.take_step(BatchLoss(loss * weight, figures, tokens, flops), rate=rate, clip=config.clip)
+    return BatchLoss.from_mean(mean, batch.labels_BM != IGNORED, tokens=tokens, flops=flops)
 
 
 def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train, or continue training; return the directory of the model.
-
-    Args:
-        config: settings of the run.
-        progress: shows the steps.
-        notify: takes a line for the user.
+    """Pretrain an encoder, or continue; return its directory.
 
     Raises:
-        BadInput, ArtefactError: a directory is not what it should be, or a setting is out of range.
-        NonFiniteLoss: training would have spoiled the weights.
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
     init_model = KnowledgeAugmentedEncoder.from_config if config.fresh else KnowledgeAugmentedEncoder.load
@@ -122,14 +100,11 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify 
         masks_only=False,
         together=config.masking == "spans",
     )
-    optimizer = torch.optim.AdamW(group_parameters(model, decay=config.weight_decay), lr=config.lr)
-    with open_run(
-        config, model, optimizer, steps=config.steps, name="masked words", progress=progress, notify=notify
-    ) as run:
+    with open_run(config, model, name="masked words", progress=progress, notify=notify) as run:
         for step in run.remaining_steps(config.save_every):
-            train_step(run, model, texts[step].to(config.device), config)
-    if parallel.is_first_process():
-        write_model(model, config.out / "model")
+            loss = compute_loss(model, texts[step].to(config.device))
+            run.take_step(loss, rate=config.rate_at(step), clip=config.clip)
+    write_model(model, config.out / "model")
     return config.out / "model"
 
 

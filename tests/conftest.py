@@ -58,18 +58,23 @@ def untimed(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in ("seconds", "tokens/s", "utilisation")}
 
 
-def broken_off(recipe: Any, config: Any, at: int) -> None:
-    """Run a recipe and interrupt it before step ``at``."""
-    step = recipe.train_step
+def interrupt(main: Callable[..., object], config: Any, *steps: int) -> None:
+    """Run a recipe and interrupt it before a step; repeat that for the other steps, each as in a process of its own."""
+    from pipelines.common.run import Run
+    from ragqa.training.meter import measure_peak_flops
 
-    def dies(run: Any, *rest: Any, **options: Any) -> Any:
-        if run.step == at:
-            raise KeyboardInterrupt
-        return step(run, *rest, **options)
+    begin_step = Run.begin_step
+    for step in steps:
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(recipe, "train_step", dies)
-        recipe.main(config)
+        def stop(run: Run, step: int = step) -> None:
+            if run.step == step:
+                raise KeyboardInterrupt
+            begin_step(run)
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Run, "begin_step", stop)
+            main(config)
+        measure_peak_flops.cache_clear()
 
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{i}" for i in range(1100)]]

@@ -288,7 +288,6 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
     import torch
 
     from pipelines.realm.pretrain import predict
-    from pipelines.realm.retrieve import NULL
 
     model.eval()
     right = {"accuracy": 0, "alone": 0, "recall@1": 0, "recall@7": 0}
@@ -298,9 +297,7 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
         some = asked[first : first + 64]
         batch = texts.collate([mask_object(fact, statement, blocks.tokenizer) for fact, statement in some])
         with torch.no_grad():
-            predictions = predict(
-                model, index, blocks, batch, [NULL] * len(some), config, lambda logits, labels: logits.log_softmax(-1)
-            )
+            predictions = predict(model, index, blocks, batch, config, lambda logits, labels: logits.log_softmax(-1))
         log_likelihood = predictions.gold_BKM + predictions.relevance_BK.log_softmax(-1)[..., None, None]
         right["accuracy"] += int((log_likelihood.logsumexp(1).argmax(-1) == batch.labels_BM).all(-1).sum())
         right["alone"] += int((predictions.gold_BKM[:, -1].argmax(-1) == batch.labels_BM).all(-1).sum())
@@ -314,8 +311,7 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
 
 def mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
     """Return a statement with its object masked."""
-    from pipelines.common.masked_text import MaskedText
-    from pipelines.realm.retrieve import NULL
+    from pipelines.common.masked_text import NULL, MaskedText
 
     ids, labels = tokenizer.tokenize(statement).ids, tokenizer.tokenize(fact.object).ids
     first = next(place for place in range(len(ids)) if ids[place : place + len(labels)] == labels)

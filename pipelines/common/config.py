@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.common.learning_rates import compute_rate
 from ragqa.errors import BadInput
 from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT
 from ragqa.reading.windows import MIN_WINDOW
@@ -109,6 +110,10 @@ class TrainingConfig:
 
     out: Path
     """Directory of the run; a run found there continues."""
+    steps: int = 100_000
+    """Optimizer steps."""
+    lr: float = 1e-4
+    """Peak learning rate."""
     warmup: int | None = None
     """Steps over which the learning rate rises; by default 1000, or a tenth of all if that is less."""
     weight_decay: float = 0.01
@@ -151,7 +156,12 @@ class TrainingConfig:
             "processes": above_0(self.processes),
             "save_every": above_0(self.save_every),
             "seed": (0 <= self.seed < 2**63, "0 or more and below 2^63"),
+            **schedule_rules(self.steps, self.lr, self.warmup),
         }
+
+    def rate_at(self, step: int, *, default_warmup: int = 1000) -> float:
+        """Return the learning rate of a step: it rises over ``warmup`` steps, then falls to 0."""
+        return compute_rate(step, peak=self.lr, warmup=self.warmup, total=self.steps, default_warmup=default_warmup)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -214,13 +214,15 @@ def count_token_flops(seq2seq: Seq2Seq) -> tuple[int, int]:
 
 
 def write_generator(generator: Generator, out: Path, retriever: Path | None = None) -> None:
-    """Write the generator's directory, whole or not at all.
+    """Write the generator's directory, whole or not at all; the first of several processes does.
 
     Args:
         generator: trained generator.
         out: directory to write.
         retriever: directory of the retriever whose scores the generator learned with.
     """
+    if not parallel.is_first_process():
+        return
     generator.retriever = load_encoder(retriever).fingerprint if retriever else None
     with artefacts.replace_directory(out) as folder:
         save_generator(generator, folder)

@@ -23,6 +23,8 @@ from ragqa.pretraining.salient import RuleTagger, SpacyTagger, Tagger
 from ragqa.runtime.tokens import Pieces, TextTokenizer
 from ragqa.training import parallel
 
+NULL = -1
+"""Row of the null passage, which is empty."""
 _SAMPLE = 10_000
 """Passages from which the tagger learns which words are written in lower case."""
 _TRIES = 1000
@@ -37,7 +39,7 @@ class MaskedText:
     """A text with some of its wordpieces masked."""
 
     row: int
-    """Row of the passage that it was taken from."""
+    """Row of the passage that it was taken from; NULL if that is none of those to retrieve."""
     ids: list[int]
     """Wordpieces as the model reads them, without [CLS] and [SEP]."""
     positions: list[int]
@@ -115,6 +117,7 @@ def open_masked_texts(
     batch: int,
     seed: int,
     texts: Path | None = None,
+    are_passages: bool = True,
 ) -> "MaskedTexts":
     """Return the batches of masked texts that a recipe trains on.
 
@@ -125,6 +128,7 @@ def open_masked_texts(
         batch: texts a step.
         seed: of all that is random.
         texts: index directory of other passages that texts are taken from.
+        are_passages: whether the texts are taken from passages that can be retrieved.
     """
     if tagger is None and config.masking == "salient":
         tagger = load_tagger(config.tagger, document_titles(passages.store), sample_texts(passages.store))
@@ -137,6 +141,7 @@ def open_masked_texts(
         seed=seed,
         masks_only=config.masking == "salient",
         together=config.masking == "spans",
+        are_passages=are_passages,
     )
 
 
@@ -165,6 +170,7 @@ class MaskedTexts:
         seed: int,
         masks_only: bool,
         together: bool = False,
+        are_passages: bool = True,
     ) -> None:
         """Take texts from the passages of ``store``.
 
@@ -177,11 +183,12 @@ class MaskedTexts:
             seed: of all that is random.
             masks_only: replace everything that is predicted by masks, instead of BERT's 80, 10, 10 %.
             together: draw the replacement once for positions that follow each other, as SpanBERT does for a span.
+            are_passages: whether the passages of ``store`` can be retrieved.
         """
         self._store, self._tokenizer, self._choose_positions = store, tokenizer, choose_positions
         self._batch, self._room, self._seed = batch, max_text - 2, seed
         self._shares = {"random_rate": 0.0, "keep_rate": 0.0} if masks_only else {}
-        self._together = together
+        self._together, self._are_passages = together, are_passages
         self._others = np.asarray(tokenizer.ordinary_ids)  # once: they are some tens of thousands
 
     def __getitem__(self, step: int) -> MaskedBatch:
@@ -213,6 +220,7 @@ class MaskedTexts:
         ids = masking.corrupt(
             pieces.ids, positions, rng, mask=mask, vocabulary=self._others, per_run=self._together, **self._shares
         )
+        row = row if self._are_passages else NULL
         return MaskedText(row, ids, positions.tolist(), [pieces.ids[at] for at in positions], (start, end))
 
     def collate(self, texts: list[MaskedText]) -> MaskedBatch:

@@ -1,7 +1,7 @@
 """A training run: a directory with its settings, checkpoints and figures, from which it continues after a kill."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from ragqa.progress import SILENT, Notify, Progress, Step, ignore_line
 from ragqa.training import checkpoint, parallel, precision
 from ragqa.training.log import Log, MetricLog
 from ragqa.training.meter import measure_peak_flops
-from ragqa.training.step import optimise
+from ragqa.training.step import group_parameters, optimise
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,21 @@ class BatchLoss:
     """Tokens that went through a model in this process, padding included."""
     flops: float
     """Operations of this process."""
+
+    @classmethod
+    def from_mean(cls, mean: Tensor, counted: Tensor, *, tokens: int, flops: float, **figures: float) -> "BatchLoss":
+        """Weigh the mean loss of this process's share of a batch by the number of items that count in it.
+
+        Args:
+            mean: mean loss of the items.
+            counted: True, or 1, for each item of the share that counts: tokens, texts or questions.
+            tokens: tokens that went through a model.
+            flops: operations.
+            figures: further means over the items; ``nll`` is ``mean`` unless it is among them.
+        """
+        weight = parallel.compute_loss_weight(counted)
+        averages = parallel.average_over_processes({"nll": mean.item(), **figures}, weight)
+        return cls(mean * weight, averages, tokens, flops)
 
 
 @dataclass
@@ -79,14 +94,35 @@ class Run:
             return []
         return [extra[name] for extra in checkpoint.read_extras(self.path / CHECKPOINTS) if name in extra]
 
-    def remaining_steps(self, save_every: int) -> Iterator[int]:
-        """Begin each remaining step and yield its number, with a checkpoint every ``save_every`` steps.
+    def remaining_steps(
+        self,
+        save_every: int,
+        *,
+        save: Callable[[], None] | None = None,
+        follow: Callable[[], object] | None = None,
+        evaluate: Callable[[], None] | None = None,
+        eval_every: int | None = None,
+    ) -> Iterator[int]:
+        """Begin each remaining step; write checkpoints and evaluate before steps that are due, and at the end.
 
-        For recipes that neither evaluate nor save anything else. The body of the loop calls ``take_step``.
+        The loop's body finishes the step. A checkpoint comes before the evaluation at the same step, which a run that
+        continues there repeats.
+
+        Args:
+            save_every: steps between two checkpoints.
+            save: writes a checkpoint; by default one of model and optimizer alone.
+            follow: takes a new index into use, if there is one.
+            evaluate: evaluates the model in the first of several processes; None without held-out questions.
+            eval_every: steps between two evaluations.
         """
         while True:
-            if self.is_due(save_every) and self.step:
-                self.save()
+            if follow:
+                follow()
+            # The first index needs a checkpoint, too: without one no later index may be there when a run begins.
+            if self.is_due(save_every) and (self.step or follow):
+                (save or self.save)()
+            if evaluate and self.is_due(eval_every) and parallel.is_first_process():
+                evaluate()
             if self.is_done:
                 return
             self.begin_step()
@@ -148,9 +184,7 @@ class Run:
 def open_run(
     config: TrainingConfig,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    *,
-    steps: int,
+    *parts: nn.Module,
     name: str,
     progress: Progress = SILENT,
     notify: Notify = ignore_line,
@@ -160,8 +194,7 @@ def open_run(
     Args:
         config: settings, which are written into the directory.
         model: model to train, with its first weights.
-        optimizer: optimizer of its parameters.
-        steps: steps of the whole run.
+        parts: modules of it with separate learning rates; by default the whole model has one.
         name: name of the work in the progress bar.
         progress: shows the steps.
         notify: receives a line for each evaluation and alarm.
@@ -172,12 +205,15 @@ def open_run(
         DamagedArtefact: its checkpoint is of another model, or its settings cannot be read.
     """
     with precision.fix_precision(choose_precision(config)):
+        groups = group_parameters(*(parts or (model,)), decay=config.weight_decay)
+        optimizer = torch.optim.AdamW(groups)  # every step sets the learning rates
         if config.device.startswith("cuda"):
             fuse_attention(model)
         if config.compile:
             compile_encoders(model)
         state, checkpoints = checkpoint.TrainState(model, optimizer), config.out / CHECKPOINTS
-        run = Run(config.out, state, steps, config.seed, Log(), SILENT, ignore_line, measure_peak_flops(config.device))
+        peak_flops = measure_peak_flops(config.device)
+        run = Run(config.out, state, config.steps, config.seed, Log(), SILENT, ignore_line, peak_flops)
         if not parallel.is_first_process():  # the first process keeps the directory
             parallel.wait_for_all()
             checkpoint.restore(state, checkpoints)
@@ -189,24 +225,26 @@ def open_run(
             parallel.wait_for_all()
             checkpoint.restore(state, checkpoints)
             if state.step:
-                notify(f"{config.out}: continues at step {state.step:,} of {steps:,}")
+                notify(f"{config.out}: continues at step {state.step:,} of {config.steps:,}")
             log = MetricLog(config.out, state.step)
             run.log, run.notify = log, notify
             try:
-                with progress.step(name, steps, "steps", state.step) as run.bar:
+                with progress.step(name, config.steps, "steps", state.step) as run.bar:
                     yield run
             finally:
                 log.close()
 
 
 def write_model(model: SavableModel, folder: Path, tokenizer: Path | None = None) -> None:
-    """Write the result of a run, whole or not at all.
+    """Write the result of a run, whole or not at all; the first of several processes does.
 
     Args:
         model: trained model.
         folder: directory to write.
         tokenizer: tokenizer.json to copy, for a model that does not save its own.
     """
+    if not parallel.is_first_process():
+        return
     with artefacts.replace_directory(folder) as aside:
         model.save(aside)
         if tokenizer is not None:

@@ -4,7 +4,6 @@ Legend: B questions, K passages of a question, N passages, P different passages 
 """
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,7 +47,7 @@ _SEARCH = "search.json"
 """File of a frozen index: its kind, and how thoroughly it is searched."""
 
 
-class TrainingIndex(ABC):
+class TrainingIndex:
     """Passages that training searches: a ``FrozenIndex``, or a ``RefreshedIndex`` whose passage tower learns."""
 
     store: PassageStore
@@ -59,6 +58,12 @@ class TrainingIndex(ABC):
     """Tokenizer of the retriever."""
     mips: mips.Mips
     """Index of the passages' vectors, as it is now."""
+    version: int | None = None
+    """Step of the weights that the index was made with, for a checkpoint; None if they never change."""
+    staleness: int = 0
+    """Steps that the retriever has learned since."""
+    encoded_tokens: int = 0
+    """Tokens of passages that the last ``score`` encoded."""
 
     def encode(self, tower: Tower, texts: Sequence[str], device: str) -> Tensor:
         """Return the vectors [B, D] of questions by the tower in training, with their gradient."""
@@ -79,9 +84,18 @@ class TrainingIndex(ABC):
         """Return the passages of the rows that were found."""
         return self.store.get([row for row in rows.tolist() if row != NOT_FOUND])
 
-    @abstractmethod
+    def follow(self) -> None:
+        """Take a newer index into use, if one is ready."""
+
+    def keep_saved_versions(self) -> None:
+        """Delete the versions that no checkpoint of the run needs any more."""
+
+    def close(self) -> None:
+        """Stop making new indexes."""
+
     def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
         """Return the scores [B, K]; those of ``NOT_FOUND`` are ignored."""
+        raise NotImplementedError
 
 
 class FrozenIndex(TrainingIndex):
@@ -170,10 +184,6 @@ class RefreshedIndex(TrainingIndex):
         """
         self.tokenized, self.store, self.tokenizer = passages, passages.store, passages.tokenizer
         self.corpus = artefacts.read_manifest(corpus, "index").parents["corpus"]
-        self.encoded_tokens = 0
-        """Tokens of passages that the last ``score`` encoded."""
-        self.version: int | None = None
-        """Step of the index's weights, which a checkpoint keeps."""
         self._run, self._retriever, self._frozen, self._every = run, retriever, frozen, refresh.refresh_every
         self._requested: int | None = None
         self._refresher: IndexRefresher | None = None
@@ -199,8 +209,8 @@ class RefreshedIndex(TrainingIndex):
         """Steps that the retriever has learned."""
         return max(0, self._run.step - self._frozen)
 
-    def follow(self) -> int:
-        """Start a refresh if one is due, take a finished index into use and log it; return its age in steps."""
+    def follow(self) -> None:
+        """Start a refresh if one is due; take a finished index into use and log it."""
         learned = self._learned_steps
         try:
             self._request(learned)
@@ -215,7 +225,7 @@ class RefreshedIndex(TrainingIndex):
                 row = {f"swap_{name}": value for name, value in swap.as_dict().items() if name != "step"}
                 self._run.log.write(self._run.step, **row)
             self._refresher.log.clear()
-        return learned - (self.version or 0)
+        self.staleness = learned - (self.version or 0)
 
     def _request(self, learned: int) -> None:
         """Hand over the passage tower for the next index, if that is due."""

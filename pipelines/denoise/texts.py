@@ -167,7 +167,7 @@ class DenoisedTexts:
         batch: int,
         room: int,
         seed: int,
-        sentences: bool = False,
+        has_sentences: bool = False,
     ) -> None:
         """Take texts from the passages of ``store``.
 
@@ -179,12 +179,12 @@ class DenoisedTexts:
             batch: texts a step.
             room: most tokens of a text, which is a run of sentences of a passage, without its frame.
             seed: seed of all that is random.
-            sentences: give ``corrupt`` the sentences one by one, not the text as a whole.
+            has_sentences: give ``corrupt`` the sentences one by one, not the text as a whole.
         """
         if not store.live_count:
             raise BadInput("the index has no passages to learn from")
         self._store, self._pieces, self._corrupt, self._frame = store, pieces, corrupt, frame
-        self._batch, self._room, self._seed, self._sentences = batch, room, seed, sentences
+        self._batch, self._room, self._seed, self._has_sentences = batch, room, seed, has_sentences
 
     def __getitem__(self, step: int) -> DenoisingBatch:
         """Return this process's share of the batch of a step, without reading the others' texts."""
@@ -211,7 +211,7 @@ class DenoisedTexts:
 
     def _draw_text(self, text: str, rng: np.random.Generator) -> list[str]:
         start, end = draw_sentences(text, rng, self._room)
-        return split_sentences(text[start:end]) if self._sentences else [text[start:end]]
+        return split_sentences(text[start:end]) if self._has_sentences else [text[start:end]]
 
     def _collate(self, pairs: list[Pair]) -> DenoisingBatch:
         (before, after), (first, last) = self._frame.read, self._frame.written

@@ -21,13 +21,11 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pipelines.common.command import run_recipe
-from pipelines.common.config import Rules, TrainingConfig, above_0, one_of, proper_share, schedule_rules
-from pipelines.common.learning_rates import compute_rate
-from pipelines.common.run import BatchLoss, Run, open_run
+from pipelines.common.config import Rules, TrainingConfig, above_0, one_of, proper_share
+from pipelines.common.run import BatchLoss, open_run
 from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, make_corruption
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
@@ -40,7 +38,6 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.training import parallel
 from ragqa.training.meter import count_seq2seq_weights
 from ragqa.training.precision import autocast
-from ragqa.training.step import group_parameters
 
 FITTED = 600
 """Number of passages to which a generator made of an encoder is fitted."""
@@ -70,21 +67,16 @@ class DenoiseConfig(TrainingConfig):
     """Mean length of a span in tokens."""
     permute: bool = False
     """Have infilling read the sentences in random order."""
-    steps: int = 100_000
-    """Optimizer steps."""
     batch: int = 128
     """Texts a step."""
     max_text: int = 288
     """Tokens of a text, special tokens included."""
-    lr: float = 1e-4
-    """Peak learning rate."""
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
         layers, has_encoder = self.decoder_layers, self.encoder is not None
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": above_0(self.batch),
             "generator": ((self.generator is None) == has_encoder, "name a generator or an encoder, one of the two"),
             "fresh": (not (self.fresh and has_encoder), "for a generator only"),
@@ -97,51 +89,45 @@ class DenoiseConfig(TrainingConfig):
         }
 
 
-def train_step(
-    run: Run, model: Seq2Seq, batch: DenoisingBatch, config: DenoiseConfig, weights: tuple[int, int]
-) -> None:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]) -> BatchLoss:
+    """Return the mean negative log-likelihood of the ids to write, in nats.
 
-    ``weights`` are the numbers of weights that compute a token that is read, and one that is written.
+    Args:
+        model: sequence-to-sequence model.
+        batch: corrupted texts.
+        weights: numbers of weights that compute a token that is read, and one that is written.
     """
-    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
-    with autocast(config.device):
-        loss = _nll(model, batch)
-    weight = parallel.compute_loss_weight(batch.labels_BT != IGNORED)
+    is_written_BT = batch.labels_BT != IGNORED
+    with autocast(batch.labels_BT.device):
+        logits_MV = model.compute_logits(model.encode(batch.x), model.shift_labels(batch.labels_BT), is_written_BT)
+        mean = cross_entropy(logits_MV, batch.labels_BT[is_written_BT])
     read, written = batch.x.ids_NL.numel(), batch.labels_BT.numel()
-    figures = parallel.average_over_processes({"nll": loss.item()}, weight)
     flops = 6 * (weights[0] * read + weights[1] * written)
-    run.take_step(BatchLoss(loss * weight, figures, read + written, flops), rate=rate, clip=config.clip)
+    return BatchLoss.from_mean(mean, is_written_BT, tokens=read + written, flops=flops)
 
 
 def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train, or continue training; return the directory of the model.
-
-    Args:
-        config: settings of the run.
-        progress: shows the steps.
-        notify: takes a line for the user.
+    """Pretrain a generator, or continue; return its directory.
 
     Raises:
-        BadInput, ArtefactError: a directory is not what it should be, or a setting is out of range.
-        NonFiniteLoss: training would have spoiled the weights.
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
     """
     torch.manual_seed(config.seed)
     artefacts.read_manifest(config.corpus, "index")
     model = _init_model(config)
     config = replace(config, max_text=min(config.max_text, model.max_tokens))
     marks = Marks.from_tokenizer(model.tokens.tokenizer, model.model.get_input_embeddings().num_embeddings)
-    texts = _open_texts(config, model, marks)
+    store = PassageStore.open(config.corpus / "passages")
+    texts = _open_texts(config, store, model, marks)
     set_dropout(model.train().to(config.device), config.dropout)
     weights = count_seq2seq_weights(model.model)
-    optimizer = torch.optim.AdamW(group_parameters(model, decay=config.weight_decay), lr=config.lr)
-    with open_run(
-        config, model, optimizer, steps=config.steps, name="denoising", progress=progress, notify=notify
-    ) as run:
+    with open_run(config, model, name="denoising", progress=progress, notify=notify) as run:
         if config.encoder and not run.step:
-            initialise_copying(model, _sample_passages(PassageStore.open(config.corpus / "passages"), config.seed))
+            initialise_copying(model, _sample_passages(store, config.seed))
         for step in run.remaining_steps(config.save_every):
-            train_step(run, model, texts[step].to(config.device), config, weights)
+            loss = compute_loss(model, texts[step].to(config.device), weights)
+            run.take_step(loss, rate=config.rate_at(step), clip=config.clip)
     if parallel.is_first_process():
         _save(config, model, marks)
     return config.out / "model"
@@ -167,9 +153,9 @@ def _sample_passages(store: PassageStore, seed: int) -> list[str]:
     return [passage.text for passage in store.get(store.get_live_rows(np.sort(ranks)).tolist())]
 
 
-def _open_texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> DenoisedTexts:
-    own = model.conventions
-    frame = Frame.from_tokenizer(model.tokens.tokenizer, own.start, own.ends[0], own.pad)
+def _open_texts(config: DenoiseConfig, store: PassageStore, model: Seq2Seq, marks: Marks) -> DenoisedTexts:
+    conventions = model.conventions
+    frame = Frame.from_tokenizer(model.tokens.tokenizer, conventions.start, conventions.ends[0], conventions.pad)
     room = config.max_text - frame.room
     corrupt = make_corruption(
         config.objective,
@@ -180,8 +166,6 @@ def _open_texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> Denoised
         permute=config.permute,
         source=_source_directory(config),
     )
-    store = PassageStore.open(config.corpus / "passages")
-    sizes = {"batch": config.batch, "room": room, "seed": config.seed}
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         if not texts:  # a tokenizer fails without any
@@ -189,14 +173,16 @@ def _open_texts(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> Denoised
         rows: list[list[int]] = model.tokens.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         return rows
 
-    return DenoisedTexts(store, encode, corrupt, frame, sentences=config.permute, **sizes)
-
-
-def _nll(model: Seq2Seq, batch: DenoisingBatch) -> Tensor:
-    """Return the mean negative log-likelihood of the ids to write, in nats a token."""
-    written_BT = batch.labels_BT != IGNORED
-    logits_MV = model.compute_logits(model.encode(batch.x), model.shift_labels(batch.labels_BT), written_BT)
-    return cross_entropy(logits_MV, batch.labels_BT[written_BT])
+    return DenoisedTexts(
+        store,
+        encode,
+        corrupt,
+        frame,
+        batch=config.batch,
+        room=room,
+        seed=config.seed,
+        has_sentences=config.permute,
+    )
 
 
 def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:

@@ -11,7 +11,6 @@ from pipelines.common.config import (
     at_least_0,
     layer_width,
     one_of,
-    schedule_rules,
     text_length,
 )
 from pipelines.common.examples.data_sets import list_question_files
@@ -53,7 +52,7 @@ class DprConfig(TrainingConfig):
     """Highest-ranked negatives of a question that are drawn from, for each retriever that found some."""
     epochs: float = 40.0
     """Passes over the questions in each round; DPR takes 100 for small sets (section 4.2)."""
-    steps: int | None = None
+    steps: int | None = None  # type: ignore[assignment]  # None: as many as ``epochs`` take
     """Optimizer steps of a round, instead of ``epochs``."""
     batch: int = 128
     """Questions of a step."""
@@ -100,7 +99,6 @@ class DprConfig(TrainingConfig):
         positive = ("sample", "rounds", "depth", "pool", "epochs", "batch", "chunk", "eval_every")
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             **{name: above_0(getattr(self, name)) for name in positive},
             "hard": (self.hard >= 0 and not has_no_negatives, "0 or more, and more than 0 with a batch of 1"),
             "width": layer_width(self.width),

@@ -30,7 +30,6 @@ from pipelines.common.command import run_recipe
 from pipelines.common.config import HeldOutConfig
 from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
 from pipelines.common.examples.negatives import RetrievalExample
-from pipelines.common.learning_rates import compute_rate
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import FREE, check_directory, lock_directory, read_record
@@ -48,7 +47,6 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
-from ragqa.training.step import group_parameters
 
 DONE_FILE = "done.json"
 """File with the settings of a round, written once its model is there."""
@@ -67,15 +65,7 @@ class DprRound:
 
 
 def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Mine, train and export, or continue a run.
-
-    Args:
-        config: settings of the run.
-        progress: receives the number of questions and steps done.
-        notify: receives lines for the user: counts of mining, evaluations, the next command.
-
-    Returns:
-        The directory of the retriever.
+    """Mine, train and export, or continue; return the directory of the retriever.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
@@ -122,31 +112,32 @@ def train_round(config: DprConfig, this: DprRound, progress: Progress, notify: N
     retriever = load_start(config, this.number).to(config.device)
     retriever.limit_tokens(config.max_query, config.max_block)
     set_dropout(retriever.train(), config.dropout)
-    optimizer = torch.optim.AdamW(group_parameters(retriever, decay=config.weight_decay), lr=config.lr)
-    name = f"DPR, round {this.number}"
-    with open_run(own, retriever, optimizer, steps=steps, name=name, progress=progress, notify=notify) as run:
+    with open_run(own, retriever, name=f"DPR, round {this.number}", progress=progress, notify=notify) as run:
         best = BestWeights(run, "recall@5")
-        while True:
-            if this.exam and run.is_due(config.eval_every) and parallel.is_first_process():
-                work, device, workers = folder / "dev", config.device, config.workers
-                best.report(
-                    **evaluate_with_new_index(work, retriever, this.exam, config.corpus, device=device, workers=workers)
-                )
-            if run.is_due(config.save_every) and run.step:
-                best.save()
-            if run.is_done:
-                break
-            run.begin_step()
-            train_step(run, retriever, batches[run.step], config)
+
+        def evaluate() -> None:
+            assert this.exam
+            work, device, workers = folder / "dev", config.device, config.workers
+            best.report(
+                **evaluate_with_new_index(work, retriever, this.exam, config.corpus, device=device, workers=workers)
+            )
+
+        for step in run.remaining_steps(
+            config.save_every,
+            save=best.save,
+            evaluate=evaluate if this.exam else None,
+            eval_every=config.eval_every,
+        ):
+            train_step(run, retriever, batches[step], own)
         best.restore()
+    write_model(retriever, folder / "model")
     if parallel.is_first_process():
-        write_model(retriever, folder / "model")
         artefacts.write_text_whole(folder / DONE_FILE, json.dumps(list_settings(own)))
 
 
 def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: DprConfig) -> None:
     """Take one optimizer step; raise NonFiniteLoss before the weights change."""
-    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=run.steps, default_warmup=1237)
+    rate = config.rate_at(run.step, default_warmup=1237)
     padded = batch.pad_passages(parallel.count_processes())
     passages = len(batch.passages)
     pairs = ContrastiveBatch(padded.questions, padded.passages, padded.positive_B, padded.masked_BP)

@@ -14,7 +14,6 @@ from pipelines.common.config import (
     WritingConfig,
     above_0,
     at_least_0,
-    schedule_rules,
 )
 from pipelines.common.learning_rates import LearningRates
 from pipelines.orqa.config import TUNE, FineTuneConfig
@@ -93,7 +92,6 @@ class JointConfig(TrainingConfig):
         ends = not self.mlm or self.gen_from <= self.mlm_until <= 1
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "retriever_lr": at_least_0(self.retriever_lr),
             "frozen": at_least_0(self.frozen),
             "mlm": at_least_0(self.mlm),
@@ -129,14 +127,24 @@ class JointConfig(TrainingConfig):
         )
 
 
-def split_config(config: JointConfig) -> tuple[PretrainConfig, RagConfig, FineTuneConfig]:
-    """Return the settings of masked words, written answers and marked answers, with those that they share."""
-    names = ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed", "index")
-    shared: dict[str, Any] = {name: getattr(config, name) for name in names}
-    shared["retriever_lr"] = config.rates.retriever
-    asked: dict[str, Any] = {"questions": config.questions, "held_out": config.held_out}
-    refreshed: dict[str, Any] = {"frozen": config.rates.frozen, "refresh": config.refresh, "gpus": config.gpus}
-    masked = replace(config.realm, encoder=config.encoder, texts=config.texts, **refreshed, **shared)
-    writing = replace(config.rag.writing, generator=config.generator or FROM_RECIPE)
-    written = replace(config.rag, writing=writing, **asked, **refreshed, **shared)
-    return masked, written, replace(config.tune, encoder=config.encoder, **asked, **shared)
+@dataclass(frozen=True)
+class JointSettings:
+    """Settings of the whole and of its three losses."""
+
+    whole: JointConfig
+    masked: PretrainConfig
+    written: RagConfig
+    marked: FineTuneConfig
+
+    @classmethod
+    def split(cls, config: JointConfig) -> "JointSettings":
+        """Return the settings of a joint training and of its losses, with those that they share."""
+        names = ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed", "index")
+        shared: dict[str, Any] = {name: getattr(config, name) for name in names}
+        shared["retriever_lr"] = config.rates.retriever
+        asked: dict[str, Any] = {"questions": config.questions, "held_out": config.held_out}
+        refreshed: dict[str, Any] = {"frozen": config.rates.frozen, "refresh": config.refresh, "gpus": config.gpus}
+        masked = replace(config.realm, encoder=config.encoder, texts=config.texts, **refreshed, **shared)
+        writing = replace(config.rag.writing, generator=config.generator or FROM_RECIPE)
+        written = replace(config.rag, writing=writing, **asked, **refreshed, **shared)
+        return cls(config, masked, written, replace(config.tune, encoder=config.encoder, **asked, **shared))

@@ -62,8 +62,8 @@ class WeightedLoss:
         return [*alarms, *self.health.check_passages_used()] if step + 1 == first_question_step else alarms
 
 
-def rates_at(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
-    """Return the rates of the retriever's two parameter groups, and of two for the module of each loss."""
+def compute_rates(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
+    """Return the learning rates of the retriever's two parameter groups, and of two for the module of each loss."""
     warmup = limit_warmup(rates.warmup, 1000, rates.steps)
     values = rates.retriever_at(step)
     for loss in losses:
@@ -101,13 +101,12 @@ def train_step(
         loss.module.requires_grad_(loss.is_active(run.step))
     active = [loss for loss in losses if loss.is_active(run.step)]
     batches = [loss.compute(run.step) for loss in active]
-    total = torch.stack([loss.weight * batch.loss for loss, batch in zip(active, batches, strict=True)]).sum()
     figures = {loss.prefix: batch.figures for loss, batch in zip(active, batches, strict=True)}
-    result = BatchLoss(
-        total,
+    total = BatchLoss(
+        torch.stack([loss.weight * batch.loss for loss, batch in zip(active, batches, strict=True)]).sum(),
         {prefix + name: value for prefix, row in figures.items() for name, value in row.items()},
-        tokens=sum(batch.tokens for batch in batches),
-        flops=sum(batch.flops for batch in batches),
+        sum(batch.tokens for batch in batches),
+        sum(batch.flops for batch in batches),
     )
-    run.take_step(result, rate=rates_at(run.step, losses, rates), clip=config.clip, staleness=staleness)
+    run.take_step(total, rate=compute_rates(run.step, losses, rates), clip=config.clip, staleness=staleness)
     return figures

@@ -3,7 +3,7 @@
 Legend: B texts or questions, K passages.
 """
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,20 +15,19 @@ from pipelines.common import generation
 from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.best import BestWeights
+from pipelines.common.masked_text import MaskedTexts
 from pipelines.common.questions import read_training_questions
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.training_index import RefreshedIndex, check_corpus_size
-from pipelines.joint.config import JointConfig, split_config
+from pipelines.joint.config import JointConfig, JointSettings
 from pipelines.joint.step import MARKED, MASKED, WRITTEN, WeightedLoss, train_step
 from pipelines.orqa import fine_tune
-from pipelines.orqa.config import FineTuneConfig
 from pipelines.orqa.fine_tune import OpenQA
 from pipelines.rag import losses as rag_losses
 from pipelines.rag.config import RagConfig
 from pipelines.rag.train import open_refreshed_index
 from pipelines.realm import pretrain
-from pipelines.realm.config import PretrainConfig
-from pipelines.realm.pretrain import Realm, TextSource
+from pipelines.realm.pretrain import Realm
 from ragqa.errors import ArtefactError
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.encoder_decoder import make_from_encoder
@@ -40,25 +39,8 @@ from ragqa.models.span_readers import MlpSpanReader
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.step import group_parameters
 from ragqa.types import Question
-
-
-@dataclass(frozen=True)
-class JointSettings:
-    """Settings of the whole and of its three losses."""
-
-    whole: JointConfig
-    masked: PretrainConfig
-    written: RagConfig
-    marked: FineTuneConfig
-
-    @classmethod
-    def split(cls, config: JointConfig) -> "JointSettings":
-        """Return the settings of a joint training and of its losses."""
-        return cls(config, *split_config(config))
 
 
 @dataclass(frozen=True)
@@ -67,7 +49,7 @@ class JointData:
 
     index: RefreshedIndex
     """Index of the passages."""
-    texts: TextSource
+    texts: MaskedTexts
     """Texts whose words are masked."""
     training: list[Question]
     """Questions whose answers are written."""
@@ -142,8 +124,8 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
     realm, generating, marking = model.realm, model.rag, model.marking(index.tokenizer)
 
     def mask(step: int) -> BatchLoss:
-        batch, own_rows = data.texts.batch(step, config.device)
-        return pretrain.compute_loss(realm, index.mips, index.tokenized, batch, own_rows, settings.masked)
+        batch = data.texts[step].to(config.device)
+        return pretrain.compute_loss(realm, index.mips, index.tokenized, batch, settings.masked)
 
     def write(step: int) -> BatchLoss:
         batch, seed = written.batch, written.seed
@@ -152,7 +134,8 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
 
     def mark(step: int) -> BatchLoss:
         assert data.answered is not None
-        return fine_tune.compute_loss(marking, index, data.answered, settings.marked, step)
+        places = fine_tune.draw_share(data.answered, settings.marked, step)
+        return fine_tune.compute_loss(marking, index, data.answered, places, settings.marked)
 
     def health(prefix: str) -> Health:
         return Health.from_state(saved.get(f"{prefix}health"))
@@ -166,22 +149,15 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
 
 
 def main(
-    config: JointConfig,
-    *,
-    tagger: Tagger | None = None,
-    progress: Progress = SILENT,
-    notify: Notify = ignore_line,
+    config: JointConfig, *, tagger: Tagger | None = None, progress: Progress = SILENT, notify: Notify = ignore_line
 ) -> Path:
-    """Train, or continue a run.
+    """Train, or continue; return the directory of the retriever, next to ``masked``, ``generator`` and ``reader``.
 
     Args:
         config: settings of the run.
-        tagger: tagger of salient spans instead of the one that ``config.realm`` names.
-        progress: receives the number of steps done.
-        notify: receives lines for the user: evaluations, new indexes, alarms.
-
-    Returns:
-        The directory of the retriever; ``masked``, ``generator`` and ``reader`` lie next to it.
+        tagger: finds salient spans instead of the tagger that ``config.realm`` names.
+        progress: shows the steps.
+        notify: takes a line for each evaluation, new index and alarm.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
@@ -195,40 +171,39 @@ def main(
     model = Joint(settings, notify)
     masked = pretrain.limit_lengths(settings.masked, model.realm)
     settings = replace(settings, masked=masked, written=replace(settings.written, max_block=masked.max_block))
-    readers = (model.masked, model.generator, model.spans)
-    optimizer = torch.optim.AdamW(group_parameters(model.retriever, *readers, decay=config.weight_decay), lr=config.lr)
-    with ExitStack() as stack:
-        run = stack.enter_context(
-            open_run(config, model, optimizer, steps=config.steps, name="joint", progress=progress, notify=notify)
-        )
+    parts = (model.retriever, model.masked, model.generator, model.spans)
+    opened = open_run(config, model, *parts, name="joint", progress=progress, notify=notify)
+    with opened as run, closing(open_refreshed_index(settings.written, model.retriever, run, progress)) as index:
         best = BestWeights(run, "em")
-        index = stack.enter_context(closing(open_refreshed_index(settings.written, model.retriever, run, progress)))
-        texts = TextSource(masked, index.tokenized, tagger)
+        texts = pretrain.open_texts(masked, index.tokenized, tagger)
         data = JointData(index, texts, training, held_out, *locate(config, index, training, held_out, progress))
         losses = make_losses(settings, model, data, run.state.extra)
-        while True:
-            staleness = index.follow()
-            if run.is_due(config.save_every):
-                best.save(
-                    index=index.version, **{loss.health_name: loss.health.to_state() for loss in losses if loss.health}
-                )
-                index.keep_saved_versions()
-            if held_out and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
-                scores = evaluate(settings, model, data, run.step)
-                (best if "em" in scores else run).report(**scores)
-                check_scores(run, losses, scores, len(held_out))
-            if run.is_done:
-                break
-            if run.step == config.asked_from and config.generator is None:
+
+        def save() -> None:
+            best.save(
+                index=index.version, **{loss.health_name: loss.health.to_state() for loss in losses if loss.health}
+            )
+            index.keep_saved_versions()
+
+        def evaluate() -> None:
+            scores = evaluate_readers(settings, model, data, run.step)
+            (best if "em" in scores else run).report(**scores)
+            check_scores(run, losses, scores, len(held_out))
+
+        for step in run.remaining_steps(
+            config.save_every,
+            save=save,
+            follow=index.follow,
+            evaluate=evaluate if held_out else None,
+            eval_every=config.held_out.eval_every,
+        ):
+            if step == config.asked_from and config.generator is None:
                 model.copy_encoder_to_generator()
-            step = run.step
-            run.begin_step()
-            figures = train_step(run, model.retriever, losses, config, config.rates, staleness=staleness)
+            figures = train_step(run, model.retriever, losses, config, config.rates, staleness=index.staleness)
             for loss in losses:
                 run.alarm(step, loss.check_step(step, figures, config.asked_from, config.rates.frozen))
         best.restore()
-    if parallel.is_first_process():
-        write_models(config, model)
+    write_models(config, model)
     return config.out / "model"
 
 
@@ -242,7 +217,7 @@ def locate(
     return locate_answers(index.store, index.corpus, training, held_out, cache, regex=regex, progress=progress)
 
 
-def evaluate(settings: JointSettings, model: Joint, data: JointData, step: int) -> dict[str, float]:
+def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, step: int) -> dict[str, float]:
     """Return recall on held-out questions, and once questions are trained on, exact match: ``em`` and ``span_em``."""
     config, index = settings.whole, data.index
     has_begun = step > config.asked_from
@@ -282,15 +257,14 @@ def write_models(config: JointConfig, model: Joint) -> None:
 
 def plan_pipeline(config: JointConfig) -> AssembleConfig:
     """Return the settings of the pipeline, which can mark answers and write them."""
-    *_, marked = split_config(config)
     return AssembleConfig.after_training(
         config,
         config.index,
         config.held_out,
         corpus=config.corpus,
+        train=config.questions,
+        out=config.out / "system",
         reader=config.out / "reader" if config.span else None,
         generators=(config.out / "generator",),
-        out=config.out / "system",
-        read=marked.read,
-        train=config.questions,
+        read=config.tune.read,
     )

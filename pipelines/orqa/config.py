@@ -13,15 +13,15 @@ from pipelines.common.config import (
     TrainingConfig,
     TrainingIndexConfig,
     above_0,
+    at_least_0,
+    input_length,
     layer_width,
     one_of,
     proper_share,
-    schedule_rules,
     share,
     text_length,
 )
 from ragqa.pretraining.inverse_cloze import KEEP_RATE
-from ragqa.reading.windows import MIN_WINDOW
 from ragqa.settings.groups import FLAT
 
 
@@ -33,14 +33,10 @@ class InverseClozeConfig(TrainingConfig):
     """Index directory of the passages (``ragqa index --retriever bm25`` makes one)."""
     encoder: Path
     """Directory of the encoder that the towers begin from."""
-    steps: int = 100_000
-    """Optimizer steps."""
     batch: int = 4096
     """Pairs of sentence and passage a step."""
     chunk: int = 128
     """Texts whose activations are in memory at a time."""
-    lr: float = 1e-4
-    """Peak learning rate."""
     width: int = 128
     """Width of the vectors."""
     pooling: Literal["cls", "mean"] = "cls"
@@ -64,7 +60,6 @@ class InverseClozeConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": (self.batch > 1, "more than 1: the others are the wrong answers"),
             "chunk": above_0(self.chunk),
             "width": layer_width(self.width),
@@ -120,14 +115,13 @@ class FineTuneConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": above_0(self.batch),
             "read": above_0(self.read),
             "beam": (self.beam >= self.read, "read or more"),
-            "max_input": (self.max_input >= MIN_WINDOW, f"{MIN_WINDOW} or more"),
+            "max_input": input_length(self.max_input),
             "max_span": above_0(self.max_span),
             "hidden": layer_width(self.hidden),
-            "retriever_lr": (self.retriever_lr is None or self.retriever_lr >= 0, "0 or more"),
+            "retriever_lr": at_least_0(self.retriever_lr),
         }
 
 

@@ -11,12 +11,12 @@ Legend: B questions, K passages of the beam, D width, S spans of a passage.
 """
 
 from copy import deepcopy
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.assemble import AssembleConfig
@@ -24,10 +24,10 @@ from pipelines.common.best import BestWeights
 from pipelines.common.command import run_recipe
 from pipelines.common.examples.gold_spans import GoldSpans
 from pipelines.common.examples.spans import make_reader_batch, score_spans
-from pipelines.common.learning_rates import compute_rate, limit_warmup
+from pipelines.common.learning_rates import compute_rate
 from pipelines.common.questions import draw_step, read_training_questions
 from pipelines.common.retrieval_eval import KS, encode_questions
-from pipelines.common.run import BatchLoss, Run, open_run, write_model
+from pipelines.common.run import BatchLoss, open_run, write_model
 from pipelines.common.training_index import FrozenIndex, TrainingIndex, check_corpus_size
 from pipelines.orqa.config import FineTuneConfig
 from ragqa.metrics import exact_match
@@ -45,7 +45,6 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import group_parameters
 from ragqa.types import Hit
 
 _BATCH = 64
@@ -61,85 +60,63 @@ class OpenQA(nn.Module):
         self.questions, self.reader, self.tokenizer = questions, reader, tokenizer
 
 
-@dataclass(frozen=True)
-class FineTuneLosses:
-    """Both terms of each question of this process, and whether there was anything to learn from."""
+def compute_loss(
+    model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, places: list[int], config: FineTuneConfig
+) -> BatchLoss:
+    """Return the sum of both terms for a batch (Lee et al. 2019, section 7.1).
 
-    retrieval_B: Tensor
-    span_B: Tensor
-    in_beam_B: Tensor
-    """True if a passage of the beam holds an answer."""
-    in_read_B: Tensor
-    """True if a passage that was read holds an answer."""
-    tokens: int
-    """Tokens that were read, padding included."""
+    The live question tower searches, the beam is scored, and the best passages are read. A question whose beam holds no
+    answer adds 0, as does one whose answer is not read.
 
-    @property
-    def total(self) -> Tensor:
-        """Mean over the questions; a term with nothing correct is 0."""
-        return (self.retrieval_B + self.span_B).mean()
-
-
-def compute_losses(
-    model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, batch: list[int], config: FineTuneConfig
-) -> FineTuneLosses:
-    """Search with the live tower, score the beam, read the best of it (Lee et al. 2019, section 7.1)."""
-    questions = [answered.questions[place] for place in batch]
-    query_BD = index.encode(model.questions, [question.text for question in questions], config.device)
+    Args:
+        model: question tower and reader.
+        index: passages to search.
+        answered: training questions, with the passages that answer them.
+        places: places of the batch's questions in ``answered``, this process's share of them.
+        config: settings of the run.
+    """
+    questions = [answered.questions[place] for place in places]
+    texts = [question.text for question in questions]
+    query_BD = index.encode(model.questions, texts, config.device)
     rows_BK = index.propose(query_BD.detach().float().cpu().numpy(), config.beam)
     relevance_BK = index.score(query_BD, rows_BK)
-    has_answer = np.stack([answered.has_answer(place, rows) for place, rows in zip(batch, rows_BK, strict=True)])
+    has_answer = np.stack([answered.has_answer(place, rows) for place, rows in zip(places, rows_BK, strict=True)])
     has_answer_BK = torch.from_numpy(has_answer).to(config.device)
     windows = make_reader_batch(
         model.tokenizer,
-        [question.text for question in questions],
+        texts,
         [index.passages(rows[: config.read]) for rows in rows_BK],
         [GoldSpans(model.tokenizer, question.answers, regex=config.held_out.regex) for question in questions],
         max_tokens=model.reader.max_tokens,
         max_span=config.max_span,
     ).to(config.device)
     with autocast(config.device):
-        score_BKS, correct_BKS = score_spans(model.reader, windows, (len(batch), config.read))
-    return FineTuneLosses(
-        retrieval_nll(relevance_BK, has_answer_BK),
-        span_nll(score_BKS, relevance_BK[:, : config.read], correct_BKS),
-        has_answer_BK.any(-1),
-        correct_BKS.flatten(1).any(-1),
-        windows.ids_NL.numel(),
+        score_BKS, correct_BKS = score_spans(model.reader, windows, (len(places), config.read))
+    retrieval_B = retrieval_nll(relevance_BK, has_answer_BK)
+    span_B = span_nll(score_BKS, relevance_BK[:, : config.read], correct_BKS)
+    tokens = windows.ids_NL.numel()
+    return BatchLoss.from_mean(
+        (retrieval_B + span_B).mean(),
+        torch.ones(len(places), device=config.device),
+        tokens=tokens,
+        flops=count_flops(model.reader, tokens),
+        retrieval_nll=retrieval_B.mean().item(),
+        span_nll=span_B.mean().item(),
+        in_beam=has_answer_BK.any(-1).float().mean().item(),
+        in_read=correct_BKS.flatten(1).any(-1).float().mean().item(),
     )
 
 
-def train_step(
-    run: Run, model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, config: FineTuneConfig
-) -> None:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change."""
-    result = compute_loss(model, index, answered, config, run.step)
-    run.take_step(result, rate=learning_rates(run.step, config), clip=config.clip)
+def draw_share(answered: AnsweredQuestions, config: FineTuneConfig, step: int) -> list[int]:
+    """Draw the places of this process's questions of a step."""
+    return parallel.take_share(draw_step(len(answered), batch=config.batch, seed=config.seed, step=step))
 
 
-def compute_loss(
-    model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, config: FineTuneConfig, step: int
-) -> BatchLoss:
-    """Return the sum of both terms for the batch of a step."""
-    batch = parallel.take_share(draw_step(len(answered), batch=config.batch, seed=config.seed, step=step))
-    losses = compute_losses(model, index, answered, batch, config)
-    loss, weight = losses.total, parallel.compute_loss_weight(torch.ones(len(batch), device=config.device))
-    figures = {
-        "nll": loss.item(),
-        "retrieval_nll": losses.retrieval_B.mean().item(),
-        "span_nll": losses.span_B.mean().item(),
-        "in_beam": losses.in_beam_B.float().mean().item(),
-        "in_read": losses.in_read_B.float().mean().item(),
-    }
-    flops = count_flops(model.reader, losses.tokens)
-    return BatchLoss(loss * weight, parallel.average_over_processes(figures, weight), losses.tokens, flops)
-
-
-def learning_rates(step: int, config: FineTuneConfig) -> list[float]:
-    """Return the rates of the question tower's two parameter groups, and of the reader's two."""
-    warmup = limit_warmup(config.warmup, 10_000, config.steps)
+def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
+    """Return the learning rates of the question tower's two parameter groups, and of the reader's two."""
     peaks = config.lr if config.retriever_lr is None else config.retriever_lr, config.lr
-    return [compute_rate(step, peak=peak, warmup=warmup, total=config.steps) for peak in peaks for _ in range(2)]
+    schedule = partial(compute_rate, step, warmup=config.warmup, total=config.steps, default_warmup=10_000)
+    return [schedule(peak=peak) for peak in peaks for _ in range(2)]
 
 
 @torch.no_grad()
@@ -199,27 +176,18 @@ def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
 
 
 def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Fine-tune, or continue fine-tuning; return the directory of the retriever, next to that of the ``reader``.
-
-    Args:
-        config: settings of the run.
-        progress: shows the steps.
-        notify: takes a line for each evaluation.
+    """Fine-tune, or continue; return the directory of the retriever, next to that of the ``reader``.
 
     Raises:
-        BadInput, ArtefactError: a file or directory is not what it should be, or a setting is out of range.
-        NonFiniteLoss: training would have spoiled the weights.
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
     """
     training, sample = read_training_questions(config.questions, config.held_out, config.seed, notify)
     check_corpus_size(config.corpus, config.read, "--read")
     torch.manual_seed(config.seed)
     model, retriever = init_model(config)
-    optimizer = torch.optim.AdamW(
-        group_parameters(model.questions, model.reader, decay=config.weight_decay), lr=config.lr
-    )
-    with open_run(
-        config, model, optimizer, steps=config.steps, name="fine-tuning", progress=progress, notify=notify
-    ) as run:
+    parts = (model.questions, model.reader)
+    with open_run(config, model, *parts, name="fine-tuning", progress=progress, notify=notify) as run:
         best = BestWeights(run, "em")
         index = FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
         cache, regex = config.out / "answers", config.held_out.regex
@@ -227,34 +195,32 @@ def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify 
             index.store, index.corpus, training, sample, cache, regex=regex, progress=progress
         )
         notify(f"{len(answered)} questions of {len(training)} are answered by a passage")
-        while True:
-            if len(held_out) and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
-                best.report(**evaluate(model, index, held_out, config))
-            if run.is_due(config.save_every) and run.step:
-                best.save()
-            if run.is_done:
-                break
-            run.begin_step()
-            train_step(run, model, index, answered, config)
+        for step in run.remaining_steps(
+            config.save_every,
+            save=best.save,
+            evaluate=(lambda: best.report(**evaluate(model, index, held_out, config))) if len(held_out) else None,
+            eval_every=config.held_out.eval_every,
+        ):
+            loss = compute_loss(model, index, answered, draw_share(answered, config, step), config)
+            run.take_step(loss, rate=compute_rates(step, config), clip=config.clip)
         best.restore()
-    if parallel.is_first_process():
-        write_model(retriever, config.out / "model")
-        write_model(model.reader, config.out / "reader", config.encoder / "tokenizer.json")
+    write_model(retriever, config.out / "model")
+    write_model(model.reader, config.out / "reader", config.encoder / "tokenizer.json")
     return config.out / "model"
 
 
 def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
-    """Return the settings that make a pipeline of a finished run."""
+    """Return the settings that make a pipeline of a finished run in the directory ``out``."""
     return AssembleConfig.after_training(
         config,
         config.index,
         config.held_out,
         corpus=config.corpus,
+        train=config.questions,
+        out=out,
         reader=config.out / "reader",
         vectors=config.out / "vectors",
-        out=out,
         read=config.read,
-        train=config.questions,
     )
 
 

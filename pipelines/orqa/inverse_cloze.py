@@ -18,7 +18,6 @@ import torch
 
 from pipelines.common.command import run_recipe
 from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
-from pipelines.common.learning_rates import compute_rate
 from pipelines.common.questions import read_answerable
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
 from pipelines.common.run import Run, open_run, write_model
@@ -34,8 +33,6 @@ from ragqa.models.pretrained import set_dropout
 from ragqa.pretraining.inverse_cloze import drop_wordpieces, make_inverse_cloze_pair
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import Pieces, TextTokenizer
-from ragqa.training import parallel
-from ragqa.training.step import group_parameters
 from ragqa.types import Passage
 
 
@@ -98,12 +95,18 @@ def split_pieces(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list
 
 
 def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, config: InverseClozeConfig) -> None:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change."""
-    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
+    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+
+    Args:
+        run: the run.
+        retriever: both towers.
+        pairs: the batch.
+        config: settings of the run.
+    """
     text_B = torch.tensor(pairs.texts)
     same_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # the same text in another row is no wrong answer
     batch = ContrastiveBatch(pairs.questions, pairs.passages, torch.arange(config.batch), same_BB)
-    contrastive_step(run, retriever, batch, config, chunk=config.chunk, rate=rate)
+    contrastive_step(run, retriever, batch, config, chunk=config.chunk, rate=config.rate_at(run.step))
 
 
 def check_inputs(config: InverseClozeConfig) -> None:
@@ -120,16 +123,11 @@ def _check_batch(config: InverseClozeConfig, store: PassageStore) -> None:
 
 
 def main(config: InverseClozeConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train, or continue training; return the directory of the retriever.
-
-    Args:
-        config: settings of the run.
-        progress: shows the steps.
-        notify: takes a line for each evaluation.
+    """Train a retriever, or continue; return its directory.
 
     Raises:
-        BadInput, ArtefactError: a directory is not what it should be, or a setting is out of range.
-        NonFiniteLoss: training would have spoiled the weights.
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
     """
     check_directory(config.out)
     torch.manual_seed(config.seed)
@@ -143,23 +141,19 @@ def main(config: InverseClozeConfig, *, progress: Progress = SILENT, notify: Not
     retriever.limit_tokens(config.max_query, config.max_block)
     batches = InverseClozeBatches(config, passages)
     held_out = HeldOutQuestions.read(config.held_out, passages, config.seed)
-    optimizer = torch.optim.AdamW(group_parameters(retriever, decay=config.weight_decay), lr=config.lr)
     set_dropout(retriever.train(), config.dropout)
-    with open_run(
-        config, retriever, optimizer, steps=config.steps, name="inverse cloze", progress=progress, notify=notify
-    ) as run:
-        while True:
-            if held_out and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
-                work = run.path / "dev"
-                run.report(**evaluate_with_new_index(work, retriever, held_out, config.corpus, device=config.device))
-            if run.is_due(config.save_every) and run.step:
-                run.save()
-            if run.is_done:
-                break
-            run.begin_step()
-            train_step(run, retriever, batches[run.step], config)
-    if parallel.is_first_process():
-        write_model(retriever, config.out / "model")
+    with open_run(config, retriever, name="inverse cloze", progress=progress, notify=notify) as run:
+
+        def evaluate() -> None:
+            assert held_out
+            work = run.path / "dev"
+            run.report(**evaluate_with_new_index(work, retriever, held_out, config.corpus, device=config.device))
+
+        for step in run.remaining_steps(
+            config.save_every, evaluate=evaluate if held_out else None, eval_every=config.held_out.eval_every
+        ):
+            train_step(run, retriever, batches[step], config)
+    write_model(retriever, config.out / "model")
     return config.out / "model"
 
 

@@ -14,7 +14,6 @@ from pipelines.common.config import (
     above_0,
     at_least_0,
     one_of,
-    schedule_rules,
     share_below_1,
     text_length,
 )
@@ -38,8 +37,6 @@ class RagConfig(TrainingConfig):
     """Marginalise over passages for each token (RAG-Token), or for the whole answer (RAG-Sequence)."""
     learn_passages: bool = False
     """Train the passage tower, too, and refresh the index; the paper does not."""
-    steps: int = 100_000
-    """Optimizer steps."""
     batch: int = 8
     """Questions of a step."""
     k: int = 5
@@ -70,7 +67,6 @@ class RagConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": above_0(self.batch),
             "k": above_0(self.k),
             "marginal": one_of(self.marginal, ("token", "sequence")),

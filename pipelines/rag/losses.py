@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from pipelines.common import generation
 from pipelines.common.run import BatchLoss
-from pipelines.common.training_index import RefreshedIndex, TrainingIndex
+from pipelines.common.training_index import TrainingIndex
 from pipelines.rag.config import RagConfig
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.tower import Tower
 from ragqa.objectives import IGNORED, sequence_nll, token_nll
-from ragqa.training import parallel
 from ragqa.training.health import measure_retrieval
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
@@ -91,8 +90,8 @@ def score_answers(
     # A pass without gradient is a third of the operations of a training pass.
     flops = read_flops * (inputs.ids_NL.numel() + alone.ids_NL.numel() / 3)
     flops += write_flops * labels_BT.numel() * (rows_BK.shape[1] + 1 / 3)
-    if isinstance(index, RefreshedIndex):
-        tokens, flops = tokens + index.encoded_tokens, flops + count_flops(model.retriever, index.encoded_tokens)
+    tokens += index.encoded_tokens
+    flops += count_flops(model.retriever, index.encoded_tokens)
     counted_BT = labels_BT != IGNORED
     return AnswerLikelihoods(nll_B, gold_BKT, alone_B1T, relevance_BK, rows_BK, counted_BT, tokens, flops)
 
@@ -105,7 +104,7 @@ def compute_loss(
     The figure ``nll`` is the loss of an answer without label smoothing; ``loss`` is the one that is minimised.
     """
     scored = score_answers(model, index, [question.text for question in questions], answers, config)
-    loss, weight = scored.nll_B.mean(), parallel.compute_loss_weight(torch.ones_like(scored.nll_B))
+    loss = scored.nll_B.mean()
     with torch.no_grad():
         marginal_nll = token_nll if config.marginal == "token" else sequence_nll
         nll = marginal_nll(scored.gold_BKT, scored.relevance_BK, scored.counted_BT).mean().item()
@@ -118,5 +117,6 @@ def compute_loss(
         null=False,
         marginal="sequence",  # a mean over answers, as ``nll`` is
     )
-    figures = parallel.average_over_processes({"nll": nll, "loss": loss.item(), **health}, weight)
-    return BatchLoss(loss * weight, figures, scored.tokens, scored.flops)
+    figures = {"nll": nll, "loss": loss.item(), **health}
+    counted_B = torch.ones_like(scored.nll_B)
+    return BatchLoss.from_mean(loss, counted_B, tokens=scored.tokens, flops=scored.flops, **figures)

@@ -10,7 +10,7 @@ index is refreshed during training, as in ``pipelines.realm.pretrain``. ``pipeli
 of the result.
 """
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 
@@ -31,22 +31,11 @@ from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.pretrained import set_dropout
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import TextTokenizer
-from ragqa.training import parallel
 from ragqa.training.health import Health
-from ragqa.training.step import group_parameters
-from ragqa.types import Question
 
 
 def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train, or continue a run.
-
-    Args:
-        config: settings of the run.
-        progress: receives the number of steps done.
-        notify: receives lines for the user: evaluations, alarms.
-
-    Returns:
-        The directory of the retriever; ``generator`` lies next to it.
+    """Train, or continue; return the directory of the retriever, next to that of the ``generator``.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
@@ -57,49 +46,39 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
     check_corpus_size(config.corpus, config.k, "--k")
     torch.manual_seed(config.seed)
     model, retriever = load_models(config, notify)
-    groups = group_parameters(model.retriever, model.generator, decay=config.weight_decay)
-    optimizer = torch.optim.AdamW(groups, lr=config.lr)
-    with ExitStack() as stack:
-        run = stack.enter_context(
-            open_run(config, model, optimizer, steps=config.steps, name="RAG", progress=progress, notify=notify)
-        )
+    opened = open_run(config, model, model.retriever, model.generator, name="RAG", progress=progress, notify=notify)
+    with opened as run, closing(open_index(config, retriever, run, progress)) as index:
         best, health = BestWeights(run, "em"), Health.from_state(run.state.extra.get("health"))
-        index: TrainingIndex = (
-            stack.enter_context(closing(open_refreshed_index(config, retriever, run, progress)))
-            if config.learn_passages
-            else FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
-        )
-        while True:
-            staleness = index.follow() if isinstance(index, RefreshedIndex) else 0
-            if run.is_due(config.save_every):
-                save_checkpoint(best, health, index)
-            if held_out and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
-                scores = evaluate(model, index, held_out, config)
-                best.report(**scores)
-                alarms = health.check_recall(scores["recall@5"], len(held_out))
-                run.alarm(run.step, [*alarms, *health.check_answers(scores["em"])])
-            if run.is_done:
-                break
-            step = run.step
-            run.begin_step()
-            figures = train_step(run, model, index, training, config, staleness=staleness)
-            run.alarm(step, health.check_step(figures))
+
+        def save() -> None:
+            best.save(index=index.version, health=health.to_state())
+            index.keep_saved_versions()
+
+        def evaluate() -> None:
+            find_passages = generation.make_passage_finder(index, model.questions, config.k, config.device)
+            scores = generation.evaluate_generator(
+                model.generator, find_passages, held_out, device=config.device, regex=config.held_out.regex
+            )
+            best.report(**scores)
+            alarms = health.check_recall(scores["recall@5"], len(held_out))
+            run.alarm(run.step, [*alarms, *health.check_answers(scores["em"])])
+
+        for step in run.remaining_steps(
+            config.save_every,
+            save=save,
+            follow=index.follow,
+            evaluate=evaluate if held_out else None,
+            eval_every=config.held_out.eval_every,
+        ):
+            model.retriever.requires_grad_(step >= config.rates.frozen)
+            questions, answers = generation.draw_questions(training, batch=config.batch, seed=config.seed, step=step)
+            loss = compute_loss(model, index, questions, answers, config)
+            run.take_step(loss, rate=config.rates.at(step), clip=config.clip, staleness=index.staleness)
+            run.alarm(step, health.check_step(loss.figures))
         best.restore()
-    if parallel.is_first_process():
-        write_model(retriever, config.out / "model")
-        generation.write_generator(model.generator, config.out / "generator", config.out / "model")
+    write_model(retriever, config.out / "model")
+    generation.write_generator(model.generator, config.out / "generator", config.out / "model")
     return config.out / "model"
-
-
-def train_step(
-    run: Run, model: Rag, index: TrainingIndex, training: list[Question], config: RagConfig, *, staleness: int
-) -> dict[str, float]:
-    """Take one optimizer step and return its figures; raise NonFiniteLoss before the weights change."""
-    model.retriever.requires_grad_(run.step >= config.rates.frozen)
-    questions, answers = generation.draw_questions(training, batch=config.batch, seed=config.seed, step=run.step)
-    batch = compute_loss(model, index, questions, answers, config)
-    run.take_step(batch, rate=config.rates.at(run.step), clip=config.clip, staleness=staleness)
-    return batch.figures
 
 
 def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, DualEncoder]:
@@ -114,6 +93,13 @@ def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, D
     return Rag(retriever if config.learn_passages else retriever.questions, generator), retriever
 
 
+def open_index(config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT) -> TrainingIndex:
+    """Open the index that a run searches, one that follows the passage tower if that learns."""
+    if not config.learn_passages:
+        return FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
+    return open_refreshed_index(config, retriever, run, progress)
+
+
 def open_refreshed_index(
     config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT
 ) -> RefreshedIndex:
@@ -123,44 +109,23 @@ def open_refreshed_index(
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     tower = retriever.passages
     tower.config.tower_tokens = min(config.max_block, tower.max_tokens)
+    frozen = config.rates.frozen
     return RefreshedIndex(
-        run,
-        passages,
-        retriever,
-        config,
-        config.index,
-        config.refresh,
-        corpus=config.corpus,
-        frozen=config.rates.frozen,
+        run, passages, retriever, config, config.index, config.refresh, corpus=config.corpus, frozen=frozen
     )
 
 
-def save_checkpoint(best: BestWeights, health: Health, index: TrainingIndex) -> None:
-    """Write a checkpoint; an index version other than the first must not exist without one."""
-    refreshed = index if isinstance(index, RefreshedIndex) else None
-    best.save(index=refreshed and refreshed.version, health=health.to_state())
-    if refreshed:
-        refreshed.keep_saved_versions()
-
-
-def evaluate(model: Rag, index: TrainingIndex, held_out: list[Question], config: RagConfig) -> dict[str, float]:
-    """Return exact match and recall on held-out questions."""
-    find_passages = generation.make_passage_finder(index, model.questions, config.k, config.device)
-    regex = config.held_out.regex
-    return generation.evaluate_generator(model.generator, find_passages, held_out, device=config.device, regex=regex)
-
-
 def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
-    """Return the settings that make a pipeline of a finished run."""
+    """Return the settings that make a pipeline of a finished run in the directory ``out``."""
     return AssembleConfig.after_training(
         config,
         config.index,
         config.held_out,
         corpus=config.corpus,
+        train=config.questions,
+        out=out,
         generators=(config.out / "generator",),
         vectors=None if config.learn_passages else config.out / "vectors",
-        out=out,
-        train=config.questions,
     )
 
 

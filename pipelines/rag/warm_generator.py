@@ -33,7 +33,6 @@ from pipelines.common.config import (
     above_0,
     at_least_0,
     input_length,
-    schedule_rules,
 )
 from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.mining import QuestionFile
@@ -56,7 +55,6 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.settings.groups import FLAT
 from ragqa.training import parallel
 from ragqa.training.precision import autocast
-from ragqa.training.step import group_parameters
 from ragqa.types import Passage, Question
 
 _MIN_ATTENTION = 1e-6
@@ -110,7 +108,6 @@ class WarmGeneratorConfig(TrainingConfig):
         is_closed = self.template is not None and Template(self.template).is_closed_book
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": above_0(self.batch),
             "frozen": at_least_0(self.frozen),
             "max_input": input_length(self.max_input),
@@ -309,15 +306,7 @@ def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGener
 
 
 def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Fit and train, or continue a run.
-
-    Args:
-        config: settings of the run.
-        progress: receives the number of steps done.
-        notify: receives lines for the user.
-
-    Returns:
-        The directory of the generator.
+    """Fit and train a generator, or continue; return its directory.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
@@ -328,29 +317,23 @@ def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: No
     golds = GoldQuestions(training, config.questions)
     exam = GoldQuestions(held_out, config.held_out.dev) if held_out and config.held_out.dev else None
     generator = init_generator(config)
-    encoder, decoder = generator.seq2seq.model.get_encoder(), generator.seq2seq.model.get_decoder()
-    optimizer = torch.optim.AdamW(group_parameters(encoder, decoder, decay=config.weight_decay), lr=config.lr)
-    with open_run(
-        config, generator, optimizer, steps=config.steps, name="generator", progress=progress, notify=notify
-    ) as run:
+    parts = (generator.seq2seq.model.get_encoder(), generator.seq2seq.model.get_decoder())
+    with open_run(config, generator, *parts, name="generator", progress=progress, notify=notify) as run:
         if not run.step:
             rng = np.random.default_rng(config.seed)
             numbers = rng.permutation(len(golds))[: config.fitted].tolist()
             batch = GoldBatch.sample(golds, numbers, rng)
             initialise_answering(generator.seq2seq, batch.make_examples(generator, config.max_answer))
         best = BestWeights(run, "em")
-        while True:
-            if run.is_due(config.save_every) and run.step:
-                best.save()
-            if exam and run.is_due(config.held_out.eval_every) and parallel.is_first_process():
-                best.report(**evaluate(generator, exam, config))
-            if run.is_done:
-                break
-            run.begin_step()
+        for _ in run.remaining_steps(
+            config.save_every,
+            save=best.save,
+            evaluate=(lambda: best.report(**evaluate(generator, exam, config))) if exam else None,
+            eval_every=config.held_out.eval_every,
+        ):
             train_step(run, generator, golds, config)
         best.restore()
-    if parallel.is_first_process():
-        generation.write_generator(generator, config.out / "generator")
+    generation.write_generator(generator, config.out / "generator")
     return config.out / "generator"
 
 

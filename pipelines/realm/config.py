@@ -17,7 +17,6 @@ from pipelines.common.config import (
     above_0,
     at_least_0,
     one_of,
-    schedule_rules,
     share,
     text_length,
 )
@@ -37,8 +36,6 @@ class ReaderWarmupConfig(TrainingConfig):
     """Optimizer steps."""
     batch: int = 512
     """Texts a step."""
-    lr: float = 1e-4
-    """Peak learning rate."""
     own: float = 0.5
     """Share of the texts that are read beside their own passage, the others beside a random one. It begins at 1 and
     falls to this over the first half of the steps."""
@@ -53,7 +50,6 @@ class ReaderWarmupConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": above_0(self.batch),
             "own": share(self.own),
             "kept": share(self.kept),
@@ -106,7 +102,6 @@ class PretrainConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             "batch": above_0(self.batch),
             "k": (self.k > int(self.null), "more than the null passage"),
             "marginal": one_of(self.marginal, ("token", "sequence")),

@@ -13,7 +13,7 @@ Legend: B texts of a batch, K passages of a text with the null passage last, M m
 V vocabulary.
 """
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from pipelines.common.command import run_recipe
-from pipelines.common.masked_text import MaskedBatch, MaskedTexts, load_tagger, open_masked_texts
+from pipelines.common.masked_text import NULL, MaskedBatch, MaskedTexts, load_tagger, open_masked_texts
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
@@ -31,7 +31,7 @@ from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.common.training_index import RefreshedIndex, corpus_fingerprint, score_with_towers
 from pipelines.realm.config import PretrainConfig
 from pipelines.realm.read import Score, gold_log_likelihood, read_rows
-from pipelines.realm.retrieve import NULL, propose, trivial_passages
+from pipelines.realm.retrieve import make_triviality_test, propose
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -46,7 +46,6 @@ from ragqa.training import parallel
 from ragqa.training.health import Health, measure_retrieval
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import group_parameters
 
 
 class Realm(nn.Module):
@@ -58,30 +57,41 @@ class Realm(nn.Module):
 
 
 def train_step(
-    run: Run, model: Realm, index: RefreshedIndex, texts: "TextSource", config: PretrainConfig, *, staleness: int
+    run: Run, model: Realm, index: RefreshedIndex, texts: MaskedTexts, config: PretrainConfig
 ) -> dict[str, float]:
-    """Take an optimizer step and return its figures; raise NonFiniteLoss before the weights change."""
+    """Take an optimizer step and return its figures; raise NonFiniteLoss before the weights change.
+
+    Args:
+        run: the run.
+        model: retriever and reader.
+        index: index of the passages, some steps old.
+        texts: batches of masked texts.
+        config: settings of the run.
+    """
     rates = config.rates
     model.retriever.requires_grad_(run.step >= rates.frozen)
     # Mask: some spans of each text.
-    batch, own_rows = texts.batch(run.step, config.device)
+    batch = texts[run.step].to(config.device)
     # Query, retrieve, re-encode, read and marginalise.
-    result = compute_loss(model, index.mips, index.tokenized, batch, own_rows, config)
+    loss = compute_loss(model, index.mips, index.tokenized, batch, config)
     # Step.
-    run.take_step(result, rate=rates.at(run.step), clip=config.clip, staleness=staleness)
-    return result.figures
+    run.take_step(loss, rate=rates.at(run.step), clip=config.clip, staleness=index.staleness)
+    return loss.figures
 
 
 def compute_loss(
-    model: Realm,
-    mips: Mips,
-    passages: TokenizedPassages,
-    batch: MaskedBatch,
-    own_rows: list[int],
-    config: PretrainConfig,
+    model: Realm, mips: Mips, passages: TokenizedPassages, batch: MaskedBatch, config: PretrainConfig
 ) -> BatchLoss:
-    """Return REALM's loss of a batch: −log p(y|x) = −log Σ_z p(y|z,x) p(z|x) (REALM, section 3.1)."""
-    prediction = predict(model, mips, passages, batch, own_rows, config)
+    """Return REALM's loss of a batch: −log p(y|x) = −log Σ_z p(y|z,x) p(z|x) (REALM, section 3.1).
+
+    Args:
+        model: retriever and reader.
+        mips: index of the passages' vectors, some steps old.
+        passages: the passages.
+        batch: masked texts.
+        config: settings of the run.
+    """
+    prediction = predict(model, mips, passages, batch, config)
     counted_BM = batch.labels_BM != IGNORED
     loss = marginal_nll(prediction.gold_BKM, prediction.relevance_BK, counted_BM, marginal=config.marginal)
     return measure(model, prediction, counted_BM, loss, config)
@@ -113,26 +123,24 @@ def predict(
     mips: Mips,
     passages: TokenizedPassages,
     batch: MaskedBatch,
-    own_rows: list[int],
     config: PretrainConfig,
     score: Score = gold_log_likelihood,
 ) -> MaskedPrediction:
-    """Retrieve passages and predict what is masked beside each of them (REALM, section 3.2).
+    """Retrieve passages and predict what is masked next to each of them (REALM, section 3.2).
 
     Args:
         model: retriever and reader.
         mips: index of the passages' vectors, some steps old.
         passages: the passages.
         batch: masked texts.
-        own_rows: rows of the passages that the texts were taken from, NULL where they come from elsewhere.
-        config: of the recipe.
-        score: what is made of the reader's logits.
+        config: settings of the run.
+        score: function of the reader's logits and the masked wordpieces.
     """
     with autocast(config.device):
         # Query: the text with its masks.
         query_BD = model.retriever.questions(batch.x.ids_NL, batch.x.mask_NL)
         # Retrieve: the stale index only proposes; what would give the answer away is dropped (section 3.4).
-        is_trivial = trivial_passages(batch.texts, own_rows, passages)
+        is_trivial = make_triviality_test(batch.texts, passages)
         rows_BK = propose(mips, query_BD.detach().float().cpu().numpy(), is_trivial, config.proposed)
         missing_BK = torch.from_numpy(rows_BK == NULL).to(query_BD.device)
         if config.null:
@@ -155,8 +163,7 @@ def predict(
 def measure(
     model: Realm, prediction: MaskedPrediction, counted_BM: Tensor, loss: Tensor, config: PretrainConfig
 ) -> BatchLoss:
-    """Return the loss with what is logged: the health of retrieval, tokens and operations."""
-    weight = parallel.compute_loss_weight(counted_BM if config.marginal == "token" else counted_BM.any(-1))
+    """Return the loss with the figures that are logged: health of retrieval, tokens and operations."""
     health = measure_retrieval(
         prediction.gold_BKM,
         prediction.alone_B1M,
@@ -167,38 +174,16 @@ def measure(
         null=config.null,
         marginal=config.marginal,
     )
-    figures = parallel.average_over_processes({"nll": loss.item(), **health}, weight)
     modules = (model.retriever.questions, model.retriever.passages, model.reader)
     flops = sum(map(count_flops, modules, prediction.tokens, (0, 0, prediction.predicted)))
-    return BatchLoss(loss * weight, figures, sum(prediction.tokens), flops)
-
-
-class TextSource:
-    """Masked texts, with the passages that they were taken from if these can be retrieved."""
-
-    def __init__(self, config: PretrainConfig, passages: TokenizedPassages, tagger: Tagger | None) -> None:
-        """Take texts from ``config.texts``, or from the passages themselves."""
-        self._texts: MaskedTexts = open_masked_texts(
-            config.masking, passages, tagger, batch=config.batch, seed=config.seed, texts=config.texts
-        )
-        self._are_passages = config.texts is None or (
-            corpus_fingerprint(config.texts) == corpus_fingerprint(config.corpus)
-        )
-
-    def batch(self, step: int, device: str) -> tuple[MaskedBatch, list[int]]:
-        """Return the texts of a step, and the rows of their passages, NULL if they come from elsewhere."""
-        batch = self._texts[step].to(device)
-        return batch, [text.row if self._are_passages else NULL for text in batch.texts]
+    counted = counted_BM if config.marginal == "token" else counted_BM.any(-1)
+    return BatchLoss.from_mean(loss, counted, tokens=sum(prediction.tokens), flops=flops, **health)
 
 
 def main(
-    config: PretrainConfig,
-    *,
-    tagger: Tagger | None = None,
-    progress: Progress = SILENT,
-    notify: Notify = ignore_line,
+    config: PretrainConfig, *, tagger: Tagger | None = None, progress: Progress = SILENT, notify: Notify = ignore_line
 ) -> Path:
-    """Pretrain, or continue pretraining; return the directory of the retriever, next to that of the ``reader``.
+    """Pretrain, or continue; return the directory of the retriever, next to that of the ``reader``.
 
     Args:
         config: settings of the run.
@@ -207,8 +192,8 @@ def main(
         notify: takes a line for each evaluation, new index and alarm.
 
     Raises:
-        BadInput, ArtefactError: a directory is not what it should be, or a setting is out of range.
-        NonFiniteLoss: training would have spoiled the weights.
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
     check_directory(config.out)
@@ -220,48 +205,55 @@ def main(
     model.retriever.passages.config.tower_tokens = config.max_block  # an index embeds no more of a passage either
     set_dropout(model.train().to(config.device), config.dropout)
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
-    texts = TextSource(config, passages, tagger)
+    texts = open_texts(config, passages, tagger)
     held_out = HeldOutQuestions.read(config.held_out, passages, config.seed)
-    groups = group_parameters(model.retriever, model.reader, decay=config.weight_decay)
-    optimizer = torch.optim.AdamW(groups, lr=config.lr)
-    with ExitStack() as stack:
-        opened = open_run(config, model, optimizer, steps=config.steps, name="REALM", progress=progress, notify=notify)
-        run = stack.enter_context(opened)
+    opened = open_run(config, model, model.retriever, model.reader, name="REALM", progress=progress, notify=notify)
+    with opened as run, closing(open_index(run, passages, model.retriever, config)) as index:
         health = Health.from_state(run.state.extra.get("health"))
-        index = stack.enter_context(closing(open_index(run, passages, model.retriever, config)))
         index.keep_saved_versions()
-        while True:
-            staleness = index.follow()
-            if run.is_due(config.save_every):  # at step 0, too: no later index may be there without a checkpoint
-                run.save(index=index.version, health=health.to_state())
-                index.keep_saved_versions()
-            if held_out and run.is_due(config.held_out.eval_every):
-                recall = evaluate_retrieval(held_out, model.retriever.questions, index.mips, config.device)
-                run.report(**recall, staleness=staleness)
-                run.alarm(run.step, health.check_recall(recall["recall@5"], len(held_out.questions)))
-            if run.is_done:
-                break
-            step = run.step
-            run.begin_step()
-            figures = train_step(run, model, index, texts, config, staleness=staleness)
+
+        def save() -> None:
+            run.save(index=index.version, health=health.to_state())
+            index.keep_saved_versions()
+
+        def evaluate() -> None:
+            assert held_out
+            recall = evaluate_retrieval(held_out, model.retriever.questions, index.mips, config.device)
+            run.report(**recall, staleness=index.staleness)
+            run.alarm(run.step, health.check_recall(recall["recall@5"], len(held_out.questions)))
+
+        for step in run.remaining_steps(
+            config.save_every,
+            save=save,
+            follow=index.follow,
+            evaluate=evaluate if held_out else None,
+            eval_every=config.held_out.eval_every,
+        ):
+            figures = train_step(run, model, index, texts, config)
             run.alarm(step, health.check_step(figures, retriever_steps=step + 1 - config.rates.frozen))
-    if parallel.is_first_process():
-        write_model(model.retriever, config.out / "model")
-        write_model(model.reader, config.out / "reader")
+    write_model(model.retriever, config.out / "model")
+    write_model(model.reader, config.out / "reader")
     return config.out / "model"
+
+
+def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagger | None) -> MaskedTexts:
+    """Return the batches of masked texts, taken from ``config.texts`` or from the passages themselves."""
+    return open_masked_texts(
+        config.masking,
+        passages,
+        tagger,
+        batch=config.batch,
+        seed=config.seed,
+        texts=config.texts,
+        are_passages=config.texts is None or corpus_fingerprint(config.texts) == corpus_fingerprint(config.corpus),
+    )
 
 
 def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, config: PretrainConfig) -> RefreshedIndex:
     """Open the index that follows the retriever."""
+    frozen = config.rates.frozen
     return RefreshedIndex(
-        run,
-        passages,
-        retriever,
-        config,
-        config.index,
-        config.refresh,
-        corpus=config.corpus,
-        frozen=config.rates.frozen,
+        run, passages, retriever, config, config.index, config.refresh, corpus=config.corpus, frozen=frozen
     )
 
 

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from pipelines.common.command import run_recipe
-from pipelines.common.learning_rates import compute_rate
 from pipelines.common.masked_text import MaskedBatch, MaskedText, open_masked_texts
-from pipelines.common.run import BatchLoss, Run, open_run, write_model
+from pipelines.common.run import BatchLoss, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.realm.config import ReaderWarmupConfig
@@ -36,7 +35,6 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import group_parameters
 
 _PASSAGES = 1
 """Number of the random stream that chooses passages, next to seed and step."""
@@ -52,7 +50,7 @@ class GivenPassages:
     """True for a text's own passage."""
 
 
-class PassageGiver:
+class PassageChooser:
     """Chooses passages for texts, each step's a pure function of (seed, step)."""
 
     def __init__(self, passages: TokenizedPassages, config: ReaderWarmupConfig) -> None:
@@ -88,35 +86,25 @@ class PassageGiver:
         return self._passages.tokenizer.tokenize(rest.titled).ids
 
 
-def train_step(
-    run: Run,
-    model: KnowledgeAugmentedEncoder,
-    batch: MaskedBatch,
-    given: GivenPassages,
-    special: tuple[int, int],
-    config: ReaderWarmupConfig,
-) -> None:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+def compute_loss(
+    model: KnowledgeAugmentedEncoder, batch: MaskedBatch, given: GivenPassages, special: tuple[int, int]
+) -> BatchLoss:
+    """Return the mean negative log-likelihood of the masked tokens, each text read next to its passage.
 
     Args:
-        run: whose step it is.
-        model: what learns.
+        model: masked language model.
         batch: masked texts.
-        given: their passages.
-        special: [CLS] and [SEP].
-        config: settings of the run.
+        given: a passage for each.
+        special: ids of [CLS] and [SEP].
     """
-    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
     counted_BM = batch.labels_BM != IGNORED
-    with autocast(config.device):
+    with autocast(batch.labels_BM.device):
         gold_B1M, tokens = read_beside(model, batch, [[ids] for ids in given.ids], special)
     nll_BM = -gold_B1M[:, 0] * counted_BM
-    loss = nll_BM.sum() / counted_BM.sum()
-    weight = parallel.compute_loss_weight(counted_BM)
-    figures = parallel.average_over_processes({"nll": loss.item()}, weight)
-    figures |= _losses_by_passage(nll_BM.detach(), counted_BM, given.is_own_B.to(nll_BM.device))
     flops = count_flops(model, tokens, batch.positions_BM.numel())
-    run.take_step(BatchLoss(loss * weight, figures, tokens, flops), rate=rate, clip=config.clip)
+    loss = BatchLoss.from_mean(nll_BM.sum() / counted_BM.sum(), counted_BM, tokens=tokens, flops=flops)
+    by_passage = _losses_by_passage(nll_BM.detach(), counted_BM, given.is_own_B.to(nll_BM.device))
+    return replace(loss, figures=loss.figures | by_passage)
 
 
 def _losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
@@ -138,7 +126,7 @@ def main(
     progress: Progress = SILENT,
     notify: Notify = ignore_line,
 ) -> Path:
-    """Train, or continue training; return the directory of the model, for ``encoder`` of ``pipelines.realm.pretrain``.
+    """Warm a reader up, or continue; return its directory, for ``encoder`` of ``pipelines.realm.pretrain``.
 
     Args:
         config: settings of the run.
@@ -147,8 +135,8 @@ def main(
         notify: takes a line for the user.
 
     Raises:
-        BadInput, ArtefactError: a directory is not what it should be, or a setting is out of range.
-        NonFiniteLoss: training would have spoiled the weights.
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
     """
     check_directory(config.out)
     torch.manual_seed(config.seed)
@@ -160,17 +148,13 @@ def main(
     tokenizer = TextTokenizer(config.encoder)
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     texts = open_masked_texts(config.masking, passages, tagger, batch=config.batch, seed=config.seed)
-    giver = PassageGiver(passages, config)
-    optimizer = torch.optim.AdamW(group_parameters(model, decay=config.weight_decay), lr=config.lr)
-    with open_run(
-        config, model, optimizer, steps=config.steps, name="reader warm-up", progress=progress, notify=notify
-    ) as run:
+    chooser = PassageChooser(passages, config)
+    with open_run(config, model, name="reader warm-up", progress=progress, notify=notify) as run:
         for step in run.remaining_steps(config.save_every):
-            batch = texts[step]
-            given = giver.choose(step, batch.texts)
-            train_step(run, model, batch.to(config.device), given, tokenizer.special_ids, config)
-    if parallel.is_first_process():
-        write_model(model, config.out / "model")
+            batch = texts[step].to(config.device)
+            loss = compute_loss(model, batch, chooser.choose(step, batch.texts), tokenizer.special_ids)
+            run.take_step(loss, rate=config.rate_at(step), clip=config.clip)
+    write_model(model, config.out / "model")
     return config.out / "model"
 
 

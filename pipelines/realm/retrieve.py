@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pipelines.common.masked_text import MaskedText
+from pipelines.common.masked_text import NULL, MaskedText
 from pipelines.common.tokenized_passages import TokenizedPassages
 from ragqa.errors import BadInput
 from ragqa.retrieval.vectors.mips import Mips
 
-NULL = -1
-"""Row of the null passage, which is empty."""
 SPARE = 4
 """Passages of a text that are searched beyond those wanted, because trivial ones are dropped."""
 _SHORT = 4
@@ -26,7 +24,7 @@ def propose(index: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int]
     Args:
         index: of the passages.
         queries_BD: vectors of the texts.
-        is_trivial: returns whether the passage of a row shows what is masked in the text of a number.
+        is_trivial: tells whether the passage of a row gives away what is masked in the text of a number.
         k: passages of a text.
 
     Returns:
@@ -43,10 +41,8 @@ def propose(index: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int]
     return np.array([row + [NULL] * (k - len(row)) for row in rows])
 
 
-def trivial_passages(
-    texts: Sequence[MaskedText], own_rows: list[int], passages: TokenizedPassages
-) -> Callable[[int, int], bool]:
-    """Return the function ``is_trivial`` of some texts.
+def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassages) -> Callable[[int, int], bool]:
+    """Return the function that tells whether the passage of a row gives away what is masked in the text of a number.
 
     Trivial is the passage that a text was taken from, and every other that contains the whole text. The text's first
     wordpiece is left out, because some tokenizers cut it differently within a passage; very short texts may occur
@@ -56,6 +52,6 @@ def trivial_passages(
     is_long = [len(text.original_ids) > _SHORT for text in texts]
 
     def is_trivial(number: int, row: int) -> bool:
-        return row == own_rows[number] or (is_long[number] and passages.contains(row, contents[number]))
+        return row == texts[number].row or (is_long[number] and passages.contains(row, contents[number]))
 
     return is_trivial

@@ -11,7 +11,6 @@ from pipelines.common.config import (
     at_least_0,
     input_length,
     one_of,
-    schedule_rules,
     share,
     share_below_1,
 )
@@ -108,7 +107,6 @@ class ReaderConfig(TrainingConfig):
         positive = ("depth", "pool", "hard_warmup", "temperature", "batch", "read", "sample", "eval_every", "patience")
         return {
             **super().rules(),
-            **schedule_rules(self.steps, self.lr, self.warmup),
             **{name: above_0(getattr(self, name)) for name in positive},
             "teacher_weight": share(self.teacher_weight),
             "held_out": share_below_1(self.held_out),

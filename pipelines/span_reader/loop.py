@@ -14,7 +14,6 @@ from pipelines.common.examples.mining import PassageSearch
 from pipelines.common.examples.negatives import list_gold_passages
 from pipelines.common.examples.passage_sampler import MinedPassages, PassageSampler, load_splitter
 from pipelines.common.examples.spans import ReaderBatch
-from pipelines.common.learning_rates import compute_rate
 from pipelines.common.questions import drop_known, make_question_keys, read_answerable
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
@@ -37,7 +36,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast, is_bfloat16_fast
-from ragqa.training.step import apply_gradients, group_parameters
+from ragqa.training.step import apply_gradients
 from ragqa.types import Question
 
 
@@ -61,9 +60,7 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = 
     retriever = open_retriever(config.index, config.retriever) if config.index else None
     batches = make_batches(sets, retriever, tokenizer, config, progress=progress, notify=notify)
     exams = make_exams(held_out, retriever, config, excluded) if parallel.is_first_process() else []
-    optimizer = torch.optim.AdamW(group_parameters(reader, decay=config.weight_decay), lr=config.lr)
-    steps = config.steps
-    with open_run(config, reader, optimizer, steps=steps, name="reader", progress=progress, notify=notify) as run:
+    with open_run(config, reader, name="reader", progress=progress, notify=notify) as run:
         if config.device == "cpu" and is_bfloat16_fast(config.device):
             choose_attention(reader, BFLOAT16)
         best = BestWeights(run, "em")
@@ -77,8 +74,7 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = 
             run.begin_step()
             train_step(run, reader, teacher, batches[run.step], config)
         best.restore()
-    if parallel.is_first_process():
-        write_model(reader, config.out / "model", config.encoder / "tokenizer.json")
+    write_model(reader, config.out / "model", config.encoder / "tokenizer.json")
     return config.out / "model"
 
 
@@ -98,7 +94,7 @@ def train_step(
         figures = {"loss": total, "span_nll": losses.nll_B, "relevance_bce": losses.relevance_B}
         figures |= {"right": losses.has_gold_B} | ({"kl": losses.kl_B} if teacher else {})
         rows.append({name: value.float().mean().item() for name, value in figures.items()})
-    rate = compute_rate(run.step, peak=config.lr, warmup=config.warmup, total=config.steps)
+    rate = config.rate_at(run.step)
     norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
     flops = count_flops(reader, tokens) + (count_flops(teacher, tokens) if teacher else 0.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import untimed
+from conftest import interrupt, untimed
 
 from pipelines import fid
 from pipelines.common import generation
@@ -20,7 +20,6 @@ from ragqa.objectives import rag_token_nll
 from ragqa.pipeline import Pipeline
 from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training.log import read_rows
-from ragqa.training.meter import measure_peak_flops
 from ragqa.types import Passage
 from tests.helpers import tiny
 
@@ -70,26 +69,12 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["fid", "closed-book"])
-def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
-    config: FidConfig, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FidConfig, kind: str) -> None:
     """With dropout, and killed twice; what is written is the kind that was trained."""
     settings = config if kind == "fid" else closed(config)
     fid.main(settings)
     broken = replace_settings(settings, out=config.out.with_name("broken"))
-    step = fid.train_step
-    for moment in (1, 5):
-
-        def killed(run: Any, *others: Any, moment: int = moment) -> dict[str, float]:
-            if run.step == moment:
-                raise KeyboardInterrupt
-            return step(run, *others)
-
-        monkeypatch.setattr(fid, "train_step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            fid.main(broken)
-        measure_peak_flops.cache_clear()  # as another process finds it
-    monkeypatch.setattr(fid, "train_step", step)
+    interrupt(fid.main, broken, 1, 5)
     fid.main(broken)
     assert rows_of(settings.out) == rows_of(broken.out)
     scored = [row for row in rows_of(settings.out) if "em" in row]
@@ -188,20 +173,8 @@ def test_memorised_answers_raise_an_alarm(
     assert alarms == [alarm.partition("ALARM: ")[2]]
     # Killed after the checkpoint of the step at which it was raised, a run raises it once more.
     at = next(row["step"] for row in read_rows(config.out) if "alarm" in row)
-    step, broken = (
-        fid.train_step,
-        replace_settings(settings, out=tmp_path / "broken", save_every=20, **changed),
-    )
-
-    def killed(run: Any, *others: Any) -> dict[str, float]:
-        if run.step == at:
-            raise KeyboardInterrupt
-        return step(run, *others)
-
-    monkeypatch.setattr(fid, "train_step", killed)
-    with pytest.raises(KeyboardInterrupt):
-        fid.main(broken)
-    monkeypatch.setattr(fid, "train_step", step)
+    broken = replace_settings(settings, out=tmp_path / "broken", save_every=20, **changed)
+    interrupt(fid.main, broken, at)
     fid.main(broken)
     assert [row["alarm"] for row in read_rows(broken.out) if "alarm" in row] == alarms
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import broken_off
+from conftest import interrupt
 
 from pipelines.orqa import fine_tune, inverse_cloze
 from pipelines.orqa.config import FineTuneConfig
@@ -46,7 +46,7 @@ def test_recipes_learn_on_it_what_they_learn_on_a_cpu(device: str, tmp_path: Pat
     there = {"device": device}
     inverse_cloze.main(replace_settings(cloze, out=tmp_path / "cloze-2", **there))
     begun = replace_settings(realm, out=tmp_path / "realm-2", **there)
-    broken_off(pretrain, begun, 5)
+    interrupt(pretrain.main, begun, 5)
     pretrain.main(begun)
     fine_tune.main(replace_settings(tune, out=tmp_path / "tune-2", **there))
     for name, steps in (("cloze", 4), ("realm", 6), ("tune", 4)):

@@ -2,17 +2,18 @@
 
 import math
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import untimed
+from conftest import interrupt, untimed
 
 from pipelines.common.assemble import main as assemble
 from pipelines.joint import train as joint
-from pipelines.joint.config import SPAN, JointConfig, split_config
-from pipelines.joint.step import WeightedLoss, rates_at
+from pipelines.joint.config import SPAN, JointConfig, JointSettings
+from pipelines.joint.step import WeightedLoss, compute_rates
 from pipelines.orqa import inverse_cloze
 from pipelines.realm import pretrain
 from ragqa.errors import BadInput
@@ -21,7 +22,6 @@ from ragqa.pipeline import Pipeline
 from ragqa.settings.groups import replace_settings
 from ragqa.training.health import MAX_LOSS_USED, WINDOW, Health
 from ragqa.training.log import read_rows
-from ragqa.training.meter import measure_peak_flops
 from tests.helpers import closed_world
 
 
@@ -62,7 +62,7 @@ def test_rates_without_warm_up_are_0_before_a_loss_begins(config: JointConfig) -
     """Before a part begins its step is negative, which is below a warm-up of no steps."""
     few = replace_settings(config, warmup=0, frozen=0)
     late = WeightedLoss("gen_", 1.0, 3, 6, torch.nn.Linear(1, 1), lambda step: pytest.fail("learned"))
-    assert [rates_at(step, [late], few.rates)[2:] for step in (0, 3, 6)] == [[0, 0], [few.lr, few.lr], [0, 0]]
+    assert [compute_rates(step, [late], few.rates)[2:] for step in (0, 3, 6)] == [[0, 0], [few.lr, few.lr], [0, 0]]
 
 
 def steps_of(out: Path) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ def test_the_first_steps_are_those_of_realm_and_then_all_losses_count(
         [(False, False, True)] * 3 + [(True, True, True)] * 3
     )
     assert all(math.isfinite(value) for row in rows for value in row.values())
-    masked, _, _ = split_config(config)
+    masked = JointSettings.split(config).masked
     alone = replace_settings(masked, out=config.out.with_name("realm"), dev=None, clip=config.clip)
     alone = replace_settings(alone, save_every=2, eval_every=3, warmup=1)
     pretrain.main(alone, tagger=closed_world.ObjectTagger(world.objects))
@@ -154,7 +154,7 @@ def test_a_loss_that_begins_later_warms_up_then(config: JointConfig) -> None:
         WeightedLoss("gen_", 1.0, 50, 100, nothing, nothing),
         WeightedLoss("span_", 0.0, 50, 100, nothing, nothing),
     ]
-    at = {step: rates_at(step, parts, settings.rates) for step in (9, 49, 50, 59)}
+    at = {step: compute_rates(step, parts, settings.rates) for step in (9, 49, 50, 59)}
     assert at[9] == [0.5, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     assert at[49][4:] == [0.0] * 4
     assert at[50][4:] == [0.1, 0.1, 0.0, 0.0]
@@ -173,26 +173,12 @@ def test_unused_passages_raise_an_alarm() -> None:
     assert health.check_passages_used() == []
 
 
-def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
-    config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: JointConfig, world: closed_world.World) -> None:
     """Dropout and all, the generator made of the run's own encoder; killed before questions begin, and after."""
     config = replace_settings(config, generator=None, decoder_layers=1)
     run(config, world)
     broken = replace_settings(config, out=config.out.with_name("broken"))
-    step = joint.train_step
-    for moment in (1, 5):
-
-        def killed(run: Any, *others: Any, moment: int = moment, **options: Any) -> Any:
-            if run.step == moment:
-                raise KeyboardInterrupt
-            return step(run, *others, **options)
-
-        monkeypatch.setattr(joint, "train_step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(broken, world)
-        measure_peak_flops.cache_clear()  # as another process finds it
-    monkeypatch.setattr(joint, "train_step", step)
+    interrupt(partial(run, world=world), broken, 1, 5)
     run(broken, world)
     one, other = (
         [untimed(row) for row in read_rows(out) if "swap_version" not in row] for out in (config.out, broken.out)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import broken_off
+from conftest import interrupt
 
 from pipelines import masked_lm
 from pipelines.common.masked_text import MaskedText, MaskedTexts, position_chooser
@@ -17,6 +17,7 @@ from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.settings.groups import replace_settings
 from ragqa.training.log import read_rows
+from ragqa.training.precision import fix_precision
 from tests.helpers import tiny
 
 
@@ -47,12 +48,12 @@ def test_the_loss_is_that_of_each_masked_piece_read_without_padding(config: Mask
     long, short = MaskedText(0, [9, 4, 7, 4, 5], [1, 3], [8, 6]), MaskedText(1, [4, 5], [0], [9])
     first, last = tokenizer.special_ids
     losses = []
-    with torch.no_grad():
+    with torch.no_grad(), fix_precision("float32"):
         for text in (long, short):
             ids = torch.tensor([[first, *text.ids, last]])
             log_probs = model.model(input_ids=ids, token_type_ids=torch.zeros_like(ids)).logits[0].log_softmax(-1)
             losses += [-log_probs[at + 1, label].item() for at, label in zip(text.positions, text.labels, strict=True)]
-        found = masked_lm.compute_nll(model, texts.collate([long, short]))
+        found = masked_lm.compute_loss(model, texts.collate([long, short])).loss
     assert len(losses) == 3 and found.item() == pytest.approx(np.mean(losses), rel=1e-5)
 
 
@@ -71,7 +72,7 @@ def test_a_broken_run_goes_on_with_the_very_losses(config: MaskedLMConfig) -> No
     config = replace_settings(config, dropout=0.1)
     masked_lm.main(config)
     broken = replace_settings(config, out=config.out.with_name("broken"))
-    broken_off(masked_lm, broken, 3)
+    interrupt(masked_lm.main, broken, 3)
     masked_lm.main(broken)
     whole, again = ([row["nll"] for row in read_rows(run.out)] for run in (config, broken))
     assert whole == again and len(whole) == 4

@@ -32,10 +32,7 @@ def recipe(
     """What is written at the end by a run whose only weight is the number of its steps."""
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with open_run(
-        config, model, optimizer, steps=config.steps, name="counting", notify=(told if told is not None else []).append
-    ) as run:
+    with open_run(config, model, name="counting", notify=(told if told is not None else []).append) as run:
         best = BestWeights(run, "em")
         while True:
             if run.step in values:
@@ -61,9 +58,7 @@ def test_level_evaluations_are_no_better(tmp_path: Path) -> None:
     """The first of them counts for patience, the last is written."""
     model = torch.nn.Linear(1, 1)
     config = CountingConfig(out=tmp_path / "run")
-    with open_run(
-        config, model, torch.optim.SGD(model.parameters(), lr=1.0), steps=config.steps, name="counting"
-    ) as run:
+    with open_run(config, model, name="counting") as run:
         best, stale = BestWeights(run, "em"), []
         for value in (0.5, 0.5, 0.4, 0.5, 0.6):
             best.report(em=value)

@@ -67,15 +67,15 @@ def never(*arguments: Any, **options: Any) -> None:
 def trained(world: tiny.Tiny, small: Path, tmp_path_factory: pytest.TempPathFactory) -> OrqaConfig:
     """ORQA, broken off in its fine-tuning and gone on with."""
     config = recipe(world, small, tmp_path_factory.mktemp("orqa") / "run")
-    step = fine_tune.train_step
+    draw_share = fine_tune.draw_share
     with pytest.MonkeyPatch.context() as patch:
 
-        def killed(run: Any, *others: Any) -> None:
-            if run.step == 3:
+        def stop(answered: Any, config: Any, step: int) -> list[int]:
+            if step == 3:
                 raise KeyboardInterrupt
-            step(run, *others)
+            return draw_share(answered, config, step)
 
-        patch.setattr(fine_tune, "train_step", killed)
+        patch.setattr(fine_tune, "draw_share", stop)
         with pytest.raises(KeyboardInterrupt):
             orqa.main(config)
     with pytest.MonkeyPatch.context() as patch:

@@ -42,8 +42,8 @@ def recipe(config: CountingConfig, notify: Callable[[str], None] = lambda line: 
     """The smallest recipe there is; the losses of its log."""
     torch.manual_seed(0)
     model = TiedLinear()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr)
-    with open_run(config, model, optimizer, steps=config.steps, name="toy", notify=notify) as run:
+    with open_run(config, model, name="toy", notify=notify) as run:
+        optimizer = run.state.optimizer
         torch.rand(run.step + 1)  # what a run does as it begins or goes on is not the same
         while True:
             if run.is_due(10):
@@ -70,7 +70,7 @@ def test_a_step_takes_what_it_takes_and_not_what_is_between_two(
     monkeypatch.setattr("pipelines.common.run.perf_counter", lambda: now)
     config, model = CountingConfig(out=tmp_path, steps=3), TiedLinear()
     monkeypatch.setattr("pipelines.common.run.measure_peak_flops", lambda device: 10.0)
-    with open_run(config, model, torch.optim.AdamW(model.parameters()), steps=config.steps, name="toy") as run:
+    with open_run(config, model, name="toy") as run:
         while not run.is_done:
             now += 100.0
             run.report(recall=0.5)
@@ -132,7 +132,7 @@ seen = []
 def train(config, until):
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 8)
-    with open_run(config, model, torch.optim.AdamW(model.parameters()), steps=config.steps, name="toy") as run:
+    with open_run(config, model, name="toy") as run:
         while not run.is_done and run.step < until:
             if run.step % 2 == 0 and run.step:
                 run.save()
@@ -228,11 +228,10 @@ def test_a_run_keeps_to_what_it_began_from(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
     model = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters())
     config = CountingConfig(out=tmp_path)
-    with open_run(config, model, optimizer, steps=config.steps, name="one"):
+    with open_run(config, model, name="one"):
         assert_one_line(
-            lambda: open_run(config, model, optimizer, steps=config.steps, name="two").__enter__(),
+            lambda: open_run(config, model, name="two").__enter__(),
             BadInput,
             "another process is at work",
         )

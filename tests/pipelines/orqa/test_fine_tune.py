@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import untimed
+from conftest import interrupt, untimed
 
 from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.config import TrainingIndexConfig
@@ -17,7 +18,7 @@ from pipelines.common.questions import draw_step, read_answerable
 from pipelines.common.training_index import NOT_FOUND, FrozenIndex
 from pipelines.orqa import fine_tune
 from pipelines.orqa.config import FineTuneConfig
-from pipelines.orqa.fine_tune import compute_losses, init_model, learning_rates, main
+from pipelines.orqa.fine_tune import compute_loss, compute_rates, init_model, main
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss, RagqaError
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
@@ -27,7 +28,6 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.scorer import make_torch_scorer
 from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training.log import read_rows
-from ragqa.training.meter import measure_peak_flops
 from tests.helpers import tiny
 
 
@@ -97,7 +97,8 @@ def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeyp
         model.reader.score.weight.mul_(30)
     batch = draw_step(len(asked), batch=config.batch, seed=config.seed, step=2)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
-    found = compute_losses(model, library, asked, batch, config)
+    found = compute_loss(model, library, asked, batch, config)
+    each = [compute_loss(model, library, asked, [at], config).figures for at in batch]
 
     encoder = load_encoder(config.retriever)
     passages = library.store.get(list(range(len(library.store))))
@@ -123,10 +124,10 @@ def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeyp
         wanted["span"].append(nll(scores, right))
         wanted["beam"].append(any(marks))
         wanted["read"].append(any(right))
-    assert found.retrieval_B.tolist() == pytest.approx(wanted["retrieval"], abs=1e-4)
-    assert found.span_B.tolist() == pytest.approx(wanted["span"], abs=1e-3)
-    assert (found.in_beam_B.tolist(), found.in_read_B.tolist()) == (wanted["beam"], wanted["read"])
-    assert found.total.item() == pytest.approx(np.mean(wanted["retrieval"]) + np.mean(wanted["span"]), abs=1e-3)
+    assert [row["retrieval_nll"] for row in each] == pytest.approx(wanted["retrieval"], abs=1e-4)
+    assert [row["span_nll"] for row in each] == pytest.approx(wanted["span"], abs=1e-3)
+    assert [(row["in_beam"], row["in_read"]) for row in each] == list(zip(wanted["beam"], wanted["read"], strict=True))
+    assert found.loss.item() == pytest.approx(np.mean(wanted["retrieval"]) + np.mean(wanted["span"]), abs=1e-3)
     assert any(wanted["read"]) and any(wanted["beam"])  # else little was tried
 
 
@@ -134,11 +135,10 @@ def test_a_question_without_anything_right_teaches_nothing(config: FineTuneConfi
     config = replace_settings(config, beam=1, read=1, dropout=0.0)
     library, asked = opened(config)
     model, _ = init_model(config)
-    every = compute_losses(model, library, asked, list(range(len(asked))), config)
-    at = every.in_beam_B.tolist().index(False)
-    found = compute_losses(model, library, asked, [at], config)
-    assert (found.retrieval_B.item(), found.span_B.item(), found.total.item()) == (0.0, 0.0, 0.0)
-    found.total.backward()
+    every = [compute_loss(model, library, asked, [at], config) for at in range(len(asked))]
+    found = next(loss for loss in every if not loss.figures["in_beam"])
+    assert (found.figures["retrieval_nll"], found.figures["span_nll"], found.loss.item()) == (0.0, 0.0, 0.0)
+    found.loss.backward()
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
@@ -177,9 +177,9 @@ def test_every_epoch_asks_each_question_once(config: FineTuneConfig) -> None:
 
 def test_rates_by_hand(config: FineTuneConfig) -> None:
     config = replace_settings(config, steps=2000, warmup=None, lr=1.0, retriever_lr=0.5)
-    assert learning_rates(99, config) == [0.25, 0.25, 0.5, 0.5]  # a tenth of the steps is 200
-    assert learning_rates(1100, config) == [0.25, 0.25, 0.5, 0.5]
-    assert learning_rates(0, replace_settings(config, steps=50))[2] == 1 / 5
+    assert compute_rates(99, config) == [0.25, 0.25, 0.5, 0.5]  # a tenth of the steps is 200
+    assert compute_rates(1100, config) == [0.25, 0.25, 0.5, 0.5]
+    assert compute_rates(0, replace_settings(config, steps=50))[2] == 1 / 5
 
 
 def without_time(folder: Path) -> list[dict[str, Any]]:
@@ -187,23 +187,11 @@ def without_time(folder: Path) -> list[dict[str, Any]]:
     return [untimed(row) for row in rows]
 
 
-def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FineTuneConfig, monkeypatch) -> None:
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FineTuneConfig) -> None:
     """With dropout, and killed twice: before anything was saved, and after; each time in a process of its own."""
     whole = main(config)
     broken = replace_settings(config, out=config.out.with_name("broken"))
-    step = fine_tune.train_step
-    for moment in (1, 4):
-
-        def killed(run: Any, *others: Any, moment: int = moment) -> None:
-            if run.step == moment:
-                raise KeyboardInterrupt
-            step(run, *others)
-
-        monkeypatch.setattr(fine_tune, "train_step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            main(broken)
-        measure_peak_flops.cache_clear()  # as another process finds it
-    monkeypatch.setattr(fine_tune, "train_step", step)
+    interrupt(main, broken, 1, 4)
     assert main(broken) == broken.out / "model"
     assert without_time(broken.out) == without_time(config.out)
     assert [row["step"] for row in without_time(broken.out) if "nll" in row] == list(range(6))
@@ -272,9 +260,9 @@ def test_patterns_are_answers(config: FineTuneConfig, tmp_path: Path) -> None:
         library, asked = opened(each)
         torch.manual_seed(1)
         model, _ = init_model(each)
-        found.append(compute_losses(model, library, asked, list(range(len(asked))), each))
-    assert found[0].in_read_B.any()
-    assert torch.equal(found[0].span_B, found[1].span_B) and torch.equal(found[0].retrieval_B, found[1].retrieval_B)
+        found.append([compute_loss(model, library, asked, [at], each).figures for at in range(len(asked))])
+    assert any(row["in_read"] for row in found[0])
+    assert found[0] == found[1]
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_step(config: FineTuneConfig, monkeypatch) -> None:
@@ -314,7 +302,7 @@ def test_passages_without_a_word_are_read_as_nothing(config: FineTuneConfig, tex
 
     library, _ = opened(config)
     model, _ = init_model(config)
-    passages = [] if text is None else [replace_settings(library.store[0], text=text)]
+    passages = [] if text is None else [replace(library.store[0], text=text)]
     gold = GoldSpans(model.tokenizer, ["w1"])
     reads = make_reader_batch(model.tokenizer, ["w60"], [passages], [gold], max_tokens=64, max_span=3)
     scores, correct = score_spans(model.reader, reads, (1, 2))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import broken_off
+from conftest import interrupt
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.common.contrastive import count_encoded, group_by_length
@@ -117,7 +117,7 @@ def test_recall_is_measured_where_there_are_questions(config: InverseClozeConfig
     assert [line.partition(": recall@1 ")[0] for line in told] == ["step 0", "step 3", "step 4"]
     assert not (config.out / "dev").exists()
     broken = replace_settings(config, out=config.out.with_name("broken"))
-    broken_off(inverse_cloze, broken, 3)
+    interrupt(inverse_cloze.main, broken, 3)
     inverse_cloze.main(broken)
     whole, again = (
         [(row["step"], row.get("nll"), row.get("recall@5")) for row in read_rows(run.out)] for run in (config, broken)

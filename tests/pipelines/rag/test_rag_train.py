@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import untimed
+from conftest import interrupt, untimed
 from torch import Tensor, nn
 
 from pipelines.common import assemble, generation
@@ -25,7 +25,6 @@ from ragqa.models.generation.template import RAG
 from ragqa.pipeline import Pipeline
 from ragqa.settings.groups import replace_settings
 from ragqa.training.log import read_rows
-from ragqa.training.meter import measure_peak_flops
 from ragqa.types import Passage, Question
 from tests.helpers import closed_world
 
@@ -176,26 +175,12 @@ def test_a_frozen_retriever_does_not_change(config: RagConfig) -> None:
 
 
 @pytest.mark.parametrize("learn_passages", [True, False])
-def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
-    config: RagConfig, learn_passages: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: RagConfig, learn_passages: bool) -> None:
     """With dropout, and killed twice: before anything but the beginning was saved, and after."""
     config = replace_settings(config, frozen=1, learn_passages=learn_passages)
     whole = rag.main(config)
     broken = replace_settings(config, out=config.out.with_name("broken"))
-    step = rag.train_step
-    for moment in (2, 5):
-
-        def killed(run: Any, *others: Any, moment: int = moment, **options: Any) -> Any:
-            if run.step == moment:
-                raise KeyboardInterrupt
-            return step(run, *others, **options)
-
-        monkeypatch.setattr(rag, "train_step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            rag.main(broken)
-        measure_peak_flops.cache_clear()  # as another process finds it
-    monkeypatch.setattr(rag, "train_step", step)
+    interrupt(rag.main, broken, 2, 5)
     rag.main(broken)
     one, other = (
         [untimed(row) for row in read_rows(out) if "swap_version" not in row] for out in (config.out, broken.out)

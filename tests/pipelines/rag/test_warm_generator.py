@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import interrupt
 from safetensors.torch import load_file
 
 from pipelines.common import generation
@@ -165,18 +166,8 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 ) -> None:
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     whole = warm_generator.main(config)
-    step = warm_generator.train_step
-
-    def killed(run: Any, *others: Any) -> None:
-        if run.step == 4:
-            raise KeyboardInterrupt
-        step(run, *others)
-
     again = replace_settings(config, out=config.out.with_name("again"))
-    with monkeypatch.context() as patch:
-        patch.setattr(warm_generator, "train_step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            warm_generator.main(again)
+    interrupt(warm_generator.main, again, 4)
     broken = warm_generator.main(again)
     one, other = (load_file(path / "model.safetensors") for path in (whole, broken))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

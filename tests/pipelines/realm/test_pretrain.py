@@ -18,7 +18,14 @@ import torch
 
 from index import refresh
 from pipelines.common.config import HeldOutConfig
-from pipelines.common.masked_text import MaskedText, MaskedTexts, draw_sentences, open_masked_texts, position_chooser
+from pipelines.common.masked_text import (
+    NULL,
+    MaskedText,
+    MaskedTexts,
+    draw_sentences,
+    open_masked_texts,
+    position_chooser,
+)
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.common.training_index import score_with_towers
@@ -26,7 +33,7 @@ from pipelines.orqa import inverse_cloze
 from pipelines.realm import pretrain
 from pipelines.realm.config import PretrainConfig
 from pipelines.realm.pretrain import Realm, predict
-from pipelines.realm.retrieve import NULL, propose, trivial_passages
+from pipelines.realm.retrieve import make_triviality_test, propose
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows
@@ -132,9 +139,7 @@ def test_a_passage_in_which_the_text_stands_tells_what_is_masked(
     ids, other = blocks.ids(3, 99), blocks.ids(5, 99)
     assert len(ids) > 8
     middle = MaskedText(NULL, [4, *ids[2:8], 4], [0, 7], [ids[1], ids[8]])
-    tells = trivial_passages(
-        [middle, MaskedText(NULL, ids[2:4], [], []), MaskedText(5, other, [], [])], [NULL, NULL, 5], blocks
-    )
+    tells = make_triviality_test([middle, MaskedText(NULL, ids[2:4], [], []), MaskedText(5, other, [], [])], blocks)
     assert middle.original_ids == ids[1:9]
     assert [tells(0, row) for row in (3, 5)] == [True, False]
     assert not tells(1, 3) and tells(2, 5) and not tells(2, 3)
@@ -155,6 +160,7 @@ def batch_of(config: PretrainConfig, world: closed_world.World, blocks: Tokenize
         batch=config.batch,
         seed=config.seed,
         texts=config.texts,
+        are_passages=False,
     )
     return texts[0]
 
@@ -169,7 +175,7 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     index = Fixed([4, 2, 7])
     first, last = blocks.tokenizer.special_ids
     with torch.no_grad():
-        found = predict(model, index, blocks, batch, [NULL] * 4, replace_settings(config, k=4))
+        found = predict(model, index, blocks, batch, replace_settings(config, k=4))
         loss = pretrain.marginal_nll(found.gold_BKM, found.relevance_BK, batch.labels_BM != IGNORED, marginal=marginal)
         logits, relevance = [], []
         for row, text in enumerate(batch.texts):
@@ -247,8 +253,8 @@ def test_an_approximate_index_may_find_fewer(config: PretrainConfig, world: clos
     blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), tmp_path)
     model, batch = model_of(config), batch_of(config, world, blocks)
     with torch.no_grad():
-        few = predict(model, index, blocks, batch, [NULL] * 4, replace_settings(config, k=6))
-        two = predict(model, Fixed([4, 2]), blocks, batch, [NULL] * 4, replace_settings(config, k=3))
+        few = predict(model, index, blocks, batch, replace_settings(config, k=6))
+        two = predict(model, Fixed([4, 2]), blocks, batch, replace_settings(config, k=3))
     counted = batch.labels_BM != IGNORED
     rows = [
         measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, null=True) for g in (few, two)
@@ -265,14 +271,14 @@ def test_the_index_embeds_what_the_live_tower_does_and_no_text_finds_itself(
 ) -> None:
     found: list[Any] = []
 
-    def recorded(model: Realm, index: Any, blocks: TokenizedPassages, batch: Any, own_B: list[int], config: Any) -> Any:
+    def recorded(model: Realm, index: Any, blocks: TokenizedPassages, batch: Any, config: Any) -> Any:
         everything = blocks.batch(range(len(blocks)), config.max_block)
         with torch.no_grad():
             live = model.retriever.passages(everything.ids_NL, everything.mask_NL).numpy()
         (ranking,) = index.search(live[:1], 5)
         assert np.allclose(ranking.scores, live[ranking.rows] @ live[0], rtol=2**-7)  # bfloat16
-        found.append((own_B, predict(model, index, blocks, batch, own_B, config).rows_BK))
-        return predict(model, index, blocks, batch, own_B, config)
+        found.append(([text.row for text in batch.texts], predict(model, index, blocks, batch, config).rows_BK))
+        return predict(model, index, blocks, batch, config)
 
     monkeypatch.setattr(pretrain, "predict", recorded)
     run(replace_settings(config, texts=config.corpus, masking="words", max_block=6, refresh_every=1, k=20), world)
@@ -431,9 +437,9 @@ def test_a_refresh_that_fails_is_told_and_does_not_end_the_run(
 
     with pytest.MonkeyPatch.context() as patch:
 
-        def seen(run: Any, *others: Any, **options: Any) -> dict[str, float]:
-            versions.append(run.step - options["staleness"])
-            figures = step(run, *others, **options)
+        def seen(run: Any, model: Any, index: Any, *others: Any) -> dict[str, float]:
+            versions.append(run.step - index.staleness)
+            figures = step(run, model, index, *others)
             if run.step == 2:  # what comes next is the refresh
                 patch.setattr(patched, damaged if "open" in patched else full)
             elif run.step == 3:

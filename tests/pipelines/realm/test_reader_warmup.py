@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import broken_off
+from conftest import interrupt
 
 from pipelines.common.masked_text import open_masked_texts
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.realm import reader_warmup
 from pipelines.realm.config import ReaderWarmupConfig
-from pipelines.realm.reader_warmup import PassageGiver
+from pipelines.realm.reader_warmup import PassageChooser
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -58,7 +58,7 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
     blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), config.out)
     texts, given = (
         open_masked_texts(config.masking, blocks, None, batch=config.batch, seed=config.seed),
-        PassageGiver(blocks, config),
+        PassageChooser(blocks, config),
     )
     whole = {tuple(blocks.ids(row, 99)): row for row in range(len(blocks))}
     counts = np.zeros(3, int)
@@ -87,7 +87,7 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
     assert [given.shares_at(step) for step in (0, 1, 2, 4)] == [(1, 1), (0.75, 0.75), (0.5, 0.5), (0.5, 0.5)]
     first = given.choose(0, texts[0].texts)
     assert first.ids == [blocks.ids(text.row, 99) for text in texts[0].texts] and first.is_own_B.all()
-    short = PassageGiver(blocks, replace_settings(config, max_block=5))
+    short = PassageChooser(blocks, replace_settings(config, max_block=5))
     assert max(map(len, short.choose(0, texts[0].texts).ids)) == 5
 
 
@@ -116,7 +116,7 @@ def test_it_learns_to_look_into_the_passage(config: ReaderWarmupConfig, tmp_path
 def test_a_broken_run_goes_on_with_the_very_losses(config: ReaderWarmupConfig) -> None:
     reader_warmup.main(config)
     broken = replace_settings(config, out=config.out.with_name("broken"), save_every=2)
-    broken_off(reader_warmup, broken, 3)
+    interrupt(reader_warmup.main, broken, 3)
     reader_warmup.main(broken)
     whole, again = ([row["nll"] for row in read_rows(out)] for out in (config.out, broken.out))
     assert whole == again and len(whole) == 4
