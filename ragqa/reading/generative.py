@@ -4,11 +4,11 @@ Legend: B questions, K passages a question.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp
 from os.path import commonprefix
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,14 +25,11 @@ if TYPE_CHECKING:
     from ragqa.models.generation.decoding import Candidate
     from ragqa.models.generation.generators import Generator
     from ragqa.models.generation.search import SearchSettings
-_UNSUPPORTED = "in none of the passages that were read"
 _INCOMPLETE = "\ufffd"
 """Character that byte-level tokenizers write for an incomplete one."""
-_EMPTY_ANSWER = "the generator wrote nothing"
 
 
-@dataclass(frozen=True)
-class WrittenAnswer:
+class WrittenAnswer(NamedTuple):
     """An answer with its evidence, before calibration."""
 
     text: str
@@ -40,7 +37,7 @@ class WrittenAnswer:
 
 
 class GenerativeReader:
-    """Writes answers from passages, or from memory (closed book); runs in torch."""
+    """Reader that writes answers from passages, or from memory (closed book); it runs in torch."""
 
     def __init__(
         self,
@@ -133,14 +130,12 @@ class GenerativeReader:
 
     def _generate(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Candidate"]]:
         """Return candidate answers for each question, best first; none if there is nothing to read."""
-        rows = [row for row, passages in enumerate(hits) if passages or self.is_closed_book]
-        results: list[list[Candidate]] = [[] for _ in questions]
-        if rows:
-            inputs, relevance_BK = self._make_inputs([questions[row] for row in rows], [hits[row] for row in rows])
-            generated = self._generator.generate(inputs, relevance_BK, self._search, **self._fast)
-            for row, candidates in zip(rows, generated, strict=True):
-                results[row] = candidates
-        return results
+        pairs = [pair for pair in zip(questions, hits, strict=True) if pair[1] or self.is_closed_book]
+        if not pairs:
+            return [[] for _ in questions]
+        inputs, relevance_BK = self._make_inputs([question for question, _ in pairs], [found for _, found in pairs])
+        generated = iter(self._generator.generate(inputs, relevance_BK, self._search, **self._fast))
+        return [next(generated) if found or self.is_closed_book else [] for found in hits]
 
     @property
     def can_stream(self) -> bool:
@@ -148,11 +143,7 @@ class GenerativeReader:
         return self._search.beams == 1 and self.kind != GeneratorKind.RAG_SEQUENCE
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Yield pieces of the answer as they are written, then the answer.
-
-        A piece is yielded when the next token leaves it unchanged, since a token may change the punctuation before it
-        or complete a character.
-        """
+        """Yield pieces of the answer as they are written, then the answer."""
         if not (hits or self.is_closed_book):
             yield decline(question)
             return
@@ -167,6 +158,7 @@ class GenerativeReader:
                 (candidates,) = stop.value
                 break
             text = self._decode(ids)
+            # A token may change the punctuation before it or complete a character, so the next one must agree.
             prefix = commonprefix([previous, text])  # noqa: RUF071 (characters of a text, not parts of a path)
             stable, previous = prefix.rstrip(_INCOMPLETE), text
             if stable.startswith(shown) and stable != shown:
@@ -193,28 +185,26 @@ class GenerativeReader:
         texts = [self._decode(candidate.ids) for candidate in candidates]
         if not texts[0]:
             return decline(question, hits)
-        best = candidates[0]
-        sources = self._cite(question, hits, texts[0], best)
-        is_supported = any(source.span is not None for source in sources)
-        unsupported = "no passages were read" if self.is_closed_book else _UNSUPPORTED
+        candidate_of: dict[str, Candidate] = {}
+        for text, candidate in zip(texts, candidates, strict=True):
+            if text:
+                candidate_of.setdefault(text, candidate)
+        best, *others = (
+            Alternative(text, self._compute_confidence(candidate), self._cite(question, hits, text, candidate))
+            for text, candidate in candidate_of.items()
+        )
+        is_supported = any(source.span is not None for source in best.sources)
+        unsupported = "no passages were read" if self.is_closed_book else "in none of the passages that were read"
         return Answer(
             question,
-            texts[0],
-            best.log_prob,
-            self._compute_confidence(best),
-            sources,
-            tuple(
-                Alternative(text, self._compute_confidence(candidate), self._cite(question, hits, text, candidate))
-                for text, candidate in self._select_others(texts, candidates)
-            ),
+            best.text,
+            candidates[0].log_prob,
+            best.confidence,
+            best.sources,
+            tuple(others),
             supported=is_supported,
             reason=None if is_supported else unsupported,
         )
-
-    def _select_others(self, texts: list[str], candidates: list["Candidate"]) -> list[tuple[str, "Candidate"]]:
-        """Return the runners-up, each text once."""
-        first = {text: candidate for text, candidate in reversed(list(zip(texts, candidates, strict=True))) if text}
-        return [(text, first[text]) for text in dict.fromkeys(texts[1:]) if text and text != texts[0]]
 
     def _decode(self, ids: Any) -> str:
         return self._generator.seq2seq.tokens.decode(ids)
@@ -223,16 +213,12 @@ class GenerativeReader:
         """Return the passages as sources, in order of their posterior probability."""
         if self.is_closed_book:
             return ()
-        sources = [
-            Source(hit, self._locate(question, hit, text), weight)
-            for hit, weight in zip(hits, candidate.posterior, strict=False)
-        ]
+        sources = []
+        for hit, weight in zip(hits, candidate.posterior, strict=False):
+            edges = locate_answer(hit.passage.text, text)
+            is_read = edges is not None and self._generator.can_read(question, hit.passage, edges[1])
+            sources.append(Source(hit, Span(*edges) if edges and is_read else None, weight))
         return tuple(sorted(sources, key=lambda source: -source.weight))
-
-    def _locate(self, question: str, hit: Hit, text: str) -> Span | None:
-        """Return the first span of the passage that is the answer, if the generator read that far."""
-        edges = locate_answer(hit.passage.text, text)
-        return Span(*edges) if edges and self._generator.can_read(question, hit.passage, edges[1]) else None
 
     def _compute_confidence(self, candidate: "Candidate") -> float:
         return self._calibration.compute_confidence(_make_evidence(candidate))
@@ -272,17 +258,13 @@ def _resolve_decoding(generator: "Generator", decoding: Decoding) -> Decoding:
 
 
 def _make_search(kind: GeneratorKind, decoding: Decoding, alternatives: int) -> "SearchSettings":
-    """Return the search settings; RAG-Sequence has candidates of all passages, even with few beams."""
     from ragqa.models.generation.search import SearchSettings
 
     assert decoding.max_answer is not None
     count = 1 + alternatives
-    return SearchSettings(
-        beams=decoding.beams,
-        longest=decoding.max_answer,
-        shortest=decoding.min_answer,
-        returned=count if kind == GeneratorKind.RAG_SEQUENCE else min(count, decoding.beams),
-    )
+    if kind != GeneratorKind.RAG_SEQUENCE:  # which has candidates of all passages, even with few beams
+        count = min(count, decoding.beams)
+    return SearchSettings(decoding.beams, decoding.max_answer, decoding.min_answer, returned=count)
 
 
 def _make_evidence(candidate: "Candidate") -> Evidence:
@@ -293,5 +275,5 @@ def _make_evidence(candidate: "Candidate") -> Evidence:
 def decline(question: str, hits: list[Hit] | None = None) -> Answer:
     """Return a declined answer, either without passages or because the generator wrote nothing from ``hits``."""
     sources = tuple(Source(hit, None, 0.0) for hit in hits or ())
-    reason = NO_PASSAGES if hits is None else _EMPTY_ANSWER
+    reason = NO_PASSAGES if hits is None else "the generator wrote nothing"
     return Answer(question, None, float("-inf"), 0.0, sources, supported=None, reason=reason)

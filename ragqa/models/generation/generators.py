@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import PretrainedConfig, RagSequenceForGeneration, RagTokenForGeneration
 
@@ -12,8 +11,8 @@ from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.models import dpr
 from ragqa.models.generation.fid import FusionInDecoder
-from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT, GeneratorKind
-from ragqa.models.generation.rag import RagGenerator
+from ragqa.models.generation.kinds import MAX_ANSWER, GeneratorKind
+from ragqa.models.generation.rag import Marginal, RagGenerator
 from ragqa.models.generation.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, Template
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
@@ -38,8 +37,7 @@ _FILES = ("*.safetensors", "*.bin", "*.json", "*.model", "*.spm", "*.txt")
 Generator = RagGenerator | FusionInDecoder
 
 
-@dataclass(frozen=True)
-class PublishedRag:
+class PublishedRag(NamedTuple):
     """Contents of a published RAG checkpoint."""
 
     generator: RagGenerator
@@ -49,36 +47,37 @@ class PublishedRag:
 
 
 def make_generator(
-    seq2seq: Seq2Seq,
-    kind: str,
-    *,
-    template: Template | None = None,
-    passages: int | None = None,
-    max_input: int = MAX_INPUT,
-    max_answer: int = MAX_ANSWER,
-    retriever: str | None = None,
-    question_tokens: Seq2SeqTokenizer | None = None,
+    seq2seq: Seq2Seq, kind: str, *, template: Template | None = None, passages: int | None = None, **settings: Any
 ) -> Generator:
-    """Make a generator of one of the kinds in ``TEMPLATES``; raises BadInput if there is no such kind."""
+    """Make a generator from a seq2seq.
+
+    Args:
+        seq2seq: the model.
+        kind: a key of ``TEMPLATES``.
+        template: text of a pair; None for that of the kind.
+        passages: number of passages per question, K; None for 10 (FiD) or 5 (RAG).
+        settings: further arguments of ``PassageGenerator``; a retriever and question tokens are for RAG only.
+
+    Raises:
+        BadInput: there is no such kind, or the template is for another kind.
+    """
     if kind not in TEMPLATES:
         raise BadInput(f"generator {kind!r}: choose one of {', '.join(TEMPLATES)}")
     template = template or TEMPLATES[kind]
     if template.is_closed_book != (kind == GeneratorKind.CLOSED_BOOK):
         raise BadInput(f"template {template.text!r} is not for {kind}: every kind but closed-book needs {{passage}}")
-    sizes: dict[str, Any] = {"template": template, "max_input": max_input, "max_answer": max_answer}
+    if not GeneratorKind(kind).uses_scores:
+        settings = {name: settings[name] for name in ("max_input", "max_answer") if name in settings}
     if kind == GeneratorKind.FID:
-        return FusionInDecoder(seq2seq, passages=passages or 10, **sizes)
-    if template.is_closed_book:
-        return RagGenerator(seq2seq, passages=1, **sizes)
-    marginal: Any = "token" if kind == GeneratorKind.RAG_TOKEN else "sequence"
-    sizes |= {"retriever": retriever, "question_tokens": question_tokens}
-    return RagGenerator(seq2seq, marginal=marginal, passages=passages or 5, **sizes)
+        return FusionInDecoder(seq2seq, template=template, passages=passages or 10, **settings)
+    passages = 1 if template.is_closed_book else passages or 5
+    marginal: Marginal = "sequence" if kind == GeneratorKind.RAG_SEQUENCE else "token"
+    return RagGenerator(seq2seq, marginal=marginal, template=template, passages=passages, **settings)
 
 
 def save_generator(generator: Generator, path: Path) -> None:
     """Write a directory in transformers' format, and ``generator.json``."""
     generator.seq2seq.save(path)
-    question_tokens = generator.question_tokens if isinstance(generator, RagGenerator) else None
     row = {
         "kind": generator.kind,
         "template": generator.template.text,
@@ -86,11 +85,11 @@ def save_generator(generator: Generator, path: Path) -> None:
         "max_input": generator.max_input,
         "max_answer": generator.max_answer,
         "retriever": generator.retriever,
-        "respelled": question_tokens is not None,
+        "respelled": generator.question_tokens is not None,
         "vocabulary": generator.seq2seq.tokens.digest,
     }
-    if question_tokens is not None:
-        question_tokens.save(path / QUESTION_TOKENS)
+    if generator.question_tokens is not None:
+        generator.question_tokens.save(path / QUESTION_TOKENS)
     (path / FILE).write_text(json.dumps(row, indent=1) + "\n")
 
 
@@ -106,40 +105,22 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
         Mismatch: its tokenizer has changed since it was saved.
         BadInput: ``kind`` is missing for a plain seq2seq, or differs from the generator's.
     """
+    generator: Generator
     if read_model_type(source) == "rag":
-        return _check_kind(load_rag(source).generator, kind, source)
-    file = Path(source) / FILE
-    if file.is_file():
-        return _check_kind(_load_own(file), kind, source)
-    seq2seq = Seq2Seq.load(source)
-    if kind is None:
-        raise BadInput(f"{source} is a plain seq2seq: name its kind, one of {', '.join(TEMPLATES)}")
-    return make_generator(seq2seq, kind)
+        generator = load_rag(source).generator
+    elif (file := Path(source) / FILE).is_file():
+        generator = _load_saved(file)
+    else:
+        seq2seq = Seq2Seq.load(source)
+        if kind is None:
+            raise BadInput(f"{source} is a plain seq2seq: name its kind, one of {', '.join(TEMPLATES)}")
+        return make_generator(seq2seq, kind)
+    if kind not in (None, generator.kind):
+        raise BadInput(f"{source} is a generator of kind {generator.kind}, not {kind}")
+    return generator
 
 
-def fingerprint_generator(source: str | Path) -> str:
-    """Return 16 hex digits for the weights, tokenizers and settings in a directory or on the hub."""
-    folder = Path(source)
-    if not folder.is_dir():
-        from transformers.utils.hub import cached_file
-
-        folder = Path(str(cached_file(str(source), "config.json"))).parent
-    files = sorted(file for pattern in _FILES for file in folder.rglob(pattern))
-    rows = [
-        f"{file.relative_to(folder)} {artefacts.checksum(file)}" for file in files if file.name != artefacts.CALIBRATION
-    ]
-    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
-
-
-def read_generator_kind(path: Path) -> str:
-    """Return the kind of a saved generator; raises BadInput if there is none."""
-    try:
-        return str(json.loads((path / FILE).read_text())["kind"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path} is not a generator trained with ragqa: it has no readable {FILE}") from error
-
-
-def _load_own(file: Path) -> Generator:
+def _load_saved(file: Path) -> Generator:
     try:
         row = json.loads(file.read_text())
         kind = str(row["kind"])
@@ -156,10 +137,24 @@ def _load_own(file: Path) -> Generator:
     return make_generator(seq2seq, kind, **settings)
 
 
-def _check_kind(generator: Generator, kind: str | None, source: str | Path) -> Generator:
-    if kind not in (None, generator.kind):
-        raise BadInput(f"{source} is a generator of kind {generator.kind}, not {kind}")
-    return generator
+def fingerprint_generator(source: str | Path) -> str:
+    """Return 16 hex digits for the weights, tokenizers and settings in a directory or on the hub."""
+    folder = Path(source)
+    if not folder.is_dir():
+        from transformers.utils.hub import cached_file
+
+        folder = Path(str(cached_file(str(source), "config.json"))).parent
+    files = sorted(file for pattern in _FILES for file in folder.rglob(pattern) if file.name != artefacts.CALIBRATION)
+    rows = [f"{file.relative_to(folder)} {artefacts.checksum(file)}" for file in files]
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
+
+
+def read_generator_kind(path: Path) -> str:
+    """Return the kind of a saved generator; raises BadInput if there is none."""
+    try:
+        return str(json.loads((path / FILE).read_text())["kind"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path} is not a generator trained with ragqa: it has no readable {FILE}") from error
 
 
 def read_model_type(source: str | Path) -> str:
@@ -178,10 +173,8 @@ def load_rag(source: str | Path) -> PublishedRag:
     config: Any = load_config(source)
     check_family(config.generator.model_type, f"the generator of {source}")
     is_sequence = "RagSequence" in "".join(config.architectures or [])
-    model: Any = load_weights(
-        RagSequenceForGeneration if is_sequence else RagTokenForGeneration, source, {}, "checkpoint of RAG"
-    )
-    inner = model.rag
+    model_class = RagSequenceForGeneration if is_sequence else RagTokenForGeneration
+    inner: Any = load_weights(model_class, source, {}, "checkpoint of RAG").rag
     _restore_conventions(inner.generator, source)
     tokens = Seq2SeqTokenizer.load(source, subfolder="generator_tokenizer", config=config.generator)
     question_tokens = Seq2SeqTokenizer.load(source, subfolder=QUESTION_TOKENS, config=config.question_encoder)
@@ -201,7 +194,7 @@ def load_rag(source: str | Path) -> PublishedRag:
 def _restore_conventions(generator: Any, source: str | Path) -> None:
     """Restore the generation settings of a checkpoint, which transformers loses in nested configurations."""
     row = PretrainedConfig.get_config_dict(source)[0]
-    for name in CONVENTIONS:
-        values = (settings.get(name) for settings in (row.get("generator") or {}, row))
-        if (value := next((value for value in values if value is not None), None)) is not None:
-            setattr(generator.generation_config, name, value)
+    for settings in (row, row.get("generator") or {}):  # the generator's own settings win
+        for name in CONVENTIONS:
+            if settings.get(name) is not None:
+                setattr(generator.generation_config, name, settings[name])
